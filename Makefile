@@ -1,0 +1,75 @@
+# vnic: see `make help`. Every target runs from a clean clone on Debian 12 with Go 1.26.
+
+GO      ?= go
+TOOLS   := $(GO) tool -modfile=tools/go.mod
+BIN     := build/vnic
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# Every fuzz target gets this long in fuzz-smoke.
+FUZZTIME ?= 5s
+# Which benchmarks: all, or one of falcon tunnel rdma credits guest.
+BENCH   ?= all
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the one static binary, build/vnic
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
+
+.PHONY: demo
+demo: build ## two QEMU guests do RDMA through two NICs; without root or QEMU, two bare clients do
+	@./tools/demo.sh $(BIN)
+
+.PHONY: check
+check: lint ## what to run before a commit: format, vet, staticcheck, import rules, tests with -race
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m ./...
+
+.PHONY: lint
+lint: ## gofumpt, vet, staticcheck, depguard
+	@out=$$($(TOOLS) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	  if [ -n "$$out" ]; then echo "not gofumpt-formatted (make fmt mends it):"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOLS) staticcheck ./...
+	$(TOOLS) depguard ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	$(TOOLS) gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
+
+.PHONY: generate
+generate: ## regenerate the Go types and reference of the device ABI
+	$(GO) generate ./queues/abi
+
+.PHONY: deps
+deps: ## install what the full tests and the demo need (Debian packages, by apt, as root)
+	@./tools/deps.sh
+
+.PHONY: test
+test: deps build ## all tests with -race, including the TAP and QEMU ones; fails rather than skips
+	VNIC_TEST_REQUIRE=1 CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 30m ./...
+	cd tools && $(GO) test ./...
+	VNIC_TEST_REQUIRE=1 $(GO) test -count=1 -timeout 15m ./cmd/vnic -run TestDemo
+
+.PHONY: cover
+cover: ## statement coverage of the plain tests, build/cover.html
+	@mkdir -p build
+	$(GO) test -coverprofile=build/cover.out -coverpkg=./... ./...
+	$(GO) tool cover -html=build/cover.out -o build/cover.html
+	@$(GO) tool cover -func=build/cover.out | tail -1
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
+	@./tools/fuzz-smoke.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## benchmarks, BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
+	@mkdir -p build
+	$(GO) -C tools run ./bench -root .. -rooms $(BENCH) -o ../build/bench.json
+
+.PHONY: clean
+clean: ## remove what the targets made
+	rm -rf build demo-out

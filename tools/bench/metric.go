@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Metric is one entry of bench.json. The last three fields are there if a peer
+// was measured in the same run.
+type Metric struct {
+	Name           string   `json:"name"`
+	Value          float64  `json:"value"`
+	Unit           string   `json:"unit"`
+	HigherIsBetter bool     `json:"higher_is_better"`
+	Peer           string   `json:"peer,omitempty"`
+	PeerValue      *float64 `json:"peer_value,omitempty"`
+	Ratio          *float64 `json:"ratio,omitempty"` // value / peer_value
+}
+
+// suffixes of metric names, with what they say.
+var suffixes = []struct {
+	suffix, unit string
+	higher       bool
+}{
+	{"_per_s", "1/s", true},
+	{"_gbps", "Gbit/s", true},
+	{"_mbs", "MB/s", true},
+	{"_pps", "packets/s", true},
+	{"_us", "µs", false},
+	{"_ns", "ns", false},
+	{"_bytes", "bytes", false},
+}
+
+// unitOf reads unit and direction from a metric's name. A quotient, like
+// rdma/sealed_over_clear, is better when it is lower.
+func unitOf(name string) (unit string, higher, ok bool) {
+	for _, s := range suffixes {
+		if strings.HasSuffix(name, s.suffix) {
+			return s.unit, s.higher, true
+		}
+	}
+	if strings.Contains(name, "_over_") {
+		return "ratio", false, true
+	}
+	return "", false, false
+}
+
+// metrics returns what was reported for the rooms, sorted by name, and a warning
+// for each metric that cannot be used.
+func (r *report) metrics(rooms []room) (list []Metric, warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	var names []string
+	for name := range r.samples {
+		roomName, _, _ := strings.Cut(name, "/")
+		if slices.ContainsFunc(rooms, func(r room) bool { return r.name == roomName }) {
+			names = append(names, name)
+		} else if !slices.ContainsFunc(allRooms, func(r room) bool { return r.name == roomName }) {
+			warn("metric %s: there is no room %q", name, roomName)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		own, peer, isPeer := strings.Cut(name, "@")
+		unit, higher, ok := unitOf(own)
+		v := median(r.samples[name])
+		switch {
+		case !ok:
+			warn("metric %s: its name must end in one of %s, or contain _over_", name, suffixList())
+			continue
+		case math.IsNaN(v) || math.IsInf(v, 0):
+			warn("metric %s: its value is %v", name, v)
+			continue
+		case isPeer && len(r.samples[own]) == 0:
+			warn("metric %s: %s itself was not reported", name, own)
+			continue
+		}
+		if !isPeer {
+			list = append(list, Metric{Name: own, Value: v, Unit: unit, HigherIsBetter: higher})
+			continue
+		}
+		m := Metric{Name: own, Value: median(r.samples[own]), Unit: unit, HigherIsBetter: higher, Peer: peer, PeerValue: &v}
+		if v != 0 {
+			ratio := m.Value / v
+			m.Ratio = &ratio
+		}
+		// The first peer completes the entry, further ones get their own.
+		if i := slices.IndexFunc(list, func(o Metric) bool { return o.Name == own && o.Peer == "" }); i >= 0 {
+			list[i] = m
+		} else {
+			list = append(list, m)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
+	return list, warnings
+}
+
+func suffixList() string {
+	var s []string
+	for _, x := range suffixes {
+		s = append(s, x.suffix)
+	}
+	return strings.Join(s, ", ")
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	if n == 0 {
+		return math.NaN()
+	}
+	if n%2 == 1 {
+		return s[n/2]
+	}
+	return (s[n/2-1] + s[n/2]) / 2
+}

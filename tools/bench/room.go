@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// room is one of the subjects that are measured. Its metrics begin with its
+// name and a slash; they are reported by benchmarks in its packages.
+type room struct {
+	name     string
+	packages []string // in the order in which they run
+	needs    string   // a program without which some are skipped
+	install  string   // how to get it
+}
+
+var allRooms = []room{
+	{name: "falcon", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "falcon/cm"}},
+	{name: "tunnel", packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/capture", "device"}},
+	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
+	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
+	{
+		name:     "guest",
+		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "cmd/vnic"},
+		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
+	},
+}
+
+// selectRooms reads a list like "falcon,rdma"; "" and "all" mean every room.
+func selectRooms(list string) ([]room, error) {
+	if list == "" || list == "all" {
+		return allRooms, nil
+	}
+	var names []string
+	for _, r := range allRooms {
+		names = append(names, r.name)
+	}
+	var rooms []room
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, strings.TrimSpace(name))
+		if i < 0 {
+			return nil, fmt.Errorf("room %q: there are %s and all", name, strings.Join(names, ", "))
+		}
+		rooms = append(rooms, allRooms[i])
+	}
+	return rooms, nil
+}
+
+// missing says what keeps some of the room's benchmarks from running, "" if
+// nothing does.
+func (r room) missing() string {
+	if r.needs == "" {
+		return ""
+	}
+	if _, err := exec.LookPath(r.needs); err != nil {
+		return fmt.Sprintf("%s is not installed, what needs it is skipped (%s)", r.needs, r.install)
+	}
+	return ""
+}
+
+// packages lists the packages of the rooms that exist, each once.
+func packages(root string, rooms []room) (list []string) {
+	for _, r := range rooms {
+		for _, p := range r.packages {
+			tests, _ := filepath.Glob(filepath.Join(root, p, "*_test.go"))
+			if pkg := "./" + p; len(tests) > 0 && !slices.Contains(list, pkg) {
+				list = append(list, pkg)
+			}
+		}
+	}
+	return list
+}
+
+type testOptions struct {
+	benchtime string
+	count     int
+	pattern   string
+}
+
+// goTest runs a package's benchmarks and returns what they print. When ctx ends
+// the whole process group ends: the test's own children too.
+func goTest(ctx context.Context, root, pkg string, o testOptions) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", o.pattern, "-benchmem",
+		"-benchtime", o.benchtime, "-count", strconv.Itoa(o.count), "-timeout", "30m", pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}

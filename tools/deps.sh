@@ -1,0 +1,23 @@
+#!/bin/sh
+# Installs the Debian packages that the demo and the full test run need, and only
+# those that are missing. The guests' kernel is not among them: it is unpacked
+# into a cache folder, never installed.
+set -eu
+need=''
+want() { # command package
+	command -v "$1" >/dev/null 2>&1 || need="$need $2"
+}
+want qemu-system-x86_64 qemu-system-x86
+want ip iproute2
+want gcc gcc # go test -race
+want tshark tshark
+[ -n "$need" ] || exit 0
+if [ "$(id -u)" != 0 ]; then
+	echo "missing packages:$need; run as root, or: sudo apt-get install -y --no-install-recommends$need" >&2
+	exit 1
+fi
+echo "installing$need" >&2
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086
+apt-get install -y -qq --no-install-recommends $need >/dev/null
