@@ -1,0 +1,79 @@
+package cc
+
+// Units of the interface (Falcon §10.6.2).
+const (
+	FractionBits = 10                     // fraction bits of fcwnd
+	One          = 1 << FractionBits      // fcwnd of one packet
+	MaxFcwnd     = 1<<(11+10) - 1         // 2047.999 packets
+	MaxNcwnd     = 1<<11 - 1              // packets
+	TimeMask     = 1<<24 - 1              // FU timestamps and durations are 24 bits wide
+	MaxIPG       = 1<<16 - 1              // TU, ≈ 33.5 ms
+	FUPicos      = 1 << 17                // one FU in picoseconds
+	TUNanos      = 512                    // one TU in nanoseconds
+	fuToTU       = 131.072 / float64(512) // 0.256
+)
+
+// Direction is that of the last ncwnd change.
+type Direction uint8
+
+// Directions, with the encoding of Falcon §10.6.2.1.
+const (
+	Decrease Direction = 0
+	Increase Direction = 1
+)
+
+// State is the congestion state of one connection. Algorithm.Init fills it.
+type State struct {
+	Fcwnd uint32 // fabric window, packets · 1024
+	Ncwnd uint32 // NIC window, packets
+	RTO   uint32 // retransmission timeout, FU
+	RTT   uint32 // smoothed round trip, FU
+	Delay uint32 // smoothed delay signal, FU
+
+	FabricMarker uint32    // FU: within an RTT of it fcwnd may not fall
+	NICMarker    uint32    // FU: within an RTT of it ncwnd may not move on in the same direction
+	Direction    Direction // of the last ncwnd change
+
+	PLBAcked     uint16 // packets acknowledged in the current PLB round
+	PLBCongested uint16 // those of them that saw congestion
+	PLBAttempts  uint8  // consecutive congested rounds
+}
+
+// Kind is what happened.
+type Kind uint8
+
+// Kinds of event (Falcon §10.6.2.1; the resource-exhaustion NACK is a kind of its own because §10.3.3 treats it apart).
+const (
+	Ack Kind = iota
+	Nack
+	NackResource
+	Retransmit
+)
+
+// Event is one input to the Rate Update Engine.
+type Event struct {
+	Kind            Kind
+	Hops            uint8  // forward hop count, 0..15
+	RxOccupancy     uint8  // quantised receive buffer level, 0..31
+	RetransmitCount uint8  // Retransmit: successive timeouts of the packet, from 1
+	EackDrop        bool   // the EACK's bitmaps show a loss
+	EackOwn         bool   // the EACK reports a drop outside the receive window
+	Acked           uint16 // packets acknowledged since the last event
+	T1, T2, T3, T4  uint32 // Ack and Nack: FU timestamps of Falcon §10.1 (only the low 24 bits are used)
+	Now             uint32 // FU
+}
+
+// Result is what the engine applies beside the State.
+type Result struct {
+	IPG    uint32 // inter-packet gap, TU; 0 when fcwnd is at least one packet
+	Repath bool   // PLB asks for another path (Falcon §10.4)
+}
+
+// Algorithm computes windows, RTO and pacing. Implementations are immutable and shared by all connections.
+type Algorithm interface {
+	Init(s *State)
+	Update(s *State, ev *Event) Result
+}
+
+// since returns a−b modulo 2^24.
+func since(a, b uint32) uint32 { return (a - b) & TimeMask }

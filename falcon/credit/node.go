@@ -1,0 +1,143 @@
+package credit
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrUnderflow is returned when more is given back than was taken: a transaction was released twice.
+var ErrUnderflow = errors.New("credit: more returned than taken")
+
+// ErrGuarantee is returned when a guarantee cannot be set aside in the parent.
+var ErrGuarantee = errors.New("credit: guarantee does not fit in the parent's limit")
+
+// Node is one level of the credit tree. Make it with New.
+type Node struct {
+	parent     *Node
+	limit      Cost
+	inUse      Cost // what this node's own subtree uses
+	charged    Cost // inUse, or what guarantees set aside where that is more: what counts against limit
+	guarantee  Cost
+	underflows uint64
+	refusals   uint64
+}
+
+// New makes a node below parent (nil for the root) that holds at most limit of each counter; a limit of 0 means none.
+func New(parent *Node, limit Cost) *Node { return &Node{parent: parent, limit: limit} }
+
+// Take charges c to the node and all levels above it, or to none of them. It returns false when any level lacks room.
+func (n *Node) Take(c *Cost) bool {
+	rise := *c
+	for m := n; m != nil; m = m.parent {
+		for i, v := range rise {
+			if v == 0 {
+				continue // nothing asked is never refused, also not while a lowered limit is exceeded
+			}
+			if m.charged[i] > m.limit[i] || v > m.limit[i]-m.charged[i] {
+				n.refusals++
+				return false
+			}
+			rise[i] = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
+		}
+	}
+	rise = *c
+	for m := n; m != nil; m = m.parent {
+		for i, v := range rise {
+			if c[i] == 0 {
+				continue
+			}
+			m.inUse[i] += c[i]
+			rise[i] = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
+			m.charged[i] += v
+		}
+	}
+	return true
+}
+
+// Return gives c back to the node and all levels above it. If any level holds less than c, nothing changes, the node
+// counts an underflow and ErrUnderflow is returned: losing credits is safer than inventing them.
+func (n *Node) Return(c *Cost) error {
+	for m := n; m != nil; m = m.parent {
+		for i, v := range c {
+			if v > m.inUse[i] {
+				n.underflows++
+				return ErrUnderflow
+			}
+		}
+	}
+	fall := *c
+	for m := n; m != nil; m = m.parent {
+		for i, v := range fall {
+			if c[i] == 0 {
+				continue
+			}
+			m.inUse[i] -= c[i]
+			fall[i] = m.above(i, m.charged[i]) - m.above(i, m.charged[i]-v)
+			m.charged[i] -= v
+		}
+	}
+	return nil
+}
+
+// above is what the parent is charged when the node itself is charged v of counter i.
+func (n *Node) above(i int, v uint32) uint32 { return max(n.guarantee[i], v) }
+
+// Guarantee sets g aside for the node in its parent, replacing the guarantee it had. It fails with ErrGuarantee, and
+// changes nothing, when the node's own limit is lower or a level above has no room for it.
+func (n *Node) Guarantee(g Cost) error {
+	for i, v := range g {
+		if v > n.limit[i] {
+			return fmt.Errorf("%w: %s %d is above the node's own limit %d", ErrGuarantee, Counter(i), v, n.limit[i])
+		}
+		was := n.above(i, n.charged[i])
+		now := max(v, n.charged[i])
+		for m := n.parent; m != nil && now > was; m = m.parent {
+			rise := now - was
+			if m.charged[i] > m.limit[i] || rise > m.limit[i]-m.charged[i] {
+				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.charged[i], m.limit[i])
+			}
+			was, now = m.above(i, m.charged[i]), m.above(i, m.charged[i]+rise)
+		}
+	}
+	for i, v := range g {
+		was := n.above(i, n.charged[i])
+		n.guarantee[i] = v
+		now := n.above(i, n.charged[i])
+		for m := n.parent; m != nil && now != was; m = m.parent {
+			lower, upper := was, now
+			was = m.above(i, m.charged[i])
+			m.charged[i] += upper - lower // wraps to a subtraction when the charge falls
+			now = m.above(i, m.charged[i])
+		}
+	}
+	return nil
+}
+
+// Drop gives back everything the node still holds, its guarantee included: what a dying connection or function does.
+// Nodes below it must have been dropped before.
+func (n *Node) Drop() {
+	held := n.inUse
+	_ = n.Return(&held)     // cannot underflow: every level above holds at least this
+	_ = n.Guarantee(Cost{}) // lowering never fails
+}
+
+// InUse returns what the node and everything below it hold.
+func (n *Node) InUse() Cost { return n.inUse }
+
+// Charged returns what counts against the limit: in use plus the unused part of guarantees given to children.
+func (n *Node) Charged() Cost { return n.charged }
+
+// Limit returns the node's limit.
+func (n *Node) Limit() Cost { return n.limit }
+
+// SetLimit resizes the node. A limit below what is in use takes nothing away: new takes are refused until enough came back.
+func (n *Node) SetLimit(limit Cost) { n.limit = limit }
+
+// Parent returns the level above, nil at the root.
+func (n *Node) Parent() *Node { return n.parent }
+
+// Underflows counts refused Returns (double releases) at this node.
+func (n *Node) Underflows() uint64 { return n.underflows }
+
+// Refusals counts refused Takes at this node.
+func (n *Node) Refusals() uint64 { return n.refusals }

@@ -1,0 +1,312 @@
+package credit
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func one(c Counter, n uint32) Cost {
+	var x Cost
+	x[c] = n
+	return x
+}
+
+func all(n uint32) Cost {
+	var x Cost
+	for i := range x {
+		x[i] = n
+	}
+	return x
+}
+
+// Falcon §8.2.3: each counter exhausts and recovers on its own, at each level.
+func TestEachCounterAtEachLevelExhaustsAndRecovers(t *testing.T) {
+	for c := range Counter(NumCounters) {
+		for level := range 4 {
+			var chain [4]*Node
+			for i := range chain {
+				var parent *Node
+				if i > 0 {
+					parent = chain[i-1]
+				}
+				limit := NoLimit()
+				if i == level {
+					limit[c] = 3
+				}
+				chain[i] = New(parent, limit)
+			}
+			leaf, cost := chain[3], one(c, 1)
+			for range 3 {
+				if !leaf.Take(&cost) {
+					t.Fatalf("%v level %d: refused below the limit", c, level)
+				}
+			}
+			if leaf.Take(&cost) {
+				t.Fatalf("%v level %d: taken above the limit", c, level)
+			}
+			for i, n := range chain {
+				if n.InUse() != one(c, 3) {
+					t.Fatalf("%v level %d: node %d holds %v after a refusal", c, level, i, n.InUse())
+				}
+			}
+			if other := one((c+1)%NumCounters, 1); !leaf.Take(&other) {
+				t.Fatalf("%v: another counter was refused", c)
+			}
+			if err := leaf.Return(&cost); err != nil || !leaf.Take(&cost) {
+				t.Fatalf("%v level %d: not recovered (%v)", c, level, err)
+			}
+		}
+	}
+}
+
+func TestCosts(t *testing.T) {
+	for _, tc := range []struct {
+		got, want Cost
+	}{
+		{PushCost(4096, 128), Cost{1, 32, 1, 0, 0, 0}},
+		{PushCost(4097, 128), Cost{1, 33, 1, 0, 0, 0}},
+		{PushCost(0, 128), Cost{1, 0, 1, 0, 0, 0}},
+		{PushCost(-1, 128), Cost{1, 0, 1, 0, 0, 0}},
+		{PullCost(129, 128), Cost{1, 1, 1, 2, 0, 0}},
+		{PullDataCost(1, 128), Cost{0, 0, 0, 0, 1, 1}},
+		{PullDataCost(5, 0), Cost{0, 0, 0, 0, 1, 5}},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got %v, want %v", tc.got, tc.want)
+		}
+	}
+}
+
+func TestDoubleReturnIsReportedAndChangesNothing(t *testing.T) {
+	root := New(nil, all(10))
+	a, b := New(root, all(10)), New(root, all(10))
+	cost := PushCost(3, 1)
+	if !a.Take(&cost) || !b.Take(&cost) {
+		t.Fatal("take refused")
+	}
+	if err := a.Return(&cost); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Return(&cost); !errors.Is(err, ErrUnderflow) {
+		t.Fatalf("second return: %v", err)
+	}
+	if root.InUse() != cost || a.InUse() != (Cost{}) || a.Underflows() != 1 {
+		t.Fatalf("after a double return: root %v, a %v, underflows %d", root.InUse(), a.InUse(), a.Underflows())
+	}
+}
+
+func TestResizeBelowUseRefusesUntilReturned(t *testing.T) {
+	n := New(nil, all(4))
+	c := one(ReqPktTx, 1)
+	for range 4 {
+		n.Take(&c)
+	}
+	n.SetLimit(all(2))
+	for held := uint32(4); held >= 2; held-- {
+		if n.Take(&c) {
+			t.Fatalf("taken with %d in use and a limit of 2", held)
+		}
+		if err := n.Return(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if free := one(DataPktTx, 1); !n.Take(&free) || !n.Take(&c) {
+		t.Fatal("refused below the new limit")
+	}
+}
+
+// A flooding sibling never takes another's guarantee, through all levels.
+func TestGuaranteeSurvivesAFlood(t *testing.T) {
+	nic := New(nil, all(10))
+	host := New(nic, all(10))
+	victim, flooder := New(host, NoLimit()), New(host, NoLimit())
+	conn := New(victim, NoLimit())
+	if err := victim.Guarantee(all(4)); err != nil {
+		t.Fatal(err)
+	}
+	c, got := all(1), 0
+	for flooder.Take(&c) {
+		got++
+	}
+	if got != 6 {
+		t.Fatalf("flooder got %d of 10 with 4 guaranteed to another", got)
+	}
+	for i := range 4 {
+		if !conn.Take(&c) {
+			t.Fatalf("guaranteed take %d refused", i)
+		}
+	}
+	if conn.Take(&c) {
+		t.Fatal("took above everything there is")
+	}
+	if err := flooder.Guarantee(all(7)); !errors.Is(err, ErrGuarantee) {
+		t.Fatalf("guarantee above what is left: %v", err)
+	}
+	conn.Drop()
+	victim.Drop()
+	flooder.Drop()
+	if nic.Charged() != (Cost{}) || nic.InUse() != (Cost{}) {
+		t.Fatalf("left behind: charged %v in use %v", nic.Charged(), nic.InUse())
+	}
+}
+
+func TestGuaranteeAboveOwnLimit(t *testing.T) {
+	n := New(New(nil, all(9)), all(3))
+	if err := n.Guarantee(all(4)); !errors.Is(err, ErrGuarantee) {
+		t.Fatal(err)
+	}
+}
+
+// Model: a NIC, two functions, four connections; every operation is checked against recomputation from scratch.
+func TestTreeModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		small := rapid.Custom(func(t *rapid.T) (c Cost) {
+			for i := range c {
+				c[i] = rapid.Uint32Range(0, 6).Draw(t, "n")
+			}
+			return c
+		})
+		limit := func(name string) Cost {
+			c := small.Draw(t, name)
+			for i := range c {
+				c[i] *= 3
+			}
+			return c
+		}
+		type model struct {
+			limit, guarantee, own Cost
+			parent                int
+		}
+		parents := []int{-1, 0, 0, 1, 1, 2, 2}
+		var nodes []*Node
+		var ms []model
+		for _, p := range parents {
+			m := model{limit: limit("limit"), parent: p}
+			var parent *Node
+			if p >= 0 {
+				parent = nodes[p]
+			}
+			nodes, ms = append(nodes, New(parent, m.limit)), append(ms, m)
+		}
+		charged := func(ms []model, i int) (inUse, ch Cost) {
+			var rec func(i int) (Cost, Cost)
+			rec = func(i int) (u, c Cost) {
+				u, c = ms[i].own, ms[i].own
+				for j := range ms {
+					if ms[j].parent == i {
+						ju, jc := rec(j)
+						for k := range u {
+							u[k] += ju[k]
+							c[k] += max(jc[k], ms[j].guarantee[k])
+						}
+					}
+				}
+				return u, c
+			}
+			return rec(i)
+		}
+		// fits compares before and after: only counters that rise must be below the limit.
+		fits := func(before, after []model) bool {
+			for i := range ms {
+				_, was := charged(before, i)
+				_, now := charged(after, i)
+				for k := range now {
+					if now[k] > was[k] && now[k] > before[i].limit[k] {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		leaf := rapid.IntRange(3, 6)
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				i, c := leaf.Draw(t, "leaf"), small.Draw(t, "cost")
+				after := append([]model(nil), ms...)
+				for k := range c {
+					after[i].own[k] += c[k]
+				}
+				// At the taking node and above, what is asked must fit, whether or not the sum rises there.
+				want := fits(ms, after)
+				if got := nodes[i].Take(&c); got != want {
+					t.Fatalf("Take(%v) at %d = %v, want %v", c, i, got, want)
+				}
+				if want {
+					ms = after
+				}
+			},
+			"return": func(t *rapid.T) {
+				i, c := leaf.Draw(t, "leaf"), small.Draw(t, "cost")
+				want := true
+				for k := range c {
+					want = want && c[k] <= ms[i].own[k]
+				}
+				if err := nodes[i].Return(&c); (err == nil) != want {
+					t.Fatalf("Return(%v) at %d = %v, want ok %v", c, i, err, want)
+				}
+				if want {
+					for k := range c {
+						ms[i].own[k] -= c[k]
+					}
+				}
+			},
+			"resize": func(t *rapid.T) {
+				i := rapid.IntRange(0, 6).Draw(t, "node")
+				ms[i].limit = limit("limit")
+				nodes[i].SetLimit(ms[i].limit)
+			},
+			"guarantee": func(t *rapid.T) {
+				i, g := rapid.IntRange(1, 6).Draw(t, "node"), small.Draw(t, "guarantee")
+				after := append([]model(nil), ms...)
+				after[i].guarantee = g
+				want := fits(ms, after)
+				for k := range g {
+					want = want && g[k] <= ms[i].limit[k]
+				}
+				if err := nodes[i].Guarantee(g); (err == nil) != want {
+					t.Fatalf("Guarantee(%v) at %d = %v, want ok %v", g, i, err, want)
+				}
+				if want {
+					ms = after
+				}
+			},
+			"": func(t *rapid.T) {
+				for i, n := range nodes {
+					inUse, ch := charged(ms, i)
+					if n.InUse() != inUse || n.Charged() != ch {
+						t.Fatalf("node %d: in use %v charged %v, model %v %v", i, n.InUse(), n.Charged(), inUse, ch)
+					}
+				}
+			},
+		})
+	})
+}
+
+func tree() *Node {
+	nic := New(nil, NoLimit())
+	return New(New(New(nic, NoLimit()), NoLimit()), all(1000))
+}
+
+func TestTakeAndReturnDoNotAllocate(t *testing.T) {
+	n := tree()
+	if a := testing.AllocsPerRun(100, func() {
+		c := PushCost(4096, DefaultCell)
+		if !n.Take(&c) || n.Return(&c) != nil {
+			t.Fatal("refused")
+		}
+	}); a != 0 {
+		t.Fatalf("%v allocations", a)
+	}
+}
+
+func BenchmarkTakeReturn(b *testing.B) {
+	n, c := tree(), PushCost(4096, DefaultCell)
+	for b.Loop() {
+		if !n.Take(&c) || n.Return(&c) != nil {
+			b.Fatal("refused")
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "credits/take_return_ns")
+}

@@ -1,0 +1,103 @@
+package psp
+
+import (
+	"errors"
+	"fmt"
+)
+
+// PacketLimit is the number of packets one TxSA seals before it asks for a new key.
+const PacketLimit = 1 << 36
+
+// ivSpan is the largest distance between the first and the last IV of an SA, picoseconds (106 days). It is half of
+// the IV's range, so that neither a nonce can repeat nor the replay check's modulo comparison turn round.
+const ivSpan = 1 << 63
+
+// Errors of Seal.
+var (
+	ErrRekey  = errors.New("psp: security association used up, a new key is due")
+	ErrBuffer = errors.New("psp: buffer too small for header, payload and ICV")
+)
+
+// TxSA seals the packets of one SPI in the Falcon class: the IV is the sender's picosecond clock and strictly
+// increases. One goroutine owns it.
+type TxSA struct {
+	seal    sealer
+	hdr     Header // template: everything but NextHeader and IV
+	started bool
+	first   uint64 // first IV used
+	last    uint64 // last IV used
+	packets uint64
+	limit   uint64
+}
+
+// NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the virtualization cookie vc.
+// cryptOffset is in 4-byte words from byte 16 of the PSP header, so it counts the cookie: 8 for IPv4-in-PSP Falcon, 13 for IPv6.
+func NewTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
+	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset, HasVC: true, VC: vc}, key)
+}
+
+// NewTransportTxSA returns the transmit SA of spi for transport mode, without a cookie. Falcon's cryptOffset is 1.
+func NewTransportTxSA(version uint8, spi uint32, key []byte, cryptOffset uint8) (*TxSA, error) {
+	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset}, key)
+}
+
+func newTxSA(hdr Header, key []byte) (*TxSA, error) {
+	if !ValidSPI(hdr.SPI) {
+		return nil, fmt.Errorf("psp: SPI %#x is reserved", hdr.SPI)
+	}
+	if hdr.CryptOffset > MaxCryptOffset {
+		return nil, fmt.Errorf("psp: crypt offset %d is above %d words", hdr.CryptOffset, MaxCryptOffset)
+	}
+	seal, err := newSealer(hdr.Version, key)
+	if err != nil {
+		return nil, err
+	}
+	return &TxSA{seal: seal, hdr: hdr, limit: PacketLimit}, nil
+}
+
+// SPI returns the SA's security parameter index.
+func (t *TxSA) SPI() uint32 { return t.hdr.SPI }
+
+// HeaderLen returns the room Seal needs in front of the payload, bytes.
+func (t *TxSA) HeaderLen() int { return t.hdr.Len() }
+
+// Overhead returns the bytes a sealed packet has above its payload: header and ICV.
+func (t *TxSA) Overhead() int { return t.hdr.Len() + ICVLen }
+
+// Packets returns how many packets were sealed.
+func (t *TxSA) Packets() uint64 { return t.packets }
+
+// LastIV returns the IV of the last sealed packet.
+func (t *TxSA) LastIV() uint64 { return t.last }
+
+// Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into b[:HeaderLen()],
+// encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the sender's clock in nanoseconds; the IV is
+// max(now in picoseconds, last IV + 1). It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
+// when the crypt offset lies beyond the payload; after an error no IV was used.
+func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
+	n := t.hdr.Len() + payload
+	if payload < 0 || len(b) < n+ICVLen {
+		return 0, ErrBuffer
+	}
+	iv := uint64(now) * 1000
+	if t.started {
+		if int64(iv-t.last) <= 0 { // the clock did not move, or went back
+			iv = t.last + 1
+		}
+		if t.packets >= t.limit || iv-t.first >= ivSpan {
+			return 0, ErrRekey
+		}
+	}
+	h := t.hdr
+	h.NextHeader, h.IV = next, iv
+	h.Append(b[:0])
+	if err := t.seal.seal(&h, b, n); err != nil {
+		return 0, err
+	}
+	if !t.started {
+		t.started, t.first = true, iv
+	}
+	t.last = iv
+	t.packets++
+	return n + ICVLen, nil
+}
