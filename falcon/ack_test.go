@@ -1,0 +1,263 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+func ackProfile(count int, timeout falcon.Time) falcon.Profile {
+	p := testProfile()
+	p.AckCount, p.AckTimeout = count, timeout
+	return p
+}
+
+func noAnswer(falcon.Time, *falcon.Event, uint64) {}
+
+func TestCase12_AckRequest(t *testing.T) {
+	s := newSingle(t, ackProfile(100, 100*us))
+	s.ulp.OnPull, s.ulp.OnPush = noAnswer, noAnswer
+	s.pullRequest(500, 7, true)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK {
+		t.Errorf("pull request with AR: sent %v, want a BACK", got)
+	}
+	s.pushData(200, 8, true)
+	if got := s.transmit(); len(got) != 0 {
+		t.Errorf("push with AR before the ULP's ack: sent %v", got)
+	}
+	s.now += us
+	s.c.AckPush(s.now, 8)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK {
+		t.Errorf("push with AR: sent %v, want a BACK", got)
+	}
+}
+
+func TestCase31_CountPullRequests(t *testing.T) {
+	s := newSingle(t, ackProfile(3, 100*us))
+	s.ulp.OnPull = noAnswer
+	s.pullRequest(500, 7, false)
+	s.pullRequest(501, 8, false)
+	if got := s.transmit(); len(got) != 0 {
+		t.Fatalf("sent %v before the count", got)
+	}
+	s.pullRequest(502, 9, false)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK || ack(t, got[0].Packet).ReqBase != 503 {
+		t.Errorf("sent %v, want a BACK", got)
+	}
+}
+
+func TestCase32_CountPushHalves(t *testing.T) {
+	s := newSingle(t, ackProfile(1, 100*us))
+	s.ulp.OnPush = noAnswer
+	s.pushData(200, 7, false)
+	if got := s.transmit(); len(got) != 0 {
+		t.Fatalf("sent %v on receipt", got)
+	}
+	s.now += us
+	s.c.AckPush(s.now, 7)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK || ack(t, got[0].Packet).DataBase != 201 {
+		t.Errorf("sent %v, want a BACK", got)
+	}
+}
+
+func TestCase33_PushesNeverAcknowledged(t *testing.T) {
+	s := newSingle(t, ackProfile(1, ms))
+	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+	start := s.now
+	s.pushData(200, 7, false)
+	got := s.advance(10 * us)
+	s.pushData(201, 8, false)
+	got = append(got, s.advance(10*us)...)
+	s.pullRequest(500, 9, false)
+	got = append(got, s.advance(100*us)...)
+	if len(got) != 2 || got[0].At != start+10*us || got[1].At != start+20*us {
+		t.Errorf("ACKs %v, want at 10 µs and 20 µs", got)
+	}
+}
+
+func TestCase34_CoalescingTimer(t *testing.T) {
+	s := newSingle(t, ackProfile(100, 50))
+	s.ulp.OnPull = noAnswer
+	start := s.now
+	s.pullRequest(500, 7, false)
+	s.now += 20
+	s.pullRequest(501, 8, false)
+	received := s.now
+	got := s.advance(us)
+	if len(got) != 1 || got[0].At != start+50 {
+		t.Fatalf("sent %v, want one ACK at 50 ns", got)
+	}
+	if a := ack(t, got[0].Packet); a.T1 != falcon.FalconTime(received-5*us) || a.T2 != falcon.FalconTime(received) {
+		t.Errorf("t1 %d t2 %d: not of the last packet", a.T1, a.T2)
+	}
+}
+
+func TestCase35_PiggybackAfterOutOfWindow(t *testing.T) {
+	s := newSingle(t, ackProfile(2, ms), func(c *falcon.ConnConfig) { c.RxReqPSN, c.Ordered, c.RxRSN = 0, false, 0 })
+	s.ulp.OnPull = noAnswer
+	s.want(s.pullRequest(270, 70, false), wire.DropBeyondWindow)
+	s.push(1)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypePushData {
+		t.Fatalf("sent %v, want the push", got)
+	}
+	s.pullRequest(60, 60, false)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeEACK {
+		t.Errorf("sent %v, want an EACK", got)
+	}
+}
+
+func TestCase36_EacksListGaps(t *testing.T) {
+	s := newSingle(t, ackProfile(1, ms), func(c *falcon.ConnConfig) { c.RxReqPSN, c.Ordered, c.RxRSN = 0, false, 0 })
+	s.ulp.OnPull = noAnswer
+	step := func(psn uint32, wantBase uint32, wantBits uint64) {
+		t.Helper()
+		s.pullRequest(psn, psn, false)
+		got := s.transmit()
+		if len(got) != 1 {
+			t.Fatalf("PSN %d: sent %v", psn, got)
+		}
+		a := ack(t, got[0].Packet)
+		if a.ReqBase != wantBase || a.Req != wantBits || a.Extended != (wantBits != 0) {
+			t.Errorf("PSN %d: base %d bits %b extended %v, want %d %b", psn, a.ReqBase, a.Req, a.Extended, wantBase, wantBits)
+		}
+	}
+	step(2, 0, 0b100)
+	step(4, 0, 0b10100)
+	step(0, 1, 0b1010)
+	step(3, 1, 0b1110)
+	step(1, 5, 0)
+}
+
+func TestCase37_CounterNotNegative(t *testing.T) {
+	s := newSingle(t, ackProfile(2, 10*us))
+	s.ulp.OnPush = noAnswer
+	s.pushData(200, 7, false)
+	s.pushData(201, 8, false)
+	if got := s.advance(20 * us); len(got) != 1 {
+		t.Fatalf("sent %v, want one ACK by time", got)
+	}
+	// The two acknowledgements of the ULP count one packet: not enough for the count of two.
+	s.c.AckPush(s.now, 7)
+	s.c.AckPush(s.now, 8)
+	if got := s.transmit(); len(got) != 0 {
+		t.Errorf("sent %v", got)
+	}
+	s.pushData(202, 9, false)
+	s.c.AckPush(s.now, 9)
+	if got := s.transmit(); len(got) != 1 {
+		t.Errorf("sent %v, want one ACK by count", got)
+	}
+}
+
+func TestCase38_AckRequestShare(t *testing.T) {
+	share := func(fcwnd float64, percent int, threshold uint32) (with int) {
+		p := testProfile()
+		p.CC, p.ARFcwnd, p.ARPercent, p.MaxTxn = fixed(fcwnd, 1024), threshold, percent, 1024
+		p.DataTxWindow = 1024
+		s := newSingle(t, p)
+		const n = 1000
+		for range n {
+			s.push(1)
+			for _, sent := range s.transmit() {
+				h := header(t, sent.Packet)
+				if h.AckReq {
+					with++
+				}
+				s.ack(wire.Ack{DataBase: h.PSN + 1})
+			}
+		}
+		return with * 100 / n
+	}
+	if got := share(5, 10, 5); got != 100 {
+		t.Errorf("fcwnd at the threshold: %d %%", got)
+	}
+	for _, want := range []int{10, 22, 12, 6} {
+		if got := share(6, want, 5); got < want-3 || got > want+4 {
+			t.Errorf("percent %d: %d %%", want, got)
+		}
+	}
+	if got := share(1, 0, 0); got != 0 {
+		t.Errorf("disabled: %d %%", got)
+	}
+}
+
+func TestCase39_AckRequestOutOfWindow(t *testing.T) {
+	s := newSingle(t, ackProfile(10, 30*us), func(c *falcon.ConnConfig) { c.RxReqPSN = 0 })
+	s.want(s.pullRequest(280, 7, true), wire.DropBeyondWindow)
+	if got := s.transmit(); len(got) != 0 {
+		t.Errorf("sent %v at once", got)
+	}
+	if got := s.advance(40 * us); len(got) != 1 {
+		t.Errorf("sent %v, want the coalesced EACK", got)
+	}
+}
+
+func TestCase40_Piggyback(t *testing.T) {
+	s := newSingle(t, ackProfile(10, 30*us))
+	s.ulp.OnPull = noAnswer
+	s.pullRequest(500, 7, false)
+	s.push(1)
+	got := s.advance(100 * us)
+	if len(got) != 1 || header(t, got[0].Packet).ReqBase != 501 {
+		t.Errorf("sent %v, want only the push with the new base", got)
+	}
+	s.pullRequest(502, 9, false) // a hole: the bases do not say everything
+	s.push(1)
+	if got := s.advance(100 * us); len(got) != 2 || got[1].Type != wire.TypeEACK {
+		t.Errorf("sent %v, want a push and an EACK", got)
+	}
+}
+
+func TestCase41_DuplicateOfAcknowledged(t *testing.T) {
+	s := newSingle(t, ackProfile(10, 30*us))
+	s.ulp.OnPull = noAnswer
+	s.pullRequest(500, 7, true)
+	s.pullRequest(502, 9, true)
+	s.transmit()
+	s.want(s.pullRequest(500, 7, true), wire.DropBehindWindow)
+	s.want(s.pullRequest(502, 9, true), wire.DropDuplicate)
+	if got := s.transmit(); len(got) != 0 {
+		t.Errorf("duplicates with AR: sent %v at once", got)
+	}
+	if got := s.advance(50 * us); len(got) != 1 || got[0].Type != wire.TypeEACK {
+		t.Errorf("sent %v, want one coalesced EACK", got)
+	}
+	if n := s.count(falcon.EvPull); n != 1 {
+		t.Errorf("%d deliveries, want 1", n)
+	}
+}
+
+func TestCase94_TimestampsOfNacks(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 3, 0) }
+	s.pushData(200, 7, false)
+	received := s.now
+	got := s.transmit()
+	if len(got) != 1 || got[0].Type != wire.TypeNACK {
+		t.Fatalf("sent %v", got)
+	}
+	n, d := wire.ParseNack(got[0].Packet)
+	if d != wire.DropNone || n.T2 != falcon.FalconTime(received) || n.T1 != falcon.FalconTime(received-5*us) {
+		t.Errorf("NACK %+v", n)
+	}
+	if n.PSN != 200 || n.Code != wire.NackRNR || n.RNR != 3 || n.Request {
+		t.Errorf("NACK %+v", n)
+	}
+}
+
+func TestFlushAcks(t *testing.T) {
+	s := newSingle(t, ackProfile(100, ms))
+	s.pushData(200, 7, false)
+	if got := s.transmit(); len(got) != 0 {
+		t.Fatalf("sent %v", got)
+	}
+	s.e.FlushAcks(s.now)
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK {
+		t.Errorf("sent %v, want a BACK", got)
+	}
+	s.e.FlushAcks(s.now)
+	if got := s.advance(10 * ms); len(got) != 0 {
+		t.Errorf("sent %v after everything was acknowledged", got)
+	}
+}

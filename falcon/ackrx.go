@@ -1,0 +1,116 @@
+package falcon
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// onAck processes a BACK or EACK (Falcon §9.2.3).
+func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
+	if d := c.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
+		return d
+	}
+	c.advanceBases(a.DataBase, a.ReqBase)
+	lost := false
+	if a.Extended {
+		c.ackBits(&c.dataTx, a.DataBase, a.DataAck.Lo)
+		c.ackBits(&c.dataTx, a.DataBase+64, a.DataAck.Hi)
+		c.ackBits(&c.reqTx, a.ReqBase, a.Req)
+		req := wire.Bitmap128{Lo: a.Req}
+		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
+		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
+	}
+	c.delaySample(now, p, cc.Ack, a.T1, a.T2, &a.Congestion)
+	c.e.ccEvent.EackDrop, c.e.ccEvent.EackOwn = lost, a.DataOWN || a.ReqOWN
+	c.congestion()
+	c.kick()
+	return wire.DropNone
+}
+
+// delaySample prepares the congestion event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was sent and received.
+func (c *Conn) delaySample(now Time, p *Packet, kind cc.Kind, t1, t2 uint32, info *wire.Congestion) {
+	t4 := FalconTime(now)
+	c.e.ccEvent = cc.Event{
+		Kind: kind, Hops: info.Hops, RxOccupancy: info.RxOccupancy, Acked: c.acked,
+		T1: t1, T2: t2, T3: p.T1, T4: t4, Now: t4,
+	}
+	c.acked = 0
+}
+
+// checkBases compares the bases of an acknowledgement with the windows: behind either one it is stale and ignored
+// altogether, beyond what was sent it is impossible.
+func (c *Conn) checkBases(dataBase, reqBase uint32) wire.Drop {
+	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
+	switch {
+	case int32(d) < 0 || int32(r) < 0:
+		return wire.DropStaleAck
+	case d > c.dataTx.next-c.dataTx.base || r > c.reqTx.next-c.reqTx.base:
+		return wire.DropImpossibleAck
+	}
+	return wire.DropNone
+}
+
+// advanceBases acknowledges everything before the bases, which passed checkBases.
+func (c *Conn) advanceBases(dataBase, reqBase uint32) {
+	c.ackUpTo(&c.dataTx, dataBase)
+	c.ackUpTo(&c.reqTx, reqBase)
+}
+
+func (c *Conn) ackUpTo(w *txWindow, base uint32) {
+	for int32(base-w.base) > 0 {
+		if t := w.packets.get(w.base); t != nil {
+			c.packetAcked(t)
+		} else {
+			w.base++
+		}
+	}
+	w.slide()
+}
+
+func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
+	for ; bitmap != 0; bitmap &= bitmap - 1 {
+		if t := w.at(base + uint32(bits.TrailingZeros64(bitmap))); t != nil {
+			c.packetAcked(t)
+		}
+	}
+}
+
+// packetAcked ends the packet of t, which is in its window.
+func (c *Conn) packetAcked(t *txn) {
+	w := c.window(t.kind)
+	c.e.wheel.stop(&t.timer)
+	c.uncountAgain(t)
+	t.unlink()
+	t.packetDone = true
+	w.packets.clear(t.psn)
+	if c.acked < maxAcked {
+		c.acked++
+	}
+	if t.kind != TxnPullData {
+		w.outstanding--
+	}
+	w.slide()
+	switch {
+	case t.kind == TxnPullData:
+		t.state = pullDataAckd
+		code := CmplAck
+		if t.resync != 0 {
+			code = t.code
+		}
+		c.responseDone(t, code)
+	case t.done:
+		c.release(t)
+	case t.resync != 0:
+		c.complete(t, t.code)
+	case t.kind == TxnPush:
+		t.state = pushDataAckd
+		c.complete(t, CmplAck)
+	default:
+		t.state = pullReqAckd
+	}
+}
+
+// maxAcked is where the 10-bit count of packets between congestion events saturates.
+const maxAcked = 1<<10 - 1

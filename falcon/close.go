@@ -1,0 +1,80 @@
+package falcon
+
+// Close ends the connection at once: outstanding transactions complete with CmplDeadConn, EvClosed is the last event.
+// The peer is not told; that is the connection manager's work.
+func (c *Conn) Close(now Time) {
+	if !c.closed {
+		c.shutdown(CmplAck, CloseLocal)
+	}
+}
+
+// fail ends a connection whose peer does not answer.
+func (c *Conn) fail() {
+	c.e.stats.ConnsFailed++
+	c.shutdown(CmplDeadConn, CloseResync)
+}
+
+func (c *Conn) shutdown(code Completion, reason CloseReason) {
+	e := c.e
+	c.closed = true // nothing is sent or armed from here on
+	delete(e.conns, c.cfg.LocalCID)
+	e.wheel.stop(&c.txnTimer)
+	e.wheel.stop(&c.paceTimer)
+	c.stopAckTimer()
+
+	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
+		t := c.txns.get(rsn)
+		if t == nil || t == doneTxn || t.done {
+			continue
+		}
+		if t.resync == 0 {
+			t.code = CmplDeadConn
+		}
+		c.complete(t, t.code)
+	}
+	for _, w := range [...]*txWindow{&c.reqTx, &c.dataTx} {
+		for psn := w.base; psn != w.next; psn++ {
+			if t := w.at(psn); t != nil {
+				w.packets.clear(psn)
+				c.abandon(t)
+			}
+		}
+		w.base = w.next
+	}
+	for i := range c.fresh {
+		for t := c.fresh[i].head; t != nil; t = c.fresh[i].head {
+			c.abandon(t)
+		}
+	}
+	for t := e.stalled.head; t != nil; {
+		next := t.next
+		if t.conn == c {
+			c.abandon(t)
+		}
+		t = next
+	}
+	for i := range c.rxs.slots {
+		if rx := c.rxs.slots[i]; rx != nil {
+			c.rxs.slots[i] = nil
+			if rx != doneRx {
+				e.putRx(rx)
+			}
+		}
+	}
+	c.requests = 0
+	c.nacks, c.ackNow = nil, false
+	e.emit(Event{Kind: EvClosed, Conn: c, Code: code, Reason: reason})
+	e.recheck = true
+}
+
+// abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator are completed already.
+func (c *Conn) abandon(t *txn) {
+	t.unlink()
+	c.e.wheel.stop(&t.timer)
+	t.packetDone = true
+	if t.kind == TxnPullData {
+		c.responseDone(t, CmplDeadConn)
+		return
+	}
+	c.release(t)
+}

@@ -1,0 +1,229 @@
+package cm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type message interface{ Append([]byte) []byte }
+
+// parse decodes any message to a pointer to its struct.
+func parse(b []byte) (message, error) {
+	t, err := PeekType(b)
+	if err != nil {
+		return nil, err
+	}
+	switch t {
+	case TypeHello:
+		m, err := ParseHello(b)
+		return &m, err
+	case TypeREQ:
+		m, err := ParseREQ(b)
+		return &m, err
+	case TypeREP:
+		m, err := ParseREP(b)
+		return &m, err
+	case TypeRTU:
+		m, err := ParseRTU(b)
+		return &m, err
+	case TypeREJ:
+		m, err := ParseREJ(b)
+		return &m, err
+	case TypeDREQ:
+		m, err := ParseDREQ(b)
+		return &m, err
+	default:
+		m, err := ParseDREP(b)
+		return &m, err
+	}
+}
+
+func seq(from byte, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = from + byte(i)
+	}
+	return b
+}
+
+func gid4(a, b, c, d byte) (g [16]byte) {
+	g[10], g[11] = 0xff, 0xff
+	g[12], g[13], g[14], g[15] = a, b, c, d
+	return g
+}
+
+// samples are the messages of testdata/messages.hex, by name.
+func samples() map[string]message {
+	offer := func(version uint8) Offer {
+		return Offer{
+			CID: 0x1abcde, DataPSN: 0x11223344, ReqPSN: 0x55667788, RSN: 0x99aabbcc, MTU: 4096, Ordered: version == 0,
+			SA: SA{Version: version, SPI: 0x9a345678, Key: seq(0xd0, keyLen(version))}, Time: 0x0102030405060708,
+		}
+	}
+	return map[string]message{
+		"hello-empty": &Hello{Host: 1, Instance: 0x1122334455667789},
+		"hello-two": &Hello{Host: 2, Instance: 1, Endpoints: []Endpoint{
+			{7, gid4(10, 0, 0, 2), 0x020001}, {8, gid4(10, 0, 0, 2), 0x020102},
+		}},
+		"req": &REQ{
+			SenderID: 0x01020304, Service: 0x1122334455667788, Tenant: 7, Function: 0x010002, PeerFunction: 0x020001,
+			SGID: gid4(10, 0, 0, 1), DGID: gid4(10, 0, 0, 2), QPN: 0x23, Offer: offer(0), Private: []byte("hello"),
+		},
+		"rep":        &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(1), Private: seq(0, MaxPrivate)},
+		"rep-bare":   &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(0)},
+		"rtu":        &RTU{0x01020304, 9},
+		"rej":        &REJ{9, 0x01020304, ReasonConsumer, 28, []byte("no")},
+		"rej-cancel": &REJ{0x01020304, 0, ReasonCanceled, 0, nil},
+		"dreq":       &DREQ{9, 0x01020304, ReasonDisconnect},
+		"drep":       &DREP{0x01020304, 9},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	text, err := os.ReadFile("testdata/messages.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := samples()
+	for line := range strings.Lines(string(text)) {
+		name, digits, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		want, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := all[name]
+		if m == nil {
+			t.Fatalf("no sample named %q", name)
+		}
+		delete(all, name)
+		if got := m.Append(nil); !bytes.Equal(got, want) {
+			t.Errorf("%s: encoded\n%x\nwant\n%x", name, got, want)
+		}
+		back, err := parse(want)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if d := cmp.Diff(m, back); d != "" {
+			t.Errorf("%s: decoded differs (-want +got):\n%s", name, d)
+		}
+	}
+	for name, m := range all {
+		t.Errorf("not in testdata/messages.hex:\n%s %x", name, m.Append(nil))
+	}
+}
+
+func TestAppendKeepsWhatIsThere(t *testing.T) {
+	for name, m := range samples() {
+		got := m.Append([]byte("front"))
+		if !bytes.Equal(got, append([]byte("front"), m.Append(nil)...)) {
+			t.Errorf("%s: Append is not an append: %x", name, got)
+		}
+	}
+}
+
+func TestEveryTruncation(t *testing.T) {
+	for name, m := range samples() {
+		whole := m.Append(nil)
+		for n := range len(whole) {
+			cut := bytes.Clone(whole[:n])
+			if _, err := parse(cut); !errors.Is(err, ErrProtocol) {
+				t.Fatalf("%s cut to %d of %d bytes: error %v", name, n, len(whole), err)
+			}
+			if n >= headerLen { // with a length field that agrees
+				cut[2], cut[3] = byte(n>>8), byte(n)
+				if _, err := parse(cut); !errors.Is(err, ErrProtocol) {
+					t.Fatalf("%s of %d of %d bytes: error %v", name, n, len(whole), err)
+				}
+			}
+		}
+		long := append(bytes.Clone(whole), 0)
+		long[2], long[3] = byte(len(long)>>8), byte(len(long))
+		if _, err := parse(long); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s with a byte too many: error %v", name, err)
+		}
+	}
+}
+
+func TestRefusedValues(t *testing.T) {
+	req := func(f func(*REQ)) []byte {
+		m := *samples()["req"].(*REQ)
+		f(&m)
+		return m.Append(nil)
+	}
+	patch := func(name string, at int, v ...byte) []byte {
+		b := samples()[name].Append(nil)
+		copy(b[at:], v)
+		return b
+	}
+	many := Hello{Host: 1, Instance: 1, Endpoints: make([]Endpoint, MaxEndpoints+1)}
+	for _, tt := range []struct {
+		why string
+		b   []byte
+	}{
+		{"version 2", patch("rtu", 0, 2)},
+		{"unknown type", patch("rtu", 1, 99)},
+		{"unknown type", patch("rtu", 1, 0)},
+		{"length field", patch("rtu", 2, 0, 13)},
+		{"connection ID 0", req(func(m *REQ) { m.SenderID = 0 })},
+		{"function 0x1000000", req(func(m *REQ) { m.Function = 1 << 24 })},
+		{"function 0x1000000", req(func(m *REQ) { m.PeerFunction = 1 << 24 })},
+		{"QPN 0x1000000", req(func(m *REQ) { m.QPN = 1 << 24 })},
+		{"CID 0x1000000", req(func(m *REQ) { m.Offer.CID = 1 << 24 })},
+		{"MTU 255", req(func(m *REQ) { m.Offer.MTU = 255 })},
+		{"MTU 32769", req(func(m *REQ) { m.Offer.MTU = 32769 })},
+		{"PSP version 4", req(func(m *REQ) { m.Offer.SA.Version = 4 })},
+		{"SPI 0", req(func(m *REQ) { m.Offer.SA.SPI = 0 })},
+		{"reserved byte", req(func(m *REQ) { m.Offer.SA.Key = seq(1, 32) })}, // version 0 has 16 bytes
+		{"private data", req(func(m *REQ) { m.Private = seq(0, MaxPrivate+1) })},
+		{"reason 12", patch("dreq", 12, 0, 12)},
+		{"reason 0", patch("dreq", 12, 0, 0)},
+		{"reserved byte", patch("dreq", 15, 1)},
+		{"names no connection", patch("rej-cancel", 4, 0, 0, 0, 0)},
+		{"2049 functions", many.Append(nil)},
+		{"function 0x2", patch("hello-two", 4+16+20, 2)},
+		{"for 1 functions", patch("hello-two", 17, 1)},
+		{"reserved byte", patch("hello-two", 5, 1)},
+	} {
+		_, err := parse(tt.b)
+		if err == nil || !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("want an error with %q, got %v", tt.why, err)
+		}
+	}
+}
+
+func TestHelloOfMostFunctionsFitsALink(t *testing.T) {
+	m := Hello{Host: 1, Instance: 1, Endpoints: make([]Endpoint, MaxEndpoints)}
+	b := m.Append(nil)
+	if len(b) > 64<<10-1 {
+		t.Fatalf("%d bytes", len(b))
+	}
+	if _, err := ParseHello(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, m := range samples() {
+		f.Add(m.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parse(b)
+		if err != nil {
+			if !errors.Is(err, ErrProtocol) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		if got := m.Append(nil); !bytes.Equal(got, b) {
+			t.Fatalf("decoded and encoded again\n%x\nwas\n%x", got, b)
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package cm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// conn is one entry of the connection table.
+type conn struct {
+	id       uint32 // our name for it
+	remoteID uint32 // the peer's; 0 until REP
+	state    State
+	peer     *peer
+	passive  bool
+	par      Params
+	opened   bool // OutOpen without OutClose
+	hasCID   bool
+	msg      []byte // REQ, REP or DREQ to repeat
+	tries    int
+	created  Time
+
+	deadline Time
+	timer    int // index in the heap, -1: none
+}
+
+// takeOffer fills in what the peer decides.
+func (c *conn) takeOffer(o *Offer) {
+	c.par.RemoteCID = o.CID
+	c.par.RxDataPSN, c.par.RxReqPSN, c.par.RxRSN = o.DataPSN, o.ReqPSN, o.RSN
+	c.par.TxVersion, c.par.TxSPI, c.par.TxKey = o.SA.Version, o.SA.SPI, o.SA.Key
+	c.par.RemoteTime = o.Time
+}
+
+// offer takes a CID and gathers what this side decides. On error nothing is
+// kept.
+func (m *Manager) offer(now Time, c *conn) (Offer, error) {
+	var r [12]byte
+	if err := m.random(r[:]); err != nil {
+		return Offer{}, err
+	}
+	sa, err := m.res.RxSA(c.peer.Host, c.par.Tenant)
+	if err != nil {
+		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
+	}
+	if sa.Version > 3 || len(sa.Key) != keyLen(sa.Version) || sa.SPI == 0 {
+		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: version %d, SPI %#x, %d bytes of key: %w",
+			c.peer.Host, c.par.Tenant, sa.Version, sa.SPI, len(sa.Key), ErrInvalid)
+	}
+	cid, err := m.res.AllocCID(c.par.Function)
+	if err != nil {
+		return Offer{}, fmt.Errorf("cm: CID for function %#06x: %w", c.par.Function, err)
+	}
+	c.hasCID = true
+	c.par.LocalCID = cid
+	c.par.RxSPI = sa.SPI
+	c.par.TxDataPSN = binary.BigEndian.Uint32(r[0:])
+	c.par.TxReqPSN = binary.BigEndian.Uint32(r[4:])
+	c.par.TxRSN = binary.BigEndian.Uint32(r[8:])
+	return Offer{
+		CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
+		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, SA: sa, Time: pspTime(now),
+	}, nil
+}
+
+// pspTime is the PSP clock (ps) at an engine time; it wraps as the IV does.
+func pspTime(now Time) uint64 { return uint64(now) * 1000 }
+
+// usage counts what a function has in the tables.
+type usage struct {
+	conns     int
+	backlog   int
+	listeners int
+}
+
+func (m *Manager) usage(fn uint32) *usage {
+	u := m.functions[fn]
+	if u == nil {
+		u = new(usage)
+		m.functions[fn] = u
+	}
+	return u
+}
+
+// room checks the limits for one more connection.
+func (m *Manager) room(p *peer, fn uint32) error {
+	if p.conns >= m.cfg.MaxPerPeer {
+		return fmt.Errorf("cm: %d connections with host %d: %w", p.conns, p.Host, ErrLimit)
+	}
+	if u := m.functions[fn]; u != nil && u.conns >= m.cfg.MaxPerFunction {
+		return fmt.Errorf("cm: %d connections of function %#06x: %w", u.conns, fn, ErrLimit)
+	}
+	return nil
+}
+
+// add enters a connection into the tables under a new name.
+func (m *Manager) add(now Time, c *conn) {
+	for {
+		m.lastID++
+		if _, used := m.conns[m.lastID]; m.lastID != 0 && !used {
+			break
+		}
+	}
+	c.id, c.created, c.timer = m.lastID, now, -1
+	c.par.ID = c.id
+	m.conns[c.id] = c
+	if c.passive {
+		m.passive[passiveKey{c.peer.Host, c.remoteID}] = c
+	}
+	c.peer.conns++
+	m.usage(c.par.Function).conns++
+}
+
+// remove takes a connection out of the tables and gives its CID back.
+func (m *Manager) remove(c *conn) {
+	m.timers.stop(c)
+	delete(m.conns, c.id)
+	if c.passive {
+		delete(m.passive, passiveKey{c.peer.Host, c.remoteID})
+	}
+	c.peer.conns--
+	u := m.usage(c.par.Function)
+	u.conns--
+	m.tidy(c.par.Function, u)
+	if c.hasCID {
+		c.hasCID = false
+		m.res.FreeCID(c.par.LocalCID)
+	}
+}
+
+func (m *Manager) tidy(fn uint32, u *usage) {
+	if *u == (usage{}) {
+		delete(m.functions, fn)
+	}
+}
+
+// timers is a binary heap of connections by deadline.
+type timers []*conn
+
+func (t *timers) first() Time {
+	if len(*t) == 0 {
+		return math.MaxInt64
+	}
+	return (*t)[0].deadline
+}
+
+func (t *timers) set(c *conn, at Time) {
+	c.deadline = at
+	if c.timer < 0 {
+		c.timer = len(*t)
+		*t = append(*t, c)
+	}
+	t.down(t.up(c.timer))
+}
+
+func (t *timers) stop(c *conn) {
+	i := c.timer
+	if i < 0 {
+		return
+	}
+	last := len(*t) - 1
+	t.swap(i, last)
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	c.timer = -1
+	if i < last {
+		t.down(t.up(i))
+	}
+}
+
+func (t timers) swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timer, t[j].timer = i, j
+}
+
+// less breaks ties by name, so that a run can be replayed.
+func (t timers) less(i, j int) bool {
+	if t[i].deadline != t[j].deadline {
+		return t[i].deadline < t[j].deadline
+	}
+	return t[i].id < t[j].id
+}
+
+func (t timers) up(i int) int {
+	for i > 0 && t.less(i, (i-1)/2) {
+		t.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+	return i
+}
+
+func (t timers) down(i int) {
+	for {
+		k := 2*i + 1
+		if k >= len(t) {
+			return
+		}
+		if k+1 < len(t) && t.less(k+1, k) {
+			k++
+		}
+		if !t.less(k, i) {
+			return
+		}
+		t.swap(i, k)
+		i = k
+	}
+}

@@ -1,0 +1,60 @@
+// Package cm is the connection manager: it agrees with the connection manager
+// of another NIC on everything a Falcon connection needs before its first
+// packet — connection identifiers, initial sequence numbers, queue pairs,
+// security associations — and takes connections down again.
+//
+//	        active side                                   passive side
+//	Connect ─ AllocCID ── REQ{CID,PSNs,SA,QPN} ──────▶ OutRequest to the listener
+//	                                                   Accept ─ AllocCID
+//	OutOpen, OutEstablished ◀─ REP{CID,PSNs,SA,QPN} ── OutOpen
+//	         ───────────────── RTU ──────────────────▶ OutEstablished
+//	   …                                                 …
+//	Disconnect ─ OutClose ──── DREQ ─────────────────▶ OutClose, OutDisconnected
+//	TIME-WAIT ◀─────────────── DREP ────────────────── TIME-WAIT
+//
+// A connection's states (the table is in transition.go):
+//
+//	REQ-SENT ───────────▶ ESTABLISHED ─▶ DREQ-SENT ─▶ TIME-WAIT ─▶ CLOSED
+//	REQ-RECEIVED ▶ REP-SENT ──▲                          ▲
+//	     any pending state that fails ───────────────────┘
+//
+// # The link
+//
+// Messages travel over an authenticated, ordered link that loses nothing while
+// it is up and everything in flight when it breaks. Each time the link comes
+// up both sides first send Hello: host, instance of the process, and the
+// {tenant, GID, function} triples the NIC offers in the tenants it shares with
+// that peer. Routes are learned from it. What arrives before Hello is left over
+// from an earlier link and is ignored.
+//
+// Established connections outlive an outage of the link. Pending ones end with
+// ReasonPeerDown. When the link is back, each side confirms every established
+// connection by an RTU; one that the other side no longer knows is answered by
+// REJ and ends. A peer whose instance changed has lost its keys with its
+// memory, so all connections to it end with ReasonPeerRestarted.
+//
+// # Trust
+//
+// A peer may speak only for the tenants listed for it in Config.Peers, for
+// functions whose host byte is its own, and for GIDs it offered in Hello. All
+// else is refused and counted. Every table has a limit.
+//
+// # Ownership and concurrency
+//
+// The package does no I/O, reads no clock and starts no goroutine: time and
+// randomness are arguments. A Manager has one owner (shard 0 of a NIC) and is
+// not safe for concurrent use. Calls only append outputs, which the owner
+// drains with Next after each call; slices in an Output belong to the reader.
+//
+// For each OutOpen there is exactly one OutClose, in this order. Each
+// connection ends with exactly one of OutRejected, OutUnreachable and
+// OutDisconnected, unless its function is gone or itself rejected the request.
+// A CID is freed only after its time-wait, so that packets still in flight
+// cannot meet a new connection with the same CID.
+//
+// References: Falcon Transport Protocol §6.2 (a CID is allocated by the receiver
+// during connection set-up, which the specification leaves open), §9.2.2
+// (security parameters of a connection); the message exchange follows the
+// InfiniBand CM (IBA volume 1, chapter 12). The bytes are this project's own
+// and are documented in docs/wire.md.
+package cm

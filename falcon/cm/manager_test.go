@@ -1,0 +1,358 @@
+package cm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// two returns hosts 1 and 2, linked, function 0 of host 2 listening on service 1.
+func two(t *testing.T, change func(*Config)) (w *world, a, b *node) {
+	t.Helper()
+	w = newWorld(t.Fatalf)
+	a, b = w.add(1, 2), w.add(2, 1)
+	if change != nil {
+		for _, n := range []*node{a, b} {
+			change(&n.cfg)
+			n.start()
+		}
+	}
+	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	return w, a, b
+}
+
+// establish connects function 0 of a to function 0 of b.
+func establish(t *testing.T, w *world, a, b *node) (ida, idb uint32) {
+	t.Helper()
+	ida, err := a.connect(0, b.host, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if len(b.waiting()) != 1 {
+		t.Fatalf("requests waiting: %v", b.waiting())
+	}
+	idb = b.waiting()[0]
+	if err := b.accept(idb); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if !a.conns[ida].estab || !b.conns[idb].estab {
+		t.Fatalf("not established: %+v %+v", a.conns[ida], b.conns[idb])
+	}
+	return ida, idb
+}
+
+func wantEnd(t *testing.T, n *node, id uint32, kind OutputKind, reason Reason) {
+	t.Helper()
+	if r := n.conns[id]; r.end != kind || r.reason != reason {
+		t.Errorf("host %d, connection %d: ended by %v (%v), want %v (%v)", n.host, id, r.end, r.reason, kind, reason)
+	}
+}
+
+// wantEmpty waits out every timer; then nothing may be left.
+func wantEmpty(t *testing.T, w *world) {
+	t.Helper()
+	w.settle()
+	for range 100 {
+		w.advance(1000 * ms)
+		w.settle()
+	}
+	w.checkRest()
+	for _, n := range w.nodes {
+		if len(n.m.conns) != 0 || len(n.cids) != 0 {
+			t.Errorf("host %d: %d connections, %d CIDs left", n.host, len(n.m.conns), len(n.cids))
+		}
+	}
+}
+
+func TestEstablishAndDisconnect(t *testing.T) {
+	w, a, b := two(t, nil)
+	w.now = 5 * ms
+	ida, idb := establish(t, w, a, b)
+	w.checkRest()
+	p := a.conns[ida].params
+	if p.MTU != 1024 || !p.Ordered || p.QPN != 16 || p.PeerQPN != 99 || p.RemoteTime != 5_000_000_000 || !p.Active {
+		t.Errorf("parameters %+v", p)
+	}
+	if string(a.conns[ida].private) != "rep" {
+		t.Errorf("private data %q", a.conns[ida].private)
+	}
+	if a.m.Deadline() != 1<<63-1 {
+		t.Error("a timer runs while all rests")
+	}
+	if err := a.disconnect(ida); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	wantEnd(t, a, ida, OutDisconnected, ReasonLocal)
+	wantEnd(t, b, idb, OutDisconnected, ReasonDisconnect)
+	if len(a.cids) != 1 || len(b.cids) != 1 {
+		t.Error("the CIDs are free before the time-wait is over")
+	}
+	if err := b.disconnect(idb); !errors.Is(err, ErrNotFound) {
+		t.Errorf("disconnect of an ended connection: %v", err)
+	}
+	wantEmpty(t, w)
+}
+
+func TestSimultaneousDisconnect(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, idb := establish(t, w, a, b)
+	if err := errors.Join(a.disconnect(ida), b.disconnect(idb)); err != nil {
+		t.Fatal(err)
+	}
+	wantEmpty(t, w)
+	wantEnd(t, a, ida, OutDisconnected, ReasonLocal)
+	wantEnd(t, b, idb, OutDisconnected, ReasonLocal)
+	if s := a.m.Stats(); s.Retries != 0 {
+		t.Errorf("a DREQ was repeated: %+v", s)
+	}
+}
+
+func TestConnectErrors(t *testing.T) {
+	w, a, b := two(t, func(c *Config) { c.MaxPerFunction, c.MaxPerPeer = 2, 3 })
+	ok := ConnectRequest{Function: fnOf(1, 0), Tenant: 7, QPN: 1, SGID: gidOf(1, 0), DGID: gidOf(2, 0)}
+	for name, tt := range map[string]struct {
+		change func(*ConnectRequest)
+		want   error
+	}{
+		"loopback":            {func(r *ConnectRequest) { r.DGID = gidOf(1, 1) }, ErrLoopback},
+		"no route":            {func(r *ConnectRequest) { r.DGID = gidOf(9, 1) }, ErrNoRoute},
+		"other tenant":        {func(r *ConnectRequest) { r.Tenant = 8 }, ErrNotLocal},
+		"foreign source":      {func(r *ConnectRequest) { r.SGID = gidOf(1, 1) }, ErrNotLocal},
+		"QPN":                 {func(r *ConnectRequest) { r.QPN = 1 << 24 }, ErrInvalid},
+		"MTU":                 {func(r *ConnectRequest) { r.MTU = 100 }, ErrInvalid},
+		"private data":        {func(r *ConnectRequest) { r.Private = make([]byte, 65) }, ErrInvalid},
+		"function, not ours":  {func(r *ConnectRequest) { r.Function = fnOf(2, 0) }, ErrNotLocal},
+		"function, not known": {func(r *ConnectRequest) { r.Function = fnOf(1, 77) }, ErrNotLocal},
+	} {
+		r := ok
+		tt.change(&r)
+		if _, err := a.m.Connect(w.now, r); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+	for i, f := range []uint32{0, 0, 0, 1, 1} {
+		_, err := a.connect(f, 2, 0, 1)
+		if want := i == 2 || i == 4; errors.Is(err, ErrLimit) != want {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	a.maxCIDs = 0
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	if _, err := a.m.Connect(w.now, ok); !errors.Is(err, ErrPeerDown) {
+		t.Errorf("link down: %v", err)
+	}
+	a.maxCIDs = 1000
+	wantEmpty(t, w)
+	_ = b
+}
+
+func TestResourcesAreReturnedWhenTheyRunOut(t *testing.T) {
+	w, a, b := two(t, nil)
+	a.maxCIDs = 0
+	if _, err := a.connect(0, 2, 0, 1); err == nil || !strings.Contains(err.Error(), "no CID left") {
+		t.Fatalf("connect without CIDs: %v", err)
+	}
+	if len(a.m.conns) != 0 || len(a.m.functions) != 0 {
+		t.Error("something is left of it")
+	}
+	a.maxCIDs, b.maxCIDs = 1, 0
+	ida, err := a.connect(0, 2, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	idb := b.waiting()[0]
+	if err := b.accept(idb); err == nil {
+		t.Fatal("accepted without a CID")
+	}
+	b.maxCIDs = 1
+	if err := b.accept(idb); err != nil {
+		t.Fatalf("accept a second time: %v", err)
+	}
+	w.settle()
+	if !a.conns[ida].estab {
+		t.Error("not established")
+	}
+}
+
+func TestReject(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, _ := a.connect(0, 2, 0, 1)
+	w.settle()
+	idb := b.waiting()[0]
+	if err := b.m.Accept(w.now, fnOf(2, 1), idb, 1, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another function accepts: %v", err)
+	}
+	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1<<24, nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("accept with QPN 2^24: %v", err)
+	}
+	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("accept with too much private data: %v", err)
+	}
+	if err := b.m.Reject(w.now, fnOf(2, 0), idb, 1, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("reject with too much private data: %v", err)
+	}
+	if err := b.reject(idb, 28); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	wantEnd(t, a, ida, OutRejected, ReasonConsumer)
+	if r := a.conns[ida]; r.consumer != 28 || string(r.private) != "no" {
+		t.Errorf("%+v", r)
+	}
+	if len(a.cids)+len(b.cids) != 0 {
+		t.Error("a refused request keeps its CID")
+	}
+	wantEmpty(t, w)
+}
+
+func TestCallsInTheWrongState(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, idb := establish(t, w, a, b)
+	if err := a.m.Accept(w.now, fnOf(1, 0), ida, 1, nil); !errors.Is(err, ErrState) {
+		t.Errorf("accept: %v", err)
+	}
+	if err := b.m.Reject(w.now, fnOf(2, 0), idb, 1, nil); !errors.Is(err, ErrState) {
+		t.Errorf("reject: %v", err)
+	}
+	if err := a.m.Disconnect(w.now, fnOf(1, 1), ida); !errors.Is(err, ErrNotFound) {
+		t.Errorf("disconnect by another function: %v", err)
+	}
+	w.checkRest()
+}
+
+func TestRetryAndGiveUp(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, _ := a.connect(0, 2, 0, 1)
+	sent := len(b.inbox)
+	w.advance(7500 * ms) // the peer handles nothing
+	if n := len(b.inbox) - sent; n != 7 {
+		t.Errorf("%d REQ repeated in 7.5 s, want 7", n)
+	}
+	w.advance(1000 * ms)
+	wantEnd(t, a, ida, OutUnreachable, ReasonTimeout)
+	if len(a.cids) != 1 {
+		t.Error("the CID is free before the time-wait is over")
+	}
+	w.settle() // REQ × 8, then the REJ that withdraws it
+	wantEnd(t, b, b.order[0], OutUnreachable, ReasonTimeout)
+	wantEmpty(t, w)
+}
+
+func TestListenerNeverAnswers(t *testing.T) {
+	w, a, b := two(t, func(c *Config) { c.AcceptTimeout = 2000 * ms })
+	ida, _ := a.connect(0, 2, 0, 1)
+	w.settle()
+	w.advance(2500 * ms)
+	w.settle()
+	wantEnd(t, b, b.order[0], OutUnreachable, ReasonTimeout)
+	wantEnd(t, a, ida, OutRejected, ReasonTimeout)
+	wantEmpty(t, w)
+}
+
+func TestFunctionGone(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, idb := establish(t, w, a, b)
+	pend, _ := a.connect(1, 2, 0, 1)
+	w.settle()
+	b.functionGone(fnOf(2, 0))
+	w.settle()
+	wantEnd(t, a, ida, OutDisconnected, ReasonFunctionGone)
+	wantEnd(t, a, pend, OutRejected, ReasonFunctionGone)
+	if !b.conns[idb].closed {
+		t.Error("the Falcon connection stays open")
+	}
+	if err := b.m.Unlisten(fnOf(2, 0), 1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("its listener is still there: %v", err)
+	}
+	wantEmpty(t, w)
+	if len(b.m.functions) != 0 {
+		t.Errorf("counts left: %+v", b.m.functions)
+	}
+}
+
+func TestListeners(t *testing.T) {
+	_, a, _ := two(t, func(c *Config) { c.MaxListeners = 2 })
+	fn := fnOf(1, 0)
+	if err := errors.Join(a.m.Listen(fn, 1), a.m.Listen(fn, 2), a.m.Listen(fnOf(1, 1), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.m.Listen(fn, 1); !errors.Is(err, ErrInUse) {
+		t.Errorf("twice: %v", err)
+	}
+	if err := a.m.Listen(fn, 3); !errors.Is(err, ErrLimit) {
+		t.Errorf("a third: %v", err)
+	}
+	if err := errors.Join(a.m.Unlisten(fn, 1), a.m.Listen(fn, 3), a.m.Unlisten(fn, 2), a.m.Unlisten(fn, 3), a.m.Unlisten(fnOf(1, 1), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.m.functions) != 0 || len(a.m.listeners) != 0 {
+		t.Error("something is left")
+	}
+}
+
+// TestNamesOfEverything keeps the strings of the enums complete.
+func TestNamesOfEverything(t *testing.T) {
+	for s := range numStates {
+		if strings.Contains(s.String(), "(") {
+			t.Error(s)
+		}
+	}
+	for e := range numEvents {
+		if strings.Contains(e.String(), "(") {
+			t.Error(e)
+		}
+	}
+	for k := OutSend; k <= OutUnreachable; k++ {
+		if strings.Contains(k.String(), "(") {
+			t.Error(k)
+		}
+	}
+	for r := range reasonWireEnd {
+		if strings.Contains(r.String(), "(") {
+			t.Error(r)
+		}
+	}
+	n := 0
+	s := Stats{Sent: 1}
+	s.Each(func(string, uint64) { n++ })
+	if n != 20 {
+		t.Errorf("%d counters", n)
+	}
+}
+
+func BenchmarkConnect(bm *testing.B) {
+	w := newWorld(bm.Fatalf)
+	a, b := w.add(1, 2), w.add(2, 1)
+	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
+		bm.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	for bm.Loop() {
+		id, err := a.connect(0, 2, 0, 1)
+		if err != nil {
+			bm.Fatal(err)
+		}
+		w.settle()
+		if err := b.accept(b.order[0]); err != nil {
+			bm.Fatal(err)
+		}
+		w.settle()
+		_ = a.disconnect(id)
+		w.settle()
+		w.advance(3000 * ms)
+		clear(a.conns)
+		clear(b.conns)
+		a.order, b.order = nil, nil
+	}
+	bm.ReportMetric(float64(bm.N)/bm.Elapsed().Seconds(), "falcon/cm_setup_per_s")
+}

@@ -1,0 +1,172 @@
+package cm
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// MessageType is the second byte of a message.
+type MessageType uint8
+
+// Message types.
+const (
+	TypeHello MessageType = iota + 1
+	TypeREQ
+	TypeREP
+	TypeRTU
+	TypeREJ
+	TypeDREQ
+	TypeDREP
+)
+
+func (t MessageType) String() string {
+	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP"}
+	if int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// headerLen is the length of what every message begins with: version 8, type 8,
+// length of the whole message 16. All integers are big-endian.
+const headerLen = 4
+
+// MessageError says why a message cannot be decoded.
+type MessageError struct {
+	Type MessageType
+	Why  string
+}
+
+func (e *MessageError) Error() string { return fmt.Sprintf("cm: %v message: %s", e.Type, e.Why) }
+
+// Is makes every MessageError an ErrProtocol.
+func (e *MessageError) Is(target error) bool { return target == ErrProtocol }
+
+// PeekType checks the header and returns the message's type.
+func PeekType(b []byte) (MessageType, error) {
+	if len(b) < headerLen {
+		return 0, &MessageError{0, fmt.Sprintf("%d bytes, the header has %d", len(b), headerLen)}
+	}
+	t := MessageType(b[1])
+	switch {
+	case b[0] != Version:
+		return t, &MessageError{t, fmt.Sprintf("version %d, want %d", b[0], Version)}
+	case t < TypeHello || t > TypeDREP:
+		return t, &MessageError{t, "unknown type"}
+	case int(binary.BigEndian.Uint16(b[2:])) != len(b):
+		return t, &MessageError{t, fmt.Sprintf("length field %d, received %d bytes", binary.BigEndian.Uint16(b[2:]), len(b))}
+	}
+	return t, nil
+}
+
+// begin appends a header whose length end fills in.
+func begin(b []byte, t MessageType) ([]byte, int) {
+	return append(b, Version, byte(t), 0, 0), len(b)
+}
+
+func end(b []byte, start int) []byte {
+	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
+	return b
+}
+
+// decoder reads fields in order. After the first fault it returns zeros and
+// keeps the fault, so that a Parse checks once at its end.
+type decoder struct {
+	typ MessageType
+	b   []byte
+	why string
+}
+
+func decode(b []byte, want MessageType) (d decoder, err error) {
+	t, err := PeekType(b)
+	if err != nil {
+		return d, err
+	}
+	if t != want {
+		return d, &MessageError{t, fmt.Sprintf("want %v", want)}
+	}
+	return decoder{typ: t, b: b[headerLen:]}, nil
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.why == "" {
+		d.why = fmt.Sprintf(format, args...)
+	}
+}
+
+func (d *decoder) bytes(n int) []byte {
+	if len(d.b) < n {
+		d.fail("truncated")
+		d.b = nil
+		return make([]byte, n)
+	}
+	v := d.b[:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) u8() uint8   { return d.bytes(1)[0] }
+func (d *decoder) u16() uint16 { return binary.BigEndian.Uint16(d.bytes(2)) }
+func (d *decoder) u32() uint32 { return binary.BigEndian.Uint32(d.bytes(4)) }
+func (d *decoder) u64() uint64 { return binary.BigEndian.Uint64(d.bytes(8)) }
+
+func (d *decoder) u24(name string) uint32 {
+	v := d.u32()
+	if v > max24 {
+		d.fail("%s %#x does not fit 24 bits", name, v)
+	}
+	return v
+}
+
+func (d *decoder) gid() (g [16]byte) {
+	copy(g[:], d.bytes(16))
+	return g
+}
+
+// zero reads reserved bytes. They must be zero, so that a later version can
+// give them a meaning.
+func (d *decoder) zero(n int) {
+	for _, v := range d.bytes(n) {
+		if v != 0 {
+			d.fail("reserved byte is %#x, want 0", v)
+		}
+	}
+}
+
+// private reads a length byte, three reserved bytes and so many bytes of data.
+func (d *decoder) private() []byte {
+	n := int(d.u8())
+	d.zero(3)
+	if n > MaxPrivate {
+		d.fail("%d bytes of private data, at most %d", n, MaxPrivate)
+		return nil
+	}
+	if n == 0 {
+		return nil
+	}
+	return append([]byte(nil), d.bytes(n)...)
+}
+
+func appendPrivate(b, private []byte) []byte {
+	b = append(b, byte(len(private)), 0, 0, 0)
+	return append(b, private...)
+}
+
+func (d *decoder) reason() Reason {
+	r := Reason(d.u16())
+	if !r.onWire() {
+		d.fail("reason %d has no meaning", uint16(r))
+	}
+	return r
+}
+
+// done returns the first fault; bytes left over are one.
+func (d *decoder) done() error {
+	if len(d.b) > 0 {
+		d.fail("%d bytes too many", len(d.b))
+	}
+	if d.why != "" {
+		return &MessageError{d.typ, d.why}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package cm
+
+import "encoding/binary"
+
+// Offer is the part REQ and REP have in common: what one side offers to the
+// other for its direction of the connection.
+//
+//	CID 32 | data PSN 32 | request PSN 32 | RSN 32 | MTU 16 | flags 8 |
+//	PSP version 8 | SPI 32 | time 64 | key 256
+type Offer struct {
+	CID     uint32 // the receiver of the offer sends with it
+	DataPSN uint32 // first of the offering side
+	ReqPSN  uint32
+	RSN     uint32
+	MTU     uint16 // bytes of ULP headers and data per packet
+	Ordered bool
+	SA      SA     // the receiver of the offer seals with it
+	Time    uint64 // PSP clock of the offering side, ps
+}
+
+const (
+	keyField    = 32
+	flagOrdered = 1
+)
+
+// keyLen is the length of the key of a PSP version (PSP Architecture
+// Specification, "Packet Processing").
+func keyLen(version uint8) int {
+	if version&1 == 0 {
+		return 16
+	}
+	return 32
+}
+
+func (o *Offer) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, o.CID)
+	b = binary.BigEndian.AppendUint32(b, o.DataPSN)
+	b = binary.BigEndian.AppendUint32(b, o.ReqPSN)
+	b = binary.BigEndian.AppendUint32(b, o.RSN)
+	b = binary.BigEndian.AppendUint16(b, o.MTU)
+	var flags byte
+	if o.Ordered {
+		flags |= flagOrdered
+	}
+	b = append(b, flags, o.SA.Version)
+	b = binary.BigEndian.AppendUint32(b, o.SA.SPI)
+	b = binary.BigEndian.AppendUint64(b, o.Time)
+	var key [keyField]byte
+	copy(key[:], o.SA.Key)
+	return append(b, key[:]...)
+}
+
+func (d *decoder) offer() (o Offer) {
+	o.CID = d.u24("CID")
+	o.DataPSN = d.u32()
+	o.ReqPSN = d.u32()
+	o.RSN = d.u32()
+	o.MTU = d.u16()
+	if o.MTU < MinMTU || o.MTU > MaxMTU {
+		d.fail("MTU %d: want %d to %d", o.MTU, MinMTU, MaxMTU)
+	}
+	flags := d.u8()
+	if flags&^flagOrdered != 0 {
+		d.fail("flags %#x: only %#x is defined", flags, flagOrdered)
+	}
+	o.Ordered = flags&flagOrdered != 0
+	o.SA.Version = d.u8()
+	if o.SA.Version > 3 {
+		d.fail("PSP version %d: want 0 to 3", o.SA.Version)
+	}
+	o.SA.SPI = d.u32()
+	if o.SA.SPI == 0 {
+		d.fail("SPI 0")
+	}
+	o.Time = d.u64()
+	n := keyLen(o.SA.Version)
+	o.SA.Key = append([]byte(nil), d.bytes(n)...)
+	d.zero(keyField - n)
+	return o
+}

@@ -1,0 +1,199 @@
+package cm
+
+import (
+	"bytes"
+	"errors"
+	"math/rand"
+	"strings"
+	"testing"
+)
+
+func TestConnectionsOutliveAnOutage(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, idb := establish(t, w, a, b)
+	pend, _ := a.connect(1, 2, 0, 1)
+	w.settle()
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	wantEnd(t, a, pend, OutUnreachable, ReasonPeerDown)
+	wantEnd(t, b, b.order[1], OutUnreachable, ReasonPeerDown)
+	w.advance(3600_000 * ms)
+	if !a.conns[ida].live() || !b.conns[idb].live() {
+		t.Error("an established connection ended with the link")
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	w.checkRest()
+	if !a.conns[ida].live() || !b.conns[idb].live() {
+		t.Error("an established connection ended when the link came back")
+	}
+}
+
+func TestEndedDuringAnOutage(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, idb := establish(t, w, a, b)
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	if err := a.disconnect(ida); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(60_000 * ms)
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	wantEnd(t, b, idb, OutDisconnected, ReasonStale)
+	wantEmpty(t, w)
+}
+
+func TestPeerRestart(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, _ := establish(t, w, a, b)
+	before := a.saGen[2]
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	b.start()
+	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
+	if a.saGen[2] != before+1 {
+		t.Error("the key issued to the peer's last process is still in use")
+	}
+	if a.m.Stats().PeerRestarts != 1 {
+		t.Errorf("stats %+v", a.m.Stats())
+	}
+	establish(t, w, a, b)
+	w.advance(10_000 * ms)
+	w.checkRest()
+}
+
+func TestMessagesBeforeHelloAreIgnored(t *testing.T) {
+	_, a, b := two(t, nil)
+	b.m.PeerDown(0, 1)
+	if err := b.m.Receive(0, 1, reqTo(nil)); !errors.Is(err, ErrBeforeHello) {
+		t.Errorf("link down: %v", err)
+	}
+	b.m.PeerUp(0, 1)
+	if err := b.m.Receive(0, 1, reqTo(nil)); !errors.Is(err, ErrBeforeHello) {
+		t.Errorf("before Hello: %v", err)
+	}
+	if err := b.m.Receive(0, 77, reqTo(nil)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown host: %v", err)
+	}
+	if len(b.m.conns) != 0 {
+		t.Error("a connection was made")
+	}
+	_ = a
+}
+
+func TestHelloIsChecked(t *testing.T) {
+	_, _, b := two(t, nil)
+	for name, h := range map[string]Hello{
+		"other host":               {Host: 3, Instance: b.m.peers[1].instance},
+		"instance 0":               {Host: 1},
+		"instance changes midway":  {Host: 1, Instance: 12345},
+		"other host, same process": {Host: 2, Instance: b.m.peers[1].instance},
+	} {
+		if err := b.m.Receive(0, 1, h.Append(nil)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	h := Hello{Host: 1, Instance: b.m.peers[1].instance, Endpoints: []Endpoint{
+		{7, gidOf(1, 9), fnOf(1, 9)}, // new
+		{8, gidOf(1, 0), fnOf(1, 0)}, // tenant not shared
+		{7, gidOf(5, 0), fnOf(5, 0)}, // function of another host
+		{7, gidOf(2, 0), fnOf(1, 0)}, // an address of ours
+		{7, gidOf(1, 9), fnOf(1, 8)}, // twice
+	}}
+	if err := b.m.Receive(0, 1, h.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	s := b.m.Stats()
+	if s.RouteTenantRefused != 1 || s.RouteFunctionRefused != 1 || s.RouteConflicts != 2 {
+		t.Errorf("stats %+v", s)
+	}
+	if p := b.m.Peers()[0]; p.Offers != 1 || !p.Up {
+		t.Errorf("peer %+v", p)
+	}
+}
+
+func TestAFunctionMovesToAnotherHost(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	a := w.add(1, 2, 3)
+	b, c := w.add(2, 1), w.add(3, 1)
+	c.local = append(c.local, Endpoint{7, gidOf(2, 0), fnOf(3, 0)})
+	if err := c.m.SetEndpoints(c.local); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	w.setLink(1, 3, true, nil)
+	w.settle()
+	owner := func() HostID { return a.m.routes[endpointKey{7, gidOf(2, 0)}].peer.Host }
+	if owner() != 2 || a.m.Stats().RouteConflicts != 1 {
+		t.Fatalf("owner %d, stats %+v", owner(), a.m.Stats())
+	}
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	if owner() != 2 {
+		t.Error("the route is forgotten with the link")
+	}
+	if err := c.m.SetEndpoints(c.local); err != nil { // says Hello again
+		t.Fatal(err)
+	}
+	c.drain()
+	w.settle()
+	if owner() != 3 {
+		t.Error("the route did not move")
+	}
+	if len(b.m.conns) != 0 {
+		t.Error("connections out of nothing")
+	}
+	if err := a.m.SetEndpoints([]Endpoint{{7, gidOf(2, 0), fnOf(1, 0)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.m.routes[endpointKey{7, gidOf(2, 0)}]; ok {
+		t.Error("a peer keeps an address that is ours")
+	}
+}
+
+func TestSetEndpointsRefuses(t *testing.T) {
+	_, a, _ := two(t, nil)
+	many := make([]Endpoint, MaxEndpoints+1)
+	for i := range many {
+		many[i] = Endpoint{7, gid4(10, 9, byte(i>>8), byte(i)), fnOf(1, 0)}
+	}
+	for name, tt := range map[string]struct {
+		local []Endpoint
+		want  error
+	}{
+		"other host": {[]Endpoint{{7, gidOf(1, 0), fnOf(2, 0)}}, ErrInvalid},
+		"25 bits":    {[]Endpoint{{7, gidOf(1, 0), 1<<24 | fnOf(1, 0)}}, ErrInvalid},
+		"twice":      {[]Endpoint{{7, gidOf(1, 0), fnOf(1, 0)}, {7, gidOf(1, 0), fnOf(1, 1)}}, ErrInvalid},
+		"too many":   {many, ErrLimit},
+	} {
+		if err := a.m.SetEndpoints(tt.local); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(a.m.local) != 4 {
+		t.Error("a refused list changed something")
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"MTU":        {MTU: 100},
+		"ReqTimeout": {ReqTimeout: -1},
+		"peer":       {Host: 1, Peers: []Peer{{Host: 1}}},
+		"twice":      {Host: 1, Peers: []Peer{{Host: 2}, {Host: 2}}},
+	} {
+		if _, err := New(cfg, nil, rand.New(rand.NewSource(1))); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(Config{}, nil, bytes.NewReader(nil)); err == nil {
+		t.Error("no randomness, no error")
+	}
+}

@@ -1,0 +1,188 @@
+package cm
+
+import "fmt"
+
+// Receive takes one message of a peer. An error says what was wrong with it;
+// it has been counted and the connections are as they should be, so the caller
+// may log it but need not act. msg is not kept.
+func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
+	p := m.peers[host]
+	if p == nil {
+		return fmt.Errorf("cm: message of host %d: %w", host, ErrNotFound)
+	}
+	m.stats.Received++
+	err := m.receive(now, p, msg)
+	if err != nil {
+		m.stats.Malformed++
+		err = fmt.Errorf("host %d: %w", host, err)
+	}
+	return err
+}
+
+func (m *Manager) receive(now Time, p *peer, msg []byte) error {
+	t, err := PeekType(msg)
+	if err != nil {
+		return err
+	}
+	if !p.up || !p.ready && t != TypeHello {
+		return fmt.Errorf("cm: %v: %w", t, ErrBeforeHello)
+	}
+	switch t {
+	case TypeHello:
+		h, err := ParseHello(msg)
+		if err != nil {
+			return err
+		}
+		return m.hello(now, p, &h)
+	case TypeREQ:
+		q, err := ParseREQ(msg)
+		if err != nil {
+			return err
+		}
+		m.req(now, p, &q)
+	case TypeREP:
+		r, err := ParseREP(msg)
+		if err != nil {
+			return err
+		}
+		m.rep(now, p, &r)
+	case TypeRTU:
+		r, err := ParseRTU(msg)
+		if err != nil {
+			return err
+		}
+		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+			return m.illegal(c, t, m.fire(now, c, evRTU, args{}))
+		}
+		m.stale(p, r.ReceiverID, r.SenderID)
+	case TypeREJ:
+		r, err := ParseREJ(msg)
+		if err != nil {
+			return err
+		}
+		m.rej(now, p, &r)
+	case TypeDREQ:
+		r, err := ParseDREQ(msg)
+		if err != nil {
+			return err
+		}
+		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+			return m.illegal(c, t, m.fire(now, c, evDREQ, args{reason: r.Reason}))
+		}
+		m.stats.UnknownConnection++
+		drep := DREP{r.ReceiverID, r.SenderID}
+		m.send(p, drep.Append(nil))
+	case TypeDREP:
+		r, err := ParseDREP(msg)
+		if err != nil {
+			return err
+		}
+		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+			return m.illegal(c, t, m.fire(now, c, evDREP, args{}))
+		}
+		m.stats.UnknownConnection++
+	}
+	return nil
+}
+
+func (m *Manager) illegal(c *conn, t MessageType, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cm: %v for connection %d in state %v: %w", t, c.id, c.state, ErrProtocol)
+}
+
+// find returns the connection both names mean.
+func (m *Manager) find(p *peer, id, remoteID uint32) *conn {
+	if c := m.conns[id]; c != nil && c.peer == p && c.remoteID == remoteID {
+		return c
+	}
+	return nil
+}
+
+// stale tells the peer that a connection it named does not exist here.
+func (m *Manager) stale(p *peer, id, remoteID uint32) {
+	m.stats.UnknownConnection++
+	rej := REJ{SenderID: id, ReceiverID: remoteID, Reason: ReasonStale}
+	m.send(p, rej.Append(nil))
+}
+
+func (m *Manager) req(now Time, p *peer, q *REQ) {
+	if c := m.passive[passiveKey{p.Host, q.SenderID}]; c != nil {
+		m.stats.DuplicateREQ++
+		_ = m.fire(now, c, evDuplicateREQ, args{})
+		return
+	}
+	if why := m.admit(p, q); why != ReasonNone {
+		rej := REJ{ReceiverID: q.SenderID, Reason: why}
+		m.send(p, rej.Append(nil))
+		return
+	}
+	c := &conn{peer: p, passive: true, remoteID: q.SenderID, timer: -1, par: Params{
+		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
+		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
+	}}
+	c.takeOffer(&q.Offer)
+	m.add(now, c)
+	m.enter(now, c, StateReqReceived)
+	m.emit(Output{
+		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.Host, Service: q.Service, Tenant: q.Tenant,
+		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Private: q.Private,
+	})
+}
+
+// admit checks a request; ReasonNone means it is in order.
+func (m *Manager) admit(p *peer, q *REQ) Reason {
+	if !p.tenants[q.Tenant] {
+		m.stats.TenantRefused++
+		return ReasonTenant
+	}
+	if fn, ok := p.offers[endpointKey{q.Tenant, q.SGID}]; !ok || fn != q.Function {
+		m.stats.GIDRefused++
+		return ReasonGID
+	}
+	if fn, ok := m.local[endpointKey{q.Tenant, q.DGID}]; !ok || fn != q.PeerFunction {
+		m.stats.GIDRefused++
+		return ReasonGID
+	}
+	if _, ok := m.listeners[listenKey{q.PeerFunction, q.Service}]; !ok {
+		m.stats.NoListener++
+		return ReasonNoListener
+	}
+	if m.room(p, q.PeerFunction) != nil || m.usage(q.PeerFunction).backlog >= m.cfg.Backlog {
+		m.stats.LimitRefused++
+		return ReasonNoResources
+	}
+	return ReasonNone
+}
+
+func (m *Manager) rep(now Time, p *peer, r *REP) {
+	c := m.conns[r.ReceiverID]
+	if c == nil || c.peer != p || c.passive || c.remoteID != 0 && c.remoteID != r.SenderID {
+		m.stale(p, r.ReceiverID, r.SenderID)
+		return
+	}
+	ev, a := evREP, args{rep: r}
+	if int(r.Offer.MTU) > c.par.MTU || r.Offer.Ordered != c.par.Ordered {
+		ev, a = evBadREP, args{rep: r, reason: ReasonInvalid, tell: ReasonInvalid}
+		if c.state == StateReqSent {
+			m.stats.BadREP++
+			c.remoteID = r.SenderID
+		}
+	}
+	_ = m.fire(now, c, ev, a)
+}
+
+func (m *Manager) rej(now Time, p *peer, r *REJ) {
+	var c *conn
+	if r.ReceiverID == 0 { // the sender withdraws its REQ
+		c = m.passive[passiveKey{p.Host, r.SenderID}]
+	} else if c = m.conns[r.ReceiverID]; c != nil && c.remoteID != 0 && c.remoteID != r.SenderID {
+		c = nil
+	}
+	if c == nil || c.peer != p {
+		m.stats.UnknownConnection++
+		return
+	}
+	_ = m.fire(now, c, evREJ, args{reason: r.Reason, consumer: r.Consumer, private: r.Private})
+}

@@ -1,0 +1,85 @@
+package cm
+
+// Stats counts events since New.
+type Stats struct {
+	Sent, Received       uint64 // messages
+	SendDropped          uint64 // messages not sent since the link was down
+	Malformed            uint64 // messages not understood, illegal, or before Hello
+	TenantRefused        uint64 // REQ for a tenant not shared with the peer
+	GIDRefused           uint64 // REQ whose GID is not of the function it names
+	NoListener           uint64
+	LimitRefused         uint64 // REQ refused by a limit
+	DuplicateREQ         uint64
+	BadREP               uint64 // REP with an MTU or order we did not offer
+	UnknownConnection    uint64 // messages for connections not in the table
+	IllegalEvents        uint64 // events without a transition
+	Retries, Timeouts    uint64
+	Established          uint64
+	Disconnected         uint64
+	PeerRestarts         uint64
+	RouteTenantRefused   uint64 // offers in a tenant not shared with the peer
+	RouteFunctionRefused uint64 // offers of a function of another host
+	RouteConflicts       uint64 // offers of an address someone else has
+}
+
+// Stats returns the counters.
+func (m *Manager) Stats() Stats { return m.stats }
+
+// Each calls f for every counter with its name.
+func (s *Stats) Each(f func(name string, value uint64)) {
+	f("sent", s.Sent)
+	f("received", s.Received)
+	f("send_dropped", s.SendDropped)
+	f("malformed", s.Malformed)
+	f("tenant_refused", s.TenantRefused)
+	f("gid_refused", s.GIDRefused)
+	f("no_listener", s.NoListener)
+	f("limit_refused", s.LimitRefused)
+	f("duplicate_req", s.DuplicateREQ)
+	f("bad_rep", s.BadREP)
+	f("unknown_connection", s.UnknownConnection)
+	f("illegal_events", s.IllegalEvents)
+	f("retries", s.Retries)
+	f("timeouts", s.Timeouts)
+	f("established", s.Established)
+	f("disconnected", s.Disconnected)
+	f("peer_restarts", s.PeerRestarts)
+	f("route_tenant_refused", s.RouteTenantRefused)
+	f("route_function_refused", s.RouteFunctionRefused)
+	f("route_conflicts", s.RouteConflicts)
+}
+
+// ConnectionInfo describes a connection. It holds no key.
+type ConnectionInfo struct {
+	Params
+	State   State
+	Created Time
+}
+
+// Connections lists the connections in the order of their IDs.
+func (m *Manager) Connections() []ConnectionInfo {
+	all := m.sorted(func(*conn) bool { return true })
+	s := make([]ConnectionInfo, len(all))
+	for i, c := range all {
+		s[i] = ConnectionInfo{c.par, c.state, c.created}
+		s[i].TxKey = nil
+	}
+	return s
+}
+
+// PeerInfo describes a peer.
+type PeerInfo struct {
+	Peer
+	Up          bool // the link is up and Hello arrived
+	Offers      int  // functions it offers to us
+	Connections int
+}
+
+// Peers lists the peers by host.
+func (m *Manager) Peers() []PeerInfo {
+	var s []PeerInfo
+	for _, p := range m.sortedPeers() {
+		s = append(s, PeerInfo{p.Peer, p.ready, len(p.offers), p.conns})
+	}
+	return s
+}

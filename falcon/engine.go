@@ -1,0 +1,223 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// CID is a connection identifier of 24 bits, allocated by the receiver.
+type CID = uint32
+
+// ULP is the upper layer protocol of an engine.
+type ULP interface {
+	// Fill writes the ULP headers and data of a transaction's packet, for every transmission and retransmission.
+	// len(dst) is the length promised at Push, Pull or RespondPull; Fill returns the bytes written, fewer only for a
+	// pull response or a push that shrinks. An error ends a push or pull with CmplLocalXlr, and a pull response with
+	// CmplRemoteErr at the peer; a Resync packet fills the hole. Fill must not call the engine.
+	Fill(c *Conn, kind TxnKind, tag uint64, dst []byte) (int, error)
+}
+
+// Config sizes an engine. Zero fields of sizes take the default named.
+type Config struct {
+	Profile    Profile
+	Credits    *credit.Node // charged by connections without a node of their own; nil = no credit limit
+	CreditCell int          // bytes of a buffer credit, default credit.DefaultCell
+	MaxConns   int          // default 65536
+	RxCells    int          // cells for pushes that wait for their turn, default 4096
+	CellBytes  int          // size of a cell and so the largest MTU, default 4608
+	TxContexts int          // transactions of all initiators, default 65536
+	RxContexts int          // requests received and not answered, default 65536; the head of line of a connection is always accepted
+}
+
+func (c *Config) setDefaults() {
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	set(&c.CreditCell, credit.DefaultCell)
+	set(&c.MaxConns, 65536)
+	set(&c.RxCells, 4096)
+	set(&c.CellBytes, 4608)
+	set(&c.TxContexts, 65536)
+	set(&c.RxContexts, 65536)
+}
+
+// Engine is a Falcon transport instance. See the package comment for how to drive it.
+type Engine struct {
+	cfg     Config
+	profile Profile
+	ulp     ULP
+	conns   map[CID]*Conn
+	wheel   wheel
+	cells   cellPool
+	stats   Stats
+
+	events   eventQueue
+	lastCell *cell // payload of the event taken last
+
+	txnFree   *txn
+	txnsInUse int
+	rxFree    *rxTxn
+	rxInUse   int
+	rxLevel   uint32 // exponential average of rxInUse, ·256
+	cellLevel uint32 // of cells in use, ·256
+
+	queues  [numClasses]connQueue
+	arbiter arbiter
+
+	waitHead, waitTail *Conn   // connections refused with ErrXoff
+	stalled            txnList // pull responses that wait for credits
+	recheck            bool    // something was freed since the waiting connections were last looked at
+	ackPending         *Conn   // connections with a coalesced acknowledgement
+
+	ccEvent cc.Event // scratch: passed through an interface, it must not be allocated per packet
+}
+
+// NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first
+// when it comes from outside.
+func NewEngine(cfg Config, ulp ULP) *Engine {
+	cfg.setDefaults()
+	if err := cfg.Profile.Check(); err != nil {
+		panic(err)
+	}
+	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, conns: make(map[CID]*Conn)}
+	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
+	for i := range e.queues {
+		e.queues[i].class = txClass(i)
+	}
+	return e
+}
+
+// Conn returns the open connection with that local CID, nil if there is none.
+func (e *Engine) Conn(cid CID) *Conn { return e.conns[cid] }
+
+// Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be earlier than the next
+// timer by less than its distance, never later.
+func (e *Engine) Deadline() Time { return e.wheel.deadline() }
+
+// Advance runs all timers due. Afterwards Transmit may have packets and Next events.
+func (e *Engine) Advance(now Time) {
+	for {
+		t := e.wheel.expire(now)
+		if t == nil {
+			return
+		}
+		switch t.kind {
+		case timerRetransmit:
+			t.txn.conn.onRetransmitTimer(now, t.txn)
+		case timerRedeliver:
+			t.rx.conn.redeliver(t.rx)
+		case timerAck:
+			t.conn.ackSoon()
+		case timerPace:
+			t.conn.kick()
+		case timerTxn:
+			t.conn.onTxnTimer(now)
+		}
+	}
+}
+
+// Next takes one upcall. It returns false when there is none. ev.Data is valid until the next call.
+func (e *Engine) Next(ev *Event) bool {
+	if e.lastCell != nil {
+		e.putCell(e.lastCell)
+		e.lastCell = nil
+	}
+	for {
+		if e.events.n == 0 && !e.wakeWaiting() {
+			*ev = Event{}
+			return false
+		}
+		u := e.events.pop()
+		rx, k, gen := u.rx, u.cell, u.gen
+		*ev = u.ev
+		u.ev.Data, u.ev.Conn, u.cell, u.rx = nil, nil, nil, nil // the queue must not keep them alive
+		if rx != nil && !rx.take(e, gen, ev) {
+			continue
+		}
+		if k != nil {
+			e.lastCell = k
+		}
+		return true
+	}
+}
+
+// emit appends an upcall.
+func (e *Engine) emit(ev Event) *upcall {
+	u := e.events.push()
+	*u = upcall{ev: ev}
+	return u
+}
+
+// CreditsChanged makes Next look again at the connections that wait for credits: call it when credits became available
+// outside this engine, for example because a limit was raised.
+func (e *Engine) CreditsChanged() { e.recheck = true }
+
+func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
+	t := e.txnFree
+	if t != nil {
+		e.txnFree = t.next
+	} else {
+		t = new(txn)
+	}
+	e.txnsInUse++
+	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
+	t.timer.txn, t.timer.kind = t, timerRetransmit
+	return t
+}
+
+// putTxn releases a transaction that is in no list, ring or timer.
+func (e *Engine) putTxn(t *txn) {
+	t.conn.returnCredits(&t.cost)
+	e.txnsInUse--
+	*t = txn{next: e.txnFree}
+	e.txnFree = t
+	e.recheck = true
+}
+
+func (e *Engine) newRx(c *Conn) *rxTxn {
+	rx := e.rxFree
+	if rx != nil {
+		e.rxFree = rx.nextFree
+		rx.nextFree = nil
+	} else {
+		rx = new(rxTxn)
+	}
+	e.rxInUse++
+	e.rxLevel = (e.rxLevel + uint32(e.rxInUse)<<8) / 2
+	rx.conn = c
+	rx.timer.rx, rx.timer.kind = rx, timerRedeliver
+	return rx
+}
+
+// putRx releases a request context that is in no ring.
+func (e *Engine) putRx(rx *rxTxn) {
+	e.wheel.stop(&rx.timer)
+	rx.dropPayload(e)
+	e.rxInUse--
+	e.rxLevel = (e.rxLevel + uint32(e.rxInUse)<<8) / 2
+	rx.gen++
+	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
+	rx.nextFree = e.rxFree
+	e.rxFree = rx
+}
+
+// copyRequest copies a push that must wait; nil if there is no room for it.
+func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
+	k := e.cells.copyRequest(c, payload, 2*wire.DataWindow)
+	e.cellLevel = (e.cellLevel + uint32(e.cells.requests)<<8) / 2
+	return k
+}
+
+func (e *Engine) putCell(k *cell) {
+	e.cells.put(k)
+	e.cellLevel = (e.cellLevel + uint32(e.cells.requests)<<8) / 2
+}
+
+// rxOccupancy is the quantised level of the fuller of the two receive pools, 0..31 (Falcon §10.2).
+func (e *Engine) rxOccupancy() uint8 {
+	level := func(ema uint32, limit int) uint64 { return uint64(ema) * 32 / (uint64(limit) << 8) }
+	return uint8(min(max(level(e.rxLevel, e.cfg.RxContexts), level(e.cellLevel, e.cfg.RxCells)), 31))
+}

@@ -1,0 +1,503 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+func TestCase11_ResourceExhausted(t *testing.T) {
+	for _, kind := range []wire.PacketType{wire.TypePushData, wire.TypePullRequest} {
+		p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+			cfg[1].RxContexts = 1
+		})
+		p.ulp[1].OnPush = func(falcon.Time, *falcon.Event, uint64) {}
+		p.ulp[1].OnPull = func(falcon.Time, *falcon.Event, uint64) {}
+		p.delayNth(0, kind, 2, 3*us) // so that the third is not at the head of line
+		if kind == wire.TypePushData {
+			p.push(p.a, 100, 1, 2, 3)
+		} else {
+			p.pull(p.a, 100, 1, 2, 3)
+		}
+		p.run(20 * us)
+		nacks := p.packets(1, wire.TypeNACK)
+		if len(nacks) == 0 {
+			t.Fatalf("%v: no NACK", kind)
+		}
+		n, _ := wire.ParseNack(nacks[0].Packet)
+		want := uint32(302)
+		if kind == wire.TypePullRequest {
+			want = 102
+		}
+		if n.Code != wire.NackResource || n.PSN != want || n.Request != (kind == wire.TypePullRequest) {
+			t.Errorf("NACK %+v", n)
+		}
+		p.ulp[1].OnPush, p.ulp[1].OnPull = nil, nil
+		for _, e := range p.ulp[1].Events {
+			p.ulp[1].HandleEvent(p.Now, &falcon.Event{Kind: e.Kind, Conn: e.Conn, RSN: e.RSN, Length: e.Length})
+		}
+		p.run(20 * ms)
+		ev := falcon.EvPushDone
+		if kind == wire.TypePullRequest {
+			ev = falcon.EvPullDone
+		}
+		equal(t, "completed", p.tags(0, ev), []uint64{1, 2, 3})
+	}
+}
+
+func TestCase13_PushRNR(t *testing.T) {
+	p := newPair(t)
+	tries := 0
+	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+		if tries++; tries == 1 {
+			ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 17, 0) // 3.84 ms
+			return
+		}
+		ev.Conn.AckPush(now, ev.RSN)
+	}
+	start := p.Now
+	p.push(p.a, 100, 1, 2, 3)
+	p.run(50 * ms)
+	p.wantTags(0, falcon.EvPushDone, 1, 2, 3)
+	p.wantKeys(1, falcon.EvPush, 1, 1, 2, 3)
+	if at := p.events(1, falcon.EvPush)[1].At; at < start+3840*us || at > start+3860*us {
+		t.Errorf("delivered again after %d µs", (at-start)/us)
+	}
+	if n := len(p.packets(1, wire.TypeNACK)); n != 3 {
+		t.Errorf("%d NACKs, want one for each push", n)
+	}
+	p.wantIdle()
+}
+
+func TestCase14_18_PullRNR(t *testing.T) {
+	p := newPair(t)
+	tries := 0
+	p.ulp[1].OnPull = func(now falcon.Time, ev *falcon.Event, key uint64) {
+		if tries++; tries == 1 {
+			ev.Conn.RNRPull(now, ev.RSN, 11) // 0.48 ms
+			return
+		}
+		if err := ev.Conn.RespondPull(now, ev.RSN, key, ev.Length); err != nil {
+			t.Error(err)
+		}
+	}
+	start := p.Now
+	p.pull(p.a, 100, 1, 2)
+	p.run(10 * ms)
+	p.wantTags(0, falcon.EvPullDone, 1, 2)
+	p.wantKeys(1, falcon.EvPull, 1, 1, 2)
+	if at := p.events(1, falcon.EvPull)[1].At; at != start+5*us+480*us {
+		t.Errorf("delivered again after %d ns", at-start)
+	}
+	if n := len(p.packets(1, wire.TypeNACK)); n != 0 {
+		t.Errorf("%d NACKs on the wire, want none", n)
+	}
+	req, data := p.packets(0, wire.TypePullRequest), p.packets(1, wire.TypePullData)
+	if len(req) != 2 || len(data) != 2 {
+		t.Fatalf("%d requests, %d responses, want 2 of each", len(req), len(data))
+	}
+	if h := header(t, req[0].Packet); h.PSN != 100 || h.RSN != 1 {
+		t.Errorf("request PSN %d RSN %d", h.PSN, h.RSN)
+	}
+	if h := header(t, data[0].Packet); h.PSN != 200 || h.RSN != 1 {
+		t.Errorf("response PSN %d RSN %d", h.PSN, h.RSN)
+	}
+	p.wantIdle()
+}
+
+func TestCase20_PullDataUnknown(t *testing.T) {
+	s := newSingle(t, ackProfile(1, 100*us))
+	s.want(s.pullData(200, 99, 64), wire.DropUnknownRSN)
+	got := s.transmit()
+	if len(got) != 1 || got[0].Type != wire.TypeBACK || ack(t, got[0].Packet).DataBase != 201 {
+		t.Errorf("sent %v, want it acknowledged", got)
+	}
+	s.push(1)
+	s.transmit()
+	s.want(s.pullData(201, 1, 64), wire.DropUnknownRSN) // RSN of a push
+	if len(s.ulp.Events) != 0 {
+		t.Errorf("events %v", s.ulp.Events)
+	}
+}
+
+func TestCase21_PullDataLength(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.pull(2)
+	s.transmit()
+	s.want(s.pullData(200, 1, 65), wire.DropPullLength)
+	s.want(s.pullData(201, 2, 10), wire.DropNone)
+	ev := s.ulp.Events
+	if len(ev) != 2 || ev[0].Code != falcon.CmplOpErr || ev[1].Code != falcon.CmplAck || ev[1].Length != 10 {
+		t.Errorf("events %+v", ev)
+	}
+}
+
+func TestCase62_Exhausted(t *testing.T) {
+	node := credit.New(nil, credit.NoLimit())
+	p := newPair(t, func(cfg *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].Profile.MaxRetransmits, cfg[0].Profile.TxnTimeout = 3, 0
+		conn.Credits = node
+	})
+	// Only Resyncs pass: the push completes in error, the connection lives on.
+	p.Filter = func(from int, b []byte) sim.Verdict {
+		typ, _ := wire.Peek(b)
+		return sim.Verdict{Drop: from == 0 && typ == wire.TypePushData}
+	}
+	p.push(p.a, 100, 1)
+	p.run(20 * ms)
+	ev := p.events(0, falcon.EvPushDone)
+	if len(ev) != 1 || ev[0].Code != falcon.CmplLocalTO {
+		t.Fatalf("completion %+v, want kCmplLocalTO", ev)
+	}
+	if n := len(p.packets(0, wire.TypePushData)); n != 4 {
+		t.Errorf("%d transmissions, want 4", n)
+	}
+	r, d := wire.ParseResync(p.packets(0, wire.TypeResync)[0].Packet)
+	if d != wire.DropNone || r.Code != wire.ResyncRetransmit || r.PSN != 300 || r.RSN != 1 || r.Original != wire.TypePushData {
+		t.Errorf("Resync %+v", r)
+	}
+	p.Filter = nil
+	p.push(p.a, 100, 2)
+	p.run(20 * ms)
+	p.wantKeys(1, falcon.EvPush, 2)
+	p.wantIdle()
+	// Nothing passes: the connection ends.
+	p.Links[0].Set(sim.Impairment{Down: true})
+	p.push(p.a, 100, 3, 4)
+	p.pull(p.a, 100, 5)
+	p.run(100 * ms)
+	closed := p.events(0, falcon.EvClosed)
+	if len(closed) != 1 || closed[0].Reason != falcon.CloseResync || !p.a.Closed() {
+		t.Fatalf("closed %+v", closed)
+	}
+	ev = p.events(0, falcon.EvPushDone)[2:]
+	if len(ev) != 2 || ev[0].Tag != 3 || ev[0].Code != falcon.CmplLocalTO || len(p.events(0, falcon.EvPullDone)) != 1 {
+		t.Errorf("completions %+v", ev)
+	}
+	if last := p.ulp[0].Events[len(p.ulp[0].Events)-1]; last.Kind != falcon.EvClosed {
+		t.Errorf("last event is %v", last.Kind)
+	}
+	if node.InUse() != (credit.Cost{}) {
+		t.Errorf("credits not returned: %v", node.InUse())
+	}
+	if s := p.ae.Stats(); s.TxContexts != 0 || s.Conns != 0 {
+		t.Errorf("left: %+v", s)
+	}
+}
+
+func TestCase65_ResyncFirst(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.want(s.resync(200, 7, wire.TypePushData), wire.DropNone)
+	got := s.transmit()
+	if len(got) != 1 || got[0].Type != wire.TypeBACK || ack(t, got[0].Packet).DataBase != 201 {
+		t.Fatalf("sent %v", got)
+	}
+	s.want(s.pushData(200, 7, false), wire.DropBehindWindow)
+	s.want(s.resync(500, 8, wire.TypePullRequest), wire.DropNone)
+	got = s.transmit()
+	if len(got) != 1 || ack(t, got[0].Packet).ReqBase != 501 {
+		t.Fatalf("sent %v", got)
+	}
+	s.want(s.pullRequest(500, 8, false), wire.DropBehindWindow)
+	// The order goes on behind the RSNs filled in.
+	s.want(s.pushData(201, 9, false), wire.DropNone)
+	if n := s.count(falcon.EvPush); n != 1 {
+		t.Errorf("%d deliveries, want 1", n)
+	}
+}
+
+func TestCase66_Refusals(t *testing.T) {
+	for _, c := range []struct {
+		nack   wire.NackCode
+		want   falcon.Completion
+		resync wire.ResyncCode
+	}{
+		{wire.NackCIE, falcon.CmplTargetNackCIE, wire.ResyncCIE},
+		{wire.NackNRE, falcon.CmplTargetNackNRE, wire.ResyncNRE},
+		{wire.NackCID, falcon.CmplTargetNackCID, wire.ResyncCID},
+		{wire.NackXLR, falcon.CmplRemoteErr, wire.ResyncRemoteXLR},
+	} {
+		for _, lose := range []bool{false, true} {
+			p := newPair(t)
+			if lose { // Falcon §6.6.5: the first NACK is lost, the retransmission gets the same again
+				p.dropNth(1, wire.TypeNACK, 1)
+			}
+			p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, key uint64) {
+				if key == 2 {
+					ev.Conn.NackPush(now, ev.RSN, c.nack, 0, 0x21)
+					return
+				}
+				ev.Conn.AckPush(now, ev.RSN)
+			}
+			p.push(p.a, 100, 1, 2, 3)
+			p.run(20 * ms)
+			ev := p.events(0, falcon.EvPushDone)
+			if len(ev) != 3 || ev[1].Code != c.want || ev[0].Code != falcon.CmplAck || ev[2].Code != falcon.CmplAck {
+				t.Fatalf("%v: completions %+v", c.nack, ev)
+			}
+			if c.nack != wire.NackXLR && ev[1].ULPCode != 0x21 {
+				t.Errorf("%v: ULP code %#x", c.nack, ev[1].ULPCode)
+			}
+			r, _ := wire.ParseResync(p.packets(0, wire.TypeResync)[0].Packet)
+			if r.Code != c.resync || r.PSN != 301 || r.RSN != 2 {
+				t.Errorf("%v: Resync %+v", c.nack, r)
+			}
+			p.wantKeys(1, falcon.EvPush, 1, 2, 3)
+			p.wantIdle()
+		}
+	}
+}
+
+func TestCase67_DuplicateResync(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.resync(201, 8, wire.TypePushData)
+	s.transmit()
+	s.want(s.resync(201, 8, wire.TypePushData), wire.DropDuplicate)
+	got := s.transmit()
+	if len(got) != 1 || got[0].Type != wire.TypeEACK || ack(t, got[0].Packet).DataAck != bits(1) {
+		t.Errorf("sent %v, want an EACK with the PSN", got)
+	}
+}
+
+// TestCase68_InvalidCID: the ULP refuses a request of a stranger; a push by Resync, a pull by the NACK alone.
+func TestCase68_InvalidCID(t *testing.T) {
+	p := newPair(t)
+	p.ulp[1].OnPull = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+		ev.Conn.NackPush(now, ev.RSN, wire.NackCID, 0, 0)
+	}
+	p.pull(p.a, 100, 1)
+	p.push(p.a, 100, 2)
+	p.run(20 * ms)
+	ev := p.events(0, falcon.EvPullDone)
+	if len(ev) != 1 || ev[0].Code != falcon.CmplTargetNackCID {
+		t.Errorf("pull: %+v", ev)
+	}
+	p.wantTags(0, falcon.EvPushDone, 2)
+	p.wantIdle()
+}
+
+func TestCase69_Order(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Ordered, c.RxRSN = ordered, 0 })
+		s.pushData(200, 0, false)
+		s.pushData(202, 2, false)
+		s.pushData(201, 1, false)
+		var got []uint32
+		for _, e := range s.ulp.Events {
+			got = append(got, e.RSN)
+		}
+		want := []uint32{0, 2, 1}
+		if ordered {
+			want = []uint32{0, 1, 2}
+		}
+		equal(t, "deliveries", got, want)
+	}
+}
+
+func TestCase70_CloseDropsState(t *testing.T) {
+	node := credit.New(nil, credit.NoLimit())
+	s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Credits = node })
+	s.ulp.OnPush = noAnswer
+	s.pushData(200, 7, false)
+	s.pushData(202, 9, false)
+	s.pullRequest(501, 10, false)
+	s.pull(2)
+	s.push(2)
+	s.transmit()
+	s.pullData(203, 2, 64) // waits for RSN 1
+	s.push(1)
+	s.c.Close(s.now)
+	s.drain()
+	s.c.AckPush(s.now, 7)
+	if err := s.c.Push(s.now, 1, 1); err != falcon.ErrClosed {
+		t.Errorf("push after close: %v", err)
+	}
+	s.want(s.pushData(203, 10, false), wire.DropUnknownCID)
+	if st := s.e.Stats(); st.RxCells != 0 || st.RxContexts != 0 || st.TxContexts != 0 || st.Conns != 0 {
+		t.Errorf("left: %+v", st)
+	}
+	if node.InUse() != (credit.Cost{}) {
+		t.Errorf("credits left: %v", node.InUse())
+	}
+	if got := s.advance(1000 * ms); len(got) != 0 {
+		t.Errorf("sent %v after close", got)
+	}
+	kinds := map[falcon.EventKind]int{}
+	for _, e := range s.ulp.Events {
+		kinds[e.Kind]++
+	}
+	if kinds[falcon.EvPullDone] != 2 || kinds[falcon.EvPushDone] != 3 || kinds[falcon.EvClosed] != 1 {
+		t.Errorf("events %v", kinds)
+	}
+}
+
+func TestTransactionTimeout(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].Profile.TxnTimeout = 3 * ms
+	})
+	p.ulp[1].OnPull = noAnswer
+	p.pull(p.a, 100, 1, 2)
+	p.push(p.a, 100, 3)
+	p.run(2 * ms)
+	p.pull(p.a, 100, 4)
+	p.run(1500 * us)
+	ev := p.events(0, falcon.EvPullDone)
+	if len(ev) != 2 || ev[0].Code != falcon.CmplLocalTO {
+		t.Fatalf("%+v", ev)
+	}
+	p.wantTags(0, falcon.EvPushDone, 3)
+	// Late answers are discarded, and acknowledged.
+	for _, e := range p.events(1, falcon.EvPull) {
+		_ = e.Conn.RespondPull(p.Now, e.RSN, e.Key, e.Length)
+	}
+	p.run(10 * ms)
+	if n := len(p.events(0, falcon.EvPullDone)); n != 3 {
+		t.Errorf("%d pull completions, want 3", n)
+	}
+	p.wantIdle()
+}
+
+// TestTimeoutBeforeTransmission: a transaction that never got a PSN still fills its place in the order.
+func TestTimeoutBeforeTransmission(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].Profile.TxnTimeout = 3 * ms
+		cfg[0].Profile.CC = fixed(1, 64)
+	})
+	p.ulp[1].OnPush = noAnswer
+	p.push(p.a, 100, 1, 2)
+	p.run(4 * ms)
+	p.ulp[1].OnPush = nil
+	p.push(p.a, 100, 3)
+	p.run(10 * ms)
+	ev := p.events(0, falcon.EvPushDone)
+	if len(ev) != 3 || ev[0].Code != falcon.CmplLocalTO || ev[1].Code != falcon.CmplLocalTO || ev[2].Code != falcon.CmplAck {
+		t.Errorf("%+v", ev)
+	}
+	p.wantKeys(1, falcon.EvPush, 1, 3)
+	p.wantIdle()
+}
+
+func TestFillErrors(t *testing.T) {
+	p := newPair(t)
+	p.ulp[0].FillError = func(_ falcon.TxnKind, tag uint64) bool { return tag == 2 || tag == 4 }
+	p.ulp[1].FillError = func(kind falcon.TxnKind, tag uint64) bool { return kind == falcon.TxnPullData && tag == 5 }
+	p.push(p.a, 100, 1, 2, 3)
+	p.pull(p.a, 100, 4, 5, 6)
+	p.run(20 * ms)
+	var codes []falcon.Completion
+	for _, e := range p.ulp[0].Events {
+		if e.Kind == falcon.EvPushDone || e.Kind == falcon.EvPullDone {
+			codes = append(codes, e.Code)
+		}
+	}
+	equal(t, "completions", codes, []falcon.Completion{falcon.CmplAck, falcon.CmplLocalXlr, falcon.CmplAck, falcon.CmplLocalXlr, falcon.CmplRemoteErr, falcon.CmplAck})
+	if n := len(p.events(1, falcon.EvResponseDone)); n != 2 {
+		t.Errorf("%d responses done, want 2", n)
+	}
+	p.wantIdle()
+}
+
+// TestWithdrawnEvents: an RNR voids the events of later requests that were not taken yet.
+func TestWithdrawnEvents(t *testing.T) {
+	s := newSingle(t, testProfile())
+	first := true
+	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+		if first {
+			first = false
+			ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 1, 0)
+			return
+		}
+		ev.Conn.AckPush(now, ev.RSN)
+	}
+	// 9 and 8 wait; 7 lets three events appear at once, of which the first is refused.
+	s.pushData(202, 9, false)
+	s.pullRequest(500, 10, false)
+	s.pushData(201, 8, false)
+	s.pushData(200, 7, false)
+	if n := len(s.ulp.Events); n != 1 {
+		t.Fatalf("%d events, want the refused one", n)
+	}
+	nacks := only(s.transmit(), wire.TypeNACK)
+	if len(nacks) != 3 {
+		t.Errorf("%d NACKs, want one for each push", len(nacks))
+	}
+	s.want(s.pushData(201, 8, false), wire.DropNotReady)
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.want(s.pushData(201, 8, false), wire.DropNone)
+	s.want(s.pushData(202, 9, false), wire.DropNone)
+	var got []uint32
+	for _, e := range s.ulp.Events[1:] {
+		if e.Kind == falcon.EvPush || e.Kind == falcon.EvPull {
+			got = append(got, e.RSN)
+		}
+	}
+	equal(t, "deliveries", got, []uint32{7, 8, 9, 10})
+}
+
+// TestWithdrawnEventOvertakes: an event voided by an RNR stays void when its request comes again before it is taken.
+func TestWithdrawnEventOvertakes(t *testing.T) {
+	s := newSingle(t, testProfile())
+	receive := func(psn, rsn uint32) wire.Drop {
+		p := wire.PushData{Header: s.header(wire.TypePushData, psn, rsn, false), RequestLength: 8}
+		return s.e.Receive(s.now, falcon.Packet{Data: append(p.Append(nil), 0, 0, 0, 0, 0, 0, 0, byte(rsn))})
+	}
+	receive(200, 7)
+	receive(201, 8)
+	var ev falcon.Event
+	if !s.e.Next(&ev) || ev.RSN != 7 {
+		t.Fatalf("event %+v", ev)
+	}
+	s.c.NackPush(s.now, 7, wire.NackRNR, 1, 0)
+	s.want(receive(200, 7), wire.DropNone)
+	s.want(receive(201, 8), wire.DropNone)
+	var got []uint32
+	for s.e.Next(&ev) {
+		got = append(got, ev.RSN)
+		s.c.AckPush(s.now, ev.RSN)
+	}
+	equal(t, "deliveries", got, []uint32{7, 8})
+}
+
+// TestRNRIsPatient: a receiver that is not ready is alive, whatever the limits for a silent one.
+func TestRNRIsPatient(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].Profile.MaxRetransmits, cfg[0].Profile.GiveUp, cfg[0].Profile.TxnTimeout = 2, 45*ms, 50*ms
+	})
+	tries := 0
+	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+		if tries++; tries <= 10 {
+			ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 24, 0) // 40.96 ms
+			return
+		}
+		ev.Conn.AckPush(now, ev.RSN)
+	}
+	p.push(p.a, 100, 1, 2)
+	p.pull(p.a, 100, 3)
+	p.dropNth(0, wire.TypePushData, 5, 8, 11) // retransmissions long after the first transmission
+	p.run(1000 * ms)
+	p.wantTags(0, falcon.EvPushDone, 1, 2)
+	p.wantTags(0, falcon.EvPullDone, 3)
+	p.wantIdle()
+}
+
+// TestPullDataBeatsResync: the response of a pull whose request seemed lost completes it, and no Resync is needed any more.
+func TestPullDataBeatsResync(t *testing.T) {
+	p := testProfile()
+	p.MaxRetransmits, p.TxnTimeout = 1, 0
+	s := newSingle(t, p)
+	s.pull(1)
+	got := s.advance(2*ms + 100*us)
+	if n := len(only(got, wire.TypeResync)); n != 1 {
+		t.Fatalf("sent %v, want a Resync at the end", got)
+	}
+	s.want(s.pullData(200, 1, 64), wire.DropNone)
+	if ev := s.ulp.Events; len(ev) != 1 || ev[0].Code != falcon.CmplAck {
+		t.Errorf("events %+v", ev)
+	}
+	if got := s.advance(100 * ms); len(only(got, wire.TypeResync)) != 0 || s.c.Closed() {
+		t.Errorf("sent %v, closed %v", got, s.c.Closed())
+	}
+}

@@ -1,0 +1,212 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/credit"
+
+// Push issues a push of length bytes, which Fill writes when the packet is sent. EvPushDone with tag follows exactly
+// once. ErrXoff: no room, EvCredit follows; ErrTooLong: length is negative or above the MTU; ErrClosed.
+func (c *Conn) Push(now Time, tag uint64, length int) error {
+	return c.push(now, tag, length, false)
+}
+
+// PushLast is Push for the last packet of a message: with the software profile it asks for an acknowledgement at once.
+func (c *Conn) PushLast(now Time, tag uint64, length int) error {
+	return c.push(now, tag, length, true)
+}
+
+func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
+	if length < 0 || length > c.cfg.MTU {
+		return ErrTooLong
+	}
+	cost := credit.PushCost(length, c.e.cfg.CreditCell)
+	t, err := c.issue(now, TxnPush, tag, length, &cost)
+	if err != nil {
+		return err
+	}
+	t.state, t.last = pushReqUlpRx, last
+	return nil
+}
+
+// Pull issues a pull: reqLen bytes of ULP headers, at most MaxPullHeader, in the request, and up to respLen bytes in the response. EvPullDone with
+// tag follows exactly once. Errors as Push.
+func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
+	if reqLen < 0 || reqLen > min(c.cfg.MTU, MaxPullHeader) || respLen < 0 || respLen > c.cfg.MTU {
+		return ErrTooLong
+	}
+	cost := credit.PullCost(respLen, c.e.cfg.CreditCell)
+	t, err := c.issue(now, TxnPull, tag, reqLen, &cost)
+	if err != nil {
+		return err
+	}
+	t.state, t.pullLength = pullReqUlpRx, respLen
+	return nil
+}
+
+// issue takes credits and an RSN for a transaction and queues its packet.
+func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if !c.hasRoom() || !c.takeCredits(cost) {
+		c.wait(cost)
+		return nil, ErrXoff
+	}
+	t := c.e.newTxn(c, kind)
+	t.tag, t.length, t.cost, t.started = tag, length, *cost, now
+	t.rsn = c.nextRSN
+	c.nextRSN++
+	c.txns.put(c.baseRSN, t.rsn, t)
+	c.fresh[kind].pushBack(t)
+	if !c.txnTimer.armed() && c.e.profile.TxnTimeout > 0 {
+		c.e.wheel.arm(&c.txnTimer, now+c.e.profile.TxnTimeout)
+	}
+	c.e.queues[classInitiator].push(c)
+	return t, nil
+}
+
+func (c *Conn) hasRoom() bool {
+	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse < c.e.cfg.TxContexts
+}
+
+// wait puts the connection in the list of those that get EvCredit when there is room again.
+func (c *Conn) wait(cost *credit.Cost) {
+	e := c.e
+	e.stats.Xoffs++
+	c.waitingCost = *cost
+	if c.waiting {
+		return
+	}
+	c.waiting = true
+	if e.waitTail != nil {
+		e.waitTail.nextWaiting = c
+	} else {
+		e.waitHead = c
+	}
+	e.waitTail = c
+}
+
+// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were refused; it reports whether
+// there was one. It looks only after something was freed.
+func (e *Engine) wakeWaiting() bool {
+	if !e.recheck {
+		return false
+	}
+	e.recheck = false
+	e.wakeStalled()
+	c := e.waitHead
+	e.waitHead, e.waitTail = nil, nil
+	for c != nil {
+		next := c.nextWaiting
+		c.nextWaiting = nil
+		switch {
+		case c.closed:
+			c.waiting = false
+		case c.hasRoom() && c.couldTake(&c.waitingCost):
+			c.waiting = false
+			e.emit(Event{Kind: EvCredit, Conn: c})
+		default:
+			if e.waitTail != nil {
+				e.waitTail.nextWaiting = c
+			} else {
+				e.waitHead = c
+			}
+			e.waitTail = c
+		}
+		c = next
+	}
+	return e.events.n > 0
+}
+
+func (c *Conn) couldTake(cost *credit.Cost) bool {
+	if c.credits == nil {
+		return true
+	}
+	if !c.credits.Take(cost) {
+		return false
+	}
+	if c.credits.Return(cost) != nil {
+		c.e.stats.CreditErrors++
+	}
+	return true
+}
+
+// complete records the outcome of a transaction of the initiator and reports it, on an ordered connection when all
+// earlier ones are reported.
+func (c *Conn) complete(t *txn, code Completion) {
+	if t.done {
+		return
+	}
+	t.done, t.code = true, code
+	if !c.cfg.Ordered {
+		c.report(t)
+		c.txns.put(c.baseRSN, t.rsn, doneTxn)
+		c.release(t)
+	}
+	for c.baseRSN != c.nextRSN {
+		head := c.txns.get(c.baseRSN)
+		if !head.done {
+			break
+		}
+		c.txns.clear(c.baseRSN)
+		c.baseRSN++
+		c.e.recheck = true
+		if head != doneTxn {
+			c.report(head)
+			c.release(head)
+		}
+	}
+}
+
+// report emits the completion event.
+func (c *Conn) report(t *txn) {
+	ev := Event{Kind: EvPushDone, Conn: c, RSN: t.rsn, Tag: t.tag, Code: t.code, ULPCode: t.ulpCode}
+	if t.kind == TxnPull {
+		ev.Kind = EvPullDone
+		t.state = pullDataUlpTx
+		if t.code == CmplAck {
+			ev.Data, ev.Length = t.data, len(t.data)
+		}
+	} else {
+		t.state = pushCplTx
+	}
+	u := c.e.emit(ev)
+	u.cell, t.cell, t.data = t.cell, nil, nil
+}
+
+// release frees a transaction once it is reported and its packet needs no more care.
+func (c *Conn) release(t *txn) {
+	if !t.done || !t.packetDone {
+		return
+	}
+	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.at(c.baseRSN, t.rsn) == t {
+		return // still waits for earlier completions
+	}
+	c.e.putTxn(t)
+}
+
+// onTxnTimer completes transactions that are too old. They are as old as their RSN says, so only the oldest is looked at.
+// A receiver that is not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
+func (c *Conn) onTxnTimer(now Time) {
+	limit := c.e.profile.TxnTimeout
+	for c.baseRSN != c.nextRSN {
+		t := c.oldest()
+		if t == nil {
+			return
+		}
+		if at := max(t.started, c.lastRNR) + limit; at > now {
+			c.e.wheel.arm(&c.txnTimer, at)
+			return
+		}
+		c.e.stats.TxnTimeouts++
+		c.expireTxn(t)
+	}
+}
+
+// oldest is the oldest transaction that has no outcome.
+func (c *Conn) oldest() *txn {
+	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
+		if t := c.txns.get(rsn); !t.done {
+			return t
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// nackEntry is a NACK that waits to be sent.
+type nackEntry struct {
+	psn     uint32
+	code    wire.NackCode
+	rnr     uint8
+	ulpCode uint8
+	request bool
+}
+
+// maxNacks bounds the NACKs a connection queues. A lost one is not missed: the packet comes again.
+const maxNacks = wire.DataWindow
+
+func (c *Conn) queueNack(n nackEntry) {
+	if c.closed || len(c.nacks) >= maxNacks {
+		return
+	}
+	c.nacks = append(c.nacks, n)
+	c.e.queues[classAck].push(c)
+}
+
+func (c *Conn) sendNack(dst []byte) int {
+	q := c.nacks[0]
+	c.nacks = c.nacks[:copy(c.nacks, c.nacks[1:])]
+	n := wire.Nack{
+		CID: c.cfg.RemoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
+		Congestion: c.congestionInfo(),
+		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
+	}
+	c.e.stats.NacksSent++
+	return len(n.Append(dst[:0]))
+}
+
+// onNack processes a NACK (Falcon §9.2.4, §11).
+func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
+	if d := c.checkBases(n.DataBase, n.ReqBase); d != wire.DropNone {
+		return d
+	}
+	c.e.stats.NacksReceived++
+	// The transaction is looked up before the bases move: a pull request refused by the target's ULP is acknowledged.
+	t := c.refused(n)
+	c.advanceBases(n.DataBase, n.ReqBase)
+	kind := cc.Nack
+	if n.Code == wire.NackResource {
+		kind = cc.NackResource
+	}
+	c.delaySample(now, p, kind, n.T1, n.T2, &n.Congestion)
+	c.congestion()
+	defer c.kick()
+	if !n.Code.Valid() {
+		return wire.DropNackCode
+	}
+	if t == nil || t.conn != c {
+		return wire.DropNackTarget
+	}
+	switch n.Code {
+	case wire.NackResource: // the retransmission timer goes on
+	case wire.NackRNR:
+		c.onRNR(now, t, n.RNR)
+	case wire.NackXLR:
+		c.onRefused(t, wire.ResyncRemoteXLR, CmplRemoteErr, 0)
+	case wire.NackCIE:
+		c.onRefused(t, wire.ResyncCIE, CmplTargetNackCIE, n.ULPCode)
+	case wire.NackNRE:
+		c.onRefused(t, wire.ResyncNRE, CmplTargetNackNRE, n.ULPCode)
+	case wire.NackCID:
+		c.onRefused(t, wire.ResyncCID, CmplTargetNackCID, n.ULPCode)
+	}
+	return wire.DropNone
+}
+
+// refused finds the transaction a NACK is about: in its window, or among the pulls that wait for data. PSNs an
+// acknowledgement in the same packet covers count as acknowledged.
+func (c *Conn) refused(n *wire.Nack) *txn {
+	w, base := &c.dataTx, n.DataBase
+	if n.Request {
+		w, base = &c.reqTx, n.ReqBase
+	}
+	t := w.at(n.PSN)
+	if !n.Request {
+		if int32(n.PSN-base) < 0 {
+			return nil
+		}
+		return t
+	}
+	if t != nil || n.Code == wire.NackResource || n.Code == wire.NackRNR {
+		return t
+	}
+	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
+		if t := c.txns.get(rsn); t.state == pullReqAckd && t.psn == n.PSN && !t.done {
+			return t
+		}
+	}
+	return nil
+}
+
+// onRNR delays the retransmission by the larger of RTO and the timeout asked for. It proves that the peer is alive.
+func (c *Conn) onRNR(now Time, t *txn, index uint8) {
+	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
+		return
+	}
+	t.unlink()
+	c.uncountAgain(t)
+	t.rnr = true
+	t.retries, t.firstSent, c.lastRNR = 0, now, now
+	c.e.wheel.arm(&t.timer, now+max(c.rto(), wire.RNRTimeout(index)))
+	if !t.done {
+		c.e.emit(Event{Kind: EvRNR, Conn: c, RSN: t.rsn, Tag: t.tag})
+	}
+}
+
+// onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is acknowledged the
+// transaction completes. A pull whose request is acknowledged leaves no hole.
+func (c *Conn) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
+	if t.resync != 0 || t.done {
+		return
+	}
+	t.ulpCode = ulpCode
+	if t.packetDone {
+		c.complete(t, completion)
+		return
+	}
+	c.resync(t, code, completion)
+}

@@ -1,0 +1,93 @@
+package falcon
+
+import (
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
+)
+
+// Profile holds every timing and sizing choice of an engine. Software and Hardware are the two defaults; a zero field
+// is not replaced, so start from one of them.
+type Profile struct {
+	Name string
+	CC   cc.Algorithm // congestion control, shared by all connections
+
+	ReqTxWindow  uint32 // packets in flight in the request window, power of two ≤ MaxTxWindow
+	DataTxWindow uint32 // packets in flight in the data window, power of two ≤ MaxTxWindow
+
+	AckCount   int  // packets received before a coalesced ACK is sent (Falcon §9.1.6)
+	AckTimeout Time // longest delay of a coalesced ACK
+
+	ARFcwnd   uint32 // AR on every packet while fcwnd, packets, is at or below this (Falcon §9.1.3.1)
+	ARPercent int    // share of packets with AR above it, 0..100
+	ARBurst   bool   // AR on the push after which nothing waits, and on pushes marked last
+
+	OOODistance uint32 // early retransmission: distance to the highest PSN received (Falcon §9.1.4)
+	EarlyLimit  uint8  // early retransmissions of one packet
+
+	ReqOWNSlack  uint32 // packets in flight above which new ones pause after an out-of-window notification
+	DataOWNSlack uint32
+
+	MaxRetransmits int  // timeouts of a packet before Resync, and of a Resync before the connection ends; 0 = no limit
+	GiveUp         Time // age of a packet at which Resync replaces it, 0 = no limit
+	ResyncGiveUp   Time // age of a Resync at which the connection ends, 0 = no limit
+	TxnTimeout     Time // age of a transaction at which it completes with CmplLocalTO, 0 = never
+
+	OpGap  Time   // least distance of two packets of a connection, 0 = none
+	MaxTxn uint32 // transactions in progress per connection and direction, power of two ≤ MaxTxWindow
+
+	WeightNew, WeightRetransmit, WeightAck int // shares of the transmit arbiter, each at least 1
+}
+
+// MaxTxWindow bounds ReqTxWindow, DataTxWindow and MaxTxn.
+const MaxTxWindow = 1024
+
+// Software is the profile for TAP devices: round trips of tens of microseconds when idle, milliseconds under load.
+func Software() Profile {
+	return Profile{
+		Name: "software", CC: cc.NewSwift(cc.SoftwareParams()),
+		ReqTxWindow: 64, DataTxWindow: 128,
+		AckCount: 10, AckTimeout: 50 * int64(time.Microsecond),
+		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
+		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
+		GiveUp: 8 * int64(time.Second), ResyncGiveUp: 2 * int64(time.Second), TxnTimeout: 30 * int64(time.Second),
+		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
+	}
+}
+
+// Hardware is the profile of a NIC on a microsecond fabric, for virtual time.
+func Hardware() Profile {
+	return Profile{
+		Name: "hardware", CC: cc.NewSwift(cc.HardwareParams()),
+		ReqTxWindow: 256, DataTxWindow: 256,
+		AckCount: 10, AckTimeout: 8 * int64(time.Microsecond),
+		ARFcwnd: 2, ARPercent: 10,
+		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
+		MaxRetransmits: 7, TxnTimeout: 5 * int64(time.Millisecond), OpGap: 25,
+		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
+	}
+}
+
+// Check returns an error naming the first impossible value.
+func (p *Profile) Check() error {
+	pow2 := func(v uint32) bool { return v > 0 && v <= MaxTxWindow && v&(v-1) == 0 }
+	switch {
+	case p.CC == nil:
+		return configError("Profile.CC", "nil", "set a cc.Algorithm")
+	case !pow2(p.ReqTxWindow):
+		return configError("Profile.ReqTxWindow", p.ReqTxWindow, "use a power of two from 1 to 1024")
+	case !pow2(p.DataTxWindow):
+		return configError("Profile.DataTxWindow", p.DataTxWindow, "use a power of two from 1 to 1024")
+	case !pow2(p.MaxTxn):
+		return configError("Profile.MaxTxn", p.MaxTxn, "use a power of two from 1 to 1024")
+	case p.AckCount < 1 || p.AckTimeout < 1:
+		return configError("Profile.AckCount, AckTimeout", p.AckCount, "use at least 1 packet and 1 ns")
+	case p.ARPercent < 0 || p.ARPercent > 100:
+		return configError("Profile.ARPercent", p.ARPercent, "use 0 to 100")
+	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.OpGap < 0 || p.MaxRetransmits < 0:
+		return configError("Profile limits", "negative", "use 0 for no limit")
+	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
+		return configError("Profile weights", "below 1", "use at least 1")
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/wire"
+
+// Packet is a received Falcon packet, already opened and guarded.
+type Packet struct {
+	T1   uint32 // when it was sent, Falcon units: bits 17 to 48 of the PSP initialisation vector
+	Hops uint8  // forward hop count, 0..15
+	CE   bool   // the outer header is marked Congestion Experienced
+	Data []byte // Falcon header and payload
+}
+
+// Receive processes one packet. wire.DropNone means accepted. Payload is delivered in place where possible: take all
+// events with Next before p.Data is used again.
+func (e *Engine) Receive(now Time, p Packet) wire.Drop {
+	d := e.receive(now, &p)
+	e.stats.PacketsReceived++
+	e.stats.Drops[d]++
+	return d
+}
+
+func (e *Engine) receive(now Time, p *Packet) wire.Drop {
+	typ, d := wire.Peek(p.Data)
+	if d != wire.DropNone {
+		return d
+	}
+	cid, _ := wire.PeekCID(p.Data)
+	c := e.conns[cid]
+	if c == nil {
+		return wire.DropUnknownCID
+	}
+	switch typ {
+	case wire.TypeBACK, wire.TypeEACK:
+		a, d := wire.ParseAck(p.Data)
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onAck(now, p, &a)
+	case wire.TypeNACK:
+		n, d := wire.ParseNack(p.Data)
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onNack(now, p, &n)
+	case wire.TypePushData:
+		m, payload, d := wire.ParsePushData(p.Data)
+		if d == wire.DropNone {
+			d = c.accept(now, p, &m.Header)
+		}
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onPush(now, &m.Header, payload)
+	case wire.TypePullRequest:
+		m, payload, d := wire.ParsePullRequest(p.Data)
+		if d == wire.DropNone {
+			d = c.accept(now, p, &m.Header)
+		}
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onPullRequest(now, &m, payload)
+	case wire.TypePullData:
+		m, payload, d := wire.ParsePullData(p.Data)
+		if d == wire.DropNone {
+			d = c.accept(now, p, &m.Header)
+		}
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onPullData(now, &m.Header, payload)
+	default:
+		m, d := wire.ParseResync(p.Data)
+		if d == wire.DropNone {
+			d = c.accept(now, p, &m.Header)
+		}
+		if d != wire.DropNone {
+			return d
+		}
+		return c.onResync(now, &m)
+	}
+}
+
+// accept checks that a packet with a base header is meant for this connection, notes its timestamps for the next
+// acknowledgement and takes the acknowledgement it carries.
+func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
+	if h.Function != c.cfg.LocalFunction {
+		return wire.DropFunction
+	}
+	if h.Protocol != c.cfg.Protocol {
+		return wire.DropProtocol
+	}
+	c.lastT1, c.lastT2, c.lastHops = p.T1, FalconTime(now), p.Hops
+	if p.CE {
+		c.ecn++
+		c.e.stats.ECNMarked++
+	}
+	if h.DataBase == c.dataTx.base && h.ReqBase == c.reqTx.base {
+		return wire.DropNone
+	}
+	if c.checkBases(h.DataBase, h.ReqBase) != wire.DropNone {
+		c.e.stats.IgnoredAcks++
+		return wire.DropNone
+	}
+	c.advanceBases(h.DataBase, h.ReqBase)
+	c.kick()
+	return wire.DropNone
+}
+
+// onPullData completes a pull of the initiator (Falcon §8.4.3.2).
+func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
+	if d := c.dataRx.check(h.PSN); d != wire.DropNone {
+		c.coalesce(now, wholePacket)
+		return d
+	}
+	t := c.pullOf(h.RSN)
+	verdict := wire.DropNone
+	switch {
+	case t == nil:
+		verdict = wire.DropUnknownRSN
+	case len(payload) > t.pullLength:
+		verdict = wire.DropPullLength
+	case c.cfg.Ordered && h.RSN != c.baseRSN:
+		t.cell = c.e.cells.copyData(c, payload)
+		t.data = t.cell.buf
+	default:
+		t.data = payload
+	}
+	c.dataRx.acknowledge(h.PSN)
+	c.received(now, h)
+	if t == nil {
+		return verdict
+	}
+	c.implicitAck(t)
+	if verdict != wire.DropNone {
+		c.complete(t, CmplOpErr)
+		return verdict
+	}
+	t.state = pullDataRx
+	c.complete(t, CmplAck)
+	return verdict
+}
+
+// received counts an accepted packet that needs no answer of the ULP, and honours its AR bit.
+func (c *Conn) received(now Time, h *wire.Header) {
+	c.coalesce(now, wholePacket)
+	if h.AckReq {
+		c.ackSoon()
+	}
+}
+
+// pullOf returns the pull with that RSN which was sent and still waits for data.
+func (c *Conn) pullOf(rsn uint32) *txn {
+	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
+		return nil
+	}
+	t := c.txns.get(rsn)
+	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
+		return nil
+	}
+	return t
+}
+
+// implicitAck ends the request packet of a pull whose response arrived.
+func (c *Conn) implicitAck(t *txn) {
+	if t.packetDone {
+		return
+	}
+	t.resync = 0 // nor is there a hole to fill
+	c.packetAcked(t)
+	c.kick()
+}

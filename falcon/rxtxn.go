@@ -1,0 +1,42 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/wire"
+
+// rxState is the state of a transaction at the target (Falcon §8.5.1).
+type rxState uint8
+
+const (
+	rxWaiting  rxState = iota // received, waits for earlier RSNs (PullReqRx, PushDataRx)
+	rxQueued                  // its event waits for Next
+	rxULP                     // with the ULP (PullReqUlpTx and PullReqUlpAckd, PushReqUlpTx)
+	rxNotReady                // RNR: a push waits for its retransmission, a pull for its timer
+	rxRefused                 // push answered with another NACK: waits for the Resync
+	rxDone                    // answered (PushReqUlpAckd, PullDataUlpRx), or skipped by a Resync
+)
+
+// MaxPullHeader is the most bytes of ULP headers a pull request carries. They are kept with the request's context, so
+// that a pull never needs a cell.
+const MaxPullHeader = 128
+
+// rxTxn is a request received from the network, from its arrival to the ULP's answer. data is the payload: of a push
+// either the receive buffer, borrowed until the event is taken, or cell; of a pull inline.
+type rxTxn struct {
+	nextFree *rxTxn
+	conn     *Conn
+	timer    timer // pull under RNR
+	data     []byte
+	cell     *cell
+	rsn, psn uint32
+	gen      uint32 // incremented when the context is reused
+	length   int    // pull: bytes requested
+	state    rxState
+	push     bool
+	ackReq   bool
+	nack     wire.NackCode
+	rnr      uint8
+	ulpCode  uint8
+	inline   [MaxPullHeader]byte
+}
+
+// doneRx marks RSNs that are answered while older ones are not.
+var doneRx = &rxTxn{state: rxDone}

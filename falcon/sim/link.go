@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+// Impairment is what a link does to frames. Probabilities are 0..1 and independent.
+type Impairment struct {
+	Loss         float64
+	Duplicate    float64 // a second copy, with a jitter of its own
+	Reorder      float64 // delayed by ReorderDelay, so that later frames overtake
+	Corrupt      float64 // one bit flipped
+	Mark         float64 // congestion experienced
+	Delay        falcon.Time
+	Jitter       falcon.Time // uniform, added to Delay; larger than the frame distance it reorders
+	ReorderDelay falcon.Time
+	Rate         int64 // bits per second, 0 = unlimited
+	Queue        int   // frames in flight, 0 = 65536; more are lost
+	Down         bool  // everything is lost
+}
+
+// LinkStats count frames.
+type LinkStats struct {
+	Sent, Delivered, Lost, Duplicated, Reordered, Corrupted, Marked, Overflowed uint64
+}
+
+// Frame is what a link delivers. Data is valid until the next call of Receive.
+type Frame struct {
+	Data []byte
+	CE   bool
+}
+
+// Link is one direction of a wire.
+type Link struct {
+	imp   Impairment
+	seed  uint64
+	index uint64      // of the next frame
+	busy  falcon.Time // the sender is serialising until then
+	queue flights
+	order uint64
+	free  []*flight
+	last  *flight
+	stats LinkStats
+}
+
+type flight struct {
+	at    falcon.Time
+	order uint64
+	ce    bool
+	data  []byte
+}
+
+// NewLink returns a link; equal seeds impair the n-th frame equally.
+func NewLink(seed uint64, imp Impairment) *Link { return &Link{seed: seed, imp: imp} }
+
+// Set changes the impairment; frames in flight are not affected.
+func (l *Link) Set(imp Impairment) { l.imp = imp }
+
+// Impairment returns the current setting.
+func (l *Link) Impairment() Impairment { return l.imp }
+
+// Stats returns the counters.
+func (l *Link) Stats() LinkStats { return l.stats }
+
+// Send puts a copy of the frame on the wire.
+func (l *Link) Send(now falcon.Time, frame []byte) {
+	index := l.index
+	l.index++
+	l.stats.Sent++
+	if l.imp.Rate > 0 {
+		l.busy = max(l.busy, now) + falcon.Time(int64(len(frame))*8*1e9/l.imp.Rate)
+		now = l.busy
+	}
+	if l.imp.Down || l.draw(index, drawLoss) < l.imp.Loss {
+		l.stats.Lost++
+		return
+	}
+	l.fly(now, index, drawJitter, frame)
+	if l.draw(index, drawDuplicate) < l.imp.Duplicate {
+		l.stats.Duplicated++
+		l.fly(now, index, drawJitterCopy, frame)
+	}
+}
+
+func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
+	limit := l.imp.Queue
+	if limit == 0 {
+		limit = 65536
+	}
+	if len(l.queue) >= limit {
+		l.stats.Overflowed++
+		return
+	}
+	f := l.get()
+	f.at = now + l.imp.Delay + falcon.Time(l.draw(index, jitter)*float64(l.imp.Jitter))
+	if l.draw(index, drawReorder) < l.imp.Reorder {
+		l.stats.Reordered++
+		f.at += l.imp.ReorderDelay
+	}
+	f.order = l.order
+	l.order++
+	f.data = append(f.data[:0], frame...)
+	if len(frame) > 0 && l.draw(index, drawCorrupt) < l.imp.Corrupt {
+		l.stats.Corrupted++
+		bit := int(l.draw(index, drawBit) * float64(len(frame)*8))
+		f.data[bit/8] ^= 1 << (bit % 8)
+	}
+	f.ce = l.draw(index, drawMark) < l.imp.Mark
+	if f.ce {
+		l.stats.Marked++
+	}
+	heap.Push(&l.queue, f)
+}
+
+func (l *Link) get() *flight {
+	if n := len(l.free); n > 0 {
+		f := l.free[n-1]
+		l.free = l.free[:n-1]
+		return f
+	}
+	return new(flight)
+}
+
+// Deadline is when the next frame arrives, math.MaxInt64 if none is in flight.
+func (l *Link) Deadline() falcon.Time {
+	if len(l.queue) == 0 {
+		return math.MaxInt64
+	}
+	return l.queue[0].at
+}
+
+// Receive takes the next frame that has arrived.
+func (l *Link) Receive(now falcon.Time) (Frame, bool) {
+	if l.last != nil {
+		l.free = append(l.free, l.last)
+		l.last = nil
+	}
+	if len(l.queue) == 0 || l.queue[0].at > now {
+		return Frame{}, false
+	}
+	l.last = heap.Pop(&l.queue).(*flight)
+	l.stats.Delivered++
+	return Frame{Data: l.last.data, CE: l.last.ce}, true
+}
+
+// Purposes of draws: every decision about a frame is independent of the others.
+const (
+	drawLoss uint64 = iota
+	drawDuplicate
+	drawJitter
+	drawJitterCopy
+	drawReorder
+	drawCorrupt
+	drawBit
+	drawMark
+	draws
+)
+
+// draw returns a number in [0,1) that depends on the seed, the frame and the purpose only.
+func (l *Link) draw(index, purpose uint64) float64 {
+	return float64(Mix(l.seed+Mix(index*draws+purpose))>>11) / (1 << 53)
+}
+
+// Mix is the splitmix64 finaliser: a bijection that looks random.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// flights is a heap by arrival, first sent first among equals.
+type flights []*flight
+
+func (q flights) Len() int { return len(q) }
+func (q flights) Less(i, j int) bool {
+	if q[i].at != q[j].at {
+		return q[i].at < q[j].at
+	}
+	return q[i].order < q[j].order
+}
+func (q flights) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push implements heap.Interface.
+func (q *flights) Push(x any) { *q = append(*q, x.(*flight)) }
+
+// Pop implements heap.Interface.
+func (q *flights) Pop() any {
+	old := *q
+	f := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return f
+}

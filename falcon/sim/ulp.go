@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+// ULP is a small upper layer. Every payload starts with an 8-byte key and continues with bytes that follow from it, so
+// that the receiver can check each byte. The key of a push and of a pull request is its tag; a pull response carries the
+// key of its request.
+//
+// Without hooks it acknowledges every push and answers every pull in full, at once.
+type ULP struct {
+	// OnPush answers EvPush; nil: AckPush. Key is 0 if the payload is shorter than a key.
+	OnPush func(now falcon.Time, ev *falcon.Event, key uint64)
+	// OnPull answers EvPull; nil: RespondPull with the length requested.
+	OnPull func(now falcon.Time, ev *falcon.Event, key uint64)
+	// OnEvent sees every event first.
+	OnEvent func(now falcon.Time, ev *falcon.Event)
+	// FillError makes Fill fail.
+	FillError func(kind falcon.TxnKind, tag uint64) bool
+
+	Events  []Recorded // every event, if Record
+	Record  bool
+	Corrupt int // payloads that were not what their key says
+}
+
+// Recorded is an event and when it was taken.
+type Recorded struct {
+	At falcon.Time
+	falcon.Event
+	Key uint64 // of the payload
+}
+
+// KeyBytes is the length of a key, and the shortest payload that carries one.
+const KeyBytes = 8
+
+var errFill = errors.New("sim: fill refused")
+
+// Fill implements falcon.ULP.
+func (u *ULP) Fill(_ *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	if u.FillError != nil && u.FillError(kind, tag) {
+		return 0, errFill
+	}
+	WritePayload(dst, tag)
+	return len(dst), nil
+}
+
+// HandleEvent implements Handler.
+func (u *ULP) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	key, ok := CheckPayload(ev.Data)
+	if !ok {
+		u.Corrupt++
+	}
+	if u.Record {
+		r := Recorded{At: now, Event: *ev, Key: key}
+		r.Data = nil
+		u.Events = append(u.Events, r)
+	}
+	if u.OnEvent != nil {
+		u.OnEvent(now, ev)
+	}
+	switch ev.Kind {
+	case falcon.EvPush:
+		if u.OnPush != nil {
+			u.OnPush(now, ev, key)
+			return
+		}
+		ev.Conn.AckPush(now, ev.RSN)
+	case falcon.EvPull:
+		if u.OnPull != nil {
+			u.OnPull(now, ev, key)
+			return
+		}
+		_ = ev.Conn.RespondPull(now, ev.RSN, key, ev.Length)
+	}
+}
+
+// WritePayload fills b with key and what follows from it.
+func WritePayload(b []byte, key uint64) {
+	if len(b) < KeyBytes {
+		clear(b)
+		return
+	}
+	binary.BigEndian.PutUint64(b, key)
+	for i := KeyBytes; i < len(b); i++ {
+		b[i] = pattern(key, i)
+	}
+}
+
+// CheckPayload returns the key of a payload and whether every byte follows from it. A payload shorter than a key, which
+// is all zero, has key 0.
+func CheckPayload(b []byte) (key uint64, ok bool) {
+	if len(b) < KeyBytes {
+		for _, v := range b {
+			if v != 0 {
+				return 0, false
+			}
+		}
+		return 0, true
+	}
+	key = binary.BigEndian.Uint64(b)
+	for i := KeyBytes; i < len(b); i++ {
+		if b[i] != pattern(key, i) {
+			return key, false
+		}
+	}
+	return key, true
+}
+
+func pattern(key uint64, i int) byte { return byte(key>>(i%8*8)) + byte(i*7) + byte(i>>8) }

@@ -1,0 +1,61 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/wire"
+
+// Stats are counters of one engine since it was made, all monotonic except those of the last group.
+type Stats struct {
+	PacketsReceived    uint64
+	Drops              [wire.DropCount]uint64 // by reason; Drops[DropNone] counts accepted packets
+	IgnoredAcks        uint64                 // acknowledgements in packets that were stale or impossible
+	ECNMarked          uint64
+	PacketsSent        uint64 // of every kind
+	DataSent           uint64 // first transmissions of requests and data
+	AcksSent           uint64 // BACK and EACK
+	ExtendedAcksSent   uint64 // EACK alone
+	NacksSent          uint64
+	NacksReceived      uint64
+	ResyncsSent        uint64
+	TimeoutRetransmits uint64
+	EarlyRetransmits   uint64
+	FillErrors         uint64
+	Xoffs              uint64 // Push or Pull refused with ErrXoff
+	TxnTimeouts        uint64
+	ConnsFailed        uint64 // ended because the peer did not acknowledge
+	CreditErrors       uint64 // credits returned twice: a bug of this package
+	Repaths            uint64
+
+	Conns      int // open now
+	TxContexts int // transactions held
+	RxContexts int // requests of peers held
+	RxCells    int // payload cells held
+}
+
+// Stats returns the counters; they change with the next call of the engine.
+func (e *Engine) Stats() *Stats {
+	s := &e.stats
+	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = len(e.conns), e.txnsInUse, e.rxInUse, e.cells.inUse
+	return s
+}
+
+// ConnInfo is a snapshot of a connection for people.
+type ConnInfo struct {
+	Fcwnd             float64 // packets
+	Ncwnd             uint32  // packets
+	RTT, RTO          Time    // ns
+	Outstanding       int     // transactions of the initiator
+	RequestsInFlight  uint32  // packets between base and next of the request window
+	DataInFlight      uint32  // the same of the data window
+	WaitingForOrder   int     // cells held
+	TargetTransaction int     // requests of the peer that are not answered, and responses not acknowledged
+	Xoff              bool    // refused a Push or Pull since the last EvCredit
+}
+
+// Info returns a snapshot.
+func (c *Conn) Info() ConnInfo {
+	return ConnInfo{
+		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO),
+		Outstanding:      int(c.nextRSN - c.baseRSN),
+		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
+		WaitingForOrder: c.cells, TargetTransaction: c.requests + c.responses, Xoff: c.waiting,
+	}
+}

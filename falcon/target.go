@@ -1,0 +1,373 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// onPush receives push data at the target (Falcon §8.5.3.3).
+func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
+	switch d := c.dataRx.check(h.PSN); d {
+	case wire.DropNone:
+	case wire.DropDuplicate:
+		return c.onPushAgain(now, h, payload)
+	default:
+		c.coalesce(now, wholePacket)
+		return d
+	}
+	if d := c.checkRSN(h.RSN); d != wire.DropNone {
+		if d == wire.DropResource {
+			c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
+		}
+		return d
+	}
+	head := !c.cfg.Ordered || h.RSN == c.targetNext
+	refuse := c.hold && !head
+	var k *cell
+	if !c.admit(head) || !head && !refuse && !c.copyPayload(&k, payload) {
+		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
+		return wire.DropResource
+	}
+	rx := c.e.newRx(c)
+	rx.push, rx.rsn, rx.psn, rx.ackReq = true, h.RSN, h.PSN, h.AckReq
+	c.rxs.put(c.targetBase, rx.rsn, rx)
+	c.requests++
+	c.dataRx.receive(h.PSN)
+	c.coalesce(now, halfPacket)
+	switch {
+	case refuse:
+		rx.state, rx.nack, rx.rnr = rxNotReady, wire.NackRNR, c.holdRNR
+		c.nackAgain(rx)
+		return wire.DropNotReady
+	case !head:
+		rx.state, rx.cell, rx.data = rxWaiting, k, k.buf
+	default:
+		rx.data = payload
+		c.deliver(rx)
+	}
+	return wire.DropNone
+}
+
+// onPushAgain handles push data received before. Unless it was refused, it is a duplicate.
+func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
+	rx := c.rxs.at(c.targetBase, h.RSN)
+	if c.dataRx.acknowledged(h.PSN) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
+		c.coalesce(now, wholePacket)
+		return wire.DropDuplicate
+	}
+	switch {
+	case rx.state == rxRefused: // the NACK was lost (Falcon §6.6.5)
+		c.nackAgain(rx)
+		return wire.DropDuplicate
+	case rx.state != rxNotReady:
+		c.coalesce(now, wholePacket)
+		return wire.DropDuplicate
+	}
+	rx.ackReq = h.AckReq
+	if !c.cfg.Ordered || rx.rsn == c.targetNext {
+		c.hold = c.hold && !c.cfg.Ordered
+		rx.data = payload
+		c.coalesce(now, halfPacket)
+		c.deliver(rx)
+		return wire.DropNone
+	}
+	var k *cell
+	if c.hold || !c.copyPayload(&k, payload) {
+		c.nackAgain(rx)
+		return wire.DropNotReady
+	}
+	rx.state, rx.cell, rx.data = rxWaiting, k, k.buf
+	c.coalesce(now, halfPacket)
+	return wire.DropNone
+}
+
+// onPullRequest receives a pull request at the target (Falcon §8.5.3.1).
+func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
+	h := &m.Header
+	if len(payload) > MaxPullHeader {
+		return wire.DropLength
+	}
+	if d := c.reqRx.check(h.PSN); d != wire.DropNone {
+		c.coalesce(now, wholePacket)
+		return d
+	}
+	d := c.checkRSN(h.RSN)
+	if d != wire.DropNone && d != wire.DropResource {
+		return d
+	}
+	head := !c.cfg.Ordered || h.RSN == c.targetNext
+	if d != wire.DropNone || c.requests+c.responses >= 2*int(c.e.profile.MaxTxn) || !c.admit(head) {
+		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
+		return wire.DropResource
+	}
+	rx := c.e.newRx(c)
+	rx.rsn, rx.psn, rx.length = h.RSN, h.PSN, int(m.RequestLength)
+	rx.data = rx.inline[:copy(rx.inline[:], payload)]
+	c.rxs.put(c.targetBase, rx.rsn, rx)
+	c.requests++
+	c.reqRx.acknowledge(h.PSN)
+	c.received(now, h)
+	if head && !c.hold {
+		c.deliver(rx)
+	} else {
+		rx.state = rxWaiting
+	}
+	return wire.DropNone
+}
+
+// checkRSN reports whether a request with this RSN and a new PSN can be taken.
+func (c *Conn) checkRSN(rsn uint32) wire.Drop {
+	n := rsn - c.targetBase
+	switch {
+	case int32(n) < 0:
+		return wire.DropRSN
+	case n >= c.e.profile.MaxTxn:
+		return wire.DropResource
+	case c.rxs.at(c.targetBase, rsn) != nil:
+		return wire.DropRSN
+	}
+	return wire.DropNone
+}
+
+// admit is the resource check for requests from the network (Falcon §8.2.4). Beyond the limit, in the red zone, every
+// connection may still have its head of line, or everything would stop with contexts full of requests that wait for one.
+func (c *Conn) admit(head bool) bool {
+	return c.e.rxInUse < c.e.cfg.RxContexts || head && (c.cfg.Ordered || c.requests == 0)
+}
+
+func (c *Conn) copyPayload(k **cell, payload []byte) bool {
+	*k = c.e.copyRequest(c, payload)
+	return *k != nil
+}
+
+// deliver queues the event of a request whose turn it is, and of those that waited for it.
+func (c *Conn) deliver(rx *rxTxn) {
+	c.queueRequest(rx)
+	if c.cfg.Ordered {
+		c.targetNext++
+		c.deliverInOrder()
+	}
+}
+
+func (c *Conn) queueRequest(rx *rxTxn) {
+	rx.state = rxQueued
+	ev := Event{Kind: EvPull, Conn: c, RSN: rx.rsn, Length: rx.length}
+	if rx.push {
+		ev.Kind, ev.Length = EvPush, len(rx.data)
+	}
+	u := c.e.emit(ev)
+	u.rx, u.gen = rx, rx.gen
+}
+
+// deliverInOrder delivers waiting requests from targetNext on.
+func (c *Conn) deliverInOrder() {
+	if !c.cfg.Ordered {
+		return
+	}
+	for !c.hold {
+		rx := c.rxs.at(c.targetBase, c.targetNext)
+		if rx == nil || rx.state == rxNotReady {
+			return
+		}
+		if rx.state == rxWaiting {
+			c.queueRequest(rx)
+		}
+		c.targetNext++
+	}
+}
+
+// take hands the payload of a queued request to the event; false if the request was withdrawn meanwhile.
+func (rx *rxTxn) take(e *Engine, gen uint32, ev *Event) bool {
+	if rx.gen != gen || rx.state != rxQueued {
+		return false
+	}
+	rx.state = rxULP
+	ev.Data = rx.data
+	if rx.push { // a pull keeps its headers for redelivery
+		e.lastCell, rx.cell, rx.data = rx.cell, nil, nil
+	}
+	return true
+}
+
+// dropPayload forgets the payload.
+func (rx *rxTxn) dropPayload(e *Engine) {
+	if rx.cell != nil {
+		e.putCell(rx.cell)
+	}
+	rx.cell, rx.data = nil, nil
+}
+
+// withULP finds a request the ULP has not answered yet.
+func (c *Conn) withULP(rsn uint32) *rxTxn {
+	rx := c.rxs.at(c.targetBase, rsn)
+	if c.closed || rx == nil || rx.state != rxULP || rx.rsn != rsn {
+		return nil
+	}
+	return rx
+}
+
+// AckPush accepts a push delivered by EvPush. Only now is its packet acknowledged to the peer (Falcon §6.1.1.1).
+// Unknown RSNs are ignored: the initiator may have withdrawn the push.
+func (c *Conn) AckPush(now Time, rsn uint32) {
+	rx := c.withULP(rsn)
+	if rx == nil || !rx.push {
+		return
+	}
+	c.dataRx.acknowledge(rx.psn)
+	c.coalesce(now, halfPacket)
+	if rx.ackReq {
+		c.ackSoon()
+	}
+	c.finish(rx)
+}
+
+// NackPush refuses a push delivered by EvPush. With wire.NackRNR the peer sends it again after the timeout of index
+// rnr, and on an ordered connection nothing later is delivered before; NackCIE, NackNRE and NackCID end it with ulpCode.
+// NackCID may also refuse a pull.
+func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
+	rx := c.withULP(rsn)
+	if rx == nil {
+		return
+	}
+	if !rx.push {
+		if code == wire.NackRNR {
+			c.RNRPull(now, rsn, rnr)
+			return
+		}
+		c.queueNack(nackEntry{psn: rx.psn, code: code, ulpCode: ulpCode, request: true})
+		c.finish(rx)
+		return
+	}
+	rx.nack, rx.rnr, rx.ulpCode = code, rnr, ulpCode
+	rx.state = rxRefused
+	if code == wire.NackRNR {
+		rx.state = rxNotReady
+		c.holdFrom(rx)
+	}
+	c.nackAgain(rx)
+}
+
+// nackAgain sends the NACK of a refused push.
+func (c *Conn) nackAgain(rx *rxTxn) {
+	c.queueNack(nackEntry{psn: rx.psn, code: rx.nack, rnr: rx.rnr, ulpCode: rx.ulpCode})
+}
+
+// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after the timeout of index
+// rnr (Falcon §8.5.3.4). The peer does not notice.
+func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
+	rx := c.withULP(rsn)
+	if rx == nil || rx.push {
+		return
+	}
+	rx.state, rx.rnr = rxNotReady, rnr
+	c.e.wheel.arm(&rx.timer, now+wire.RNRTimeout(rnr))
+	c.holdFrom(rx)
+}
+
+// redeliver ends the RNR delay of a pull.
+func (c *Conn) redeliver(rx *rxTxn) {
+	if !c.cfg.Ordered || rx.rsn == c.targetNext {
+		c.hold = c.hold && !c.cfg.Ordered
+		c.deliver(rx)
+		return
+	}
+	rx.state = rxWaiting
+}
+
+// holdFrom stops the delivery of an ordered connection at a request the ULP was not ready for (Falcon §8.5.3.4). Events
+// of later requests not yet taken are withdrawn: pushes are NACKed too, pulls, already acknowledged, wait.
+func (c *Conn) holdFrom(rx *rxTxn) {
+	if !c.cfg.Ordered || int32(rx.rsn-c.targetNext) >= 0 {
+		return
+	}
+	end := c.targetNext
+	c.targetNext, c.hold, c.holdRNR = rx.rsn, true, rx.rnr
+	for rsn := rx.rsn + 1; rsn != end; rsn++ {
+		later := c.rxs.at(c.targetBase, rsn)
+		if later == nil || later.state != rxQueued {
+			continue
+		}
+		later.gen++ // its event in the queue is void
+		if !later.push {
+			later.state = rxWaiting
+			continue
+		}
+		later.dropPayload(c.e)
+		later.state, later.nack, later.rnr = rxNotReady, wire.NackRNR, rx.rnr
+		c.nackAgain(later)
+	}
+}
+
+// finish ends a request: answered, or withdrawn by a Resync.
+func (c *Conn) finish(rx *rxTxn) {
+	c.dropRx(rx)
+	c.retire()
+}
+
+func (c *Conn) dropRx(rx *rxTxn) {
+	c.rxs.put(c.targetBase, rx.rsn, doneRx)
+	c.requests--
+	c.e.putRx(rx)
+}
+
+// retire moves targetBase over everything answered. On an ordered connection it cannot pass targetNext, whose request is
+// not even delivered: deliverInOrder has gone over what a Resync skipped.
+func (c *Conn) retire() {
+	for c.rxs.get(c.targetBase) == doneRx {
+		c.rxs.clear(c.targetBase)
+		c.targetBase++
+	}
+}
+
+// RespondPull answers a pull delivered by EvPull with length bytes, which Fill writes when the packet is sent.
+// EvResponseDone with tag follows exactly once. It is never refused for credits: a response without waits inside.
+// ErrTooLong: longer than requested; ErrNoTransaction: no such pull; ErrClosed.
+func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
+	if c.closed {
+		return ErrClosed
+	}
+	rx := c.withULP(rsn)
+	if rx == nil || rx.push {
+		return ErrNoTransaction
+	}
+	if length < 0 || length > rx.length || length > c.cfg.MTU {
+		return ErrTooLong
+	}
+	t := c.e.newTxn(c, TxnPullData)
+	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, length, pullDataUlpRx, now
+	c.finish(rx)
+	c.responses++
+	c.e.stalled.pushBack(t)
+	c.startResponse(t)
+	return nil
+}
+
+// startResponse queues a stalled response for transmission if it can have credits. Credits are taken here and not when
+// the request is delivered: requests behind it in RSN order must not wait for them, or two nodes whose pushes fill each
+// other's data windows would wait for each other (Falcon §8.2.1.2).
+func (c *Conn) startResponse(t *txn) {
+	cost := credit.PullDataCost(t.length, c.e.cfg.CreditCell)
+	if !c.takeCredits(&cost) {
+		return
+	}
+	t.cost = cost
+	t.unlink()
+	c.fresh[TxnPullData].pushBack(t)
+	c.e.queues[classTarget].push(c)
+}
+
+// wakeStalled starts the responses that can have credits now.
+func (e *Engine) wakeStalled() {
+	for t := e.stalled.head; t != nil; {
+		next := t.next
+		t.conn.startResponse(t)
+		t = next
+	}
+}
+
+// responseDone ends a pull response.
+func (c *Conn) responseDone(t *txn, code Completion) {
+	c.responses--
+	c.e.emit(Event{Kind: EvResponseDone, Conn: c, RSN: t.rsn, Tag: t.tag, Code: code})
+	c.e.putTxn(t)
+}

@@ -1,0 +1,149 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/wire"
+
+// sendFresh sends a transaction's packet for the first time: here it gets its PSN.
+func (c *Conn) sendFresh(now Time, t *txn, dst []byte) int {
+	if t == nil {
+		return 0
+	}
+	w := c.window(t.kind)
+	t.psn = w.next
+	last := t.next == nil && t.kind == TxnPush && c.fresh[TxnPull].empty()
+	n := c.build(t, c.ackRequest(t, last), dst)
+	if n == 0 {
+		return 0
+	}
+	t.unlink()
+	w.add(t)
+	switch t.kind {
+	case TxnPush:
+		w.outstanding++
+		t.state = pushDataTx
+	case TxnPull:
+		w.outstanding++
+		t.state = pullReqTx
+	case TxnPullData:
+		t.state = pullDataTx
+	}
+	c.e.stats.DataSent++
+	c.sentTxn(now, t)
+	return n
+}
+
+// sendAgain retransmits the next eligible packet with its old PSN.
+func (c *Conn) sendAgain(now Time, dst []byte) int {
+	t := c.nextAgain()
+	if t == nil {
+		return 0
+	}
+	n := c.build(t, c.asksForAcks(), dst)
+	if n == 0 {
+		return 0
+	}
+	t.unlink()
+	c.dataFirst = t.kind != TxnPullData
+	if t.kind != TxnPullData {
+		c.window(t.kind).retransmitted++
+		t.again = true
+	}
+	c.sentTxn(now, t)
+	c.kick() // new packets may have waited for this one
+	return n
+}
+
+// sentTxn starts the retransmission timer.
+func (c *Conn) sentTxn(now Time, t *txn) {
+	t.lastSent = now
+	if t.firstSent < 0 {
+		t.firstSent = now
+	}
+	c.e.wheel.arm(&t.timer, now+c.rto())
+	c.pace(now)
+	c.piggybacked()
+}
+
+func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
+
+// build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes a Resync.
+func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
+	h := wire.Header{
+		CID: c.cfg.RemoteCID, Function: c.cfg.RemoteFunction, Protocol: c.cfg.Protocol, Type: t.packetType(),
+		AckReq: ackReq, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, PSN: t.psn, RSN: t.rsn,
+	}
+	if t.resync == 0 {
+		header := headerLen(t.kind)
+		if len(dst) < header+t.length {
+			return 0
+		}
+		end := header + t.length
+		n, err := c.e.ulp.Fill(c, t.kind, t.tag, dst[header:end:end])
+		if err == nil && n >= 0 && n <= t.length {
+			switch t.kind {
+			case TxnPush:
+				p := wire.PushData{Header: h, RequestLength: uint16(n)}
+				p.Append(dst[:0])
+			case TxnPull:
+				p := wire.PullRequest{Header: h, RequestLength: uint16(t.pullLength)}
+				p.Append(dst[:0])
+			case TxnPullData:
+				h.Append(dst[:0])
+			}
+			return header + n
+		}
+		c.e.stats.FillErrors++
+		t.makeResync(wire.ResyncLocalXLR, CmplLocalXlr)
+	}
+	if len(dst) < wire.ResyncLen {
+		return 0
+	}
+	r := wire.Resync{Header: h, Code: t.resync, Original: h.Type}
+	r.Type = wire.TypeResync
+	c.e.stats.ResyncsSent++
+	return len(r.Append(dst[:0]))
+}
+
+func headerLen(kind TxnKind) int {
+	switch kind {
+	case TxnPush:
+		return wire.PushDataLen
+	case TxnPull:
+		return wire.PullRequestLen
+	default:
+		return wire.PullDataLen
+	}
+}
+
+// asksForAcks reports whether the profile uses the AR bit at all.
+func (c *Conn) asksForAcks() bool {
+	p := &c.e.profile
+	return p.ARBurst || p.ARPercent > 0 || p.ARFcwnd > 0
+}
+
+// ackRequest decides on AR of a new packet (Falcon §9.1.3.1): every packet while fcwnd is small, a share of them above,
+// and the packet after which nothing else waits.
+func (c *Conn) ackRequest(t *txn, last bool) bool {
+	p := &c.e.profile
+	if p.ARBurst && (last || t.last) {
+		return true
+	}
+	if c.cc.Fcwnd <= p.ARFcwnd<<10 {
+		return true
+	}
+	if p.ARPercent == 0 {
+		return false
+	}
+	c.arSpacing--
+	if c.arSpacing > 0 {
+		return false
+	}
+	c.drawSpacing()
+	return true
+}
+
+// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage asks for.
+func (c *Conn) drawSpacing() {
+	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
+		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
+	}
+}

@@ -1,0 +1,125 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// txnState is the state of a transaction at the side that transmits (Falcon §8.4.1 and the Pull Data part of §8.5.1).
+type txnState uint8
+
+const (
+	pullReqUlpRx  txnState = iota // pull received from the ULP
+	pullReqTx                     // pull request sent
+	pullReqAckd                   // pull request acknowledged
+	pullDataRx                    // pull data received
+	pullDataUlpTx                 // pull data delivered
+	pushReqUlpRx                  // push received from the ULP
+	pushDataTx                    // push data sent
+	pushDataAckd                  // push data acknowledged
+	pushCplTx                     // push completion delivered
+	pullDataUlpRx                 // target: response received from the ULP
+	pullDataTx                    // target: pull data sent
+	pullDataAckd                  // target: pull data acknowledged
+)
+
+// txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull response of the target.
+// It lives until its packet is acknowledged and it is completed to the ULP.
+type txn struct {
+	next, prev *txn
+	list       *txnList // the list it is in, nil for none
+	conn       *Conn
+	timer      timer // retransmission, or the delay of an RNR NACK
+	tag        uint64
+	started    Time // when the ULP issued it
+	firstSent  Time // since when its packet, or its Resync, is unanswered; −1 = not sent
+	lastSent   Time
+	bypassed   Time // last retransmission for an out-of-window notification, −1 = none
+	data       []byte
+	cell       *cell
+	cost       credit.Cost
+	psn, rsn   uint32
+	length     int // bytes the ULP promised to fill
+	pullLength int // pull: bytes requested
+	retries    int // timeouts of its packet, or of its Resync
+	early      uint8
+	kind       TxnKind
+	state      txnState
+	resync     wire.ResyncCode // not 0: the packet is a Resync
+	code       Completion
+	ulpCode    uint8
+	last       bool // last of a message: ask for an acknowledgement
+	again      bool // counted in retransmitted of its window
+	rnr        bool // timer is the delay of an RNR NACK
+	packetDone bool // packet acknowledged, or gone with the connection
+	done       bool // outcome known
+}
+
+// sent reports whether the packet went out once, and so has a PSN.
+func (t *txn) sent() bool {
+	return t.state != pullReqUlpRx && t.state != pushReqUlpRx && t.state != pullDataUlpRx
+}
+
+// packetType is the type of the original packet.
+func (t *txn) packetType() wire.PacketType {
+	switch t.kind {
+	case TxnPull:
+		return wire.TypePullRequest
+	case TxnPullData:
+		return wire.TypePullData
+	default:
+		return wire.TypePushData
+	}
+}
+
+// doneTxn marks RSNs of an unordered connection that completed before older ones.
+var doneTxn = &txn{done: true}
+
+// txnList is a doubly linked list of transactions.
+type txnList struct{ head, tail *txn }
+
+func (l *txnList) empty() bool { return l.head == nil }
+
+func (l *txnList) pushBack(t *txn) { l.insertAfter(l.tail, t) }
+
+// insertByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at the end.
+func (l *txnList) insertByPSN(t *txn) {
+	at := l.tail
+	for at != nil && int32(at.psn-t.psn) > 0 {
+		at = at.prev
+	}
+	l.insertAfter(at, t)
+}
+
+func (l *txnList) insertAfter(at, t *txn) {
+	t.list, t.prev = l, at
+	if at != nil {
+		t.next, at.next = at.next, t
+	} else {
+		t.next, l.head = l.head, t
+	}
+	if t.next != nil {
+		t.next.prev = t
+	} else {
+		l.tail = t
+	}
+}
+
+// unlink takes t out of the list it is in.
+func (t *txn) unlink() {
+	l := t.list
+	if l == nil {
+		return
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		l.head = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	} else {
+		l.tail = t.prev
+	}
+	t.next, t.prev, t.list = nil, nil, nil
+}

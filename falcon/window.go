@@ -1,0 +1,132 @@
+package falcon
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). A nil entry in [base, next) is acknowledged.
+type txWindow struct {
+	base, next    uint32 // PSN: oldest not acknowledged, next to assign
+	packets       ring[txn]
+	outstanding   uint32 // RORC, DORC: requests sent and not acknowledged
+	retransmitted uint32 // RORRC, DORRC: requests sent again and not acknowledged
+	paused        bool   // out-of-window notification received
+}
+
+func (w *txWindow) at(psn uint32) *txn {
+	if psn-w.base >= w.next-w.base {
+		return nil
+	}
+	return w.packets.at(w.base, psn)
+}
+
+// add assigns the next PSN.
+func (w *txWindow) add(t *txn) {
+	t.psn = w.next
+	w.packets.put(w.base, t.psn, t)
+	w.next++
+}
+
+// slide moves the base over everything acknowledged.
+func (w *txWindow) slide() {
+	for w.base != w.next && w.packets.get(w.base) == nil {
+		w.base++
+	}
+}
+
+// rxWindow is the receiver's side (Falcon §9.2.1). Bit n of the bitmaps stands for PSN base+n. In the request window
+// both bitmaps are equal.
+type rxWindow struct {
+	base uint32 // oldest not acknowledged
+	size uint32
+	ack  wire.Bitmap128
+	rx   wire.Bitmap128
+	own  bool // packets were dropped beyond the window
+}
+
+// check applies Falcon §9.2.2.4. DropDuplicate means received, acknowledged or not.
+func (w *rxWindow) check(psn uint32) wire.Drop {
+	n := psn - w.base
+	switch {
+	case int32(n) < 0:
+		return wire.DropBehindWindow
+	case n >= w.size:
+		w.own = true
+		return wire.DropBeyondWindow
+	case bit(&w.rx, n):
+		return wire.DropDuplicate
+	}
+	return wire.DropNone
+}
+
+// acknowledged reports whether the PSN, which passed check or is a duplicate, was acknowledged.
+func (w *rxWindow) acknowledged(psn uint32) bool { return bit(&w.ack, psn-w.base) }
+
+func (w *rxWindow) receive(psn uint32) { setBit(&w.rx, psn-w.base) }
+
+// acknowledge marks the PSN received and acknowledged and slides the window.
+func (w *rxWindow) acknowledge(psn uint32) {
+	n := psn - w.base
+	if n >= w.size {
+		return
+	}
+	setBit(&w.ack, n)
+	setBit(&w.rx, n)
+	if n != 0 {
+		return
+	}
+	k := trailingOnes(&w.ack)
+	w.base += k
+	shift(&w.ack, k)
+	shift(&w.rx, k)
+}
+
+func isZero(b *wire.Bitmap128) bool { return b.Lo|b.Hi == 0 }
+
+func bit(b *wire.Bitmap128, n uint32) bool {
+	if n < 64 {
+		return b.Lo>>n&1 != 0
+	}
+	return n < 128 && b.Hi>>(n-64)&1 != 0
+}
+
+func setBit(b *wire.Bitmap128, n uint32) {
+	switch {
+	case n < 64:
+		b.Lo |= 1 << n
+	case n < 128:
+		b.Hi |= 1 << (n - 64)
+	}
+}
+
+// trailingOnes counts the ones from bit 0 up.
+func trailingOnes(b *wire.Bitmap128) uint32 {
+	if n := bits.TrailingZeros64(^b.Lo); n < 64 {
+		return uint32(n)
+	}
+	return 64 + uint32(bits.TrailingZeros64(^b.Hi))
+}
+
+func shift(b *wire.Bitmap128, n uint32) {
+	if n >= 64 {
+		b.Lo, b.Hi = b.Hi, 0
+		n -= 64
+	}
+	if n > 0 {
+		b.Lo = b.Lo>>n | b.Hi<<(64-n)
+		b.Hi >>= n
+	}
+}
+
+// highest returns the index of the highest one, −1 if there is none.
+func highest(b *wire.Bitmap128) int {
+	if b.Hi != 0 {
+		return 64 + bits.Len64(b.Hi) - 1
+	}
+	return bits.Len64(b.Lo) - 1
+}
+
+// hasHole reports a zero below the highest one.
+func hasHole(b *wire.Bitmap128) bool { return highest(b) >= int(trailingOnes(b)) }
