@@ -1,0 +1,25 @@
+package pfvf
+
+import (
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/falcon/credit"
+)
+
+// Function is one PF or VF.
+type Function struct {
+	ID     ID
+	Tenant uint32     // virtual network, 24 bits or fewer by configuration
+	Addr   netip.Addr // address in the tenant's network; its 16-byte form is the GID
+	MAC    [6]byte
+	// GuestCID is the vsock context id of the guest the function is assigned
+	// to; 0 when it is assigned to none or by other means.
+	GuestCID uint32
+	// Credits is the function's node of the credit tree; nil means unlimited.
+	Credits *credit.Node
+
+	Lifecycle Lifecycle
+}
+
+// GID returns the function's GID: its address, IPv4 in its mapped form.
+func (f *Function) GID() [16]byte { return f.Addr.As16() }

@@ -1,0 +1,57 @@
+// Command gen writes the files generated from the ABI schema: the Go code of
+// queues/abi and the reference of docs/abi. It is run by
+// "go generate ./queues/abi" and takes the root of the tree as its argument.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/falcon-vnic/vnic/queues/abi/schema"
+)
+
+// output is one generated file, its path relative to the root of the tree.
+type output struct {
+	path string
+	data []byte
+}
+
+// outputs renders every generated file.
+func outputs(a *schema.ABI) ([]output, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	code, err := goSource(a)
+	if err != nil {
+		return nil, err
+	}
+	return []output{
+		{"queues/abi/abi_gen.go", code},
+		{"docs/abi/reference.md", reference(a)},
+	}, nil
+}
+
+func run(root string) error {
+	files, err := outputs(&schema.V1)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(root, f.path), f.data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: gen <root of the tree>")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,212 @@
+package schema
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Check validates the schema: names, alignment, overlap, sizes and
+// references. It returns every finding.
+func (a *ABI) Check() error {
+	c := checker{abi: a, names: map[string]string{}}
+	for _, k := range a.Consts {
+		c.name(k.Name, "constant")
+	}
+	for i := range a.Enums {
+		c.enum(&a.Enums[i])
+	}
+	for i := range a.Flags {
+		c.flags(&a.Flags[i])
+	}
+	for _, s := range a.Structs() {
+		c.structure(s)
+	}
+	c.registers()
+	c.messages()
+	c.commands()
+	return errors.Join(c.found...)
+}
+
+type checker struct {
+	abi   *ABI
+	names map[string]string // Go name → what has it
+	found []error
+}
+
+func (c *checker) fail(format string, args ...any) {
+	c.found = append(c.found, fmt.Errorf(format, args...))
+}
+
+// name claims a Go name.
+func (c *checker) name(name, what string) {
+	if name == "" {
+		c.fail("%s without a name", what)
+	}
+	if other, dup := c.names[name]; dup {
+		c.fail("%s %s: the name is used by a %s", what, name, other)
+	}
+	c.names[name] = what
+}
+
+func (c *checker) enum(e *Enum) {
+	c.name(e.Name, "enum")
+	values := map[uint64]string{}
+	for _, v := range e.Values {
+		c.name(e.Prefix+v.Name, "value of "+e.Name)
+		if v.Text == "" || v.Doc == "" {
+			c.fail("%s%s: no text", e.Prefix, v.Name)
+		}
+		if other, dup := values[v.Value]; dup {
+			c.fail("%s%s: value %d is that of %s", e.Prefix, v.Name, v.Value, other)
+		}
+		values[v.Value] = v.Name
+		if v.Value >= 1<<(8*e.Base.Size()) && e.Base != U64 {
+			c.fail("%s%s: value %d does not fit %s", e.Prefix, v.Name, v.Value, e.Base)
+		}
+	}
+}
+
+func (c *checker) flags(f *FlagSet) {
+	var used uint64
+	for _, v := range f.Values {
+		c.name(f.Prefix+v.Name, "bit of "+f.Name)
+		if v.Value == 0 || v.Value&(v.Value-1) != 0 {
+			c.fail("%s%s: %#x is not one bit", f.Prefix, v.Name, v.Value)
+		}
+		if used&v.Value != 0 {
+			c.fail("%s%s: bit %#x is used", f.Prefix, v.Name, v.Value)
+		}
+		used |= v.Value
+	}
+}
+
+func (c *checker) structure(s *Struct) {
+	if !s.OffsetsOnly {
+		c.name(s.Name, "structure")
+	}
+	if !strings.HasPrefix(s.Doc, s.Name+" ") {
+		c.fail("%s: the text does not start with the name", s.Name)
+	}
+	widest, end := 1, 0
+	fields := map[string]bool{}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		where := s.Name + "." + f.Name
+		if fields[f.Name] {
+			c.fail("%s: twice", where)
+		}
+		fields[f.Name] = true
+		if f.Size() <= 0 || (f.Kind != Bytes && f.Len != 0) {
+			c.fail("%s: bad length", where)
+		}
+		if f.Offset < end {
+			c.fail("%s: offset %d overlaps or precedes the field before", where, f.Offset)
+		}
+		if n := f.Kind.Size(); n > 0 {
+			widest = max(widest, n)
+			if f.Offset%n != 0 {
+				c.fail("%s: offset %d is not a multiple of %d", where, f.Offset, n)
+			}
+		}
+		end = f.Offset + f.Size()
+		if e := c.abi.Enum(f.Enum); f.Enum != "" && (e == nil || e.Base != f.Kind) {
+			c.fail("%s: no enum %s for %s", where, f.Enum, f.Kind)
+		}
+		if f.Flags != "" && c.abi.FlagSet(f.Flags) == nil {
+			c.fail("%s: no flags %s", where, f.Flags)
+		}
+		if f.Doc == "" {
+			c.fail("%s: no text", where)
+		}
+	}
+	if end > s.Size || s.Size%widest != 0 || s.Size%8 != 0 {
+		c.fail("%s: size %d with fields to %d of up to %d bytes", s.Name, s.Size, end, widest)
+	}
+}
+
+func (c *checker) registers() {
+	end := 0
+	for _, r := range c.abi.Registers {
+		c.name("Reg"+r.Name, "register")
+		if r.Width != 4 && r.Width != 8 {
+			c.fail("register %s: width %d", r.Name, r.Width)
+			continue
+		}
+		if r.Offset < end || r.Offset%r.Width != 0 {
+			c.fail("register %s: offset %#x overlaps or is not aligned to %d", r.Name, r.Offset, r.Width)
+		}
+		end = r.Offset + r.Width
+	}
+}
+
+func (c *checker) messages() {
+	const header, limit = 16, 8192
+	for _, m := range c.abi.Messages {
+		if m.Body == "" {
+			continue
+		}
+		switch s := c.abi.Struct(m.Body); {
+		case s == nil:
+			c.fail("message %s: no structure %s", m.Name, m.Body)
+		case header+s.Size > limit:
+			c.fail("message %s: too long", m.Name)
+		}
+	}
+}
+
+func (c *checker) commands() {
+	for _, cmd := range c.abi.Commands {
+		for _, part := range []struct {
+			name string
+			size int
+		}{{cmd.Params, 56}, {cmd.Result, 48}} {
+			if part.name == "" {
+				continue
+			}
+			if s := c.abi.Struct(part.name); s == nil || s.Size > part.size {
+				c.fail("command %s: %s is missing or longer than %d bytes", cmd.Name, part.name, part.size)
+			}
+		}
+	}
+}
+
+// Hash is a digest of everything that binds the two sides: numbers, offsets,
+// widths and codes, but no texts.
+func (a *ABI) Hash() string {
+	h := sha256.New()
+	for _, c := range a.Consts {
+		fmt.Fprintf(h, "const %s %d\n", c.Name, c.Value)
+	}
+	for _, e := range a.Enums {
+		fmt.Fprintf(h, "enum %s %s\n", e.Name, e.Base)
+		for _, v := range e.Values {
+			fmt.Fprintf(h, " %s %d\n", v.Name, v.Value)
+		}
+	}
+	for _, f := range a.Flags {
+		fmt.Fprintf(h, "flags %s\n", f.Name)
+		for _, v := range f.Values {
+			fmt.Fprintf(h, " %s %d\n", v.Name, v.Value)
+		}
+	}
+	for _, r := range a.Registers {
+		fmt.Fprintf(h, "register %s %d %d %s\n", r.Name, r.Offset, r.Width, r.Access)
+	}
+	for _, m := range a.Messages {
+		fmt.Fprintf(h, "message %s %d %s %t %s %s %s\n", m.Name, m.Code, m.Body, m.List, m.Repeat, m.From, m.Answer)
+	}
+	for _, c := range a.Commands {
+		fmt.Fprintf(h, "command %s %d %s %s\n", c.Name, c.Code, c.Params, c.Result)
+	}
+	for _, s := range a.Structs() {
+		fmt.Fprintf(h, "struct %s %d\n", s.Name, s.Size)
+		for i := range s.Fields {
+			f := &s.Fields[i]
+			fmt.Fprintf(h, " %s %d %s %d %s %s\n", f.Name, f.Offset, f.Kind, f.Size(), f.Enum, f.Flags)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,49 @@
+package schema
+
+// V1 is the ABI of this tree.
+var V1 = ABI{
+	Major:     1,
+	Minor:     0,
+	Consts:    consts,
+	Enums:     withCodes(enums),
+	Flags:     flagSets,
+	Registers: registers,
+	Messages:  messages,
+	Commands:  commands,
+	Control:   controlStructs,
+	Admin:     adminStructs,
+	Queues:    queueStructs,
+}
+
+var consts = []Const{
+	{"Port", 7000, false, "vsock port on which the device listens (CID 2)."},
+	{"MaxMessage", 8192, false, "largest control message in bytes, header included."},
+	{"Magic", 0x43494e56, true, "RegMagic: the bytes \"VNIC\" read as a little-endian word."},
+	{"FunctionAssigned", 0xffffffff, true, "Hello.Function: the one function assigned to the caller."},
+	{"AdminCQ", 0xffffffff, true, "CQ number that stands for the admin completion queue in MsgCQEvent."},
+	{"PageSize", 4096, false, "bytes of a device page; page list entries are multiples of it."},
+	{"PageListEntries", 512, false, "entries of one page of a page list."},
+	{"MaxPageLevels", 3, false, "deepest page list."},
+	{"MaxMRSize", 1 << 31, true, "largest memory region in bytes."},
+	{"MaxAdminEntries", 64, false, "largest admin queue in entries; smallest is 2."},
+	{"MaxQueueLog2", 16, false, "largest log2 of the entries of a send, receive or completion queue."},
+	{"QueueHeaderSize", 128, false, "bytes before the first entry of an SQ, RQ or CQ area."},
+	{"SendWQEHeader", 64, false, "bytes of a send entry before its SGEs or inline data."},
+	{"RecvWQEHeader", 16, false, "bytes of a receive entry before its SGEs."},
+	{"CQETailOffset", 56, false, "offset of the word that holds the phase, in CQE and AdminCQE."},
+	{"Phase", 1 << 56, true, "phase bit in the tail word of CQE and AdminCQE."},
+	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
+}
+
+// withCodes appends the enums whose values are defined by other tables.
+func withCodes(list []Enum) []Enum {
+	msg := Enum{Name: "MsgType", Prefix: "Msg", Base: U16, Doc: "MsgType is the type of a control message."}
+	for _, m := range messages {
+		msg.Values = append(msg.Values, Value{Name: m.Name, Value: m.Code, Text: m.Name, Doc: m.Doc})
+	}
+	op := Enum{Name: "AdminOp", Prefix: "AdminOp", Base: U16, Doc: "AdminOp is the opcode of an admin command."}
+	for _, c := range commands {
+		op.Values = append(op.Values, Value{Name: c.Name, Value: c.Code, Text: c.Name, Doc: c.Doc})
+	}
+	return append(append([]Enum{}, list...), msg, op)
+}

@@ -1,0 +1,523 @@
+package queues
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+	"pgregory.net/rapid"
+)
+
+const page = abi.PageSize
+
+// guest is a small guest: memory from page 1 on, pages handed out in order.
+type guest struct {
+	mem  []byte
+	next uint64
+	m    *Memory
+}
+
+const guestBase = page
+
+func newGuest(pages int) *guest {
+	mem := make([]byte, pages*page+8)
+	off := 0
+	for !aligned(mem[off:][:8:8]) {
+		off++
+	}
+	mem = mem[off : off+pages*page]
+	return &guest{mem: mem, next: guestBase, m: NewMemory([]Region{{guestBase, mem}})}
+}
+
+func (g *guest) page() uint64 {
+	g.next += page
+	return g.next - page
+}
+
+func (g *guest) put(addr, v uint64) { binary.LittleEndian.PutUint64(g.mem[addr-guestBase:], v) }
+
+// list writes a page list and returns its root.
+func (g *guest) list(pages []uint64, levels int) uint64 {
+	if levels > 1 {
+		below := 1
+		for range levels - 1 {
+			below *= abi.PageListEntries
+		}
+		var upper []uint64
+		for len(pages) > 0 {
+			n := min(below, len(pages))
+			upper = append(upper, g.list(pages[:n], levels-1))
+			pages = pages[n:]
+		}
+		pages = upper
+	}
+	root := g.page()
+	for i, p := range pages {
+		g.put(root+8*uint64(i), p)
+	}
+	return root
+}
+
+func TestPageListLevels(t *testing.T) {
+	for _, c := range []struct{ n, levels int }{{1, 1}, {512, 1}, {1, 2}, {513, 2}, {700, 3}, {1, 3}} {
+		for _, order := range []string{"contiguous", "backwards", "same"} {
+			t.Run(fmt.Sprintf("%d pages, %d levels, %s", c.n, c.levels, order), func(t *testing.T) {
+				g := newGuest(c.n + 10)
+				want := make([]uint64, c.n)
+				for i := range want {
+					want[i] = g.page()
+				}
+				switch order {
+				case "backwards":
+					for i, j := 0, c.n-1; i < j; i, j = i+1, j-1 {
+						want[i], want[j] = want[j], want[i]
+					}
+				case "same":
+					for i := range want {
+						want[i] = want[0]
+					}
+				}
+				p, err := ReadPageList(g.m, g.list(want, c.levels), c.levels, c.n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Pages() != c.n {
+					t.Fatalf("%d pages", p.Pages())
+				}
+				for i := range want {
+					if got := p.page(i) * page; got != want[i] {
+						t.Fatalf("page %d at %#x, want %#x", i, got, want[i])
+					}
+				}
+				if order == "contiguous" && p.Footprint() != 0 || p.Footprint() > 4*c.n {
+					t.Errorf("footprint %d", p.Footprint())
+				}
+			})
+		}
+	}
+}
+
+// TestPageListCopied changes the guest's list after it was read (DEV-404).
+func TestPageListCopied(t *testing.T) {
+	g := newGuest(8)
+	pages := []uint64{g.page(), g.page() + 2*page}
+	g.page()
+	g.page()
+	root := g.list(pages, 1)
+	p, err := ReadPageList(g.m, root, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.put(root, 0xdead000)
+	if p.page(0)*page != pages[0] {
+		t.Error("the copy changed")
+	}
+}
+
+func TestBadPageLists(t *testing.T) {
+	g := newGuest(16)
+	a, b := g.page(), g.page()
+	good := g.list([]uint64{a, b}, 1)
+	bad := g.list([]uint64{a, b + 8}, 1)
+	away := g.list([]uint64{a, 1 << 40}, 1)
+	last := g.list([]uint64{a, ^uint64(0) &^ (page - 1)}, 1)
+	upper := g.list([]uint64{good + 1}, 1)
+	loop := g.page()
+	g.put(loop, loop) // a page that lists itself: bounded by the levels
+	for name, c := range map[string]struct {
+		root      uint64
+		levels, n int
+		want      any
+	}{
+		"no levels":       {good, 0, 1, ErrPageList},
+		"negative levels": {good, -1, 1, ErrPageList},
+		"four levels":     {good, 4, 1, ErrPageList},
+		"no pages":        {good, 1, 0, ErrPageList},
+		"negative pages":  {good, 1, -1, ErrPageList},
+		"beyond a level":  {good, 1, 513, ErrPageList},
+		"beyond all":      {good, 3, MaxPages + 1, ErrPageList},
+		"odd root":        {good + 8, 1, 1, ErrPageList},
+		"odd page":        {bad, 1, 2, ErrPageList},
+		"odd list":        {upper, 2, 1, ErrPageList},
+		"root away":       {1 << 40, 1, 1, WhyUnmapped},
+		"page away":       {away, 1, 2, WhyUnmapped},
+		"last page":       {last, 1, 2, WhyUnmapped},
+		"list away":       {away, 2, 600, WhyUnmapped},
+	} {
+		_, err := ReadPageList(g.m, c.root, c.levels, c.n)
+		switch want := c.want.(type) {
+		case error:
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case string:
+			var f *FaultError
+			if !errors.As(err, &f) || f.Why != want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := ReadPageList(g.m, loop, 3, 1); err != nil {
+		t.Errorf("a page that lists itself: %v", err)
+	}
+}
+
+// TestFarPages keeps pages far apart, and refuses those too far to keep
+// (DRV-403).
+func TestFarPages(t *testing.T) {
+	g := newGuest(8)
+	far, tooFar := uint64(1)<<43-page, uint64(1)<<44
+	g.m.SetRegions([]Region{{guestBase, g.mem}, {far, make([]byte, page)}, {tooFar, make([]byte, page)}})
+	a := g.page()
+	p, err := ReadPageList(g.m, g.list([]uint64{a, far, a}, 1), 1, 3)
+	if err != nil || p.page(1)*page != far || p.page(2)*page != a {
+		t.Fatal(p, err)
+	}
+	if _, err := ReadPageList(g.m, g.list([]uint64{a, tooFar}, 1), 1, 2); !errors.Is(err, ErrPageList) {
+		t.Fatal(err)
+	}
+	p, err = ReadPageList(g.m, g.list([]uint64{far, a}, 1), 1, 2)
+	if err != nil || p.page(1)*page != a {
+		t.Fatal("backwards:", p, err)
+	}
+}
+
+// TestLargestRegion registers a full-size memory region: every page of the
+// list is the same guest page, so that it takes little memory.
+func TestLargestRegion(t *testing.T) {
+	g := newGuest(5)
+	data, leaf, mid, root := g.page(), g.page(), g.page(), g.page()
+	for i := range uint64(abi.PageListEntries) {
+		g.put(leaf+8*i, data)
+		g.put(mid+8*i, leaf)
+		g.put(root+8*i, mid)
+	}
+	a, err := ReadArea(g.m, root, 3, page-1, abi.MaxMRSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, limit := a.Footprint(), 4*MaxPages; got != limit {
+		t.Errorf("footprint %d, want %d", got, limit)
+	}
+	if err := a.WriteAt(abi.MaxMRSize-1, []byte{7}); err != nil || g.mem[data-guestBase+page-2] != 7 {
+		t.Error("last byte:", err)
+	}
+	wantFault(t, a.WriteAt(abi.MaxMRSize, []byte{7}), WhyOutside)
+}
+
+func TestAreaArguments(t *testing.T) {
+	g := newGuest(4)
+	root := g.list([]uint64{g.page()}, 1)
+	for _, c := range []struct {
+		offset uint32
+		length uint64
+	}{{0, 0}, {page, 1}, {0, abi.MaxMRSize + 1}, {0, ^uint64(0)}, {page - 1, ^uint64(0)}, {0xffffffff, 1}} {
+		if _, err := ReadArea(g.m, root, 1, c.offset, c.length); !errors.Is(err, ErrPageList) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	p, err := ReadPageList(g.m, root, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewArea(g.m, p, 1, page); !errors.Is(err, ErrPageList) {
+		t.Errorf("area longer than its pages: %v", err)
+	}
+	a, err := NewArea(g.m, p, 8, 16)
+	if err != nil || a.Len() != 16 {
+		t.Fatal(err)
+	}
+	for _, off := range []uint64{9, 16, 17, ^uint64(0), ^uint64(0) - 7} {
+		wantFault(t, a.ReadAt(off, make([]byte, 8)), WhyOutside)
+		wantFault(t, a.WriteAt(off, make([]byte, 8)), WhyOutside)
+		wantFault(t, a.Store64Release(off, 1), WhyOutside)
+		_, err := a.Load64(off)
+		wantFault(t, err, WhyOutside)
+		_, err = a.CompareAndSwap64(off, 0, 1)
+		wantFault(t, err, WhyOutside)
+		_, err = a.FetchAdd64(off, 1)
+		wantFault(t, err, WhyOutside)
+	}
+	wantFault(t, a.Store32(13, 1), WhyOutside)
+	_, err = a.Load32(13)
+	wantFault(t, err, WhyOutside)
+	if err := a.ReadAt(16, nil); err != nil {
+		t.Error("nothing at the end:", err)
+	}
+}
+
+// TestAreaModel compares areas over shuffled pages with a plain slice.
+func TestAreaModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "pages")
+		g := newGuest(n + 4)
+		pages := make([]uint64, n)
+		for i := range pages {
+			pages[i] = g.page()
+		}
+		pages = rapid.Permutation(pages).Draw(t, "order")
+		levels := rapid.IntRange(1, 3).Draw(t, "levels")
+		offset := uint32(8 * rapid.IntRange(0, page/8-1).Draw(t, "offset"))
+		length := uint64(n*page) - uint64(offset) - rapid.Uint64Range(0, 100).Draw(t, "short")
+		if n == 1 && uint64(offset) > page-200 {
+			offset, length = 0, page
+		}
+		root := g.list(pages, levels)
+		a, err := ReadArea(g.m, root, levels, offset, length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model := make([]byte, length)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		t.Repeat(map[string]func(*rapid.T){
+			"copy": func(t *rapid.T) {
+				off := rapid.Uint64Range(0, length+8).Draw(t, "off")
+				size := rapid.OneOf(rapid.Uint64Range(0, 64), rapid.Uint64Range(0, length)).Draw(t, "size")
+				ok := off <= length && size <= length-off
+				src := make([]byte, size)
+				for i := range src {
+					src[i] = byte(rng.Uint32())
+				}
+				if err := a.WriteAt(off, src); (err == nil) != ok {
+					t.Fatalf("write %d at %d of %d: %v", size, off, length, err)
+				}
+				if ok {
+					copy(model[off:], src)
+				}
+				got := make([]byte, size)
+				if err := a.ReadAt(off, got); (err == nil) != ok || ok && !bytes.Equal(got, src) {
+					t.Fatalf("read %d at %d of %d: %v", size, off, length, err)
+				}
+			},
+			"words": func(t *rapid.T) {
+				if length < 16 {
+					return
+				}
+				off := rapid.Uint64Range(0, length/8-1).Draw(t, "off") * 8
+				old := binary.LittleEndian.Uint64(model[off:])
+				if v, err := a.Load64(off); err != nil || v != old {
+					t.Fatalf("load: %d, %v", v, err)
+				}
+				if v, err := a.FetchAdd64(off, 5); err != nil || v != old {
+					t.Fatalf("add: %d, %v", v, err)
+				}
+				if v, err := a.CompareAndSwap64(off, old+5, old+7); err != nil || v != old+5 {
+					t.Fatalf("swap: %d, %v", v, err)
+				}
+				if err := a.Store32(off+4, 9); err != nil {
+					t.Fatal(err)
+				}
+				if v, err := a.Load32(off); err != nil || v != uint32(old+7) {
+					t.Fatalf("load: %d, %v", v, err)
+				}
+				binary.LittleEndian.PutUint32(model[off:], uint32(old+7))
+				binary.LittleEndian.PutUint32(model[off+4:], 9)
+				if old%2 == 0 {
+					if err := a.Store64Release(off, old); err != nil {
+						t.Fatal(err)
+					}
+					binary.LittleEndian.PutUint64(model[off:], old)
+				}
+			},
+			"": func(t *rapid.T) {
+				got := make([]byte, length)
+				if err := a.ReadAt(0, got); err != nil || !bytes.Equal(got, model) {
+					t.Fatal("contents differ", err)
+				}
+			},
+		})
+	})
+}
+
+// TestAreaAfterRegionsChange keeps an area over a change of the mappings.
+func TestAreaAfterRegionsChange(t *testing.T) {
+	g := newGuest(6)
+	pages := []uint64{g.page(), g.page()}
+	a, err := ReadArea(g.m, g.list(pages, 1), 1, 0, 2*page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.m.SetRegions([]Region{{pages[0], make([]byte, page)}})
+	wantFault(t, a.ReadAt(page, make([]byte, 8)), WhyUnmapped)
+	wantFault(t, a.WriteAt(page-4, make([]byte, 8)), WhyUnmapped)
+	_, err = a.Load32(page)
+	wantFault(t, err, WhyUnmapped)
+	if err := a.ReadAt(0, make([]byte, 8)); err != nil {
+		t.Error(err)
+	}
+	g.m.SetRegions([]Region{{guestBase, g.mem}})
+	if err := a.ReadAt(page-4, make([]byte, 8)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRingOverArea runs a queue and a completion queue through areas, with
+// entries that cross pages.
+func TestRingOverArea(t *testing.T) {
+	g := newGuest(16)
+	layout := ring.QueueLayout(5, 8)
+	pages := []uint64{g.page(), g.page(), g.page(), g.page()}
+	pages[0], pages[2] = pages[2], pages[0]
+	q, err := ReadArea(g.m, g.list(pages, 1), 1, 0, layout.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, c := ring.NewProducer(q, layout), ring.NewConsumer(q, layout)
+	for i := range 100 {
+		e := bytes.Repeat([]byte{byte(i)}, 256)
+		if err := p.Push(e); err != nil {
+			t.Fatal(err)
+		}
+		index, _, err := p.Publish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Doorbell(index); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		got := make([]byte, 256)
+		if err := c.Read(got); err != nil || !bytes.Equal(got, e) {
+			t.Fatal(err)
+		}
+		c.Take()
+		if err := c.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHeadersMatch compares ring's own numbers with the ABI.
+func TestHeadersMatch(t *testing.T) {
+	g := newGuest(4)
+	layout := ring.QueueLayout(1, 6)
+	q, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, 0, layout.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, c := ring.NewProducer(q, layout), ring.NewConsumer(q, layout)
+	if err := p.Push(bytes.Repeat([]byte{0xee}, 64)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Poll(); err != nil {
+		t.Fatal(err)
+	}
+	c.Take()
+	if _, err := c.Arm(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for off, want := range map[uint64]uint32{abi.QueueHeaderProducer: 1, abi.QueueHeaderConsumer: 1, abi.QueueHeaderEventIndex: 1, abi.QueueHeaderSize: 0xeeeeeeee} {
+		if v, err := q.Load32(off); v != want || err != nil {
+			t.Errorf("at %d: %#x, %v", off, v, err)
+		}
+	}
+
+	cl := ring.CQLayout(1)
+	cq, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, 0, cl.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, r := ring.NewCQWriter(cq, cl), ring.NewCQReader(cq, cl)
+	b := make([]byte, abi.CQESize)
+	if err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := r.Poll(b); !ok || err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	var e abi.CQE
+	e.Unmarshal(b)
+	if e.Tail != abi.Phase || b[63] != 1 {
+		t.Errorf("tail %#x, byte 63 is %d", e.Tail, b[63])
+	}
+	for off, want := range map[uint64]uint32{abi.CQHeaderProducer: 1, abi.CQHeaderConsumer: 1} {
+		if v, err := cq.Load32(off); v != want || err != nil {
+			t.Errorf("at %d: %#x, %v", off, v, err)
+		}
+	}
+	if ring.CQEntrySize != abi.CQESize || ring.HeaderSize != abi.QueueHeaderSize {
+		t.Error("sizes differ")
+	}
+}
+
+func TestAreaDoesNotAllocate(t *testing.T) {
+	g := newGuest(8)
+	pages := []uint64{g.page(), g.page(), g.page()}
+	pages[0], pages[1] = pages[1], pages[0]
+	a, err := ReadArea(g.m, g.list(pages, 1), 1, 0, 3*page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := ring.QueueLayout(3, 6)
+	c, w := ring.NewConsumer(a, layout), ring.NewCQWriter(a, ring.CQLayout(3))
+	buf := make([]byte, 2*page)
+	if n := testing.AllocsPerRun(1000, func() {
+		if a.ReadAt(100, buf) != nil || a.WriteAt(100, buf) != nil || a.Store32(0, 0) != nil || a.Store64Release(8, 1) != nil {
+			t.Fatal("failed")
+		}
+		if _, err := a.FetchAdd64(8, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.CompareAndSwap64(8, 1, 2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Full(); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}
+
+// FuzzPageList gives ReadPageList arbitrary guest memory.
+func FuzzPageList(f *testing.F) {
+	g := newGuest(8)
+	root := g.list([]uint64{g.page(), g.page()}, 2)
+	f.Add(g.mem, root, 2, uint64(2*page), uint32(0))
+	f.Add([]byte{}, uint64(page), 1, uint64(1), uint32(4095))
+	f.Fuzz(func(t *testing.T, mem []byte, root uint64, levels int, length uint64, offset uint32) {
+		if len(mem) > 16*page {
+			return
+		}
+		g := newGuest(16)
+		copy(g.mem, mem)
+		a, err := ReadArea(g.m, root, levels, offset, length)
+		if err != nil {
+			var fe *FaultError
+			if !errors.As(err, &fe) && !errors.Is(err, ErrPageList) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if a.Len() != length || a.Footprint() > 4*PagesFor(offset, length) {
+			t.Fatalf("%d bytes, footprint %d", a.Len(), a.Footprint())
+		}
+		n := min(length, 3*page)
+		buf := make([]byte, n)
+		if err := a.ReadAt(length-n, buf); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.WriteAt(length-n, buf); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,30 @@
+package queues
+
+import "fmt"
+
+// Reasons of a FaultError.
+const (
+	WhyUnmapped   = "not in the guest's memory"
+	WhyBroken     = "mapping broken: the memory behind it is gone"
+	WhyMisaligned = "misaligned atomic access"
+	WhyContended  = "memory keeps changing under an atomic operation"
+	WhyOutside    = "outside the queue's area"
+)
+
+// FaultError says that an access to guest memory failed. Nothing of the
+// access took effect when Why is not WhyBroken; then a part of a copy may
+// have.
+type FaultError struct {
+	Addr uint64 // device address; offset in the area for WhyOutside
+	Len  uint64 // bytes
+	Why  string
+}
+
+// Error implements error.
+func (e *FaultError) Error() string {
+	return fmt.Sprintf("queues: access to %d bytes at device address %#x: %s", e.Len, e.Addr, e.Why)
+}
+
+func fault(addr uint64, n int, why string) error {
+	return &FaultError{Addr: addr, Len: uint64(n), Why: why}
+}

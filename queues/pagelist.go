@@ -1,0 +1,138 @@
+package queues
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// MaxPages is the longest page list: a memory region of abi.MaxMRSize bytes
+// that does not start on a page.
+const MaxPages = abi.MaxMRSize/abi.PageSize + 1
+
+// ErrPageList says that a page list is malformed: levels, length, or an
+// address that is not a multiple of the page size.
+var ErrPageList = errors.New("queues: malformed page list")
+
+// PageList is a copy of a guest's page list: the device address of each 4 KiB
+// page, in order. It takes 4 bytes per page, and none beyond the header while
+// the pages are contiguous.
+type PageList struct {
+	first uint64  // page number of page 0
+	n     int     // pages
+	rel   []int32 // page number of each page less first; nil while contiguous
+}
+
+// Pages returns the number of pages.
+func (p *PageList) Pages() int { return p.n }
+
+// Footprint returns the bytes of host memory the list takes.
+func (p *PageList) Footprint() int { return 4 * cap(p.rel) }
+
+// page returns the page number of page i.
+func (p *PageList) page(i int) uint64 {
+	if p.rel == nil {
+		return p.first + uint64(i)
+	}
+	return p.first + uint64(int64(p.rel[i]))
+}
+
+// run returns the device address of page i and how many bytes from there are
+// contiguous, at least to the end of page i and at most atLeast rounded up to
+// pages.
+func (p *PageList) run(i int, atLeast uint64) (addr, n uint64) {
+	start := p.page(i)
+	if p.rel == nil {
+		return start * abi.PageSize, uint64(p.n-i) * abi.PageSize
+	}
+	pages := uint64(1)
+	for i++; i < p.n && pages*abi.PageSize < atLeast && p.page(i) == start+pages; i++ {
+		pages++
+	}
+	return start * abi.PageSize, pages * abi.PageSize
+}
+
+// append adds one page; false when it is too far from the first to be kept.
+func (p *PageList) append(page uint64, n int) bool {
+	if p.n == 0 {
+		p.first = page
+	}
+	if p.rel == nil && page == p.first+uint64(p.n) {
+		p.n++
+		return true
+	}
+	d := int64(page - p.first)
+	if d != int64(int32(d)) {
+		return false
+	}
+	if p.rel == nil {
+		p.rel = make([]int32, p.n, n)
+		for i := range p.rel {
+			p.rel[i] = int32(i)
+		}
+	}
+	p.rel = append(p.rel, int32(d))
+	p.n++
+	return true
+}
+
+// ReadPageList copies the list of n pages whose root is at device address
+// root. With one level root is a page of up to abi.PageListEntries addresses
+// of pages, with two a page of addresses of such pages, and so on up to
+// abi.MaxPageLevels. Every page must be mapped now. The error is a
+// *FaultError, or wraps ErrPageList. All pages must lie within 8 TiB of the
+// first.
+func ReadPageList(m *Memory, root uint64, levels, n int) (PageList, error) {
+	if levels < 1 || levels > abi.MaxPageLevels {
+		return PageList{}, fmt.Errorf("%w: %d levels, want 1 to %d", ErrPageList, levels, abi.MaxPageLevels)
+	}
+	reach := 1
+	for range levels {
+		reach *= abi.PageListEntries
+	}
+	if n < 1 || n > MaxPages || n > reach {
+		return PageList{}, fmt.Errorf("%w: %d pages, want 1 to %d with %d levels", ErrPageList, n, min(reach, MaxPages), levels)
+	}
+	if root%abi.PageSize != 0 {
+		return PageList{}, fmt.Errorf("%w: root %#x is not a multiple of %d", ErrPageList, root, abi.PageSize)
+	}
+	var p PageList
+	if err := p.read(m, root, levels, n); err != nil {
+		return PageList{}, err
+	}
+	return p, nil
+}
+
+// read adds the pages below one page of the list until n pages are there.
+func (p *PageList) read(m *Memory, at uint64, levels, n int) error {
+	below := 1 // pages below one entry
+	for range levels - 1 {
+		below *= abi.PageListEntries
+	}
+	entries := min((n-p.n+below-1)/below, abi.PageListEntries)
+	var buf [abi.PageSize]byte
+	if err := m.Read(at, buf[:8*entries]); err != nil {
+		return err
+	}
+	for i := range entries {
+		addr := binary.LittleEndian.Uint64(buf[8*i:])
+		if addr%abi.PageSize != 0 {
+			return fmt.Errorf("%w: entry %#x is not a multiple of %d", ErrPageList, addr, abi.PageSize)
+		}
+		if levels > 1 {
+			if err := p.read(m, addr, levels-1, n); err != nil {
+				return err
+			}
+			continue
+		}
+		if !m.Contains(addr, abi.PageSize) {
+			return fault(addr, abi.PageSize, WhyUnmapped)
+		}
+		if !p.append(addr/abi.PageSize, n) {
+			return fmt.Errorf("%w: page %#x is too far from the first", ErrPageList, addr)
+		}
+	}
+	return nil
+}

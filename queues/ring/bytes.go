@@ -1,0 +1,26 @@
+package ring
+
+import "errors"
+
+// Errors of rings. Errors of Bytes pass through unchanged.
+var (
+	// ErrFull says that the queue has no free slot.
+	ErrFull = errors.New("ring: queue full")
+	// ErrIndex says that the other side wrote an index that cannot be true.
+	ErrIndex = errors.New("ring: index out of range")
+	// ErrBounds says that an access lies outside the memory of the queue.
+	ErrBounds = errors.New("ring: access outside the queue's memory")
+)
+
+// Bytes is the memory of one queue, shared with the other side. Offsets count
+// from the start of the queue's area. The 32- and 64-bit accesses are atomic,
+// sequentially consistent, little-endian and need natural alignment.
+type Bytes interface {
+	ReadAt(off uint64, dst []byte) error
+	WriteAt(off uint64, src []byte) error
+	Load32(off uint64) (uint32, error)
+	Store32(off uint64, v uint32) error
+	Load64(off uint64) (uint64, error)
+	// Store64Release stores v after every earlier write became visible.
+	Store64Release(off uint64, v uint64) error
+}

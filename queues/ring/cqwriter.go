@@ -1,0 +1,67 @@
+package ring
+
+// CQWriter is the device's side of a completion queue.
+type CQWriter struct {
+	mem      Bytes
+	layout   Layout
+	next     uint32 // index of the next entry
+	consumer uint32 // last consumer index read
+}
+
+// NewCQWriter starts at index 0 in phase 1.
+func NewCQWriter(mem Bytes, layout Layout) *CQWriter {
+	return &CQWriter{mem: mem, layout: layout}
+}
+
+// Next returns the index of the next entry.
+func (w *CQWriter) Next() uint32 { return w.next }
+
+// Full reports whether no slot is free. It asks the driver's consumer index
+// only when the last known one leaves none. A queue without header is never
+// full: its driver bounds the commands outstanding.
+func (w *CQWriter) Full() (bool, error) {
+	if w.layout.header == 0 || w.next-w.consumer < w.layout.Entries() {
+		return false, nil
+	}
+	c, err := w.mem.Load32(offCQConsumer)
+	if err != nil {
+		return false, err
+	}
+	// The consumer may not go back nor pass the entries written.
+	if n, ok := w.layout.between(c, w.next); !ok || n > w.next-w.consumer {
+		return false, ErrIndex
+	}
+	w.consumer = c
+	return w.next-c == w.layout.Entries(), nil
+}
+
+// Write writes one entry of CQEntrySize bytes: all but its tail word first,
+// then the tail word with the phase, in one atomic store. It is ErrFull when
+// the driver has not made room.
+func (w *CQWriter) Write(entry []byte) error {
+	full, err := w.Full()
+	if err != nil {
+		return err
+	}
+	if full {
+		return ErrFull
+	}
+	at := w.layout.slot(w.next)
+	if err := w.mem.WriteAt(at, entry[:tailOffset]); err != nil {
+		return err
+	}
+	if err := w.mem.Store64Release(at+tailOffset, w.layout.phase(w.next)); err != nil {
+		return err
+	}
+	w.next++
+	return nil
+}
+
+// Commit shows the driver how many entries were written. The phase bits say
+// it already; the index is for information.
+func (w *CQWriter) Commit() error {
+	if w.layout.header == 0 {
+		return nil
+	}
+	return w.mem.Store32(offCQProducer, w.next)
+}

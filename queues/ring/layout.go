@@ -1,0 +1,76 @@
+package ring
+
+import "math/bits"
+
+// Offsets in an area that has a header: the driver's cache line, the device's
+// cache line, then the entries.
+const (
+	HeaderSize = 128
+
+	offProducer   = 0  // send and receive queue: driver's word
+	offConsumer   = 64 // send and receive queue: device's words
+	offEventIndex = 68
+
+	offCQConsumer = 0  // completion queue: driver's word
+	offCQProducer = 64 // completion queue: device's word
+)
+
+// Completion entries.
+const (
+	CQEntrySize = 64      // bytes
+	tailOffset  = 56      // of the word that holds the phase
+	phaseBit    = 1 << 56 // in that word
+)
+
+// Layout is the shape of one queue in memory.
+type Layout struct {
+	log2   uint8
+	stride uint32
+	header uint32
+}
+
+// QueueLayout is the layout of a send or receive queue of 2^log2Entries
+// entries of 2^log2Stride bytes. log2Entries is at most 30, log2Stride at most 16.
+func QueueLayout(log2Entries, log2Stride uint8) Layout {
+	return Layout{log2: min(log2Entries, 30), stride: 1 << min(log2Stride, 16), header: HeaderSize}
+}
+
+// CQLayout is the layout of a completion queue of 2^log2Entries entries.
+func CQLayout(log2Entries uint8) Layout {
+	return Layout{log2: min(log2Entries, 30), stride: CQEntrySize, header: HeaderSize}
+}
+
+// AdminLayout is the layout of both admin queues: entries (a power of two)
+// of 64 bytes and no header.
+func AdminLayout(entries uint32) Layout {
+	return Layout{log2: uint8(bits.Len32(max(entries, 1)) - 1), stride: CQEntrySize}
+}
+
+// Entries returns the number of slots.
+func (l Layout) Entries() uint32 { return 1 << l.log2 }
+
+// Stride returns the bytes of a slot.
+func (l Layout) Stride() uint32 { return l.stride }
+
+// Size returns the bytes of the whole area.
+func (l Layout) Size() uint64 { return uint64(l.header) + uint64(l.Entries())*uint64(l.stride) }
+
+// slot returns the offset of the entry with free-running index i.
+func (l Layout) slot(i uint32) uint64 {
+	return uint64(l.header) + uint64(i&(l.Entries()-1))*uint64(l.stride)
+}
+
+// phase returns the phase bit, in place, of the entry with free-running index i.
+func (l Layout) phase(i uint32) uint64 {
+	if i>>l.log2&1 == 0 {
+		return phaseBit
+	}
+	return 0
+}
+
+// between reports how far producer is ahead of consumer, or false when that
+// is more than the queue holds.
+func (l Layout) between(consumer, producer uint32) (uint32, bool) {
+	n := producer - consumer
+	return n, n <= l.Entries()
+}

@@ -1,0 +1,93 @@
+package ring
+
+// Producer is the driver's side of a send, receive or admin submission queue.
+type Producer struct {
+	mem       Bytes
+	layout    Layout
+	next      uint32 // index of the next entry
+	published uint32 // producer index the device knows
+	consumer  uint32 // last consumer index read
+}
+
+// NewProducer starts at index 0 on an area the driver has zeroed.
+func NewProducer(mem Bytes, layout Layout) *Producer {
+	return &Producer{mem: mem, layout: layout}
+}
+
+// Next returns the index the next pushed entry gets.
+func (p *Producer) Next() uint32 { return p.next }
+
+// Free returns the number of free slots. It asks the device's consumer index
+// only when the last known one leaves none. For a queue without header the
+// consumer is what Release says.
+func (p *Producer) Free() (uint32, error) {
+	if p.next-p.consumer == p.layout.Entries() && p.layout.header != 0 {
+		c, err := p.mem.Load32(offConsumer)
+		if err != nil {
+			return 0, err
+		}
+		if _, ok := p.layout.between(c, p.published); !ok {
+			return 0, ErrIndex
+		}
+		p.consumer = c
+	}
+	return p.layout.Entries() - (p.next - p.consumer), nil
+}
+
+// Release frees the n oldest slots of a queue without header, whose
+// consumption is known by completions. It is ErrIndex when fewer are in use.
+func (p *Producer) Release(n uint32) error {
+	if n > p.published-p.consumer {
+		return ErrIndex
+	}
+	p.consumer += n
+	return nil
+}
+
+// Push writes one entry, at most a stride long, into the next slot, or
+// returns ErrFull. The device sees it after Publish.
+func (p *Producer) Push(entry []byte) error {
+	if uint64(len(entry)) > uint64(p.layout.stride) {
+		return ErrBounds
+	}
+	free, err := p.Free()
+	if err != nil {
+		return err
+	}
+	if free == 0 {
+		return ErrFull
+	}
+	if err := p.mem.WriteAt(p.layout.slot(p.next), entry); err != nil {
+		return err
+	}
+	p.next++
+	return nil
+}
+
+// Publish makes the pushed entries visible and returns the new producer index
+// for the doorbell. needBell says whether the device's event index asks for
+// that doorbell; it counts only when the event index is in use, else the
+// driver rings for every change. A queue without header has its producer in
+// the doorbell alone: needBell is then true whenever something was pushed.
+func (p *Producer) Publish() (index uint32, needBell bool, err error) {
+	old := p.published
+	if p.next == old {
+		return old, false, nil
+	}
+	if p.layout.header == 0 {
+		p.published = p.next
+		return p.next, true, nil
+	}
+	if err := p.mem.Store32(offProducer, p.next); err != nil {
+		return 0, false, err
+	}
+	p.published = p.next
+	event, err := p.mem.Load32(offEventIndex)
+	if err != nil {
+		return 0, false, err
+	}
+	return p.next, passed(event, old, p.next), nil
+}
+
+// passed reports whether moving from old to next passes event.
+func passed(event, old, next uint32) bool { return next-event-1 < next-old }
