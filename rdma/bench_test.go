@@ -1,0 +1,204 @@
+package rdma
+
+import (
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// direct drives a pair back to back: what one engine transmits the other receives at once, nothing in between.
+type direct struct {
+	*pair
+	ev  falcon.Event
+	buf [8192]byte
+	cqe [abi.CQESize]byte
+}
+
+func newDirect(t testing.TB) *direct {
+	return &direct{pair: newPair(t, true, 1<<20, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})}
+}
+
+// pump moves everything once in both directions and time by a microsecond.
+func (d *direct) pump() {
+	d.now += 1000
+	for i, h := range d.hosts {
+		h.fe.Advance(d.now)
+		d.drain(h)
+		h.e.Run(d.now)
+		d.transmit(h, d.hosts[1-i])
+		h.fe.FlushAcks(d.now)
+		d.transmit(h, d.hosts[1-i])
+	}
+}
+
+func (d *direct) transmit(from, to *host) {
+	for {
+		n, _ := from.fe.Transmit(d.now, d.buf[:])
+		if n == 0 {
+			return
+		}
+		to.fe.Receive(d.now, falcon.Packet{T1: falcon.FalconTime(d.now), Data: d.buf[:n]})
+		d.drain(to)
+	}
+}
+
+func (d *direct) drain(h *host) {
+	for h.fe.Next(&d.ev) {
+		h.e.HandleEvent(d.now, &d.ev)
+	}
+}
+
+// push posts an entry that was marshalled before.
+func (d *direct) push(q *ring.Producer, entry []byte) {
+	if err := q.Push(entry); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, _, err := q.Publish(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// reap polls until n completions came.
+func (d *direct) reap(c *cq, n int) {
+	for tries := 0; n > 0; tries++ {
+		ok, err := c.reader.Poll(d.cqe[:])
+		switch {
+		case err != nil:
+			d.t.Fatal(err)
+		case !ok && tries > 1e6:
+			d.t.Fatal("stuck")
+		case !ok:
+			d.pump()
+			continue
+		}
+		if st := abi.WCStatus(d.cqe[28]); st != abi.WCSuccess {
+			d.t.Fatal(st)
+		}
+		if err := c.reader.Commit(); err != nil {
+			d.t.Fatal(err)
+		}
+		n--
+	}
+}
+
+// entry marshals a send request with one SGE of n bytes.
+func (d *direct) entry(op abi.Opcode, n int, flags uint8) []byte {
+	b := make([]byte, 512)
+	x := d.remote(op, 0)
+	x.Flags, x.NumSGE, x.CompareAdd = flags, 1, 1
+	x.Marshal(b)
+	s := d.ma.sge(0, n)
+	s.Marshal(b[abi.SendWQEHeader:])
+	return b
+}
+
+// TestNoAllocations holds the data path to no allocation per operation, for every operation and both sides.
+func TestNoAllocations(t *testing.T) {
+	d := newDirect(t)
+	recv := make([]byte, 512)
+	(&abi.RecvWQE{NumSGE: 1}).Marshal(recv)
+	s := d.mb.sge(0, 65536)
+	s.Marshal(recv[abi.RecvWQEHeader:])
+	for _, c := range []struct {
+		op abi.Opcode
+		n  int
+	}{
+		{abi.OpSend, 64},
+		{abi.OpSend, 20000},
+		{abi.OpWrite, 64},
+		{abi.OpWrite, 20000},
+		{abi.OpWriteImm, 64},
+		{abi.OpRead, 64},
+		{abi.OpRead, 20000},
+		{abi.OpFetchAdd, 8},
+		{abi.OpCmpSwap, 8},
+	} {
+		entry := d.entry(c.op, c.n, abi.SendSignaled)
+		bell := &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: d.a.number}
+		takes := c.op == abi.OpSend || c.op == abi.OpWriteImm
+		once := func() {
+			if takes {
+				d.push(d.b.rq, recv)
+			}
+			d.push(d.a.sq, entry)
+			bell.Index = d.a.sq.Next()
+			d.a.h.fn.Doorbell(d.now, bell)
+			d.reap(d.a.send, 1)
+			if takes {
+				d.reap(d.b.recv, 1)
+			}
+		}
+		for range 300 {
+			once() // pools of the transport fill
+		}
+		if n := testing.AllocsPerRun(300, once); n != 0 {
+			t.Errorf("%v of %d bytes: %v allocations, want 0", c.op, c.n, n)
+		}
+	}
+}
+
+// stream posts b.N requests with a queue full in flight, every sixteenth signaled.
+func stream(b *testing.B, op abi.Opcode, n int) (d *direct, elapsed time.Duration) {
+	d = newDirect(b)
+	quiet, loud := d.entry(op, n, 0), d.entry(op, n, abi.SendSignaled)
+	bell := &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: d.a.number}
+	const window = 12 // batches of 16
+	b.ReportAllocs()
+	b.ResetTimer()
+	inFlight := 0
+	for posted := 0; posted < b.N; posted += 16 {
+		for i := range 16 {
+			e := quiet
+			if i == 15 {
+				e = loud
+			}
+			if err := d.a.sq.Push(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, _, err := d.a.sq.Publish(); err != nil {
+			b.Fatal(err)
+		}
+		bell.Index = d.a.sq.Next()
+		d.a.h.fn.Doorbell(d.now, bell)
+		if inFlight++; inFlight == window {
+			d.reap(d.a.send, 1)
+			inFlight--
+		}
+	}
+	d.reap(d.a.send, inFlight)
+	b.StopTimer()
+	return d, b.Elapsed()
+}
+
+func BenchmarkWrite64(b *testing.B) {
+	_, t := stream(b, abi.OpWrite, 64)
+	b.ReportMetric(float64(b.N)/t.Seconds(), "rdma/write64_msgs_per_s")
+}
+
+func BenchmarkWrite64K(b *testing.B) {
+	_, t := stream(b, abi.OpWrite, 65536)
+	b.ReportMetric(float64(b.N)*65536*8/t.Seconds()/1e9, "rdma/write64k_gbps")
+}
+
+func BenchmarkRead64K(b *testing.B) {
+	_, t := stream(b, abi.OpRead, 65536)
+	b.ReportMetric(float64(b.N)*65536*8/t.Seconds()/1e9, "rdma/read64k_gbps")
+}
+
+// BenchmarkPingWrite64 has one request in flight: the cost of a round trip in CPU time.
+func BenchmarkPingWrite64(b *testing.B) {
+	d := newDirect(b)
+	entry := d.entry(abi.OpWrite, 64, abi.SendSignaled)
+	bell := &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: d.a.number}
+	b.ReportAllocs()
+	for b.Loop() {
+		d.push(d.a.sq, entry)
+		bell.Index = d.a.sq.Next()
+		d.a.h.fn.Doorbell(d.now, bell)
+		d.reap(d.a.send, 1)
+	}
+}

@@ -1,0 +1,163 @@
+package rdma
+
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// pushDone takes the completion of a push.
+func (q *QP) pushDone(now falcon.Time, ev *falcon.Event) {
+	s := q.req.tagged(ev.Tag)
+	if s == nil {
+		return
+	}
+	q.segmentDone(now, ev.Tag, s, completionStatus(ev.Code, syndrome(ev.ULPCode)), vendorErr(ev.Code, syndrome(ev.ULPCode)))
+}
+
+// pullDone takes the response to a pull, or its failure.
+func (q *QP) pullDone(now falcon.Time, ev *falcon.Event) {
+	s := q.req.tagged(ev.Tag)
+	if s == nil {
+		return
+	}
+	st, vendor := completionStatus(ev.Code, syndrome(ev.ULPCode)), vendorErr(ev.Code, syndrome(ev.ULPCode))
+	if st == abi.WCSuccess {
+		st, vendor = q.takeResponse(s, ev.Data)
+	}
+	q.segmentDone(now, ev.Tag, s, st, vendor)
+}
+
+// takeResponse checks a pull response and places its data.
+func (q *QP) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
+	h := &q.fn.e.headers
+	n, err := h.Parse(part)
+	if err != nil {
+		return abi.WCBadRespErr, 0
+	}
+	w := q.req.work(s.work)
+	want := wire.AtomicResponse
+	if s.opcode == wire.ReadRequest {
+		want = wire.ReadRespOnly
+		if op := h.RBTH.Opcode; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
+			want = op
+		}
+	}
+	if h.RBTH.Opcode != want || h.RBTH.DestQP != q.number || h.RBTH.SN != s.sn {
+		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9: nothing of it is used
+		return abi.WCBadRespErr, 0
+	}
+	if h.RBTH.CE {
+		return syndrome(h.RBTH.Syndrome).status(), vendorErr(falcon.CmplAck, syndrome(h.RBTH.Syndrome))
+	}
+	data, ok := h.RBTH.Data(part, n)
+	if !ok {
+		return abi.WCBadRespErr, 0
+	}
+	if want == wire.AtomicResponse {
+		data = q.fn.e.buf[:8]
+		binary.LittleEndian.PutUint64(data, h.AtomicAck.Original) // the guest's byte order
+		return q.place(w, s, data)
+	}
+	if len(data) != int(s.length) {
+		return abi.WCBadRespErr, 0
+	}
+	return q.place(w, s, data)
+}
+
+// place writes response data to the work's sink.
+func (q *QP) place(w *work, s *segment, data []byte) (abi.WCStatus, uint32) {
+	if err := scatter(w.sges, s.at, data); err != nil {
+		return abi.WCLocProtErr, 0
+	}
+	q.fn.stats.BytesRx += uint64(len(data))
+	return abi.WCSuccess, 0
+}
+
+// segmentDone accounts for the end of s and completes what can be completed.
+func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
+	r := &q.req
+	w := r.work(s.work)
+	switch {
+	case st != abi.WCSuccess && s.status != abi.WCSuccess:
+		st = s.status // falcon reports what Fill said in its own words
+	case st == abi.WCRetryExcErr && s.rnrs > 0:
+		st = abi.WCRNRRetryExcErr // the peer answered, to the end, that it was not ready
+	}
+	if st != abi.WCSuccess && w.status == abi.WCSuccess {
+		w.status, w.vendor = st, vendor
+	}
+	if s.opcode.Info().Kind == wire.KindPullRequest {
+		r.pulls--
+	} else {
+		r.pushes--
+	}
+	s.busy = false
+	r.free = append(r.free, uint16(tag))
+	w.pending--
+	q.complete(now)
+	q.wake()
+}
+
+// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. RNR retry 7 is for ever.
+func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
+	s := q.req.tagged(tag)
+	if s == nil {
+		return
+	}
+	q.fn.stats.RNRRx++
+	if s.rnrs < 255 {
+		s.rnrs++
+	}
+	if retry := q.attr.rnrRetry; retry < 7 && s.rnrs > retry {
+		w := q.req.work(s.work)
+		if w.status == abi.WCSuccess {
+			w.status = abi.WCRNRRetryExcErr
+		}
+		q.complete(now)
+	}
+}
+
+// complete ends works in order, as far as they are done. The first one that failed moves the QP to ERR.
+func (q *QP) complete(now falcon.Time) {
+	r := &q.req
+	for r.head != r.tail {
+		w := r.work(r.head)
+		if w.status != abi.WCSuccess && (w.issued || w.started) {
+			st := w.status
+			q.finish(now, w, st)
+			q.fail(now, st, "send work request failed: "+st.String())
+			return
+		}
+		if !w.issued || w.pending > 0 {
+			return
+		}
+		if w.pulls() {
+			r.reads--
+		}
+		q.finish(now, w, abi.WCSuccess)
+		if q.state != abi.QPStateRTS {
+			return
+		}
+	}
+}
+
+// finish takes the work at head out of the ring, with a completion unless it succeeded unsignaled.
+func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
+	q.req.head++
+	if q.req.next-q.req.head > q.req.tail-q.req.head {
+		q.req.next = q.req.head // it failed before it was issued
+	}
+	if st == abi.WCSuccess && !q.sigAll && w.wqe.Flags&abi.SendSignaled == 0 {
+		return
+	}
+	cqe := abi.CQE{
+		WRID: w.wqe.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: wcOpcode(w.wqe.Opcode), VendorErr: w.vendor,
+	}
+	if st == abi.WCSuccess && w.pulls() {
+		cqe.ByteLen = w.length
+	}
+	q.sendCQ.post(now, &cqe, false)
+}

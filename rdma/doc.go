@@ -1,0 +1,49 @@
+// Package rdma carries out verbs for the functions of one shard: protection domains, memory regions, completion
+// queues and reliably connected queue pairs, over Falcon connections (RDMA over Falcon, specification 0.9).
+//
+// The life of a WRITE, with the file each step is in:
+//
+//	guest               requester                    falcon                 responder               guest
+//	  │ WQE, doorbell       │                           │                         │                     │
+//	  ├────────────────────▶│ queue.go, read once       │                         │                     │
+//	  │                     │ work.go, check            │                         │                     │
+//	  │                     │ requester.go, segment     │                         │                     │
+//	  │                     ├── Push ──────────────────▶│                         │                     │
+//	  │ sge.go, gather      │ fill.go, every            │                         │                     │
+//	  │◀────────────────────┤ (re)transmission ◀── Fill ┤                         │                     │
+//	  │                     │                           ├── EvPush ──────────────▶│ responder.go, check │
+//	  │                     │                           │                         │ sge.go, scatter     │
+//	  │                     │                           │                         ├────────────────────▶│
+//	  │                     │                           │◀──────────────── AckPush┤                     │
+//	  │                     │◀────────────── EvPushDone ┤                         │ receive.go, cq.go   │
+//	  │ cq.go, CQE, event   │ complete.go, in order     │                         │ with immediate: CQE │
+//	  │◀────────────────────┤                           │                         ├────────────────────▶│
+//
+// READs and atomics are pulls: pull.go answers them. An atomic runs once, when its request arrives; the data of a READ
+// is gathered each time falcon sends the response. status.go maps refusals to ibv_wc_status; qpstate.go and flush.go
+// are how a QP fails; the objects are in pd.go, mr.go, cq.go, qp.go and function.go.
+//
+// # Ordering and errors
+//
+// A QP on an ordered Falcon connection is strongly ordered, on an unordered one weakly ordered (§6.2): data is placed as
+// it arrives, completions keep the order of the requests on both sides. Errors are verbs compatible (§6.3): a refused
+// push gets a non-recoverable NACK, a refused pull a complete-in-error response, both with a syndrome; both QPs move to
+// ERR and flush. A failed QP keeps its connection for Config.Linger, so that the refusal reaches the peer.
+//
+// Receiver not ready is Falcon's to repeat; the requester only counts it against the QP's RNR retry.
+//
+// # Trust
+//
+// The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every access to guest
+// memory goes through queues.Area, which turns a fault into an error; numbers and keys carry generations and belong to
+// one function. A driver that breaks the rules of queues and doorbells stops its function (Notifier.Fault); a wrong
+// request costs its QP; a wrong packet costs the connection it came on. Fixed sets bound what a QP has in flight:
+// works, segments, received messages, pulls being served.
+//
+// # Ownership and time
+//
+// An Engine and everything made from it belong to one goroutine, the shard's. There are no locks, and no calls back:
+// falcon calls Fill alone, events come through HandleEvent, and the Notifier appends to queues. Time is an argument.
+// Nothing allocates per operation. Run works in turns, round robin over the QPs that have work; a QP that waits for
+// credit, a window, a fence or a receive is in no queue until the event that frees it.
+package rdma

@@ -1,0 +1,167 @@
+package rdma
+
+import (
+	"errors"
+	"math"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Config bounds the work of one call of Run. Zero fields take the defaults.
+type Config struct {
+	TurnOps   int         // work requests one QP starts per turn; default 8
+	TurnBytes int         // data bytes one QP issues per turn; default 64 KiB
+	Turns     int         // turns per Run; default 64
+	Linger    falcon.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
+}
+
+// Engine carries out the verbs of all functions of one shard over one falcon.Engine. It is the Falcon engine's
+// upper layer: falcon asks Fill for the bytes of each packet, the shard hands every falcon event to HandleEvent and
+// calls Run for new work. One goroutine owns an Engine with everything made from it.
+type Engine struct {
+	cfg     Config
+	falcon  *falcon.Engine
+	ready   list  // QPs with work to issue or to flush, next turn first
+	linger  list  // failed QPs whose connection is still open, oldest first
+	stats   Stats // of closed functions
+	fns     []*Function
+	buf     [4096]byte // one WQE, as read from guest memory
+	cqe     [abi.CQESize]byte
+	headers wire.Headers
+}
+
+// NewEngine makes an engine without functions. SetFalcon must follow before QPs are connected.
+func NewEngine(cfg Config) *Engine {
+	if cfg.TurnOps <= 0 {
+		cfg.TurnOps = 8
+	}
+	if cfg.TurnBytes <= 0 {
+		cfg.TurnBytes = 64 << 10
+	}
+	if cfg.Turns <= 0 {
+		cfg.Turns = 64
+	}
+	if cfg.Linger <= 0 {
+		cfg.Linger = 500e6
+	}
+	return &Engine{cfg: cfg}
+}
+
+// SetFalcon names the falcon.Engine whose upper layer e is.
+func (e *Engine) SetFalcon(fe *falcon.Engine) { e.falcon = fe }
+
+// Stats sums the counters of all functions, closed ones included.
+func (e *Engine) Stats() Stats {
+	s := e.stats
+	for _, f := range e.fns {
+		s.add(&f.stats)
+	}
+	return s
+}
+
+// HandleEvent takes one event of the falcon engine. Events of connections that no QP owns (any more) end here.
+func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	q, _ := ev.Conn.User().(*QP)
+	if q == nil {
+		return
+	}
+	owned := q.conn == ev.Conn
+	switch ev.Kind {
+	case falcon.EvPush:
+		if !owned {
+			ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
+			return
+		}
+		q.handlePush(now, ev)
+	case falcon.EvPull:
+		if !owned {
+			return // the connection is closing
+		}
+		q.handlePull(now, ev)
+	case falcon.EvPushDone:
+		if owned {
+			q.pushDone(now, ev)
+		}
+	case falcon.EvPullDone:
+		if owned {
+			q.pullDone(now, ev)
+		}
+	case falcon.EvResponseDone:
+		if owned {
+			q.responseDone(ev.Tag)
+		}
+	case falcon.EvRNR:
+		if owned {
+			q.peerNotReady(now, ev.Tag)
+		}
+	case falcon.EvCredit:
+		if owned {
+			q.waitCredit = false
+			q.wake()
+		}
+	case falcon.EvClosed:
+		if owned {
+			q.connClosed(now, ev)
+		}
+	}
+	q.fn.settle(now)
+}
+
+// errGone tells falcon that the data of a packet is no longer to be had.
+var errGone = errors.New("rdma: the operation is over")
+
+// Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP. It reads guest memory but
+// changes no queue and posts no completion.
+func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	q, _ := c.User().(*QP)
+	if q == nil || q.conn != c {
+		return 0, errGone
+	}
+	if kind == falcon.TxnPullData {
+		return q.fillResponse(tag, dst)
+	}
+	return q.fillRequest(tag, dst)
+}
+
+// Run gives QPs with work their turns, round robin, and closes connections whose linger ended. It reports whether
+// work is left that could go on now; work that waits for credit, a window, a fence or a peer does not count.
+func (e *Engine) Run(now falcon.Time) (more bool) {
+	for l := e.linger.head; l != nil && l.qp.lingerUntil <= now; l = e.linger.head {
+		l.qp.closeConn(now)
+	}
+	for range e.cfg.Turns {
+		l := e.ready.head
+		if l == nil {
+			return false
+		}
+		l.remove()
+		q := l.qp
+		if q.turn(now) {
+			e.ready.push(l)
+		}
+		q.fn.settle(now)
+	}
+	return e.ready.head != nil
+}
+
+// Deadline is when Run has timed work next, math.MaxInt64 when never.
+func (e *Engine) Deadline() falcon.Time {
+	if l := e.linger.head; l != nil {
+		return l.qp.lingerUntil
+	}
+	return math.MaxInt64
+}
+
+// forget drops a closed function and keeps its counters.
+func (e *Engine) forget(f *Function) {
+	for i, g := range e.fns {
+		if g == f {
+			e.fns = append(e.fns[:i], e.fns[i+1:]...)
+			e.stats.add(&f.stats)
+			return
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// fillRequest writes one request packet, on its first transmission and on every other.
+func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
+	s := q.req.tagged(tag)
+	if s == nil {
+		return 0, errGone
+	}
+	w := q.req.work(s.work)
+	x := &w.wqe
+	h := &q.fn.e.headers
+	*h = wire.Headers{RBTH: wire.RBTH{
+		Opcode: s.opcode, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
+	}}
+	h.SETH.RMSN = s.rmsn
+	h.OETH.Offset = s.offset
+	h.RETH = wire.RETH{VA: x.RemoteAddr + uint64(s.offset), RKey: x.RKey, Length: s.length}
+	h.Imm.Data, h.Inv.RKey = x.Imm, x.Imm
+	info := s.opcode.Info()
+	data := int(s.length)
+	switch info.Kind {
+	case wire.KindPushData:
+		h.RBTH.Solicited = info.Last && x.Flags&abi.SendSolicited != 0
+	default:
+		h.RBTH.Pad, data = 0, 0
+		if len(w.sges) > 0 && s.length > 0 {
+			sink := &w.sges[s.at.index]
+			h.STETH = wire.STETH{VA: sink.addr + uint64(s.at.offset), LKey: sink.mr.key}
+		}
+		h.Atomic = wire.AtomicETH{VA: x.RemoteAddr, RKey: x.RKey, SwapAdd: x.CompareAdd}
+		if s.opcode == wire.CmpSwap {
+			h.Atomic.SwapAdd, h.Atomic.Compare = x.Swap, x.CompareAdd
+		}
+	}
+	if len(dst) < info.Len+wire.Padded(data) {
+		return 0, errGone
+	}
+	n := len(h.Append(dst[:0]))
+	if data > 0 {
+		if x.Flags&abi.SendInline != 0 {
+			copy(dst[n:], w.inline[s.offset:][:data])
+		} else if err := gather(w.sges, s.at, dst[n:n+data]); err != nil {
+			s.status = abi.WCLocProtErr
+			return 0, err
+		}
+		n += data
+		for range h.RBTH.Pad {
+			dst[n] = 0
+			n++
+		}
+	}
+	return n, nil
+}

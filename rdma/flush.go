@@ -1,0 +1,61 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// flushTurn is how many work requests of each queue one turn of a failed QP flushes.
+const flushTurn = 64
+
+// flush completes work requests of a QP in ERR with WCWRFlushErr, in the order of posting: those read before, then
+// those still in guest memory. It reports whether there may be more.
+func (q *QP) flush(now falcon.Time) (more bool) {
+	send := q.flushSends(now)
+	recv := q.flushRecvs(now)
+	return (send || recv) && q.fn.working() && q.state == abi.QPStateErr
+}
+
+func (q *QP) flushSends(now falcon.Time) (more bool) {
+	r := &q.req
+	for range flushTurn {
+		if r.head != r.tail {
+			w := r.work(r.head)
+			w.vendor = 0
+			q.finish(now, w, abi.WCWRFlushErr)
+			continue
+		}
+		b, ok := q.sq.next(q, q.fn.e.buf[:])
+		if !ok {
+			return q.sq.sleep(q)
+		}
+		var x abi.SendWQE
+		x.Unmarshal(b)
+		q.fn.stats.Posted++
+		q.sendCQ.post(now, &abi.CQE{
+			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: wcOpcode(x.Opcode),
+		}, false)
+	}
+	q.sq.commit(q)
+	return true
+}
+
+func (q *QP) flushRecvs(now falcon.Time) (more bool) {
+	for range flushTurn {
+		if v, ok := q.rsp.oldest(); ok {
+			q.finishRecv(now, v, abi.WCWRFlushErr)
+			continue
+		}
+		b, ok := q.rq.next(q, q.fn.e.buf[:])
+		if !ok {
+			return q.rq.sleep(q)
+		}
+		var x abi.RecvWQE
+		x.Unmarshal(b)
+		q.recvCQ.post(now, &abi.CQE{
+			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
+		}, false)
+	}
+	q.rq.commit(q)
+	return true
+}

@@ -1,0 +1,159 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Notifier takes what a function has to tell its driver. The methods are called in the middle of other work: they
+// must only append to a bounded queue and not call back into the engine.
+type Notifier interface {
+	// CQEvent says that an armed completion queue has news.
+	CQEvent(cqn uint32)
+	// AsyncEvent reports EventQPFatal (number is the QP, status an abi.WCStatus) or EventCQError (number is the CQ).
+	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
+	// Fault puts the function into its error state. It is called at most once in the function's life.
+	Fault(code abi.Fault, reason string)
+}
+
+// Function is the verbs side of one PF or VF: its protection domains, memory regions, completion queues and queue
+// pairs. Numbers and keys of one function mean nothing to another.
+type Function struct {
+	e      *Engine
+	id     uint32
+	mem    *queues.Memory
+	limits Limits
+	out    Notifier
+
+	pds table[PD]
+	mrs table[MR]
+	cqs table[CQ]
+	qps table[QP]
+
+	fault  abi.Fault
+	closed bool
+	// dirty asks settle to move QPs to ERR after a fault or a CQ overflow. It is set where doing so at once would
+	// change queues under the feet of the caller.
+	dirty bool
+	stats Stats
+}
+
+// Counts says how many objects a function holds.
+type Counts struct{ PDs, MRs, CQs, QPs int }
+
+// NewFunction makes the verbs side of function id over the guest memory mem.
+func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out Notifier) *Function {
+	limits = limits.WithDefaults()
+	f := &Function{
+		e: e, id: id, mem: mem, limits: limits, out: out,
+		pds: newTable[PD](limits.PDs, 24, 1),
+		mrs: newTable[MR](limits.MRs, 24, 1),
+		cqs: newTable[CQ](limits.CQs, 24, 1),
+		qps: newTable[QP](limits.QPs, 16, 2), // QPs 0 and 1 are InfiniBand's special ones
+	}
+	e.fns = append(e.fns, f)
+	return f
+}
+
+// ID is the function's number.
+func (f *Function) ID() uint32 { return f.id }
+
+// Limits returns the limits in force.
+func (f *Function) Limits() Limits { return f.limits }
+
+// Counts returns the number of objects in use.
+func (f *Function) Counts() Counts {
+	return Counts{PDs: f.pds.inUse, MRs: f.mrs.inUse, CQs: f.cqs.inUse, QPs: f.qps.inUse}
+}
+
+// Stats returns the function's counters.
+func (f *Function) Stats() Stats { return f.stats }
+
+// Fault returns why the function stopped, abi.FaultNone while it works.
+func (f *Function) Fault() abi.Fault { return f.fault }
+
+// Close destroys every object, closes the connections and ends the function. It writes no completions.
+func (f *Function) Close(now falcon.Time) {
+	if f.closed {
+		return
+	}
+	f.qps.each(func(q *QP) { q.destroy(now) })
+	f.cqs.each(func(c *CQ) { f.cqs.remove(c.number) })
+	f.mrs.each(func(m *MR) { m.deregister() })
+	f.pds.each(func(p *PD) { f.pds.remove(p.number) })
+	f.closed = true
+	f.dirty = false
+	f.e.forget(f)
+}
+
+// QP returns the queue pair called qpn, nil when there is none.
+func (f *Function) QP(qpn uint32) *QP { return f.qps.get(qpn) }
+
+// working reports whether commands and doorbells are taken.
+func (f *Function) working() bool { return !f.closed && f.fault == abi.FaultNone }
+
+// stop is called where guest memory or a doorbell proves the driver broken. The QPs follow at the next settle.
+func (f *Function) stop(code abi.Fault, format string, args ...any) {
+	if !f.working() {
+		return
+	}
+	f.fault = code
+	f.dirty = true
+	f.out.Fault(code, fmt.Sprintf(format, args...))
+}
+
+// memoryFault stops the function because a queue cannot be accessed.
+func (f *Function) memoryFault(what string, number uint32, err error) {
+	f.stop(abi.FaultMemory, "%s %#x: %v", what, number, err)
+}
+
+// settle finishes what stop and a CQ overflow began. Every entry point ends with it.
+func (f *Function) settle(now falcon.Time) {
+	for f.dirty {
+		f.dirty = false
+		stopped := !f.working()
+		f.qps.each(func(q *QP) {
+			switch {
+			case stopped:
+				q.abandon(now)
+			case q.sendCQ.failed || q.recvCQ.failed:
+				q.fail(now, abi.WCGeneralErr, "completion queue failed")
+			}
+		})
+	}
+}
+
+// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory; nonsense stops
+// the function with abi.FaultDoorbell.
+func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
+	if !f.working() {
+		return
+	}
+	f.stats.Doorbells++
+	switch d.Kind {
+	case abi.DoorbellSQ:
+		if q := f.qps.get(d.Queue); q != nil {
+			q.sendDoorbell(d.Index)
+		} else {
+			f.stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
+		}
+	case abi.DoorbellRQ:
+		if q := f.qps.get(d.Queue); q != nil {
+			q.recvDoorbell(d.Index)
+		} else {
+			f.stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
+		}
+	case abi.DoorbellCQArm:
+		if c := f.cqs.get(d.Queue); c != nil {
+			c.armFor(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
+		} else {
+			f.stop(abi.FaultDoorbell, "CQ doorbell names CQ %#x, which does not exist; arm only queues that were created", d.Queue)
+		}
+	default:
+		f.stop(abi.FaultDoorbell, "doorbell kind %d is not for the RDMA engine", uint8(d.Kind))
+	}
+	f.settle(now)
+}

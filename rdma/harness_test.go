@@ -1,0 +1,538 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+const (
+	arenaBase = uint64(1) << 32
+	pathMTU   = 1024
+)
+
+// world is two NICs with one function each, joined by impaired links, in virtual time.
+type world struct {
+	t     testing.TB
+	now   falcon.Time
+	sim   *sim.World
+	hosts [2]*host
+	cid   falcon.CID
+	mtu   int
+}
+
+// host is one NIC, its function and a driver's view of the guest's memory.
+type host struct {
+	w       *world
+	e       *Engine
+	fe      *falcon.Engine
+	fn      *Function
+	arena   []byte
+	mem     *queues.Memory
+	used    uint64
+	credits *credit.Node
+
+	cqEvents []uint32
+	async    []asyncEvent
+	faults   []abi.Fault
+	reasons  []string
+}
+
+type asyncEvent struct {
+	typ            abi.EventType
+	number, status uint32
+	reason         string
+}
+
+func (h *host) CQEvent(cqn uint32) { h.cqEvents = append(h.cqEvents, cqn) }
+func (h *host) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
+	h.async = append(h.async, asyncEvent{typ, number, status, reason})
+}
+
+func (h *host) Fault(code abi.Fault, reason string) {
+	h.faults = append(h.faults, code)
+	h.reasons = append(h.reasons, reason)
+}
+
+type worldConfig struct {
+	arena  int
+	limits Limits
+	net    sim.Impairment
+	seed   uint64
+	config Config
+	credit credit.Cost // of each NIC; zero for no limit
+	mtu    int         // path MTU; 0 for pathMTU
+	peer   sim.Handler // takes the place of host 0's engine
+}
+
+func newWorld(t testing.TB, c worldConfig) *world {
+	if c.arena == 0 {
+		c.arena = 16 << 20
+	}
+	if c.net.Delay == 0 {
+		c.net.Delay = 5000
+	}
+	if c.credit == (credit.Cost{}) {
+		c.credit = credit.NoLimit()
+	}
+	if c.mtu == 0 {
+		c.mtu = pathMTU
+	}
+	w := &world{t: t, now: 1e9, cid: 100, mtu: c.mtu}
+	var cfg [2]falcon.Config
+	var ulp [2]sim.Handler
+	for i := range w.hosts {
+		h := &host{w: w, arena: make([]byte, c.arena), e: NewEngine(c.config), credits: credit.New(nil, c.credit)}
+		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})
+		h.fn = h.e.NewFunction(uint32(i+1), h.mem, c.limits, h)
+		cfg[i] = falcon.Config{Profile: falcon.Software(), Credits: h.credits}
+		ulp[i], w.hosts[i] = h.e, h
+	}
+	if c.peer != nil {
+		ulp[0] = c.peer
+	}
+	w.sim = sim.NewWorld(c.seed, cfg, ulp, c.net)
+	w.sim.FlushAcks = true
+	for i, h := range w.hosts {
+		h.fe = w.sim.Nodes[i].Engine
+		h.e.SetFalcon(h.fe)
+	}
+	return w
+}
+
+// cut makes the link from host i lose everything, or work again.
+func (w *world) cut(i int, down bool) {
+	imp := w.sim.Links[i].Impairment()
+	imp.Down = down
+	w.sim.Links[i].Set(imp)
+}
+
+// step does everything that can be done at the current time.
+func (w *world) step() {
+	w.sim.Now = w.now
+	for again := true; again; {
+		again = false
+		for _, h := range w.hosts {
+			for h.e.Run(w.now) {
+			}
+		}
+		w.sim.Step()
+		for _, h := range w.hosts {
+			again = again || h.e.ready.head != nil
+		}
+	}
+}
+
+// next is when something happens next.
+func (w *world) next() falcon.Time {
+	return min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
+}
+
+// run lets time pass until done, at most for limit.
+func (w *world) run(limit falcon.Time, done func() bool) {
+	w.t.Helper()
+	for end := w.now + limit; ; {
+		w.step()
+		if done() {
+			return
+		}
+		next := w.next()
+		if next >= end {
+			w.t.Fatalf("not done after %d ms (next timer in %d ms)", (w.now-end+limit)/1e6, (next-w.now)/1e6)
+		}
+		w.now = max(w.now, next)
+	}
+}
+
+// settle lets d pass.
+func (w *world) settle(d falcon.Time) {
+	for end := w.now + d; ; {
+		w.step()
+		next := w.next()
+		if next > end {
+			w.now = end
+			return
+		}
+		w.now = max(w.now, next)
+	}
+}
+
+// alloc takes n bytes of guest memory, page aligned, and returns their device address.
+func (h *host) alloc(n int) uint64 {
+	at := h.used
+	h.used += (uint64(n) + abi.PageSize - 1) &^ (abi.PageSize - 1)
+	if h.used > uint64(len(h.arena)) {
+		h.w.t.Fatal("guest memory used up")
+	}
+	return arenaBase + at
+}
+
+// bytes is guest memory as the guest sees it.
+func (h *host) bytes(addr uint64, n int) []byte { return h.arena[addr-arenaBase:][:n:n] }
+
+// pageList writes a page list of n bytes at addr and returns its root. Pages may be listed in any order by swap.
+func (h *host) pageList(addr uint64, n int, levels uint8) uint64 {
+	pages := (n + int(addr%abi.PageSize) + abi.PageSize - 1) / abi.PageSize
+	addr &^= abi.PageSize - 1
+	entries := make([]uint64, pages)
+	for i := range entries {
+		entries[i] = addr + uint64(i)*abi.PageSize
+	}
+	for range levels {
+		bytes := len(entries) * 8
+		list := h.alloc(bytes)
+		for i, e := range entries {
+			binary.LittleEndian.PutUint64(h.bytes(list+uint64(8*i), 8), e)
+		}
+		n := (bytes + abi.PageSize - 1) / abi.PageSize
+		entries = make([]uint64, n)
+		for i := range entries {
+			entries[i] = list + uint64(i)*abi.PageSize
+		}
+	}
+	if len(entries) != 1 {
+		h.w.t.Fatalf("%d levels do not hold %d pages", levels, pages)
+	}
+	return entries[0]
+}
+
+func levelsFor(n int) uint8 {
+	levels := uint8(1)
+	for pages := n/abi.PageSize + 2; pages > abi.PageListEntries; pages /= abi.PageListEntries {
+		levels++
+	}
+	return levels
+}
+
+func ok(t testing.TB, st abi.Status) {
+	t.Helper()
+	if st != abi.StatusOK {
+		t.Fatalf("status %v", st)
+	}
+}
+
+// region is a registered piece of guest memory.
+type region struct {
+	h    *host
+	addr uint64
+	n    int
+	key  uint32
+}
+
+func (r *region) bytes() []byte { return r.h.bytes(r.addr, r.n) }
+
+const allAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
+
+func (h *host) register(pdn uint32, n int, access uint32) *region {
+	h.w.t.Helper()
+	r := &region{h: h, addr: h.alloc(n), n: n}
+	levels := levelsFor(n)
+	var st abi.Status
+	r.key, _, st = h.fn.RegMR(&abi.RegMR{
+		PDN: pdn, Access: access, IOVA: r.addr, Length: uint64(n), Pages: h.pageList(r.addr, n, levels), Levels: levels,
+	})
+	ok(h.w.t, st)
+	return r
+}
+
+func (r *region) sge(off, n int) abi.SGE {
+	return abi.SGE{Addr: r.addr + uint64(off), Length: uint32(n), LKey: r.key}
+}
+
+// cq is a completion queue with its driver side.
+type cq struct {
+	h      *host
+	number uint32
+	reader *ring.CQReader
+}
+
+func (h *host) createCQ(log2 uint8) *cq {
+	h.w.t.Helper()
+	layout := ring.CQLayout(log2)
+	n := int(layout.Size())
+	at, levels := h.alloc(n), levelsFor(n)
+	number, st := h.fn.CreateCQ(&abi.CreateCQ{Log2Entries: log2, Levels: levels, Pages: h.pageList(at, n, levels)})
+	ok(h.w.t, st)
+	return &cq{h: h, number: number, reader: ring.NewCQReader(ring.Mem(h.bytes(at, n)), layout)}
+}
+
+func (c *cq) poll() (x abi.CQE, ok bool) {
+	var b [abi.CQESize]byte
+	ok, err := c.reader.Poll(b[:])
+	if err != nil {
+		c.h.w.t.Fatal(err)
+	}
+	if ok {
+		x.Unmarshal(b[:])
+		if err := c.reader.Commit(); err != nil {
+			c.h.w.t.Fatal(err)
+		}
+	}
+	return x, ok
+}
+
+// wait polls until n entries came.
+func (c *cq) wait(n int) []abi.CQE {
+	c.h.w.t.Helper()
+	var all []abi.CQE
+	c.h.w.run(60e9, func() bool {
+		for len(all) < n {
+			x, ok := c.poll()
+			if !ok {
+				return false
+			}
+			all = append(all, x)
+		}
+		return true
+	})
+	return all
+}
+
+func (c *cq) arm(solicited bool) {
+	d := &abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: c.number, Index: c.reader.Next()}
+	if solicited {
+		d.Flags = abi.ArmSolicitedOnly
+	}
+	c.h.fn.Doorbell(c.h.w.now, d)
+}
+
+// qp is a queue pair with its driver side.
+type qp struct {
+	h          *host
+	number     uint32
+	q          *QP
+	send, recv *cq
+	sq, rq     *ring.Producer
+	sqMem      []byte
+	rqMem      []byte
+}
+
+type qpConfig struct {
+	log2     uint8 // entries of both queues
+	sge      uint8
+	inline   uint16
+	sigAll   bool
+	send     *cq
+	recv     *cq
+	access   uint32
+	noAccess bool
+}
+
+func (h *host) createQP(pdn uint32, c qpConfig) *qp {
+	h.w.t.Helper()
+	if c.log2 == 0 {
+		c.log2 = 6
+	}
+	if c.sge == 0 {
+		c.sge = 4
+	}
+	if c.inline == 0 {
+		c.inline = 192
+	}
+	if c.send == nil {
+		c.send = h.createCQ(10)
+	}
+	if c.recv == nil {
+		c.recv = h.createCQ(10)
+	}
+	if c.access == 0 && !c.noAccess {
+		c.access = abi.AccessRemoteRead | abi.AccessRemoteWrite | abi.AccessRemoteAtomic
+	}
+	p := &qp{h: h, send: c.send, recv: c.recv}
+	sql, rql := ring.QueueLayout(c.log2, 9), ring.QueueLayout(c.log2, 9)
+	make1 := func(l ring.Layout) (mem []byte, root uint64, levels uint8) {
+		n := int(l.Size())
+		at := h.alloc(n)
+		levels = levelsFor(n)
+		return h.bytes(at, n), h.pageList(at, n, levels), levels
+	}
+	cmd := &abi.CreateQP{
+		PDN: pdn, SendCQ: c.send.number, RecvCQ: c.recv.number, Type: abi.QPTypeRC,
+		SQLog2Entries: c.log2, RQLog2Entries: c.log2, SQLog2Stride: 9, RQLog2Stride: 9,
+		MaxSendSGE: c.sge, MaxRecvSGE: c.sge, MaxInline: c.inline,
+	}
+	if c.sigAll {
+		cmd.SigAll = 1
+	}
+	p.sqMem, cmd.SQPages, cmd.SQLevels = make1(sql)
+	p.rqMem, cmd.RQPages, cmd.RQLevels = make1(rql)
+	p.sq, p.rq = ring.NewProducer(ring.Mem(p.sqMem), sql), ring.NewProducer(ring.Mem(p.rqMem), rql)
+	var st abi.Status
+	p.number, st = h.fn.CreateQP(cmd)
+	ok(h.w.t, st)
+	p.q = h.fn.QP(p.number)
+	ok(h.w.t, h.fn.ModifyQP(h.w.now, &abi.ModifyQP{
+		QPN: p.number, Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer,
+		State: abi.QPStateInit, Access: c.access, MinRNRTimer: 1,
+	}))
+	return p
+}
+
+// modify sets attributes.
+func (p *qp) modify(m abi.ModifyQP) {
+	p.h.w.t.Helper()
+	m.QPN = p.number
+	ok(p.h.w.t, p.h.fn.ModifyQP(p.h.w.now, &m))
+}
+
+// connect joins two QPs of different hosts.
+func (w *world) connect(a, b *qp, ordered bool) {
+	w.t.Helper()
+	w.connectAs(a, b, ordered, b.number, a.number)
+}
+
+// connectAs is connect with what each side believes the other's number to be.
+func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
+	w.t.Helper()
+	ca, cb := w.cid, w.cid+1
+	w.cid += 2
+	open := func(p *qp, local, remote falcon.CID, peer *qp, peerNumber, tx, rx uint32) {
+		c, err := p.h.fe.Open(w.now, falcon.ConnConfig{
+			LocalCID: local, RemoteCID: remote, LocalFunction: p.h.fn.ID(), RemoteFunction: peer.h.fn.ID(),
+			Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: w.mtu + 56,
+			TxDataPSN: tx, TxReqPSN: tx + 1, TxRSN: tx + 2, RxDataPSN: rx, RxReqPSN: rx + 1, RxRSN: rx + 2,
+			User: p.q,
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		ok(w.t, p.q.Connect(w.now, c, peerNumber, w.mtu, [16]byte{15: byte(peer.h.fn.ID())}))
+	}
+	// PSNs and RSNs start shortly before their wrap.
+	open(a, ca, cb, b, numberOfB, 0xfffffff0, 0xffffff00)
+	open(b, cb, ca, a, numberOfA, 0xffffff00, 0xfffffff0)
+}
+
+// post posts a send work request and rings the doorbell.
+func (p *qp) post(x abi.SendWQE, sges ...abi.SGE) { p.postRaw(x, nil, sges...); p.ring() }
+
+// postInline posts data in the work request itself.
+func (p *qp) postInline(x abi.SendWQE, data []byte) {
+	x.Flags |= abi.SendInline
+	x.InlineLen = uint32(len(data))
+	p.postRaw(x, data)
+	p.ring()
+}
+
+func (p *qp) postRaw(x abi.SendWQE, data []byte, sges ...abi.SGE) {
+	p.h.w.t.Helper()
+	var b [512]byte
+	if x.Flags&abi.SendInline == 0 && x.NumSGE == 0 {
+		x.NumSGE = uint8(len(sges))
+	}
+	x.Marshal(b[:])
+	for i := range sges {
+		sges[i].Marshal(b[abi.SendWQEHeader+i*abi.SGESize:])
+	}
+	copy(b[abi.SendWQEHeader:], data)
+	if err := p.sq.Push(b[:]); err != nil {
+		p.h.w.t.Fatal(err)
+	}
+	if _, _, err := p.sq.Publish(); err != nil {
+		p.h.w.t.Fatal(err)
+	}
+}
+
+func (p *qp) ring() {
+	p.h.fn.Doorbell(p.h.w.now, &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: p.number, Index: p.sq.Next()})
+}
+
+// receive posts a receive and rings the doorbell.
+func (p *qp) receive(wrid uint64, sges ...abi.SGE) {
+	p.h.w.t.Helper()
+	var b [512]byte
+	x := abi.RecvWQE{WRID: wrid, NumSGE: uint8(len(sges))}
+	x.Marshal(b[:])
+	for i := range sges {
+		sges[i].Marshal(b[abi.RecvWQEHeader+i*abi.SGESize:])
+	}
+	if err := p.rq.Push(b[:]); err != nil {
+		p.h.w.t.Fatal(err)
+	}
+	index, _, err := p.rq.Publish()
+	if err != nil {
+		p.h.w.t.Fatal(err)
+	}
+	p.h.fn.Doorbell(p.h.w.now, &abi.Doorbell{Kind: abi.DoorbellRQ, Queue: p.number, Index: index})
+}
+
+// pair is a connected pair of QPs with a region each: the usual stage of a test.
+type pair struct {
+	*world
+	a, b   *qp
+	pd     [2]uint32
+	ma, mb *region
+}
+
+func newPair(t testing.TB, ordered bool, size int, c worldConfig, qc qpConfig) *pair {
+	t.Helper()
+	p := &pair{world: newWorld(t, c)}
+	for i, h := range p.hosts {
+		pdn, st := h.fn.AllocPD()
+		ok(t, st)
+		p.pd[i] = pdn
+	}
+	p.ma = p.hosts[0].register(p.pd[0], size, allAccess)
+	p.mb = p.hosts[1].register(p.pd[1], size, allAccess)
+	p.a = p.hosts[0].createQP(p.pd[0], qc)
+	p.b = p.hosts[1].createQP(p.pd[1], qc)
+	p.connect(p.a, p.b, ordered)
+	return p
+}
+
+// remote is the address part of a request to p.mb.
+func (p *pair) remote(op abi.Opcode, off int) abi.SendWQE {
+	return abi.SendWQE{Opcode: op, Flags: abi.SendSignaled, RemoteAddr: p.mb.addr + uint64(off), RKey: p.mb.key}
+}
+
+// fill makes the bytes of b depend on seed and place.
+func fill(b []byte, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
+// success fails the test unless every completion is one.
+func success(t testing.TB, cqes []abi.CQE) {
+	t.Helper()
+	for _, c := range cqes {
+		if c.Status != abi.WCSuccess {
+			t.Fatalf("work request %d: %v (vendor %#x)", c.WRID, c.Status, c.VendorErr)
+		}
+	}
+}
+
+func describe(cqes []abi.CQE) string {
+	s := ""
+	for _, c := range cqes {
+		s += fmt.Sprintf("%d:%v ", c.WRID, c.Status)
+	}
+	return s
+}
+
+// drop takes one entry off the CQ and reports whether there was one.
+func (c *cq) drop() bool {
+	_, ok := c.poll()
+	return ok
+}
+
+// resetRings starts both queues again, on memory the test has cleared.
+func (p *qp) resetRings() {
+	n := len(p.sqMem)
+	log2 := uint8(0)
+	for l := ring.QueueLayout(log2, 9); int(l.Size()) < n; l = ring.QueueLayout(log2, 9) {
+		log2++
+	}
+	l := ring.QueueLayout(log2, 9)
+	p.sq, p.rq = ring.NewProducer(ring.Mem(p.sqMem), l), ring.NewProducer(ring.Mem(p.rqMem), l)
+}

@@ -1,0 +1,316 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// TestRandomRequests posts entries of random bytes, and half sensible ones, on both queues of both sides. Whatever
+// they are, every one completes or flushes, in order, and the function lives on.
+func TestRandomRequests(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			p := newPair(t, seed%2 == 0, 8192, worldConfig{seed: seed}, qpConfig{})
+			for round := range 20 {
+				if p.a.q.State() == abi.QPStateErr {
+					break
+				}
+				var b [512]byte
+				for i := range b {
+					b[i] = byte(r.Uint32())
+				}
+				x := p.remote([]abi.Opcode{0, 1, 2, 3, 4, 5, 6, 9, abi.Opcode(r.Uint32())}[r.IntN(9)], r.IntN(4096))
+				x.WRID = uint64(round)
+				switch r.IntN(4) {
+				case 0: // as it is, but for the number that is checked below
+					binary.LittleEndian.PutUint64(b[:], x.WRID)
+					b[9] |= abi.SendSignaled
+				case 1:
+					x.NumSGE, x.Flags = byte(r.Uint32()), byte(r.Uint32())|abi.SendSignaled
+					x.InlineLen = r.Uint32()
+					x.Marshal(b[:])
+				default:
+					x.NumSGE = byte(r.IntN(5))
+					x.Marshal(b[:])
+					for i := range int(x.NumSGE) {
+						s := p.ma.sge(r.IntN(8192), r.IntN(2000))
+						if r.IntN(8) == 0 {
+							s.LKey = r.Uint32()
+						}
+						s.Marshal(b[abi.SendWQEHeader+i*abi.SGESize:])
+					}
+				}
+				if r.IntN(2) == 0 {
+					p.b.receive(uint64(round), p.mb.sge(0, r.IntN(8192)))
+				}
+				if err := p.a.sq.Push(b[:]); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := p.a.sq.Publish(); err != nil {
+					t.Fatal(err)
+				}
+				p.a.ring()
+				p.settle(r.Int64N(2e6))
+			}
+			posted := int(p.a.sq.Next())
+			for range 50 { // whoever waits for a receive gets one
+				if p.b.q.State() != abi.QPStateRTS || p.b.rq.Next() > 60 {
+					break
+				}
+				p.b.receive(99, p.mb.sge(0, 8192))
+				p.settle(2e6)
+			}
+			for i, c := range p.a.send.wait(posted) {
+				if c.WRID != uint64(i) {
+					t.Fatalf("completion %d is of %d", i, c.WRID)
+				}
+			}
+			for i, h := range p.hosts {
+				if len(h.faults) > 0 {
+					t.Fatalf("host %d: %v", i, h.reasons)
+				}
+			}
+		})
+	}
+}
+
+// TestChangingRequests lets the driver rewrite the ring all the time: what a request means is decided once.
+func TestChangingRequests(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	for i := range 200 {
+		if p.a.q.State() != abi.QPStateRTS {
+			break
+		}
+		x := p.remote(abi.OpWrite, 0)
+		x.WRID = uint64(i)
+		p.a.post(x, p.ma.sge(0, 5000))
+		for range 5 {
+			p.hosts[0].e.Run(p.now)
+			b := p.a.sqMem[abi.QueueHeaderSize:]
+			for range 64 {
+				b[r.IntN(len(b))] = byte(r.Uint32())
+			}
+			p.settle(3000)
+		}
+	}
+	p.settle(1e9)
+	if len(p.hosts[0].faults)+len(p.hosts[1].faults) > 0 {
+		t.Fatalf("faults %v %v", p.hosts[0].reasons, p.hosts[1].reasons)
+	}
+}
+
+// TestDoorbells holds which doorbells stop a function, and that the reason names what to do.
+func TestDoorbells(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ring func(p *pair)
+		want abi.Fault
+	}{
+		{"unknown QP", func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number+1, 0) }, abi.FaultDoorbell},
+		{"unknown QP, RQ", func(p *pair) { p.bell(abi.DoorbellRQ, 0, 0) }, abi.FaultDoorbell},
+		{"unknown CQ", func(p *pair) { p.bell(abi.DoorbellCQArm, 0x00ffffff, 0) }, abi.FaultDoorbell},
+		{"admin", func(p *pair) { p.bell(abi.DoorbellAdmin, 0, 0) }, abi.FaultDoorbell},
+		{"unknown kind", func(p *pair) { p.bell(77, 0, 0) }, abi.FaultDoorbell},
+		{"ahead of memory", func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 1) }, abi.FaultDoorbell},
+		{"ahead of memory, RQ", func(p *pair) { p.bell(abi.DoorbellRQ, p.a.number, 1) }, abi.FaultDoorbell},
+		{"overfull", func(p *pair) {
+			binary.LittleEndian.PutUint32(p.a.sqMem, 65)
+			p.bell(abi.DoorbellSQ, p.a.number, 65)
+		}, abi.FaultDoorbell},
+		{"producer moved back", func(p *pair) {
+			p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+			binary.LittleEndian.PutUint32(p.a.sqMem, 0)
+			p.bell(abi.DoorbellSQ, p.a.number, 0)
+		}, abi.FaultDoorbell},
+		{"CQ armed in the future", func(p *pair) { p.bell(abi.DoorbellCQArm, p.a.send.number, 1) }, abi.FaultDoorbell},
+		{"old doorbell", func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 0xffffffff) }, abi.FaultNone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+			c.ring(p)
+			h := p.hosts[0]
+			if h.fn.Fault() != c.want {
+				t.Fatalf("fault %v, want %v", h.fn.Fault(), c.want)
+			}
+			if c.want == abi.FaultNone {
+				return
+			}
+			if len(h.faults) != 1 || h.faults[0] != c.want || len(h.reasons[0]) < 20 {
+				t.Fatalf("told %v %q", h.faults, h.reasons)
+			}
+			if p.a.q.State() != abi.QPStateErr || p.a.q.Conn() != nil {
+				t.Fatal("QP of a stopped function goes on")
+			}
+			if _, st := h.fn.AllocPD(); st != abi.StatusBadState {
+				t.Fatalf("command on a stopped function: %v", st)
+			}
+			c.ring(p) // told only once
+			if len(h.faults) != 1 {
+				t.Fatalf("told %v", h.reasons)
+			}
+			if len(p.hosts[1].faults) != 0 {
+				t.Fatal("the peer noticed")
+			}
+			h.fn.Close(p.now)
+			p.settle(1e9)
+		})
+	}
+}
+
+func (p *pair) bell(kind abi.DoorbellKind, queue, index uint32) {
+	p.hosts[0].fn.Doorbell(p.now, &abi.Doorbell{Kind: kind, Queue: queue, Index: index})
+}
+
+// TestMemoryGone takes the guest's memory away: rings stop the function, data only the request.
+func TestMemoryGone(t *testing.T) {
+	t.Run("rings", func(t *testing.T) {
+		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		p.hosts[0].mem.SetRegions(nil)
+		p.settle(1e9)
+		if p.hosts[0].fn.Fault() != abi.FaultMemory || !strings.Contains(p.hosts[0].reasons[0], "QP") {
+			t.Fatalf("fault %v %q", p.hosts[0].fn.Fault(), p.hosts[0].reasons)
+		}
+		if len(p.hosts[1].faults) != 0 {
+			t.Fatal("the peer noticed")
+		}
+	})
+	keep := func(p *pair, i int, m *region) {
+		// Everything but the region's pages.
+		h := p.hosts[i]
+		at := m.addr - arenaBase
+		h.mem.SetRegions([]queues.Region{
+			{Addr: arenaBase, Mem: h.arena[:at]}, {Addr: m.addr + uint64(m.n), Mem: h.arena[at+uint64(m.n):]},
+		})
+	}
+	for _, c := range []struct {
+		name string
+		op   abi.Opcode
+		host int
+		want abi.WCStatus
+	}{
+		{"local data of a WRITE", abi.OpWrite, 0, abi.WCLocProtErr},
+		{"local data of a READ", abi.OpRead, 0, abi.WCLocProtErr},
+		{"remote data of a WRITE", abi.OpWrite, 1, abi.WCRemOpErr},
+		{"remote data of a READ", abi.OpRead, 1, abi.WCRemOpErr},
+		{"remote cell of an atomic", abi.OpFetchAdd, 1, abi.WCRemOpErr},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+			keep(p, c.host, []*region{p.ma, p.mb}[c.host])
+			p.a.post(p.remote(c.op, 0), p.ma.sge(0, 8))
+			if got := p.a.send.wait(1)[0].Status; got != c.want {
+				t.Fatalf("%v, want %v", got, c.want)
+			}
+			if len(p.hosts[0].faults)+len(p.hosts[1].faults) > 0 {
+				t.Fatalf("function fault: %v %v", p.hosts[0].reasons, p.hosts[1].reasons)
+			}
+		})
+	}
+}
+
+// rawULP sends what it is told, as a peer with a broken or malicious RDMA engine would.
+type rawULP struct{ send []byte }
+
+func (u *rawULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
+	return copy(dst, u.send), nil
+}
+
+func (u *rawULP) HandleEvent(falcon.Time, *falcon.Event) {}
+
+// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS.
+func TestHostilePeer(t *testing.T) {
+	type req struct {
+		h    wire.Headers
+		data int
+		cut  int // bytes missing at the end
+	}
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		raw := &rawULP{}
+		w := newWorld(t, worldConfig{seed: seed, peer: raw})
+		h := w.hosts[1]
+		pd, _ := h.fn.AllocPD()
+		m := h.register(pd, 8192, allAccess)
+		guard := h.alloc(4096)
+		b := h.createQP(pd, qpConfig{})
+		for i := range 8 {
+			b.receive(uint64(i), m.sge(0, 4096))
+		}
+		ordered := seed%2 == 0
+		open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
+			c, err := fe.Open(w.now, falcon.ConnConfig{
+				LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf,
+				Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		attacker := open(w.hosts[0].fe, 1, 2, 1, 2, raw)
+		victim := open(h.fe, 2, 1, 2, 1, b.q)
+		ok(t, b.q.Connect(w.now, victim, 9, pathMTU, [16]byte{}))
+		sn := uint32(1)
+		for range 12 {
+			x := req{h: wire.Headers{
+				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x18)), DestQP: b.number, SN: sn, CE: r.IntN(9) == 0, Pad: uint8(r.IntN(4) * r.IntN(2))},
+				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key, Length: uint32(r.IntN(2000))},
+				SETH: wire.SETH{RMSN: uint32(r.IntN(4))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
+				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key},
+				Inv:    wire.IETH{RKey: m.key * uint32(r.IntN(2))},
+			}, data: r.IntN(300) * 4, cut: r.IntN(40) * r.IntN(2) * r.IntN(2)}
+			if r.IntN(4) == 0 {
+				x.h.RETH.Length = uint32(x.data)
+			}
+			if r.IntN(8) == 0 {
+				x.h.RBTH.SN += uint32(r.IntN(3000)) - 1500
+			}
+			if r.IntN(12) == 0 {
+				x.h.RBTH.DestQP++
+			}
+			raw.send = append(x.h.Append(nil), make([]byte, x.data)...)
+			raw.send = raw.send[:max(len(raw.send)-x.cut, 0)]
+			if r.IntN(10) == 0 {
+				raw.send[0] ^= byte(r.Uint32())
+			}
+			var err error
+			if r.IntN(2) == 0 {
+				err = attacker.Push(w.now, uint64(sn), len(raw.send))
+			} else {
+				err = attacker.Pull(w.now, uint64(sn), len(raw.send), r.IntN(2048))
+			}
+			if err != nil {
+				break
+			}
+			sn++
+			w.settle(1e6)
+		}
+		w.settle(1e9)
+		if len(h.faults) != 0 {
+			t.Fatalf("seed %d: a peer stopped the function: %v", seed, h.reasons)
+		}
+		for i, v := range h.bytes(guard, 4096) {
+			if v != 0 {
+				t.Fatalf("seed %d: byte %d outside the region written", seed, i)
+			}
+		}
+		h.fn.Close(w.now)
+		attacker.Close(w.now)
+		w.settle(1e9)
+		if u := h.credits.InUse(); u != [6]uint32{} {
+			t.Fatalf("seed %d: credits in use %v", seed, u)
+		}
+	}
+}

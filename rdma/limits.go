@@ -1,0 +1,51 @@
+package rdma
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Limits bounds what one function may hold. They are fixed for its life.
+type Limits struct {
+	PDs, MRs, CQs, QPs int // objects
+	QPEntries          int // entries of a send or receive queue
+	CQEntries          int // entries of a completion queue
+	SGEs               int // SGEs of one work request, at most 64
+	Inline             int // inline bytes of one work request, at most 1024
+	ReadAtomic         int // READs and atomics in flight per QP, 1 to 128
+}
+
+// DefaultLimits are the limits of a function nobody configured.
+var DefaultLimits = Limits{
+	PDs: 256, MRs: 4096, CQs: 512, QPs: 256,
+	QPEntries: 4096, CQEntries: 65536,
+	SGEs: 16, Inline: 224, ReadAtomic: 16,
+}
+
+// WithDefaults returns l with zero fields replaced by DefaultLimits, powers of two rounded down and everything cut
+// to what the ABI and this engine can do.
+func (l Limits) WithDefaults() Limits {
+	d := DefaultLimits
+	fill := func(v *int, def, most int) {
+		if *v <= 0 {
+			*v = def
+		}
+		*v = min(*v, most)
+	}
+	fill(&l.PDs, d.PDs, 1<<20)
+	fill(&l.MRs, d.MRs, 1<<20)
+	fill(&l.CQs, d.CQs, 1<<20)
+	fill(&l.QPs, d.QPs, 1<<16-2)
+	fill(&l.QPEntries, d.QPEntries, 1<<abi.MaxQueueLog2)
+	fill(&l.CQEntries, d.CQEntries, 1<<abi.MaxQueueLog2)
+	fill(&l.SGEs, d.SGEs, 64)
+	fill(&l.Inline, d.Inline, 1024)
+	fill(&l.ReadAtomic, d.ReadAtomic, maxPulls)
+	l.QPEntries = powerOfTwo(l.QPEntries)
+	l.CQEntries = powerOfTwo(l.CQEntries)
+	return l
+}
+
+// powerOfTwo is the largest power of two not above n ≥ 1.
+func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

@@ -1,0 +1,235 @@
+package rdma
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestModel runs random requests in both directions over several connections and a link that loses, reorders and
+// duplicates, and compares completions and every byte of memory with a model that runs the requests one by one. A
+// failure replays with its seed.
+func TestModel(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
+	}
+}
+
+const (
+	modelSlot  = 24 << 10 // bytes one request may touch
+	modelSlots = 8        // requests per batch and side
+	modelSize  = modelSlot * modelSlots
+)
+
+// modelSide is one QP of a connection with its memory: what its own requests use, what the peer's requests use, and
+// what it receives into, each with the model's copy.
+type modelSide struct {
+	p                     *qp
+	local, target, inbox  *region
+	mLocal, mTarget, mBox []byte
+	sent                  uint64
+	received              uint64
+	want                  []abi.CQE
+	wantRecv              []abi.CQE
+	peer                  *modelSide
+}
+
+func runModel(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 42))
+	imp := sim.Impairment{Delay: 20e3}
+	if seed%4 != 0 {
+		imp.Loss = 0.03 * r.Float64()
+		imp.Jitter = 40e3
+		imp.Duplicate = 0.02
+		imp.Reorder, imp.ReorderDelay = 0.05, 200e3
+		imp.Corrupt = 0.01
+	}
+	w := newWorld(t, worldConfig{arena: 16 << 20, net: imp, seed: seed})
+	var sides []*modelSide
+	var orderedOf []bool
+	for range 1 + r.IntN(3) {
+		var pr [2]*modelSide
+		for i, h := range w.hosts {
+			pd, st := h.fn.AllocPD()
+			ok(t, st)
+			s := &modelSide{p: h.createQP(pd, qpConfig{})}
+			for _, m := range []struct {
+				r **region
+				b *[]byte
+			}{{&s.local, &s.mLocal}, {&s.target, &s.mTarget}, {&s.inbox, &s.mBox}} {
+				*m.r = h.register(pd, modelSize, allAccess)
+				fill((*m.r).bytes(), r.Uint64())
+				*m.b = bytes.Clone((*m.r).bytes())
+			}
+			pr[i] = s
+		}
+		pr[0].peer, pr[1].peer = pr[1], pr[0]
+		ordered := r.IntN(2) == 0
+		w.connect(pr[0].p, pr[1].p, ordered)
+		sides = append(sides, pr[0], pr[1])
+		orderedOf = append(orderedOf, ordered, ordered)
+	}
+	for range 4 {
+		// Receives may come late: then the senders hear receiver not ready.
+		late := r.IntN(3) == 0
+		var receives []func()
+		for i, s := range sides {
+			fenceNext := false
+			for slot := range 1 + r.IntN(modelSlots) {
+				fenceNext = s.post(r, slot, orderedOf[i], fenceNext, &receives)
+			}
+		}
+		if late {
+			w.settle(r.Int64N(3e6))
+		}
+		for _, f := range receives {
+			f()
+			if late && r.IntN(4) == 0 {
+				w.settle(r.Int64N(1e6))
+			}
+		}
+		for _, s := range sides {
+			s.compare(t)
+		}
+	}
+	for _, h := range w.hosts {
+		if len(h.faults)+len(h.async) != 0 {
+			t.Fatalf("faults %v, events %+v", h.reasons, h.async)
+		}
+	}
+}
+
+// post posts one random request and carries it out in the model. It reports whether the next request needs a fence.
+func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *[]func()) bool {
+	n := r.IntN(300)
+	switch r.IntN(4) {
+	case 0:
+		n = r.IntN(modelSlot - 4000)
+	case 1:
+		n = []int{0, 1, pathMTU - 1, pathMTU, pathMTU + 1, 3 * pathMTU}[r.IntN(6)]
+	}
+	off := slot*modelSlot + r.IntN(2000)
+	remote := off
+	if ordered {
+		remote = r.IntN(modelSize - n - 16) // overlaps earlier requests
+	}
+	s.sent++
+	x := abi.SendWQE{WRID: s.sent, Flags: abi.SendSignaled, RemoteAddr: s.peer.target.addr + uint64(remote), RKey: s.peer.target.key}
+	if fence || r.IntN(10) == 0 {
+		x.Flags |= abi.SendFence
+	}
+	local, target := s.mLocal[off:off+n], s.peer.mTarget[remote:remote+n]
+	c := abi.CQE{WRID: s.sent, QPN: s.p.number, SrcQP: s.peer.p.number}
+	inline := n <= 192 && r.IntN(2) == 0
+	reads := false
+	switch op := r.IntN(10); {
+	case op < 3:
+		x.Opcode, c.Opcode = abi.OpWrite, abi.WCOpWrite
+		copy(target, local)
+	case op < 5:
+		x.Opcode, c.Opcode, c.ByteLen = abi.OpRead, abi.WCOpRead, uint32(n)
+		copy(local, target)
+		reads, inline = true, false
+	case op < 6:
+		n = 8
+		remote = (remote + 7) &^ 7
+		x.RemoteAddr = s.peer.target.addr + uint64(remote)
+		target = s.peer.mTarget[remote : remote+8]
+		old := binary.LittleEndian.Uint64(target)
+		c.ByteLen = 8
+		if r.IntN(2) == 0 {
+			x.Opcode, c.Opcode, x.CompareAdd = abi.OpFetchAdd, abi.WCOpFetchAdd, r.Uint64()
+			binary.LittleEndian.PutUint64(target, old+x.CompareAdd)
+		} else {
+			x.Opcode, c.Opcode, x.CompareAdd, x.Swap = abi.OpCmpSwap, abi.WCOpCmpSwap, old+uint64(r.IntN(2)), r.Uint64()
+			if x.CompareAdd == old {
+				binary.LittleEndian.PutUint64(target, x.Swap)
+			}
+		}
+		binary.LittleEndian.PutUint64(s.mLocal[off:], old)
+		reads, inline = true, false
+	default:
+		// SEND, with or without immediate data, or WRITE with immediate data: each takes a receive.
+		s.peer.received++
+		wrid := s.peer.received
+		rc := abi.CQE{WRID: wrid, QPN: s.peer.p.number, SrcQP: s.p.number, ByteLen: uint32(n), Opcode: abi.WCOpRecv}
+		x.Opcode, c.Opcode = abi.OpSend, abi.WCOpSend
+		switch op {
+		case 7:
+			x.Opcode = abi.OpSendImm
+		case 8:
+			x.Opcode, c.Opcode, rc.Opcode = abi.OpWriteImm, abi.WCOpWrite, abi.WCOpRecvWriteImm
+			copy(target, local)
+		}
+		if op == 7 || op == 8 {
+			x.Imm = r.Uint32()
+			rc.Imm, rc.Flags = x.Imm, abi.WCFlagImm
+		}
+		at := int(wrid%modelSlots) * modelSlot
+		if op != 8 {
+			copy(s.peer.mBox[at:], local)
+		}
+		peer, parts := s.peer, 1+r.IntN(4)
+		*receives = append(*receives, func() { peer.p.receive(wrid, split(peer.inbox, at, modelSlot, parts)...) })
+		s.peer.wantRecv = append(s.peer.wantRecv, rc)
+	}
+	s.want = append(s.want, c)
+	if inline {
+		s.p.postInline(x, bytes.Clone(s.mLocal[off:off+n]))
+	} else {
+		parts := 1 + r.IntN(4)
+		if x.Opcode == abi.OpCmpSwap || x.Opcode == abi.OpFetchAdd {
+			parts = 1
+		}
+		s.p.post(x, split(s.local, off, n, parts)...)
+	}
+	return reads
+}
+
+// compare waits for the completions the model expects and compares memory.
+func (s *modelSide) compare(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct {
+		q    *cq
+		want *[]abi.CQE
+	}{{s.p.send, &s.want}, {s.p.recv, &s.wantRecv}} {
+		for i, got := range c.q.wait(len(*c.want)) {
+			got.Timestamp, got.Tail = 0, 0
+			if got != (*c.want)[i] {
+				t.Fatalf("completion %d: %+v\nwant %+v", i, got, (*c.want)[i])
+			}
+		}
+		*c.want = (*c.want)[:0]
+	}
+	for _, m := range []struct {
+		name string
+		r    *region
+		want []byte
+	}{{"local", s.local, s.mLocal}, {"inbox", s.inbox, s.mBox}} {
+		if !bytes.Equal(m.r.bytes(), m.want) {
+			t.Fatalf("%s memory of QP %#x differs from the model at %d", m.name, s.p.number, firstDiff(m.r.bytes(), m.want))
+		}
+	}
+	// The peer's requests to target may still run; its completions are awaited first.
+	if len(s.peer.want) == 0 && !bytes.Equal(s.target.bytes(), s.mTarget) {
+		t.Fatalf("target memory of QP %#x differs from the model at %d", s.p.number, firstDiff(s.target.bytes(), s.mTarget))
+	}
+}
+
+func firstDiff(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}

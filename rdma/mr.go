@@ -1,0 +1,109 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// MR is a registered memory region. Its page list is copied at registration; its one key serves as lkey and rkey.
+// Work in flight keeps a pointer to it and looks at valid before each access, so that deregistration takes effect
+// at once, also for packets that falcon would send again.
+type MR struct {
+	fn     *Function
+	key    uint32
+	pd     *PD
+	access uint32 // abi.Access bits
+	iova   uint64
+	length uint64
+	skew   uint64 // offset of the first byte in its page
+	area   *queues.Area
+	valid  bool
+}
+
+// validAccess is every access right that can be asked for.
+const validAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic | abi.AccessRelaxedOrdering
+
+// RegMR registers memory and returns its keys.
+func (f *Function) RegMR(r *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
+	if !f.working() {
+		return 0, 0, abi.StatusBadState
+	}
+	pd := f.pds.get(r.PDN)
+	const needLocal = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
+	switch {
+	case pd == nil:
+		return 0, 0, abi.StatusNotFound
+	case r.Length > abi.MaxMRSize:
+		return 0, 0, abi.StatusTooLarge
+	case r.Length == 0, r.IOVA+r.Length < r.IOVA && r.IOVA+r.Length != 0,
+		r.Offset >= abi.PageSize,
+		r.Access&^validAccess != 0,
+		r.Access&needLocal != 0 && r.Access&abi.AccessLocalWrite == 0:
+		return 0, 0, abi.StatusInvalidArgument
+	case f.mrs.inUse >= f.mrs.limit:
+		return 0, 0, abi.StatusNoResources // before the page list is read
+	}
+	area, st := f.area(r.Pages, r.Levels, r.Offset, r.Length)
+	if st != abi.StatusOK {
+		return 0, 0, st
+	}
+	m := &MR{
+		fn: f, pd: pd, access: r.Access, iova: r.IOVA, length: r.Length,
+		skew: uint64(r.Offset), area: area, valid: true,
+	}
+	m.key, _ = f.mrs.add(m)
+	pd.users++
+	return m.key, m.key, abi.StatusOK
+}
+
+// DeregMR ends a registration. Operations in flight that use the region fail from here on.
+func (f *Function) DeregMR(lkey uint32) abi.Status {
+	m := f.mrs.get(lkey)
+	if m == nil {
+		return abi.StatusNotFound
+	}
+	m.deregister()
+	return abi.StatusOK
+}
+
+func (m *MR) deregister() {
+	m.valid = false
+	m.area = nil
+	m.pd.users--
+	m.fn.mrs.remove(m.key)
+}
+
+// covers reports whether n bytes at addr lie in the region.
+func (m *MR) covers(addr, n uint64) bool {
+	off := addr - m.iova
+	return addr >= m.iova && off <= m.length && n <= m.length-off
+}
+
+// mr looks key up for q: nil unless the region is of q's protection domain, has every right in need and covers n
+// bytes at addr.
+func (q *QP) mr(key uint32, addr, n uint64, need uint32) *MR {
+	m := q.fn.mrs.get(key)
+	if m == nil || m.pd != q.pd || m.access&need != need || !m.covers(addr, n) {
+		return nil
+	}
+	return m
+}
+
+// read copies memory at addr, which the region covers, to dst.
+func (m *MR) read(addr uint64, dst []byte) error {
+	if !m.valid {
+		return errGone
+	}
+	return m.area.ReadAt(addr-m.iova, dst)
+}
+
+// write copies src to memory at addr, which the region covers.
+func (m *MR) write(addr uint64, src []byte) error {
+	if !m.valid {
+		return errGone
+	}
+	return m.area.WriteAt(addr-m.iova, src)
+}
+
+// aligned reports whether addr is a multiple of 8, in the guest's view and in memory.
+func (m *MR) aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+addr-m.iova)&7 == 0 }

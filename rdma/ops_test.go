@@ -1,0 +1,213 @@
+package rdma
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+var sizes = []int{0, 1, 3, 4, 7, 64, 191, 1023, 1024, 1025, 2048, 5000, 65536, 1 << 20, 1<<20 + 3}
+
+// split cuts n bytes of r from off into k elements of odd sizes.
+func split(r *region, off, n, k int) []abi.SGE {
+	var s []abi.SGE
+	for ; k > 1 && n > 1; k-- {
+		cut := n/2 + n%2
+		s = append(s, r.sge(off, cut))
+		off, n = off+cut, n-cut
+	}
+	return append(s, r.sge(off, n))
+}
+
+func orders(t *testing.T, f func(t *testing.T, ordered bool)) {
+	t.Run("ordered", func(t *testing.T) { f(t, true) })
+	t.Run("unordered", func(t *testing.T) { f(t, false) })
+}
+
+func TestSend(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		p := newPair(t, ordered, 4<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		for i, n := range sizes {
+			for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm} {
+				name := fmt.Sprintf("%v of %d bytes", op, n)
+				clear(p.mb.bytes())
+				fill(p.ma.bytes()[:n+8], uint64(i))
+				p.b.receive(uint64(i), split(p.mb, 100, n+5, 3)...)
+				p.a.post(abi.SendWQE{WRID: uint64(1000 + i), Opcode: op, Flags: abi.SendSignaled, Imm: uint32(i)}, split(p.ma, 1, n, 4)...)
+				s, r := p.a.send.wait(1)[0], p.b.recv.wait(1)[0]
+				success(t, []abi.CQE{s, r})
+				if s.WRID != uint64(1000+i) || s.Opcode != abi.WCOpSend || s.QPN != p.a.number {
+					t.Fatalf("%s: send completion %+v", name, s)
+				}
+				wantFlags, wantImm := uint8(0), uint32(0)
+				if op == abi.OpSendImm {
+					wantFlags, wantImm = abi.WCFlagImm, uint32(i)
+				}
+				if r.WRID != uint64(i) || r.ByteLen != uint32(n) || r.Opcode != abi.WCOpRecv || r.Flags != wantFlags || r.Imm != wantImm || r.SrcQP != p.a.number {
+					t.Fatalf("%s: receive completion %+v", name, r)
+				}
+				want := make([]byte, n+105+5)
+				copy(want[100:], p.ma.bytes()[1:1+n])
+				if !bytes.Equal(p.mb.bytes()[:len(want)], want) {
+					t.Fatalf("%s: wrong bytes received", name)
+				}
+			}
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		p := newPair(t, ordered, 4<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		for i, n := range sizes {
+			for _, op := range []abi.Opcode{abi.OpWrite, abi.OpWriteImm} {
+				clear(p.mb.bytes())
+				fill(p.ma.bytes()[:n+8], uint64(i))
+				x := p.remote(op, 4093)
+				x.WRID, x.Imm = uint64(i), 0xabcd0000+uint32(i)
+				if op == abi.OpWriteImm {
+					p.b.receive(uint64(500 + i))
+				}
+				p.a.post(x, split(p.ma, 3, n, 4)...)
+				s := p.a.send.wait(1)
+				success(t, s)
+				if s[0].Opcode != abi.WCOpWrite || s[0].WRID != uint64(i) {
+					t.Fatalf("completion %+v", s[0])
+				}
+				if op == abi.OpWriteImm {
+					r := p.b.recv.wait(1)
+					success(t, r)
+					if r[0].Opcode != abi.WCOpRecvWriteImm || r[0].Imm != x.Imm || r[0].ByteLen != uint32(n) || r[0].WRID != uint64(500+i) {
+						t.Fatalf("receive completion %+v", r[0])
+					}
+				}
+				want := make([]byte, 4093+n+4)
+				copy(want[4093:], p.ma.bytes()[3:3+n])
+				if !bytes.Equal(p.mb.bytes()[:len(want)], want) {
+					t.Fatalf("%v of %d bytes: wrong bytes written", op, n)
+				}
+			}
+		}
+	})
+}
+
+func TestRead(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		p := newPair(t, ordered, 4<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		for i, n := range sizes {
+			clear(p.ma.bytes())
+			fill(p.mb.bytes()[:n+8], uint64(i))
+			x := p.remote(abi.OpRead, 5)
+			x.WRID = uint64(i)
+			p.a.post(x, split(p.ma, 100, n, 4)...)
+			s := p.a.send.wait(1)
+			success(t, s)
+			if s[0].Opcode != abi.WCOpRead || s[0].ByteLen != uint32(n) {
+				t.Fatalf("completion %+v", s[0])
+			}
+			want := make([]byte, 100+n+4)
+			copy(want[100:], p.mb.bytes()[5:5+n])
+			if !bytes.Equal(p.ma.bytes()[:len(want)], want) {
+				t.Fatalf("READ of %d bytes: wrong bytes read", n)
+			}
+		}
+	})
+}
+
+func TestAtomics(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		p := newPair(t, ordered, 4096, worldConfig{}, qpConfig{})
+		cell := p.mb.bytes()[16:24]
+		result := p.ma.bytes()[8:16]
+		value := uint64(0x1122334455667788)
+		binary.LittleEndian.PutUint64(cell, value)
+		do := func(x abi.SendWQE, want uint64) {
+			t.Helper()
+			clear(result)
+			p.a.post(x, p.ma.sge(8, 8))
+			s := p.a.send.wait(1)
+			success(t, s)
+			if s[0].ByteLen != 8 || s[0].Opcode != wcOpcode(x.Opcode) {
+				t.Fatalf("completion %+v", s[0])
+			}
+			if got := binary.LittleEndian.Uint64(result); got != value {
+				t.Fatalf("%v returned %#x, want the old value %#x", x.Opcode, got, value)
+			}
+			if got := binary.LittleEndian.Uint64(cell); got != want {
+				t.Fatalf("%v left %#x, want %#x", x.Opcode, got, want)
+			}
+			value = want
+		}
+		x := p.remote(abi.OpFetchAdd, 16)
+		x.CompareAdd = 5
+		do(x, value+5)
+		x.CompareAdd = -value // to the wrap
+		do(x, 0)
+		x = p.remote(abi.OpCmpSwap, 16)
+		x.CompareAdd, x.Swap = 1, 77
+		do(x, 0) // no match
+		x.CompareAdd, x.Swap = 0, 77
+		do(x, 77)
+	})
+}
+
+// TestInline sends data that lies in the request. The driver owns the slot again once it was read, and the data must
+// survive in the copy for retransmissions.
+func TestInline(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	data := make([]byte, 192)
+	fill(data, 3)
+	p.b.receive(1, p.mb.sge(0, 4096))
+	p.cut(0, true)
+	p.a.postInline(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, data)
+	p.step() // read and sent once, lost
+	if p.sim.Links[0].Stats().Lost == 0 {
+		t.Fatal("nothing was sent")
+	}
+	clear(p.a.sqMem[128:])
+	p.cut(0, false)
+	success(t, p.a.send.wait(1))
+	r := p.b.recv.wait(1)
+	success(t, r)
+	if r[0].ByteLen != 192 || !bytes.Equal(p.mb.bytes()[:192], data) {
+		t.Fatalf("received %d bytes, wrong data", r[0].ByteLen)
+	}
+	x := p.remote(abi.OpWrite, 1000)
+	p.a.postInline(x, data[:101])
+	success(t, p.a.send.wait(1))
+	if !bytes.Equal(p.mb.bytes()[1000:1101], data[:101]) || p.mb.bytes()[1101] != 0 {
+		t.Fatal("inline WRITE: wrong data")
+	}
+}
+
+func TestSignaling(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	for i := range 10 {
+		x := p.remote(abi.OpWrite, 0)
+		x.WRID, x.Flags = uint64(i), 0
+		if i == 9 {
+			x.Flags = abi.SendSignaled
+		}
+		p.a.post(x, p.ma.sge(0, 100))
+	}
+	s := p.a.send.wait(1)
+	success(t, s)
+	if s[0].WRID != 9 {
+		t.Fatalf("completion of %d, want only 9", s[0].WRID)
+	}
+
+	all := newPair(t, true, 4096, worldConfig{}, qpConfig{sigAll: true})
+	for i := range 5 {
+		x := all.remote(abi.OpWrite, 0)
+		x.WRID, x.Flags = uint64(i), 0
+		all.a.post(x, all.ma.sge(0, 100))
+	}
+	for i, c := range all.a.send.wait(5) {
+		if c.WRID != uint64(i) || c.Status != abi.WCSuccess {
+			t.Fatalf("completion %d: %+v", i, c)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// served is a pull request of the peer between its arrival and the acknowledgement of the response: what every
+// transmission of the response is made from. An atomic ran when it arrived, once; only its result is here.
+type served struct {
+	busy     bool
+	opcode   wire.Opcode // of the response
+	syndrome syndrome    // complete in error
+	sn       uint32
+	sink     wire.STETH
+	mr       *MR // READ
+	va       uint64
+	length   uint32
+	original uint64 // atomic
+}
+
+// servedPulls is the fixed set of pull requests a QP serves at a time. A response's tag names slot and epoch.
+type servedPulls struct {
+	served     []served
+	freeServed []uint16
+	servedEra  uint32
+}
+
+func (p *servedPulls) init() {
+	p.served = make([]served, maxServed)
+	p.freeServed = make([]uint16, 0, maxServed)
+	p.dropServed()
+}
+
+// dropServed forgets all of them; falcon gets no more data for their responses.
+func (p *servedPulls) dropServed() {
+	p.servedEra++
+	p.freeServed = p.freeServed[:0]
+	for i := range p.served {
+		p.served[i] = served{}
+		p.freeServed = append(p.freeServed, uint16(len(p.served)-1-i))
+	}
+}
+
+// serving returns what tag names, nil when it was dropped.
+func (p *servedPulls) serving(tag uint64) *served {
+	i := uint32(tag)
+	if uint32(tag>>32) != p.servedEra || i >= uint32(len(p.served)) || !p.served[i].busy {
+		return nil
+	}
+	return &p.served[i]
+}
+
+// responseDone takes the end of a response: nothing of it is needed any more.
+func (q *QP) responseDone(tag uint64) {
+	if s := q.rsp.serving(tag); s != nil {
+		*s = served{}
+		q.rsp.freeServed = append(q.rsp.freeServed, uint16(tag))
+	}
+}
+
+// contextRetry is the RNR timer index of a pull that found no free slot: 0.08 ms.
+const contextRetry = 6
+
+// handlePull takes a READ or atomic request. An error is answered with a complete-in-error response, since a pull
+// request was acknowledged before it came here (Falcon §8.5.3.5).
+func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
+	r := &q.rsp
+	h := &q.fn.e.headers
+	_, err := h.Parse(ev.Data)
+	if err == nil && h.RBTH.DestQP != q.number {
+		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9
+		ev.Conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	}
+	if len(r.freeServed) == 0 {
+		q.deferPull(now, ev, contextRetry)
+		return
+	}
+	slot := r.freeServed[len(r.freeServed)-1]
+	s := &r.served[slot]
+	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, sink: h.STETH}
+	if h.RBTH.Opcode == wire.CmpSwap || h.RBTH.Opcode == wire.FetchAdd {
+		s.opcode = wire.AtomicResponse
+	}
+	fatal := true
+	a := arrival{present: true, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN}
+	switch {
+	case q.state != abi.QPStateRTS:
+		s.syndrome, fatal = synNotServing, false
+	case err != nil, h.RBTH.Opcode > wire.SendOnlyInv, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
+		s.syndrome = synInvalid
+	default:
+		switch r.admit(h.RBTH.SN) {
+		case tooEarly:
+			q.deferPull(now, ev, contextRetry)
+			return
+		case misplaced:
+			s.syndrome = synSequence
+		default:
+			if q.ordered && !r.legal(&a) {
+				s.syndrome = synInvalid
+			} else {
+				s.syndrome = q.serve(h, s, ev.Length)
+			}
+		}
+	}
+	length := s.opcode.HeaderLen() + wire.Padded(int(s.length))
+	r.freeServed = r.freeServed[:len(r.freeServed)-1]
+	s.busy = true
+	tag := uint64(r.servedEra)<<32 | uint64(slot)
+	if err := ev.Conn.RespondPull(now, ev.RSN, tag, length); err != nil {
+		q.responseDone(tag) // the connection is closing, or falcon gave the request up
+	}
+	if s.syndrome != synNone {
+		q.fn.stats.Refused++
+		if fatal {
+			q.failServing(now, s.syndrome, abi.WCSuccess)
+		}
+		return
+	}
+	q.fn.stats.PullsRx++
+	q.arrived(now, h.RBTH.SN, &a)
+}
+
+// deferPull makes falcon deliver the request again later.
+func (q *QP) deferPull(now falcon.Time, ev *falcon.Event, timer uint8) {
+	q.rsp.notReady = true
+	q.fn.stats.RNRTx++
+	ev.Conn.RNRPull(now, ev.RSN, timer)
+}
+
+// serve checks a request, carries out an atomic and notes what the response needs.
+func (q *QP) serve(h *wire.Headers, s *served, requested int) syndrome {
+	if s.opcode == wire.AtomicResponse {
+		return q.serveAtomic(h, s, requested)
+	}
+	n := h.RETH.Length
+	if n > uint32(q.segment) || requested != wire.PullLength(wire.ReadRequest, int(n)) || q.attr.maxDest == 0 {
+		return synInvalid
+	}
+	if n == 0 {
+		return synNone // InfiniBand: the key of an empty READ is not looked at
+	}
+	if s.mr = q.remote(h.RETH.RKey, h.RETH.VA, uint64(n), abi.AccessRemoteRead); s.mr == nil {
+		return synAccess
+	}
+	s.va, s.length = h.RETH.VA, n
+	return synNone
+}
+
+func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
+	x := &h.Atomic
+	if requested != wire.PullLength(h.RBTH.Opcode, 8) || q.attr.maxDest == 0 || x.VA&7 != 0 {
+		return synInvalid
+	}
+	m := q.remote(x.RKey, x.VA, 8, abi.AccessRemoteAtomic)
+	if m == nil {
+		return synAccess
+	}
+	if !m.aligned(x.VA) {
+		return synInvalid
+	}
+	var err error
+	if h.RBTH.Opcode == wire.CmpSwap {
+		s.original, err = m.area.CompareAndSwap64(x.VA-m.iova, x.Compare, x.SwapAdd)
+	} else {
+		s.original, err = m.area.FetchAdd64(x.VA-m.iova, x.SwapAdd)
+	}
+	if err != nil {
+		return synOperation
+	}
+	return synNone
+}
+
+// fillResponse writes one pull response packet. A READ whose memory is gone becomes a complete-in-error response.
+func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
+	s := q.rsp.serving(tag)
+	if s == nil {
+		return 0, errGone
+	}
+	n := s.opcode.HeaderLen()
+	if len(dst) < n+wire.Padded(int(s.length)) {
+		return 0, errGone
+	}
+	length := int(s.length)
+	if length > 0 && s.syndrome == synNone {
+		if err := s.mr.read(s.va, dst[n:n+length]); err != nil {
+			s.syndrome = synOperation
+		}
+	}
+	if s.syndrome != synNone {
+		length = 0
+	}
+	h := &q.fn.e.headers
+	*h = wire.Headers{
+		RBTH: wire.RBTH{
+			Opcode: s.opcode, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(length)),
+			CE: s.syndrome != synNone, Syndrome: uint8(s.syndrome),
+		},
+		AtomicAck: wire.AtomicAckETH{Original: s.original},
+		STETH:     s.sink,
+	}
+	h.Append(dst[:0])
+	clear(dst[n+length : n+wire.Padded(length)])
+	return n + wire.Padded(length), nil
+}

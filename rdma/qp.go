@@ -1,0 +1,305 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+const (
+	maxWorks  = 128 // send work requests read and not completed, per QP
+	maxPushes = 128 // pushes of a QP in falcon's hands
+	maxPulls  = 64  // pulls of a QP in falcon's hands
+	maxServed = 128 // pull requests of the peer not answered yet, per QP
+)
+
+// QP is a queue pair of the reliable connection service.
+type QP struct {
+	fn     *Function
+	number uint32
+	pd     *PD
+	sendCQ *CQ
+	recvCQ *CQ
+	state  abi.QPState
+	attr   attributes
+	sigAll bool
+	sq, rq queue
+
+	conn       *falcon.Conn
+	peer       uint32
+	peerGID    [16]byte
+	ordered    bool
+	segment    int // most data bytes of one packet
+	waitCredit bool
+
+	req requester
+	rsp responder
+
+	ready       link // in Engine.ready: has work to issue or to flush
+	lingering   link // in Engine.linger: failed, connection still open
+	lingerUntil falcon.Time
+}
+
+// attributes are what ModifyQP sets, with the meaning and units of ibv_qp_attr.
+type attributes struct {
+	access      uint32 // abi.Access bits allowed to the peer
+	pathMTU     abi.PathMTU
+	minRNRTimer uint8
+	retryCnt    uint8
+	rnrRetry    uint8
+	timeout     uint8
+	maxRdAtomic uint8
+	maxDest     uint8
+	timed       bool // the driver set timeout or retryCnt
+}
+
+// leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than verbs programs,
+// which expect hardware, are willing to wait.
+const leastGiveUp falcon.Time = 500e6
+
+// defaultAttributes hold until ModifyQP says otherwise.
+func (f *Function) defaultAttributes() attributes {
+	n := uint8(f.limits.ReadAtomic)
+	return attributes{minRNRTimer: 12, retryCnt: 7, rnrRetry: 7, timeout: 14, maxRdAtomic: n, maxDest: n}
+}
+
+// Number is the queue pair number, 24 bits.
+func (q *QP) Number() uint32 { return q.number }
+
+// Function is the QP's function.
+func (q *QP) Function() *Function { return q.fn }
+
+// State is the QP's state.
+func (q *QP) State() abi.QPState { return q.state }
+
+// Conn is the Falcon connection, nil while there is none.
+func (q *QP) Conn() *falcon.Conn { return q.conn }
+
+// PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
+func (q *QP) PathMTU() int {
+	if q.attr.pathMTU == 0 {
+		return 0
+	}
+	return 128 << q.attr.pathMTU
+}
+
+// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for falcon.ConnConfig.GiveUp;
+// 0, the profile's choice, when the driver set neither or asked for no limit. Falcon's own timers decide when a packet
+// is sent again.
+func (q *QP) RetryTime() falcon.Time {
+	if a := &q.attr; a.timed && a.timeout != 0 {
+		return max(falcon.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
+	}
+	return 0
+}
+
+// CreateQP makes a queue pair in state RESET.
+func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
+	if !f.working() {
+		return 0, abi.StatusBadState
+	}
+	pd, send, recv := f.pds.get(c.PDN), f.cqs.get(c.SendCQ), f.cqs.get(c.RecvCQ)
+	l := &f.limits
+	switch {
+	case c.Type != abi.QPTypeRC:
+		return 0, abi.StatusUnsupported
+	case pd == nil || send == nil || recv == nil:
+		return 0, abi.StatusNotFound
+	case int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline,
+		c.SQLog2Entries > abi.MaxQueueLog2 || 1<<c.SQLog2Entries > l.QPEntries,
+		c.RQLog2Entries > abi.MaxQueueLog2 || 1<<c.RQLog2Entries > l.QPEntries:
+		return 0, abi.StatusTooLarge
+	case c.SigAll > 1 || c.SQLog2Entries < 1 || c.RQLog2Entries < 1,
+		c.SQLog2Stride < 6 || c.SQLog2Stride > 12 || c.RQLog2Stride < 5 || c.RQLog2Stride > 12:
+		return 0, abi.StatusInvalidArgument
+	case f.qps.inUse >= f.qps.limit:
+		return 0, abi.StatusNoResources
+	}
+	q := &QP{
+		fn: f, pd: pd, sendCQ: send, recvCQ: recv, sigAll: c.SigAll == 1, attr: f.defaultAttributes(),
+		sq: newQueue("SQ", c.SQLog2Entries, c.SQLog2Stride,
+			abi.SendWQEHeader+max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))),
+		rq: newQueue("RQ", c.RQLog2Entries, c.RQLog2Stride, abi.RecvWQEHeader+uint32(c.MaxRecvSGE)*abi.SGESize),
+	}
+	for _, a := range []struct {
+		u      *queue
+		root   uint64
+		levels uint8
+	}{{&q.sq, c.SQPages, c.SQLevels}, {&q.rq, c.RQPages, c.RQLevels}} {
+		if a.u.read > a.u.layout.Stride() {
+			return 0, abi.StatusInvalidArgument
+		}
+		area, st := f.area(a.root, a.levels, 0, a.u.layout.Size())
+		if st != abi.StatusOK {
+			return 0, st
+		}
+		a.u.open(area)
+	}
+	q.req.init(min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
+	q.rsp.init(int(c.MaxRecvSGE))
+	q.ready.qp, q.lingering.qp = q, q
+	q.number, _ = f.qps.add(q)
+	pd.users++
+	send.users++
+	recv.users++
+	return q.number, abi.StatusOK
+}
+
+// DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
+func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
+	q := f.qps.get(qpn)
+	if q == nil {
+		return abi.StatusNotFound
+	}
+	q.destroy(now)
+	return abi.StatusOK
+}
+
+func (q *QP) destroy(now falcon.Time) {
+	q.stopWork()
+	q.closeConn(now)
+	q.state = abi.QPStateReset
+	q.fn.qps.remove(q.number)
+	q.pd.users--
+	q.sendCQ.users--
+	q.recvCQ.users--
+}
+
+// ModifyQP changes attributes and, to RESET, INIT or ERR, the state. RTR and RTS are reached by Connect.
+func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
+	if !f.working() {
+		return abi.StatusBadState
+	}
+	q := f.qps.get(m.QPN)
+	if q == nil {
+		return abi.StatusNotFound
+	}
+	has := func(bit uint32) bool { return m.Mask&bit != 0 }
+	const known = abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt |
+		abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrMaxDestRdAtomic
+	limit := uint8(f.limits.ReadAtomic)
+	switch {
+	case m.Mask&^uint32(known) != 0,
+		has(abi.QPAttrAccess) && m.Access&^uint32(validAccess) != 0,
+		has(abi.QPAttrPathMTU) && (m.PathMTU < abi.MTU256 || m.PathMTU > abi.MTU4096),
+		has(abi.QPAttrTimeout) && m.Timeout > 31,
+		has(abi.QPAttrRetryCnt) && m.RetryCnt > 7,
+		has(abi.QPAttrRNRRetry) && m.RNRRetry > 7,
+		has(abi.QPAttrMinRNRTimer) && m.MinRNRTimer > 31,
+		has(abi.QPAttrMaxRdAtomic) && m.MaxRdAtomic > limit,
+		has(abi.QPAttrMaxDestRdAtomic) && m.MaxDestRdAtomic > limit:
+		return abi.StatusInvalidArgument
+	}
+	if has(abi.QPAttrState) {
+		switch {
+		case m.State == abi.QPStateReset:
+			q.reset(now)
+		case m.State == abi.QPStateErr && q.state != abi.QPStateReset:
+			q.enterErr(now)
+		case m.State == abi.QPStateInit && (q.state == abi.QPStateReset || q.state == abi.QPStateInit):
+			q.state = abi.QPStateInit
+		default:
+			return abi.StatusBadState
+		}
+	}
+	set := func(bit uint32, to *uint8, v uint8) {
+		if has(bit) {
+			*to = v
+		}
+	}
+	if has(abi.QPAttrAccess) {
+		q.attr.access = m.Access
+	}
+	if has(abi.QPAttrPathMTU) {
+		q.attr.pathMTU = m.PathMTU
+	}
+	set(abi.QPAttrTimeout, &q.attr.timeout, m.Timeout)
+	set(abi.QPAttrRetryCnt, &q.attr.retryCnt, m.RetryCnt)
+	q.attr.timed = q.attr.timed || has(abi.QPAttrTimeout|abi.QPAttrRetryCnt)
+	set(abi.QPAttrRNRRetry, &q.attr.rnrRetry, m.RNRRetry)
+	set(abi.QPAttrMinRNRTimer, &q.attr.minRNRTimer, m.MinRNRTimer)
+	set(abi.QPAttrMaxRdAtomic, &q.attr.maxRdAtomic, m.MaxRdAtomic)
+	set(abi.QPAttrMaxDestRdAtomic, &q.attr.maxDest, m.MaxDestRdAtomic)
+	f.settle(now)
+	return abi.StatusOK
+}
+
+// QueryQP returns state and attributes.
+func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
+	q := f.qps.get(qpn)
+	if q == nil {
+		return abi.QueryQPResult{}, abi.StatusNotFound
+	}
+	a := &q.attr
+	return abi.QueryQPResult{
+		QPN: q.number, PeerQPN: q.peer, Access: a.access, State: q.state, PathMTU: a.pathMTU,
+		MinRNRTimer: a.minRNRTimer, RetryCnt: a.retryCnt, RNRRetry: a.rnrRetry, Timeout: a.timeout,
+		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
+	}, abi.StatusOK
+}
+
+// Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its user. pathMTU is the
+// path MTU agreed on with the peer in bytes; a packet carries at most that much data, and less where conn's own
+// MTU leaves less. StatusBadState: the QP is not in INIT; StatusInvalidArgument: another user, or an MTU too small.
+func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
+	cfg := conn.Config()
+	segment := min(pathMTU, cfg.MTU-wire.MaxDataHeaderLen) &^ 3
+	switch {
+	case !q.fn.working() || q.state != abi.QPStateInit || q.conn != nil:
+		return abi.StatusBadState
+	case conn.User() != any(q) || segment < 64 || peerQPN > wire.QPNMask:
+		return abi.StatusInvalidArgument
+	}
+	q.conn, q.peer, q.peerGID = conn, peerQPN, peerGID
+	q.segment, q.ordered, q.waitCredit = segment, cfg.Ordered, false
+	for mtu := abi.MTU256; mtu <= abi.MTU4096 && 128<<mtu <= pathMTU; mtu++ {
+		q.attr.pathMTU = mtu
+	}
+	q.req.connect()
+	q.rsp.connect(q.ordered, q.rq.layout.Entries())
+	q.state = abi.QPStateRTS
+	q.wake()
+	return abi.StatusOK
+}
+
+// wake queues the QP for a turn.
+func (q *QP) wake() {
+	if q.state == abi.QPStateRTS && !q.waitCredit || q.state == abi.QPStateErr {
+		q.fn.e.ready.push(&q.ready)
+	}
+}
+
+// turn does the QP's share of work: new requests in RTS, flushing in ERR. It reports whether more is left that can
+// go on now.
+func (q *QP) turn(now falcon.Time) (more bool) {
+	if !q.fn.working() {
+		return false
+	}
+	switch q.state {
+	case abi.QPStateRTS:
+		return q.issue(now)
+	case abi.QPStateErr:
+		return q.flush(now)
+	}
+	return false
+}
+
+// sendDoorbell takes a doorbell of the send queue.
+func (q *QP) sendDoorbell(index uint32) {
+	if q.state == abi.QPStateReset {
+		return // the driver may be clearing the queue
+	}
+	if q.sq.doorbell(q, index) {
+		q.wake()
+	}
+}
+
+// recvDoorbell takes a doorbell of the receive queue. Receives are read when a message needs one.
+func (q *QP) recvDoorbell(index uint32) {
+	if q.state == abi.QPStateReset {
+		return
+	}
+	if q.rq.doorbell(q, index) && q.state == abi.QPStateErr {
+		q.wake()
+	}
+}

@@ -1,0 +1,96 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// How a QP leaves RTS:
+//
+//	          local or remote error, peer gone
+//	 RTS ───────────────────────────────────────▶ ERR   works flushed in order, a few per turn;
+//	  │                                            │    the connection lingers so that refusals reach the peer
+//	  └──────────── ModifyQP(RESET) ───▶ RESET ◀───┘    connection closed, nothing completed
+
+// fail moves the QP to ERR because of st and tells the driver.
+func (q *QP) fail(now falcon.Time, st abi.WCStatus, reason string) {
+	if q.state == abi.QPStateErr || q.state == abi.QPStateReset {
+		return
+	}
+	q.enterErr(now)
+	q.fn.stats.QPErrors++
+	q.fn.out.AsyncEvent(abi.EventQPFatal, q.number, uint32(st), reason)
+}
+
+// enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work requests.
+func (q *QP) enterErr(now falcon.Time) {
+	if q.state == abi.QPStateErr {
+		return
+	}
+	q.state = abi.QPStateErr
+	q.req.drop()
+	if q.conn != nil {
+		q.lingerUntil = now + q.fn.e.cfg.Linger
+		q.fn.e.linger.push(&q.lingering)
+	}
+	q.wake()
+}
+
+// reset moves the QP to RESET from any state.
+func (q *QP) reset(now falcon.Time) {
+	q.stopWork()
+	q.closeConn(now)
+	q.sq.reset()
+	q.rq.reset()
+	q.attr = q.fn.defaultAttributes()
+	q.state = abi.QPStateReset
+}
+
+// abandon is for a function that stopped: ERR without completions, since its queues cannot be trusted.
+func (q *QP) abandon(now falcon.Time) {
+	q.stopWork()
+	q.closeConn(now)
+	if q.state != abi.QPStateReset {
+		q.state = abi.QPStateErr
+	}
+}
+
+// stopWork forgets all work requests, sent and received.
+func (q *QP) stopWork() {
+	q.req.drop()
+	q.req.head, q.req.next, q.req.tail = 0, 0, 0
+	q.rsp.drop()
+	q.ready.remove()
+	q.waitCredit = false
+}
+
+// closeConn closes the connection and forgets it; falcon's last events for it find no owner.
+func (q *QP) closeConn(now falcon.Time) {
+	q.lingering.remove()
+	if c := q.conn; c != nil {
+		q.conn = nil
+		q.rsp.dropServed()
+		c.Close(now)
+	}
+	q.peer, q.peerGID = 0, [16]byte{}
+}
+
+// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and its connection is
+// closed at once.
+func (q *QP) Disconnected(now falcon.Time) {
+	if q.conn == nil {
+		return
+	}
+	q.enterErr(now)
+	q.closeConn(now)
+	q.fn.settle(now)
+}
+
+// connClosed takes EvClosed: falcon gave the connection up.
+func (q *QP) connClosed(now falcon.Time, ev *falcon.Event) {
+	q.lingering.remove()
+	q.conn = nil
+	q.fail(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())
+	q.peer, q.peerGID = 0, [16]byte{}
+	q.rsp.dropServed()
+}

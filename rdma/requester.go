@@ -1,0 +1,245 @@
+package rdma
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// requester is the sending half of a QP.
+//
+//	     head            next          tail      producer
+//	──────┬───────────────┬─────────────┬───────────┬──
+//	      │  with falcon  │ read, not   │ in guest  │
+//	      │  (segments)   │ issued      │ memory    │
+//
+// Works complete in order at head. Each transaction with falcon is one segment; a transaction's tag names the
+// segment's slot and the epoch, which moves on when the works are dropped.
+type requester struct {
+	works            []work // ring
+	head, next, tail uint32
+	segments         []segment
+	free             []uint16 // slots of segments
+	epoch            uint32
+	pushes, pulls    int    // segments with falcon
+	reads            int    // READ and atomic works started and not completed
+	sn               uint32 // RBTH sequence number of the next request
+	rmsn             uint32 // of the next SEND or WRITE with immediate
+	pullRMSN         uint32 // of the next READ or atomic request
+}
+
+// segment is one request packet with falcon.
+type segment struct {
+	work   uint32 // index of its work
+	busy   bool
+	rnrs   uint8        // receiver-not-ready answers
+	status abi.WCStatus // set by Fill when the data is not to be had
+	opcode wire.Opcode
+	sn     uint32
+	rmsn   uint32
+	offset uint32 // of the data in the message
+	length uint32
+	at     cursor // of offset in the work's sges
+}
+
+func (r *requester) init(works uint32, maxSGE, maxInline int) {
+	r.works = make([]work, works)
+	sges := make([]sge, int(works)*maxSGE)
+	inline := make([]byte, int(works)*maxInline)
+	for i := range r.works {
+		w := &r.works[i]
+		w.sges, sges = sges[:0:maxSGE], sges[maxSGE:]
+		w.inline, inline = inline[:0:maxInline], inline[maxInline:]
+	}
+	r.segments = make([]segment, maxPushes+maxPulls)
+	r.free = make([]uint16, 0, len(r.segments))
+	r.drop()
+}
+
+// drop takes all segments back. Falcon's answers to them are not recognised any more.
+func (r *requester) drop() {
+	r.epoch++
+	r.pushes, r.pulls, r.reads = 0, 0, 0
+	r.free = r.free[:0]
+	for i := range r.segments {
+		r.segments[i].busy = false
+		r.free = append(r.free, uint16(len(r.segments)-1-i))
+	}
+}
+
+// connect starts the numbering of a new connection (RDMA over Falcon §8.2, §8.3.2: all begin at 1).
+func (r *requester) connect() { r.sn, r.rmsn, r.pullRMSN = 1, 1, 1 }
+
+func (r *requester) work(index uint32) *work { return &r.works[index&uint32(len(r.works)-1)] }
+
+// tagged returns the segment a tag names, nil when it was dropped.
+func (r *requester) tagged(tag uint64) *segment {
+	i := uint32(tag)
+	if uint32(tag>>32) != r.epoch || i >= uint32(len(r.segments)) || !r.segments[i].busy {
+		return nil
+	}
+	return &r.segments[i]
+}
+
+// issue starts works and hands their segments to falcon until the turn's quantum is used up or something has to be
+// waited for. It reports whether the quantum was the reason.
+func (q *QP) issue(now falcon.Time) (more bool) {
+	cfg := &q.fn.e.cfg
+	ops, bytes := cfg.TurnOps, cfg.TurnBytes
+	more = true
+	for ops > 0 && bytes > 0 {
+		n, started, ok := q.issueSegment(now)
+		if started {
+			ops--
+		}
+		if !ok {
+			more = false
+			break
+		}
+		bytes -= max(n, 1)
+	}
+	if r := &q.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
+		return q.sq.sleep(q)
+	}
+	q.sq.commit(q)
+	return more
+}
+
+// issueSegment issues one segment of the next work and returns its data bytes; started says that it was the first.
+// ok is false when nothing can be issued now.
+func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
+	r := &q.req
+	if r.next == r.tail {
+		if r.tail-r.head == uint32(len(r.works)) {
+			return 0, false, false // a completion wakes the QP
+		}
+		if _, ok := q.fetch(); !ok {
+			return 0, false, false
+		}
+	}
+	w := r.work(r.next)
+	if !w.started {
+		switch {
+		case w.status != abi.WCSuccess:
+			// It fails in its turn; works behind it are not begun.
+			if !w.issued {
+				w.issued = true
+				q.complete(now)
+			}
+			return 0, false, false
+		case w.wqe.Flags&abi.SendFence != 0 && r.reads > 0:
+			return 0, false, false
+		case w.pulls() && r.reads >= int(q.attr.maxRdAtomic):
+			return 0, false, false
+		}
+		w.started, started = true, true
+		switch w.wqe.Opcode {
+		case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
+			w.rmsn = r.rmsn
+			r.rmsn++
+		case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd:
+			r.reads++
+		}
+	}
+	if len(r.free) == 0 || w.pulls() && r.pulls >= maxPulls || !w.pulls() && r.pushes >= maxPushes {
+		return 0, started, false
+	}
+	slot := r.free[len(r.free)-1]
+	s := &r.segments[slot]
+	*s = segment{work: r.next, opcode: q.opcode(w), sn: r.sn, offset: w.offset, at: w.at}
+	s.length = q.segmentLength(w)
+	tag := uint64(r.epoch)<<32 | uint64(slot)
+	var err error
+	if w.pulls() {
+		s.rmsn = r.pullRMSN
+		err = q.conn.Pull(now, tag, s.opcode.HeaderLen(), wire.PullLength(s.opcode, int(s.length)))
+	} else {
+		s.rmsn = w.rmsn
+		length := wire.PushLength(s.opcode, int(s.length))
+		if s.opcode.Info().Last {
+			err = q.conn.PushLast(now, tag, length) // the message waits for this acknowledgement
+		} else {
+			err = q.conn.Push(now, tag, length)
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, falcon.ErrXoff):
+		q.waitCredit = true
+		q.fn.stats.CreditWaits++
+		return 0, started, false
+	default: // closed, its event is on the way; or a length falcon does not take
+		w.status, w.vendor, w.issued = abi.WCLocQPOpErr, vendorErr(falcon.CmplLocalRsrc, synNone), true
+		if errors.Is(err, falcon.ErrClosed) {
+			w.status = abi.WCRetryExcErr
+		}
+		q.complete(now)
+		return 0, started, false
+	}
+	s.busy = true
+	r.free = r.free[:len(r.free)-1]
+	r.sn++
+	w.pending++
+	if w.pulls() {
+		r.pulls++
+		r.pullRMSN++
+		q.fn.stats.PullsTx++
+	} else {
+		r.pushes++
+		q.fn.stats.PushesTx++
+		q.fn.stats.BytesTx += uint64(s.length)
+	}
+	w.offset += s.length
+	w.at.advance(w.sges, s.length)
+	if w.offset == w.length {
+		w.issued = true
+		r.next++
+	}
+	return int(s.length), started, true
+}
+
+// segmentLength is the data length of w's next segment: at most the connection's, and for a READ within one element
+// of its scatter list (RDMA over Falcon §6.7).
+func (q *QP) segmentLength(w *work) uint32 {
+	n := min(w.length-w.offset, uint32(q.segment))
+	if w.wqe.Opcode == abi.OpRead && n > 0 {
+		n = min(n, w.sges[w.at.index].length-w.at.offset)
+	}
+	return n
+}
+
+// opcode is the wire opcode of w's next segment.
+func (q *QP) opcode(w *work) wire.Opcode {
+	first := w.offset == 0
+	last := w.length-w.offset <= uint32(q.segment)
+	pick := func(only, begin, middle, end wire.Opcode) wire.Opcode {
+		switch {
+		case first && last:
+			return only
+		case first:
+			return begin
+		case last:
+			return end
+		}
+		return middle
+	}
+	switch w.wqe.Opcode {
+	case abi.OpSendImm:
+		return pick(wire.SendOnlyImm, wire.SendFirst, wire.SendMiddle, wire.SendLastImm)
+	case abi.OpSendInv:
+		return pick(wire.SendOnlyInv, wire.SendFirst, wire.SendMiddle, wire.SendLastInv)
+	case abi.OpWrite:
+		return pick(wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast)
+	case abi.OpWriteImm:
+		return pick(wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm)
+	case abi.OpRead:
+		return wire.ReadRequest
+	case abi.OpCmpSwap:
+		return wire.CmpSwap
+	case abi.OpFetchAdd:
+		return wire.FetchAdd
+	}
+	return pick(wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast)
+}

@@ -1,0 +1,371 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// responder is the receiving half of a QP.
+//
+//	push ─▶ admit by SN ─▶ place data ─▶ acknowledge ─▶ retire in SN order ─▶ receive completion
+//	pull ─▶ admit by SN ─▶ check, run atomics ─▶ respond; the data of a READ is gathered when falcon sends it
+//
+// On an ordered connection packets arrive in SN order and are retired at once. On an unordered one data is placed
+// as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a ring for the ones before them, so
+// that completions keep the order of the requests.
+type responder struct {
+	sn       uint32 // of the next packet to retire
+	rmsn     uint32 // of the oldest unfinished message that takes a receive
+	fetched  uint32 // of the message the next receive in the RQ will serve
+	pullRMSN uint32 // of the next READ or atomic request
+	receives []receive
+	maxSGE   int
+
+	class    messageClass // of the message that retired packets left unfinished
+	bytes    uint64       // of that message, retired
+	notReady bool         // the packet at sn was told to come again
+
+	arrivals []arrival // ring by SN; unordered connections only
+	servedPulls
+}
+
+type messageClass uint8
+
+const (
+	classNone messageClass = iota
+	classSend
+	classWrite
+	classPull
+)
+
+// reorderWindow is how many sequence numbers a packet may be ahead on an unordered connection.
+const reorderWindow = 1024
+
+// arrival is a packet that was taken: what retiring it needs.
+type arrival struct {
+	present   bool
+	solicited bool
+	opcode    wire.Opcode
+	rmsn      uint32
+	offset    uint32
+	length    uint32
+	imm       uint32 // immediate data, or the key to invalidate
+}
+
+// class is the class of message an opcode belongs to.
+func class(op wire.Opcode) messageClass {
+	switch {
+	case op <= wire.SendOnlyImm, op == wire.SendLastInv, op == wire.SendOnlyInv:
+		return classSend
+	case op <= wire.WriteOnlyImm:
+		return classWrite
+	}
+	return classPull
+}
+
+// receives reports whether the packet takes a receive: a SEND, or a WRITE's last with immediate data.
+func (a *arrival) receives() bool {
+	return class(a.opcode) == classSend || a.opcode == wire.WriteLastImm || a.opcode == wire.WriteOnlyImm
+}
+
+func (r *responder) init(maxSGE int) {
+	r.maxSGE = maxSGE
+	r.servedPulls.init()
+}
+
+// connect prepares for a new connection.
+func (r *responder) connect(ordered bool, rqEntries uint32) {
+	r.drop()
+	r.sn, r.rmsn, r.fetched, r.pullRMSN = 1, 1, 1, 1
+	n := uint32(1) // an ordered connection has one message in progress
+	r.arrivals = nil
+	if !ordered {
+		n = min(rqEntries, maxPushes)
+		r.arrivals = make([]arrival, reorderWindow)
+	}
+	if uint32(len(r.receives)) != n {
+		r.receives = make([]receive, n)
+		sges := make([]sge, int(n)*r.maxSGE)
+		for i := range r.receives {
+			r.receives[i].sges, sges = sges[:0:r.maxSGE], sges[r.maxSGE:]
+		}
+	}
+}
+
+// drop forgets messages in progress and responses not yet acknowledged.
+func (r *responder) drop() {
+	r.fetched = r.rmsn
+	r.class, r.bytes, r.notReady = classNone, 0, false
+	clear(r.arrivals)
+	r.dropServed()
+}
+
+// admission is what becomes of a packet by its sequence number.
+type admission uint8
+
+const (
+	admitted admission = iota
+	tooEarly           // behind one that was told to come again, or too far ahead: come again
+	misplaced
+)
+
+func (r *responder) admit(sn uint32) admission {
+	d := int32(sn - r.sn)
+	switch {
+	case r.arrivals == nil && d == 0:
+		return admitted
+	case r.arrivals == nil && d > 0 && r.notReady:
+		return tooEarly
+	case r.arrivals == nil || d < 0:
+		return misplaced
+	case d >= reorderWindow:
+		return tooEarly
+	case r.arrivals[sn%reorderWindow].present:
+		return misplaced
+	}
+	return admitted
+}
+
+// legal checks a packet's place in its message. It holds for the next packet in SN order.
+func (r *responder) legal(a *arrival) bool {
+	info := a.opcode.Info()
+	class, bytes := class(a.opcode), r.bytes
+	if info.First {
+		if r.class != classNone {
+			return false
+		}
+		bytes = 0
+	} else if r.class != class {
+		return false
+	}
+	switch {
+	case class == classPull:
+		return a.rmsn == r.pullRMSN
+	case a.receives() && a.rmsn != r.rmsn,
+		class == classSend && uint64(a.offset) != bytes,
+		bytes+uint64(a.length) > maxMessage:
+		return false
+	}
+	return true
+}
+
+// handlePush takes a SEND or WRITE packet.
+func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
+	h := &q.fn.e.headers
+	n, err := h.Parse(ev.Data)
+	switch {
+	case err == nil && h.RBTH.DestQP != q.number:
+		// RDMA over Falcon §6.9: it does not stop the QP, whose packet this is not.
+		q.fn.stats.CIDMismatches++
+		ev.Conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	case q.state != abi.QPStateRTS:
+		q.fn.stats.Refused++
+		ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
+		return
+	}
+	data, ok := h.RBTH.Data(ev.Data, n)
+	if err != nil || !ok || h.RBTH.Opcode > wire.SendOnlyInv || h.RBTH.Opcode.Info().Kind != wire.KindPushData {
+		q.refusePush(now, ev, synInvalid, abi.WCSuccess)
+		return
+	}
+	switch q.rsp.admit(h.RBTH.SN) {
+	case tooEarly:
+		q.deferPush(now, ev)
+		return
+	case misplaced:
+		q.refusePush(now, ev, synSequence, abi.WCSuccess)
+		return
+	}
+	a := arrival{
+		present: true, solicited: h.RBTH.Solicited, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN, offset: h.OETH.Offset,
+		length: uint32(len(data)), imm: h.Imm.Data,
+	}
+	if a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv {
+		a.imm = h.Inv.RKey
+	}
+	if q.ordered && !q.rsp.legal(&a) {
+		q.refusePush(now, ev, synInvalid, abi.WCSuccess)
+		return
+	}
+	switch syn, st := q.placePush(h, &a, data); syn {
+	case synNone:
+	case synRNR:
+		q.deferPush(now, ev)
+		return
+	default:
+		q.refusePush(now, ev, syn, st)
+		return
+	}
+	q.fn.stats.PushesRx++
+	q.fn.stats.BytesRx += uint64(len(data))
+	ev.Conn.AckPush(now, ev.RSN)
+	q.arrived(now, h.RBTH.SN, &a)
+}
+
+// deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's RNR timer.
+func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
+	q.rsp.notReady = true
+	q.fn.stats.RNRTx++
+	timer := q.attr.minRNRTimer
+	ev.Conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
+}
+
+// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive the packet would
+// have gone to completes, WCSuccess when it does not.
+func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, recv abi.WCStatus) {
+	q.fn.stats.Refused++
+	ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
+	q.failServing(now, syn, recv)
+}
+
+// failServing moves the QP to ERR because a request of the peer was refused.
+func (q *QP) failServing(now falcon.Time, syn syndrome, recv abi.WCStatus) {
+	if recv != abi.WCSuccess {
+		if v, ok := q.rsp.oldest(); ok {
+			q.finishRecv(now, v, recv)
+		}
+	}
+	reason := "refused a request of the peer"
+	switch syn {
+	case synSequence:
+		reason = "a request of the peer was out of sequence"
+	case synInvalid:
+		reason = "the peer sent an invalid request"
+	case synAccess:
+		reason = "the peer asked for memory it may not access"
+	case synOperation:
+		reason = "a request of the peer could not be carried out"
+	}
+	q.fail(now, syn.status(), reason)
+}
+
+// placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when the packet has to
+// come again, and with an error the status of the receive it hit, if any.
+func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, abi.WCStatus) {
+	var v *receive
+	if a.receives() {
+		if int32(a.rmsn-q.rsp.rmsn) < 0 {
+			return synInvalid, abi.WCSuccess
+		}
+		if v = q.receiveFor(a.rmsn); v == nil {
+			return synRNR, abi.WCSuccess
+		}
+	}
+	if class(a.opcode) == classSend {
+		switch {
+		case v.status != abi.WCSuccess:
+			return synOperation, v.status
+		case uint64(a.offset)+uint64(len(data)) > v.capacity:
+			return synInvalid, abi.WCLocLenErr
+		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(a.imm) == nil:
+			return synAccess, abi.WCSuccess
+		}
+		var c cursor
+		c.advance(v.sges, a.offset)
+		if scatter(v.sges, c, data) != nil {
+			return synOperation, abi.WCLocProtErr
+		}
+		return synNone, abi.WCSuccess
+	}
+	if h.RETH.Length != uint32(len(data)) {
+		return synInvalid, abi.WCSuccess
+	}
+	if len(data) == 0 {
+		return synNone, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
+	}
+	m := q.remote(h.RETH.RKey, h.RETH.VA, uint64(len(data)), abi.AccessRemoteWrite)
+	if m == nil {
+		return synAccess, abi.WCSuccess
+	}
+	if m.write(h.RETH.VA, data) != nil {
+		return synOperation, abi.WCSuccess
+	}
+	return synNone, abi.WCSuccess
+}
+
+// remote looks up a region for the peer: the right must be given by the QP and by the region.
+func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
+	if q.attr.access&right == 0 {
+		return nil
+	}
+	return q.mr(rkey, va, n, right)
+}
+
+const remoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
+
+// invalidatable returns the region whose key the peer may invalidate: one of the QP's protection domain that gives
+// peers any right.
+func (q *QP) invalidatable(rkey uint32) *MR {
+	if m := q.fn.mrs.get(rkey); m != nil && m.pd == q.pd && m.access&remoteRights != 0 {
+		return m
+	}
+	return nil
+}
+
+// arrived retires the packet with number sn, or keeps it until those before it have arrived.
+func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
+	r := &q.rsp
+	if sn == r.sn {
+		r.notReady = false
+	}
+	if r.arrivals == nil {
+		r.sn++
+		q.retire(now, a)
+		return
+	}
+	r.arrivals[sn%reorderWindow] = *a
+	for q.state == abi.QPStateRTS {
+		next := &r.arrivals[r.sn%reorderWindow]
+		if !next.present {
+			return
+		}
+		next.present = false
+		r.sn++
+		if !r.legal(next) {
+			q.fn.stats.Refused++
+			q.failServing(now, synInvalid, abi.WCSuccess)
+			return
+		}
+		q.retire(now, next)
+	}
+}
+
+// retire accounts for the next packet in SN order and completes the message it ends.
+func (q *QP) retire(now falcon.Time, a *arrival) {
+	r := &q.rsp
+	info := a.opcode.Info()
+	if class(a.opcode) == classPull {
+		r.pullRMSN++
+		return
+	}
+	if info.First {
+		r.class, r.bytes = class(a.opcode), 0
+	}
+	r.bytes += uint64(a.length)
+	if !info.Last {
+		return
+	}
+	r.class = classNone
+	if !a.receives() {
+		return
+	}
+	v := r.receive(r.rmsn)
+	cqe := abi.CQE{WRID: v.wrid, ByteLen: uint32(r.bytes), QPN: q.number, SrcQP: q.peer, Opcode: abi.WCOpRecv}
+	switch a.opcode {
+	case wire.WriteLastImm, wire.WriteOnlyImm:
+		cqe.Opcode = abi.WCOpRecvWriteImm
+		fallthrough
+	case wire.SendLastImm, wire.SendOnlyImm:
+		cqe.Flags, cqe.Imm = abi.WCFlagImm, a.imm
+	case wire.SendLastInv, wire.SendOnlyInv:
+		if m := q.invalidatable(a.imm); m != nil {
+			m.access &^= remoteRights
+		}
+		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
+	}
+	r.rmsn++
+	q.recvCQ.post(now, &cqe, a.solicited)
+}

@@ -1,0 +1,181 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over Falcon §8.2); RMSN counts
+// messages that take a receive and, apart from them, READ and atomic packets, both from 1 (§8.3.2); offsets and addresses
+// are those of the segment; responses echo SN and sink.
+func TestNumbering(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	p.sim.Tracing = true
+	for i := range 3 {
+		p.b.receive(uint64(i), p.mb.sge(4096, 4096))
+	}
+	post := func(x abi.SendWQE, sges ...abi.SGE) {
+		x.Flags = abi.SendSignaled | abi.SendSolicited
+		p.a.post(x, sges...)
+		success(t, p.a.send.wait(1))
+	}
+	post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 2500))
+	post(p.remote(abi.OpWrite, 8), p.ma.sge(0, 1025))
+	x := p.remote(abi.OpWriteImm, 16)
+	x.Imm = 77
+	post(x, p.ma.sge(0, 3))
+	post(p.remote(abi.OpRead, 24), p.ma.sge(0, 1000), p.ma.sge(2000, 1500))
+	x = p.remote(abi.OpCmpSwap, 32)
+	x.CompareAdd, x.Swap = 5, 6
+	post(x, p.ma.sge(40, 8))
+	x.Opcode = abi.OpFetchAdd
+	post(x, p.ma.sge(40, 8))
+	post(abi.SendWQE{Opcode: abi.OpSendInv, Imm: p.mb.key}, p.ma.sge(0, 1))
+
+	va, key, dqp := p.mb.addr, p.mb.key, p.b.number
+	base := func(op wire.Opcode, sn uint32, pad uint8, se bool) wire.RBTH {
+		return wire.RBTH{Opcode: op, SN: sn, Pad: pad, DestQP: dqp, Solicited: se}
+	}
+	sink := func(off uint64) wire.STETH { return wire.STETH{VA: p.ma.addr + off, LKey: p.ma.key} }
+	want := []wire.Headers{
+		{RBTH: base(wire.SendFirst, 1, 0, false), SETH: wire.SETH{RMSN: 1}},
+		{RBTH: base(wire.SendMiddle, 2, 0, false), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 1024}},
+		{RBTH: base(wire.SendLast, 3, 0, true), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 2048}},
+		{RBTH: base(wire.WriteFirst, 4, 0, false), RETH: wire.RETH{VA: va + 8, RKey: key, Length: 1024}},
+		{RBTH: base(wire.WriteLast, 5, 3, true), RETH: wire.RETH{VA: va + 8 + 1024, RKey: key, Length: 1}},
+		{RBTH: base(wire.WriteOnlyImm, 6, 1, true), RETH: wire.RETH{VA: va + 16, RKey: key, Length: 3}, SETH: wire.SETH{RMSN: 2}, Imm: wire.ImmDt{Data: 77}},
+		{RBTH: base(wire.ReadRequest, 7, 0, false), RETH: wire.RETH{VA: va + 24, RKey: key, Length: 1000}, SETH: wire.SETH{RMSN: 1}, STETH: sink(0)},
+		{RBTH: base(wire.ReadRequest, 8, 0, false), RETH: wire.RETH{VA: va + 1024, RKey: key, Length: 1024}, SETH: wire.SETH{RMSN: 2}, STETH: sink(2000)},
+		{RBTH: base(wire.ReadRequest, 9, 0, false), RETH: wire.RETH{VA: va + 2048, RKey: key, Length: 476}, SETH: wire.SETH{RMSN: 3}, STETH: sink(3024)},
+		{RBTH: base(wire.CmpSwap, 10, 0, false), Atomic: wire.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 6, Compare: 5}, SETH: wire.SETH{RMSN: 4}, STETH: sink(40)},
+		{RBTH: base(wire.FetchAdd, 11, 0, false), Atomic: wire.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 5}, SETH: wire.SETH{RMSN: 5}, STETH: sink(40)},
+		{RBTH: base(wire.SendOnlyInv, 12, 3, true), SETH: wire.SETH{RMSN: 3}, Inv: wire.IETH{RKey: key}},
+	}
+	var got, responses []wire.Headers
+	for _, s := range p.sim.Trace {
+		var h wire.Headers
+		n := map[falconwire.PacketType]int{
+			falconwire.TypePushData: falconwire.PushDataLen, falconwire.TypePullRequest: falconwire.PullRequestLen,
+			falconwire.TypePullData: falconwire.PullDataLen,
+		}[s.Type]
+		if n == 0 {
+			continue
+		}
+		if _, err := h.Parse(s.Packet[n:]); err != nil {
+			t.Fatal(err)
+		}
+		if s.From == 0 {
+			got = append(got, h)
+		} else {
+			responses = append(responses, h)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if len(responses) != 5 {
+		t.Fatalf("%d responses", len(responses))
+	}
+	for i, r := range responses {
+		q := want[6+i]
+		if r.RBTH.SN != q.RBTH.SN || r.STETH != q.STETH || r.RBTH.DestQP != p.a.number || r.RBTH.CE || r.RBTH.Syndrome != 0 {
+			t.Errorf("response %d: %+v to %+v", i, r, q)
+		}
+	}
+}
+
+// oneByteWrites is a peer that sends one-byte WRITEs; the tag is the sequence number.
+type oneByteWrites struct {
+	qpn, key uint32
+	va       uint64
+	codes    []falcon.Completion
+	ulp      []uint8
+}
+
+func (u *oneByteWrites) Fill(_ *falcon.Conn, _ falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	h := wire.Headers{
+		RBTH: wire.RBTH{Opcode: wire.WriteOnlyImm, DestQP: u.qpn, SN: uint32(tag), Pad: 3},
+		RETH: wire.RETH{VA: u.va + tag, RKey: u.key, Length: 1}, SETH: wire.SETH{RMSN: uint32(tag)}, Imm: wire.ImmDt{Data: uint32(tag)},
+	}
+	n := len(h.Append(dst[:0]))
+	dst[n] = byte(tag)
+	return n + 4, nil
+}
+
+func (u *oneByteWrites) HandleEvent(_ falcon.Time, ev *falcon.Event) {
+	if ev.Kind == falcon.EvPushDone {
+		u.codes, u.ulp = append(u.codes, ev.Code), append(u.ulp, ev.ULPCode)
+	}
+}
+
+// TestSequenceGap sends SN 2 before SN 1: an error on an ordered connection (RDMA over Falcon §8.2), placed at once and
+// completed in order on an unordered one.
+func TestSequenceGap(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		raw := &oneByteWrites{}
+		w := newWorld(t, worldConfig{peer: raw})
+		h := w.hosts[1]
+		pd, _ := h.fn.AllocPD()
+		m := h.register(pd, 4096, allAccess)
+		b := h.createQP(pd, qpConfig{})
+		raw.qpn, raw.va, raw.key = b.number, m.addr, m.key
+		open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
+			c, err := fe.Open(w.now, falcon.ConnConfig{
+				LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf,
+				Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		peer := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
+		ok(t, b.q.Connect(w.now, open(h.fe, 2, 1, 2, 1, b.q), 9, pathMTU, [16]byte{}))
+		for range 3 {
+			b.receive(1)
+		}
+		send := func(sn uint64) {
+			t.Helper()
+			if err := peer.Push(w.now, sn, wire.PushLength(wire.WriteOnlyImm, 1)); err != nil {
+				t.Fatal(err)
+			}
+			w.settle(1e6)
+		}
+		send(2)
+		if ordered {
+			if len(raw.codes) != 1 || raw.codes[0] != falcon.CmplTargetNackNRE || syndrome(raw.ulp[0]) != synSequence || b.q.State() != abi.QPStateErr {
+				t.Fatalf("answers %v %#x, QP in %v", raw.codes, raw.ulp, b.q.State())
+			}
+			if m.bytes()[2] != 0 {
+				t.Fatal("data of a packet out of sequence was placed")
+			}
+			return
+		}
+		if m.bytes()[2] != 2 {
+			t.Fatal("data was not placed as it came")
+		}
+		if _, ok := b.recv.poll(); ok {
+			t.Fatal("completion before the message ahead of it")
+		}
+		send(1)
+		for i, c := range b.recv.wait(2) {
+			if c.Status != abi.WCSuccess || c.Imm != uint32(i+1) {
+				t.Fatalf("completion %d: %+v", i, c)
+			}
+		}
+		send(3 + reorderWindow) // too far ahead: told to come again
+		if _, ok := b.recv.poll(); ok || h.fn.Stats().RNRTx == 0 || b.q.State() != abi.QPStateRTS {
+			t.Fatal("a packet far ahead was taken")
+		}
+		send(1) // seen
+		if b.q.State() != abi.QPStateErr {
+			t.Fatal("a sequence number was taken twice")
+		}
+	})
+}

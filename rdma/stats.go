@@ -1,0 +1,45 @@
+package rdma
+
+// Stats counts what happened since the function (or, summed, the engine) was made.
+type Stats struct {
+	Posted        uint64 // send work requests read
+	Completed     uint64 // CQEs written
+	Flushed       uint64 // CQEs among them with WCWRFlushErr
+	Errors        uint64 // CQEs among them with any other error
+	PushesTx      uint64 // SEND and WRITE packets issued
+	PullsTx       uint64 // READ and atomic packets issued
+	BytesTx       uint64 // data bytes of those pushes
+	PushesRx      uint64 // SEND and WRITE packets taken
+	PullsRx       uint64 // READ and atomic requests taken
+	BytesRx       uint64 // data bytes of pushes and pull responses placed in memory
+	RNRTx         uint64 // receiver-not-ready answers given
+	RNRRx         uint64 // receiver-not-ready answers received
+	Refused       uint64 // requests refused with a syndrome
+	CIDMismatches uint64 // packets for a QP that does not own the connection (RDMA over Falcon §6.9)
+	CreditWaits   uint64 // times a QP had to wait for Falcon credit
+	QPErrors      uint64 // QPs that moved to ERR by themselves
+	CQOverflows   uint64 // completion queues that overflowed
+	Doorbells     uint64 // doorbells taken
+}
+
+// add adds o to s.
+func (s *Stats) add(o *Stats) {
+	s.Posted += o.Posted
+	s.Completed += o.Completed
+	s.Flushed += o.Flushed
+	s.Errors += o.Errors
+	s.PushesTx += o.PushesTx
+	s.PullsTx += o.PullsTx
+	s.BytesTx += o.BytesTx
+	s.PushesRx += o.PushesRx
+	s.PullsRx += o.PullsRx
+	s.BytesRx += o.BytesRx
+	s.RNRTx += o.RNRTx
+	s.RNRRx += o.RNRRx
+	s.Refused += o.Refused
+	s.CIDMismatches += o.CIDMismatches
+	s.CreditWaits += o.CreditWaits
+	s.QPErrors += o.QPErrors
+	s.CQOverflows += o.CQOverflows
+	s.Doorbells += o.Doorbells
+}

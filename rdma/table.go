@@ -1,0 +1,74 @@
+package rdma
+
+// table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes its slot's
+// generation moves on, so an old number is refused instead of naming the slot's next owner. Free slots are
+// reused oldest first, which keeps numbers apart for as long as possible.
+type table[T any] struct {
+	slots    []slot[T]
+	free     []uint32 // queue of slots given back, oldest at freeHead
+	freeHead int
+	inUse    int
+	limit    int
+	slotBits uint
+	low      uint32 // first slot used; slots below are reserved numbers
+}
+
+type slot[T any] struct {
+	object     *T
+	generation uint8
+}
+
+// newTable makes a table of at most limit objects whose numbers have slotBits+8 bits.
+func newTable[T any](limit int, slotBits uint, low uint32) table[T] {
+	limit = min(limit, 1<<slotBits-int(low))
+	return table[T]{limit: limit, slotBits: slotBits, low: low}
+}
+
+// add stores object and returns its number, or false when the table is full.
+func (t *table[T]) add(object *T) (number uint32, ok bool) {
+	if t.inUse >= t.limit {
+		return 0, false
+	}
+	var i uint32
+	if len(t.slots) < t.limit {
+		i = uint32(len(t.slots))
+		t.slots = append(t.slots, slot[T]{})
+	} else {
+		i = t.free[t.freeHead]
+		t.freeHead++
+		if t.freeHead*2 > len(t.free) {
+			t.free = append(t.free[:0], t.free[t.freeHead:]...)
+			t.freeHead = 0
+		}
+	}
+	t.slots[i].object = object
+	t.inUse++
+	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
+}
+
+// get returns the object called number, nil when there is none or the number is of an earlier owner.
+func (t *table[T]) get(number uint32) *T {
+	i := number&(1<<t.slotBits-1) - t.low
+	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
+		return nil
+	}
+	return t.slots[i].object
+}
+
+// remove forgets the object called number, which must exist.
+func (t *table[T]) remove(number uint32) {
+	i := number&(1<<t.slotBits-1) - t.low
+	t.slots[i].object = nil
+	t.slots[i].generation++
+	t.free = append(t.free, i)
+	t.inUse--
+}
+
+// each calls f for every object. f may remove objects.
+func (t *table[T]) each(f func(*T)) {
+	for i := range t.slots {
+		if o := t.slots[i].object; o != nil {
+			f(o)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package rdma
+
+import "github.com/falcon-vnic/vnic/queues/abi"
+
+// maxMessage is the longest message in bytes (InfiniBand: 2^31).
+const maxMessage = 1 << 31
+
+// work is one send work request: a copy of what the driver posted, made once, with its checks' outcome.
+type work struct {
+	wqe    abi.SendWQE
+	sges   []sge  // capacity is the QP's MaxSendSGE
+	inline []byte // data of an inline request; capacity is the QP's MaxInline
+	length uint32 // bytes of the message
+
+	status  abi.WCStatus // of the first failure; WCSuccess while there is none
+	vendor  uint32
+	started bool // counted as READ or atomic, past its fence
+	issued  bool // every segment is with falcon
+	pending int  // segments with falcon
+	offset  uint32
+	at      cursor // of offset in sges
+	rmsn    uint32 // of a message that takes a receive at the peer
+}
+
+// pulls reports whether the request is a READ or an atomic.
+func (w *work) pulls() bool {
+	return w.wqe.Opcode == abi.OpRead || w.wqe.Opcode == abi.OpCmpSwap || w.wqe.Opcode == abi.OpFetchAdd
+}
+
+// fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
+func (q *QP) fetch() (w *work, ok bool) {
+	b, ok := q.sq.next(q, q.fn.e.buf[:])
+	if !ok {
+		return nil, false
+	}
+	r := &q.req
+	w = r.work(r.tail)
+	r.tail++
+	q.fn.stats.Posted++
+	*w = work{sges: w.sges[:0], inline: w.inline[:0]}
+	w.wqe.Unmarshal(b)
+	w.status = q.check(w, b[abi.SendWQEHeader:])
+	return w, true
+}
+
+// check completes w from the rest of its entry and says what is wrong with it. From here on the shared memory of
+// the entry is not looked at again.
+func (q *QP) check(w *work, rest []byte) abi.WCStatus {
+	x := &w.wqe
+	var need uint32
+	switch x.Opcode {
+	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
+	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd:
+		if q.attr.maxRdAtomic == 0 {
+			return abi.WCLocQPOpErr
+		}
+		need = abi.AccessLocalWrite
+	default:
+		return abi.WCLocQPOpErr
+	}
+	if x.Flags&abi.SendInline != 0 {
+		switch {
+		case need != 0 || x.NumSGE != 0:
+			return abi.WCLocQPOpErr
+		case x.InlineLen > uint32(cap(w.inline)):
+			return abi.WCLocLenErr
+		}
+		w.inline = append(w.inline, rest[:x.InlineLen]...)
+		w.length = x.InlineLen
+		return abi.WCSuccess
+	}
+	if int(x.NumSGE) > cap(w.sges) {
+		return abi.WCLocQPOpErr
+	}
+	var total uint64
+	var ok bool
+	if w.sges, total, ok = q.sges(w.sges, rest, int(x.NumSGE), need); !ok {
+		return abi.WCLocProtErr
+	}
+	if total > maxMessage {
+		return abi.WCLocLenErr
+	}
+	w.length = uint32(total)
+	if x.Opcode == abi.OpCmpSwap || x.Opcode == abi.OpFetchAdd {
+		if len(w.sges) != 1 || w.length != 8 {
+			return abi.WCLocLenErr
+		}
+	}
+	return abi.WCSuccess
+}
+
+// wcOpcode is the operation a completion of op reports.
+func wcOpcode(op abi.Opcode) abi.WCOpcode {
+	switch op {
+	case abi.OpWrite, abi.OpWriteImm:
+		return abi.WCOpWrite
+	case abi.OpRead:
+		return abi.WCOpRead
+	case abi.OpCmpSwap:
+		return abi.WCOpCmpSwap
+	case abi.OpFetchAdd:
+		return abi.WCOpFetchAdd
+	}
+	return abi.WCOpSend
+}
