@@ -1,0 +1,199 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// admin is the pair of admin queues of a function, one page of guest memory
+// each.
+type admin struct {
+	sqAddr, cqAddr uint64
+	entries        uint32
+	sq             *ring.Consumer
+	cq             *ring.CQWriter
+	backlog        bool // commands wait for the next Step
+}
+
+// start looks at the pages for the first time.
+func (a *admin) start(mem *queues.Memory) error {
+	for _, q := range []struct {
+		name string
+		addr uint64
+	}{{"admin submission queue", a.sqAddr}, {"admin completion queue", a.cqAddr}} {
+		if !mem.Contains(q.addr, abi.PageSize) {
+			return fmt.Errorf("%s at %#x is not in the memory of the function", q.name, q.addr)
+		}
+	}
+	layout := ring.AdminLayout(a.entries)
+	a.sq = ring.NewConsumer(page{mem, a.sqAddr}, layout)
+	a.cq = ring.NewCQWriter(page{mem, a.cqAddr}, layout)
+	return nil
+}
+
+// Bounds of what one function's admin queue does in one Step, so that nobody
+// else waits for it long. A page list may have half a million entries.
+const (
+	adminCommands = 16
+	adminPages    = 1 << 15
+)
+
+// adminDoorbell takes the producer index of a doorbell and begins to work.
+func (f *function) adminDoorbell(now falcon.Time, producer uint32) {
+	if _, err := f.admin.sq.Doorbell(producer); err != nil {
+		f.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, f.admin.sq.Next(), f.admin.entries, err))
+		return
+	}
+	f.runAdmin(now)
+}
+
+// runAdmin carries out waiting commands, as many as are due in one Step; the
+// function stays in the shard's backlog while more wait. Each command is
+// copied from guest memory once. Its completion is written before any event
+// that it causes goes out.
+func (f *function) runAdmin(now falcon.Time) {
+	var raw [abi.AdminCmdSize]byte
+	pages, done := 0, 0
+	for ; done < adminCommands && pages < adminPages && f.admin.sq.Ready() > 0 && f.faultCode == abi.FaultNone; done++ {
+		if err := f.admin.sq.Read(raw[:]); err != nil {
+			f.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
+			return
+		}
+		f.admin.sq.Take()
+		var cmd abi.AdminCmd
+		cmd.Unmarshal(raw[:])
+		pages += commandPages(&cmd)
+		cqe := abi.AdminCQE{ID: cmd.ID}
+		cqe.Status = f.command(now, &cmd, cqe.Result[:])
+		if cqe.Status != abi.StatusOK {
+			cqe.Result = [48]byte{}
+		}
+		f.shard.counters.adminCommands++
+		cqe.Marshal(raw[:])
+		if err := f.admin.cq.Write(raw[:]); err != nil {
+			f.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
+			return
+		}
+		f.shard.drainManager(now)
+	}
+	if done > 0 {
+		f.CQEvent(abi.AdminCQ)
+	}
+	if f.admin.sq.Ready() > 0 && !f.admin.backlog {
+		f.admin.backlog = true
+		f.shard.adminBacklog = append(f.shard.adminBacklog, f)
+	}
+}
+
+// runAdminBacklog gives each function with commands left another turn.
+func (s *Shard) runAdminBacklog(now falcon.Time) {
+	n := len(s.adminBacklog)
+	for _, f := range s.adminBacklog[:n] {
+		f.admin.backlog = false
+		if f.Lifecycle.State() == abi.StateReady && f.faultCode == abi.FaultNone {
+			f.runAdmin(now)
+		}
+	}
+	s.adminBacklog = s.adminBacklog[:copy(s.adminBacklog, s.adminBacklog[n:])]
+}
+
+// commandPages estimates the page list entries that a command reads.
+func commandPages(cmd *abi.AdminCmd) int {
+	if cmd.Opcode != abi.AdminOpRegMR {
+		return 0
+	}
+	var c abi.RegMR
+	c.Unmarshal(cmd.Params[:])
+	return queues.PagesFor(c.Offset, c.Length)
+}
+
+// command carries out one admin command and writes its result.
+func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
+	if cmd.Flags != 0 {
+		return abi.StatusInvalidArgument
+	}
+	p, v := cmd.Params[:], f.verbs
+	switch cmd.Opcode {
+	case abi.AdminOpQueryDevice:
+		f.queryDevice(result)
+		return abi.StatusOK
+	case abi.AdminOpAllocPD:
+		pdn, st := v.AllocPD()
+		(&abi.AllocPDResult{PDN: pdn}).Marshal(result)
+		return st
+	case abi.AdminOpDeallocPD:
+		var c abi.DeallocPD
+		c.Unmarshal(p)
+		return v.DeallocPD(c.PDN)
+	case abi.AdminOpRegMR:
+		var c abi.RegMR
+		c.Unmarshal(p)
+		lkey, rkey, st := v.RegMR(&c)
+		(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(result)
+		return st
+	case abi.AdminOpDeregMR:
+		var c abi.DeregMR
+		c.Unmarshal(p)
+		return v.DeregMR(c.LKey)
+	case abi.AdminOpCreateCQ:
+		var c abi.CreateCQ
+		c.Unmarshal(p)
+		cqn, st := v.CreateCQ(&c)
+		(&abi.CreateCQResult{CQN: cqn}).Marshal(result)
+		return st
+	case abi.AdminOpDestroyCQ:
+		var c abi.DestroyCQ
+		c.Unmarshal(p)
+		return v.DestroyCQ(c.CQN)
+	case abi.AdminOpCreateQP:
+		var c abi.CreateQP
+		c.Unmarshal(p)
+		qpn, st := v.CreateQP(&c)
+		(&abi.CreateQPResult{QPN: qpn}).Marshal(result)
+		return st
+	case abi.AdminOpModifyQP:
+		var c abi.ModifyQP
+		c.Unmarshal(p)
+		st := v.ModifyQP(now, &c)
+		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 && c.State != abi.QPStateInit {
+			f.endConnections(now, c.QPN)
+		}
+		return st
+	case abi.AdminOpQueryQP:
+		var c abi.QueryQP
+		c.Unmarshal(p)
+		r, st := v.QueryQP(c.QPN)
+		r.Marshal(result)
+		return st
+	case abi.AdminOpDestroyQP:
+		var c abi.DestroyQP
+		c.Unmarshal(p)
+		st := v.DestroyQP(now, c.QPN)
+		if st == abi.StatusOK {
+			f.endConnections(now, c.QPN)
+		}
+		return st
+	}
+	return f.connectionCommand(now, cmd, result)
+}
+
+func (f *function) queryDevice(result []byte) {
+	l := &f.limits
+	m := f.MAC
+	(&abi.QueryDeviceResult{
+		MaxMRSize: abi.MaxMRSize,
+		// EUI-64 of the MAC address.
+		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
+		MaxQP:    uint32(l.QPs), MaxCQ: uint32(l.CQs), MaxMR: uint32(l.MRs), MaxPD: uint32(l.PDs),
+		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
+		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
+		PathMTU: f.shard.pathMTU(),
+	}).Marshal(result)
+}
+
+var _ rdma.Notifier = (*function)(nil)

@@ -1,0 +1,44 @@
+package device
+
+import (
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+const (
+	captureIn  = capture.In
+	captureOut = capture.Out
+)
+
+// tapPoint feeds the capture with copies of what passes. The zero value
+// captures nothing.
+type tapPoint struct {
+	to         *capture.Capture
+	wantSealed bool
+	wantClear  bool
+	wallOffset int64 // wall clock less the shard's clock, ns
+}
+
+func newTapPoint(to *capture.Capture, mode string, wallOffset int64) tapPoint {
+	return tapPoint{
+		to:         to,
+		wantSealed: to != nil && (mode == config.CaptureSealed || mode == config.CaptureBoth),
+		wantClear:  to != nil && (mode == config.CaptureClear || mode == config.CaptureBoth),
+		wallOffset: wallOffset,
+	}
+}
+
+// sealed takes an Ethernet frame as on the uplink.
+func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
+	if t.wantSealed {
+		t.to.Packet(capture.Sealed, dir, now+t.wallOffset, frame, "")
+	}
+}
+
+// clear takes an inner IP packet outside its seal.
+func (t *tapPoint) clear(dir capture.Direction, now falcon.Time, packet []byte) {
+	if t.wantClear {
+		t.to.Packet(capture.Clear, dir, now+t.wallOffset, packet, "")
+	}
+}

@@ -1,0 +1,253 @@
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// readAll decodes a capture with gopacket's reader.
+func readAll(t *testing.T, r io.Reader) (*pcapgo.NgReader, []string) {
+	t.Helper()
+	ng, err := pcapgo.NewNgReader(r, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for {
+		data, ci, opts, err := ng.ReadPacketDataWithOptions()
+		if errors.Is(err, io.EOF) {
+			return ng, got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := "?"
+		if opts.Flags != nil {
+			dir = map[pcapgo.NgEpbFlag]string{pcapgo.NgEpbFlagDirectionInbound: "in", pcapgo.NgEpbFlagDirectionOutbound: "out"}[opts.Flags.Direction]
+		}
+		got = append(got, fmt.Sprintf("%d %s %d %d/%d %x %q", ci.InterfaceIndex, dir, ci.Timestamp.UnixNano(), len(data), ci.Length, data[:min(4, len(data))], opts.Comments))
+	}
+}
+
+func TestCapture(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	c, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := bytes.Repeat([]byte{0xab}, 61)
+	c.Packet(Sealed, Out, 1_700_000_000_123_456_789, frame, "QP 5")
+	frame[0] = 0 // the caller uses its buffer again
+	c.Packet(Clear, In, 1_700_000_001_000_000_001, frame[:40], "")
+	c.Packet(Sealed, In, 3, make([]byte, snapLen+10), "")
+	c.Packet(7, In, 3, frame, "no such interface")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Packet(Sealed, Out, 4, frame, "after Close")
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	ng, got := readAll(t, f)
+	want := []string{
+		`0 out 1700000000123456789 61/61 abababab ["QP 5"]`,
+		`1 in 1700000001000000001 40/40 00ababab []`,
+		`0 in 3 65536/65546 00000000 []`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("packets (-want +got):\n%s", d)
+	}
+	for i, w := range []struct {
+		name string
+		link layers.LinkType
+		n    uint64
+	}{{"sealed", layers.LinkTypeEthernet, 2}, {"clear", layers.LinkTypeRaw, 1}} {
+		nif, err := ng.Interface(i)
+		if err != nil || nif.Name != w.name || nif.LinkType != w.link || nif.Statistics.PacketsReceived != w.n || nif.Statistics.PacketsDropped != 0 {
+			t.Errorf("interface %d: %+v, %v", i, nif, err)
+		}
+	}
+	if _, err := Create(path); err == nil || !strings.Contains(err.Error(), "exists and is not overwritten") {
+		t.Error("an existing file was overwritten")
+	}
+}
+
+// gate is a writer that waits until it is opened.
+type gate struct {
+	mu   sync.Mutex
+	open *sync.Cond
+	yes  bool
+	err  error
+	bytes.Buffer
+}
+
+func newGate() *gate {
+	g := &gate{yes: true}
+	g.open = sync.NewCond(&g.mu)
+	return g
+}
+
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	g.yes = open
+	g.mu.Unlock()
+	g.open.Broadcast()
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for !g.yes {
+		g.open.Wait()
+	}
+	if g.err != nil {
+		return 0, g.err
+	}
+	return g.Buffer.Write(b)
+}
+
+func TestNeverBlocksAndCountsDrops(t *testing.T) {
+	g := newGate()
+	c, err := New(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.set(false)
+	const n = slots + 5000
+	for range n {
+		c.Packet(Sealed, In, 1, []byte("frame"), "")
+	}
+	drops := c.Drops()
+	if drops < 4000 || drops > 5000 {
+		t.Errorf("%d drops", drops)
+	}
+	g.set(true)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ng, got := readAll(t, &g.Buffer)
+	if uint64(len(got))+drops != n {
+		t.Errorf("%d written and %d dropped of %d", len(got), drops, n)
+	}
+	if nif, err := ng.Interface(0); err != nil || nif.Statistics.PacketsDropped != drops || nif.Statistics.PacketsReceived != n {
+		t.Errorf("statistics %+v", nif.Statistics)
+	}
+}
+
+func TestWriteErrorIsReported(t *testing.T) {
+	g := newGate()
+	c, err := New(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.err = errors.New("disk full")
+	g.mu.Unlock()
+	for range 3 * slots {
+		c.Packet(Sealed, In, 1, make([]byte, 1000), "")
+	}
+	if err := c.Close(); err == nil || !errors.Is(err, g.err) {
+		t.Errorf("Close: %v", err)
+	}
+	if c.Drops() == 0 {
+		t.Error("lost packets are not counted")
+	}
+	if _, err := New(g); err == nil {
+		t.Error("New on a full disk")
+	}
+}
+
+func TestNilCapture(t *testing.T) {
+	var c *Capture
+	c.Packet(Sealed, In, 1, nil, "")
+	if c.Drops() != 0 || c.Close() != nil {
+		t.Error("a nil capture does something")
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	c, err := New(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 5000 {
+				c.Packet(i%2, Out, time.Now().UnixNano(), []byte{1, 2, 3}, "")
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
+func TestPacketDoesNotAllocate(t *testing.T) {
+	g := newGate()
+	c, err := New(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, 1500)
+	for range slots { // every record gets its memory
+		c.Packet(Sealed, Out, 1, frame, "")
+	}
+	for len(c.free) < slots {
+		time.Sleep(time.Millisecond)
+	}
+	g.set(false)
+	c.Packet(Sealed, Out, 1, frame, "") // keeps the writer busy
+	for len(c.queue) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := testing.AllocsPerRun(1000, func() { c.Packet(Sealed, Out, 1, frame, "") }); n != 0 {
+		t.Errorf("%v allocations per packet", n)
+	}
+	g.set(true)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkPacket(b *testing.B) {
+	c, err := New(io.Discard)
+	if err != nil {
+		b.Fatal(err)
+	}
+	frame := make([]byte, 1500)
+	b.SetBytes(1500)
+	for b.Loop() {
+		c.Packet(Sealed, Out, 1, frame, "")
+	}
+	if err := c.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,94 @@
+package capture
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Class is what a frame on the fabric is.
+type Class uint8
+
+// Classes.
+const (
+	Other  Class = iota
+	PSP          // UDP to port 1000, in IPv4 or IPv6
+	ARP          //
+	ND           // neighbour discovery: ICMPv6 types 133 to 137
+	ICMPv6       // any other, MLD among them
+)
+
+func (c Class) String() string {
+	return [...]string{"other", "PSP", "ARP", "ND", "ICMPv6"}[c]
+}
+
+const (
+	etherIPv4 = 0x0800
+	etherARP  = 0x0806
+	etherIPv6 = 0x86dd
+	protoUDP  = 17
+	protoHBH  = 0 // IPv6 hop-by-hop options
+	protoICMP = 58
+	portPSP   = 1000
+)
+
+// Classify says what an Ethernet frame is. A fragment that does not begin its
+// datagram is Other: it does not show its port.
+func Classify(frame []byte) Class {
+	if len(frame) < 14 {
+		return Other
+	}
+	p := frame[14:]
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case etherARP:
+		return ARP
+	case etherIPv4:
+		if len(p) < 20 || p[0]>>4 != 4 || int(p[0]&15) < 5 || len(p) < int(p[0]&15)*4 {
+			return Other
+		}
+		if binary.BigEndian.Uint16(p[6:])&0x1fff != 0 {
+			return Other
+		}
+		return transport(p[9], p[int(p[0]&15)*4:])
+	case etherIPv6:
+		if len(p) < 40 || p[0]>>4 != 6 {
+			return Other
+		}
+		next, p := p[6], p[40:]
+		if next == protoHBH && len(p) >= 8 { // MLD has it
+			n := 8 + 8*int(p[1])
+			if len(p) < n {
+				return Other
+			}
+			next, p = p[0], p[n:]
+		}
+		return transport(next, p)
+	}
+	return Other
+}
+
+func transport(proto uint8, p []byte) Class {
+	switch {
+	case proto == protoUDP && len(p) >= 8 && binary.BigEndian.Uint16(p[2:]) == portPSP:
+		return PSP
+	case proto == protoICMP && len(p) >= 4 && p[0] >= 133 && p[0] <= 137:
+		return ND
+	case proto == protoICMP && len(p) >= 4:
+		return ICMPv6
+	}
+	return Other
+}
+
+// describe names a frame that should not be there.
+func describe(frame []byte) string {
+	if len(frame) < 14 {
+		return fmt.Sprintf("%d bytes", len(frame))
+	}
+	s := fmt.Sprintf("%d bytes, %x > %x, ethertype %#04x", len(frame), frame[6:12], frame[:6], binary.BigEndian.Uint16(frame[12:]))
+	switch p := frame[14:]; {
+	case binary.BigEndian.Uint16(frame[12:]) == etherIPv4 && len(p) >= 20:
+		s += fmt.Sprintf(", IPv4 protocol %d", p[9])
+	case binary.BigEndian.Uint16(frame[12:]) == etherIPv6 && len(p) >= 40:
+		s += fmt.Sprintf(", IPv6 next header %d", p[6])
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+package capture
+
+import (
+	"net"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+var (
+	macA, macB = net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	ip4A, ip4B = net.IP{192, 0, 2, 1}, net.IP{192, 0, 2, 2}
+	ip6A, ip6B = net.ParseIP("2001:db8::1"), net.ParseIP("2001:db8::2")
+)
+
+// build serialises layers with gopacket, which knows nothing of our parser.
+func build(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ls...); err != nil {
+		t.Fatal(err)
+	}
+	f := b.Bytes()
+	if f[12] == 8 && f[13] == 0 { // the kernel's bridge checks the IPv4 header
+		h := f[14 : 14+4*int(f[14]&15)]
+		sum := uint32(0)
+		for i := 0; i < len(h); i += 2 {
+			sum += uint32(h[i])<<8 | uint32(h[i+1])
+		}
+		sum = sum&0xffff + sum>>16
+		sum = ^(sum&0xffff + sum>>16)
+		h[10], h[11] = byte(sum>>8), byte(sum)
+	}
+	return f
+}
+
+func eth(typ layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{SrcMAC: macA, DstMAC: macB, EthernetType: typ}
+}
+
+func ip4(proto layers.IPProtocol) *layers.IPv4 {
+	return &layers.IPv4{Version: 4, TTL: 255, Protocol: proto, SrcIP: ip4A, DstIP: ip4B}
+}
+
+func ip6(next layers.IPProtocol) *layers.IPv6 {
+	return &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: next, SrcIP: ip6A, DstIP: ip6B}
+}
+
+func udp(dst layers.UDPPort) *layers.UDP { return &layers.UDP{SrcPort: 0xc001, DstPort: dst} }
+
+func icmp6(typ uint8) *layers.ICMPv6 {
+	return &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(typ, 0)}
+}
+
+func arp() *layers.ARP {
+	return &layers.ARP{
+		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+		Operation: layers.ARPRequest, SourceHwAddress: macA, SourceProtAddress: ip4A, DstHwAddress: macB, DstProtAddress: ip4B,
+	}
+}
+
+type sample struct {
+	name  string
+	frame []byte
+	want  Class
+}
+
+func frames(t testing.TB) []sample {
+	body := gopacket.Payload(make([]byte, 40))
+	options := ip4(layers.IPProtocolUDP)
+	options.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1}, {OptionType: 0}}
+	later := ip4(layers.IPProtocolUDP)
+	later.FragOffset = 100
+	hbh := append([]byte{58, 0, 5, 2, 0, 0, 1, 0}, 143, 0, 0, 0, 0, 0, 0, 0)
+	return []sample{
+		{"PSP in IPv4", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), PSP},
+		{"PSP with IPv4 options", build(t, eth(layers.EthernetTypeIPv4), options, udp(1000), body), PSP},
+		{"PSP in IPv6", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), PSP},
+		{"a later fragment", build(t, eth(layers.EthernetTypeIPv4), later, udp(1000), body), Other},
+		{"from port 1000", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 53}, body), Other},
+		{"DNS", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(53), body), Other},
+		{"TCP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP), &layers.TCP{DstPort: 1000}, body), Other},
+		{"ICMP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4), &layers.ICMPv4{}, body), Other},
+		{"Falcon without PSP", build(t, eth(layers.EthernetTypeIPv4), ip4(252), body), Other},
+		{"ARP", build(t, eth(layers.EthernetTypeARP), arp()), ARP},
+		{"neighbour solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(135), body), ND},
+		{"neighbour advertisement", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(136), body), ND},
+		{"router solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(133), body), ND},
+		{"ping", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(128), body), ICMPv6},
+		{"MLD", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(hbh)), ICMPv6},
+		{"LLDP", build(t, eth(layers.EthernetTypeLinkLayerDiscovery), body), Other},
+		{"STP", append(append(append([]byte{}, macB...), macA...), 0, 38, 0x42, 0x42, 3), Other},
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for _, s := range frames(t) {
+		if got := Classify(s.frame); got != s.want {
+			t.Errorf("%s: %v, want %v", s.name, got, s.want)
+		}
+		for n := range len(s.frame) { // must not read past the end
+			_ = Classify(s.frame[:n:n])
+			_ = describe(s.frame[:n:n])
+		}
+	}
+}
+
+func FuzzClassify(f *testing.F) {
+	for _, s := range frames(f) {
+		f.Add(s.frame)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := Classify(b)
+		_ = c.String() + describe(b)
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+		u, ok := p.TransportLayer().(*layers.UDP)
+		if len(b) < 15 || b[14]>>4 != 4 && b[14]>>4 != 6 {
+			return // gopacket does not look at the version
+		}
+		if p.ErrorLayer() == nil && ok && u.DstPort == 1000 && len(p.Layers()) >= 3 && p.Layers()[2] == gopacket.Layer(u) && c != PSP {
+			t.Fatalf("gopacket sees UDP to port 1000, we %v", c)
+		}
+		if c == ARP && len(b) >= 42 && p.ErrorLayer() == nil && p.Layer(layers.LayerTypeARP) == nil {
+			t.Fatal("gopacket sees no ARP")
+		}
+	})
+}

@@ -1,0 +1,235 @@
+package device
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// ulpHeaders is the most that RDMA headers take, in front of data, of a Falcon
+// packet's ULP part.
+const ulpHeaders = wire.MaxDataHeaderLen
+
+// connectionCommand carries out the admin commands of connection management.
+func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
+	p, m, fn := cmd.Params[:], f.shard.cm, uint32(f.ID)
+	switch cmd.Opcode {
+	case abi.AdminOpCMListen:
+		var c abi.CMListen
+		c.Unmarshal(p)
+		return cmStatus(m.Listen(fn, c.Service))
+	case abi.AdminOpCMUnlisten:
+		var c abi.CMUnlisten
+		c.Unmarshal(p)
+		return cmStatus(m.Unlisten(fn, c.Service))
+	case abi.AdminOpCMConnect:
+		var c abi.CMConnect
+		c.Unmarshal(p)
+		id, st := f.connect(now, &c)
+		(&abi.CMConnectResult{CMID: id}).Marshal(result)
+		return st
+	case abi.AdminOpCMAccept:
+		var c abi.CMAccept
+		c.Unmarshal(p)
+		return f.accept(now, &c)
+	case abi.AdminOpCMReject:
+		var c abi.CMReject
+		c.Unmarshal(p)
+		priv, st := f.private(c.Priv, c.PrivLen)
+		if st != abi.StatusOK {
+			return st
+		}
+		if st = cmStatus(m.Reject(now, fn, c.CMID, c.Reason, priv)); st == abi.StatusOK {
+			delete(f.conns, c.CMID)
+		}
+		return st
+	case abi.AdminOpCMDisconnect:
+		var c abi.CMDisconnect
+		c.Unmarshal(p)
+		return cmStatus(m.Disconnect(now, fn, c.CMID))
+	}
+	return abi.StatusUnknownCommand
+}
+
+func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Status) {
+	q := f.verbs.QP(c.QPN)
+	switch {
+	case q == nil:
+		return 0, abi.StatusNotFound
+	case q.State() != abi.QPStateInit || f.pending(c.QPN):
+		return 0, abi.StatusBadState
+	}
+	priv, st := f.private(c.Priv, c.PrivLen)
+	if st != abi.StatusOK {
+		return 0, st
+	}
+	mtu := f.shard.cfg.RDMA.MTU
+	if q.PathMTU() != 0 {
+		mtu = min(mtu, q.PathMTU())
+	}
+	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
+		Function: uint32(f.ID), Tenant: f.Tenant, QPN: c.QPN, Service: c.Service,
+		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: true, Private: priv,
+	})
+	if err != nil {
+		return 0, cmStatus(err)
+	}
+	f.conns[id] = &connection{qpn: c.QPN}
+	return id, abi.StatusOK
+}
+
+func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
+	q := f.verbs.QP(c.QPN)
+	switch {
+	case q == nil:
+		return abi.StatusNotFound
+	case q.State() != abi.QPStateInit || f.pending(c.QPN):
+		return abi.StatusBadState
+	}
+	priv, st := f.private(c.Priv, c.PrivLen)
+	if st != abi.StatusOK {
+		return st
+	}
+	conn := f.conns[c.CMID]
+	if conn == nil {
+		return abi.StatusNotFound
+	}
+	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, priv)); st != abi.StatusOK {
+		return st
+	}
+	conn.qpn = c.QPN
+	return abi.StatusOK
+}
+
+// private copies a command's private data from guest memory.
+func (f *function) private(addr uint64, n uint16) ([]byte, abi.Status) {
+	if n > abi.PrivateMax {
+		return nil, abi.StatusTooLarge
+	}
+	b := make([]byte, n)
+	if err := f.binding.mem.Read(addr, b); err != nil {
+		return nil, abi.StatusMemoryFault
+	}
+	return b, abi.StatusOK
+}
+
+// pending says whether a queue pair is already being connected.
+func (f *function) pending(qpn uint32) bool {
+	for _, c := range f.conns {
+		if c.qpn == qpn {
+			return true
+		}
+	}
+	return false
+}
+
+// endConnections disconnects what a queue pair had that is now reset,
+// destroyed or in error by its driver's wish.
+func (f *function) endConnections(now falcon.Time, qpn uint32) {
+	for id, c := range f.conns {
+		if c.qpn == qpn {
+			// It may have ended by itself already.
+			_ = f.shard.cm.Disconnect(now, uint32(f.ID), id)
+		}
+	}
+}
+
+// cmStatus gives the driver's view of a connection manager's error.
+func cmStatus(err error) abi.Status {
+	for _, e := range []struct {
+		err error
+		st  abi.Status
+	}{
+		{nil, abi.StatusOK},
+		{cm.ErrNoRoute, abi.StatusUnreachable},
+		{cm.ErrPeerDown, abi.StatusUnreachable},
+		{cm.ErrLoopback, abi.StatusUnsupported},
+		{cm.ErrNotLocal, abi.StatusDenied},
+		{cm.ErrLimit, abi.StatusNoResources},
+		{errNoCID, abi.StatusNoResources},
+		{cm.ErrNotFound, abi.StatusNotFound},
+		{cm.ErrState, abi.StatusBadState},
+		{cm.ErrInUse, abi.StatusAddressInUse},
+		{cm.ErrInvalid, abi.StatusInvalidArgument},
+	} {
+		if errors.Is(err, e.err) {
+			return e.st
+		}
+	}
+	return abi.StatusNoResources
+}
+
+// reasonStatus gives the Status of an Unreachable event.
+func reasonStatus(r cm.Reason) abi.Status {
+	switch r {
+	case cm.ReasonTimeout:
+		return abi.StatusTimeout
+	case cm.ReasonNoListener, cm.ReasonConsumer, cm.ReasonTenant, cm.ReasonGID:
+		return abi.StatusRefused
+	case cm.ReasonNoResources:
+		return abi.StatusNoResources
+	case cm.ReasonInvalid:
+		return abi.StatusInvalidArgument
+	case cm.ReasonCanceled, cm.ReasonFunctionGone, cm.ReasonLocal:
+		return abi.StatusAborted
+	}
+	return abi.StatusUnreachable
+}
+
+// drainManager carries out what the connection manager decided.
+func (s *Shard) drainManager(now falcon.Time) {
+	for s.cm.Next(&s.cmOut) {
+		o := s.cmOut
+		if o.Kind == cm.OutSend {
+			s.toPeers = append(s.toPeers, PeerMessage{Host: o.Peer, Data: o.Msg})
+			continue
+		}
+		if f := s.functionByNumber(o.Function); f != nil {
+			f.managerOutput(now, &o)
+		}
+	}
+}
+
+func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
+	event := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN}
+	conn := f.conns[o.ID]
+	switch o.Kind {
+	case cm.OutRequest:
+		if f.Lifecycle.State() != abi.StateReady || f.binding == nil {
+			_ = f.shard.cm.Reject(now, uint32(f.ID), o.ID, 0, nil)
+			return
+		}
+		f.conns[o.ID] = &connection{}
+		event.Type, event.Service, event.SrcGID = abi.EventConnectRequest, o.Service, o.PeerGID
+	case cm.OutOpen:
+		f.openConnection(now, o.Params)
+		return
+	case cm.OutClose:
+		f.closeConnection(now, o.ID)
+		return
+	case cm.OutEstablished:
+		if conn != nil {
+			event.PeerQPN = conn.peerQPN
+		}
+		event.Type = abi.EventEstablished
+	case cm.OutRejected:
+		delete(f.conns, o.ID)
+		event.Type = abi.EventRejected
+		event.Status = uint32(reasonStatus(o.Reason))
+		if o.Reason == cm.ReasonConsumer {
+			event.Status = o.Consumer
+		}
+	case cm.OutDisconnected:
+		delete(f.conns, o.ID)
+		event.Type, event.Status = abi.EventDisconnected, uint32(reasonStatus(o.Reason))
+	case cm.OutUnreachable:
+		delete(f.conns, o.ID)
+		event.Type, event.Status = abi.EventUnreachable, uint32(reasonStatus(o.Reason))
+	default:
+		return
+	}
+	f.notify(&event, string(o.Private))
+}

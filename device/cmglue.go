@@ -1,0 +1,165 @@
+package device
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"math/bits"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// resources is what the connection manager takes from the shard.
+type resources struct{ s *Shard }
+
+var _ cm.Resources = resources{}
+
+func (r resources) AllocCID(uint32) (uint32, error) { return r.s.slots.alloc() }
+func (r resources) FreeCID(cid uint32)              { r.s.slots.release(cid) }
+func (r resources) ForgetSAs(host cm.HostID)        { r.s.rxSAs.forget(host) }
+
+func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
+	sa, err := r.s.rxSAs.get(host, tenant)
+	if err != nil {
+		return cm.SA{}, err
+	}
+	return sa.sa, nil
+}
+
+func (s *Shard) newManager(rand io.Reader) error {
+	c := cm.Config{Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders}
+	for i := range s.cfg.Peers {
+		p := &s.cfg.Peers[i]
+		s.peers[p.Host] = &peer{cfg: p, host: p.Host, underlay: p.Underlay}
+		c.Peers = append(c.Peers, cm.Peer{Host: p.Host, Underlay: p.Underlay, Tenants: p.Tenants})
+	}
+	m, err := cm.New(c, resources{s}, rand)
+	if err != nil {
+		return err
+	}
+	s.cm = m
+	return m.SetEndpoints(s.funcs.endpoints())
+}
+
+func (s *Shard) functionByNumber(n uint32) *function { return s.funcs.byID[pfvf.ID(n)] }
+
+// openConnection sets up what the connection managers agreed: the slot with
+// its guard, the transmit SA, the transport connection, and the queue pair on
+// top. What cannot be set up is disconnected again.
+func (f *function) openConnection(now falcon.Time, p *cm.Params) {
+	if err := f.tryOpen(now, p); err != nil {
+		f.shard.log.line(now, slog.LevelWarn, "connection not opened", "function", f.describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
+		_ = f.shard.cm.Disconnect(now, uint32(f.ID), p.ID)
+	}
+}
+
+func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
+	s := f.shard
+	info, c, to := f.conns[p.ID], s.slots.find(p.LocalCID), s.peers[p.Peer]
+	switch {
+	case f.verbs == nil || info == nil:
+		return fmt.Errorf("the function was reset")
+	case c == nil || c.conn != nil:
+		return fmt.Errorf("connection identifier %#x is not free", p.LocalCID)
+	case to == nil:
+		return fmt.Errorf("host %d is not a peer", p.Peer)
+	}
+	q := f.verbs.QP(p.QPN)
+	if q == nil {
+		return fmt.Errorf("queue pair %#x is gone", p.QPN)
+	}
+	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant}]
+	if rx == nil || rx.sa.SPI != p.RxSPI {
+		return fmt.Errorf("the peer restarted while connecting")
+	}
+	inner := underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
+	if !inner.Src.Is4() || !inner.Dst.Is4() {
+		return fmt.Errorf("%s and %s are not both IPv4 addresses", inner.Src, inner.Dst)
+	}
+	tx, err := s.txSAs.get(p)
+	if err != nil {
+		return fmt.Errorf("transmit key: %w", err)
+	}
+	conn, err := s.falcon.Open(now, falcon.ConnConfig{
+		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID,
+		LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
+		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
+		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
+		Credits: f.Credits, User: q, GiveUp: q.RetryTime(),
+	})
+	if err != nil {
+		tx.release()
+		return err
+	}
+	c.conn, c.tx, c.peer, c.fn, c.id = conn, tx, to, f, p.ID
+	c.inner = inner
+	c.guard = psp.NewGuard(psp.GuardConfig{
+		SPI: p.RxSPI, Generation: rx.generation, PCID: cookie(p.Tenant),
+		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
+	})
+	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+	s.open[p.ID] = p.LocalCID
+	if st := q.Connect(now, conn, p.PeerQPN, pathMTU(p.MTU), p.PeerGID); st != 0 {
+		conn.Close(now)
+		c.close()
+		return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
+	}
+	return nil
+}
+
+// pathMTU is the RDMA path MTU, a power of two, that a Falcon MTU has room for.
+func pathMTU(mtu int) int {
+	return 1 << (bits.Len(uint(max(mtu-ulpHeaders, 1))) - 1)
+}
+
+// closeConnection ends a connection that the connection manager has closed:
+// the queue pair flushes, the transport ends what it still has under way.
+func (f *function) closeConnection(now falcon.Time, id uint32) {
+	s := f.shard
+	c := s.slots.open(s.open[id])
+	delete(s.open, id)
+	if c == nil || c.id != id {
+		return // the transport went first
+	}
+	conn := c.conn
+	if q, ok := conn.User().(*rdma.QP); ok && q.Conn() == conn {
+		q.Disconnected(now)
+	}
+	conn.Close(now)
+	c.close()
+}
+
+// connClosed follows the transport: a connection that ended there, by an error
+// or because its queue pair went, is disconnected for the peer as well.
+func (s *Shard) connClosed(now falcon.Time, ev *falcon.Event) {
+	c := s.slots.open(ev.Conn.Config().LocalCID)
+	if c == nil || c.conn != ev.Conn {
+		return
+	}
+	f, id := c.fn, c.id
+	if ev.Code != falcon.CmplAck {
+		s.log.line(now, slog.LevelWarn, "connection lost", "function", f.describe(), "peer", c.peer.host, "reason", ev.Reason.String())
+	}
+	c.close()
+	_ = s.cm.Disconnect(now, uint32(f.ID), id)
+	s.drainManager(now)
+}
+
+// disconnecting says whether a peer that can be reached has yet to confirm a
+// disconnect.
+func (s *Shard) disconnecting() bool {
+	for _, c := range s.cm.Connections() {
+		if p := s.peers[c.Peer]; c.State == cm.StateDreqSent && p != nil && p.up {
+			return true
+		}
+	}
+	return false
+}

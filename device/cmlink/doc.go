@@ -1,0 +1,34 @@
+// Package cmlink carries the messages of the connection managers between NICs:
+// one TCP connection per pair of NICs on the host kernel's network, mutual
+// TLS 1.3, messages framed by a length.
+//
+//	host 1                                        host 2
+//	dials (lower id) ──── TCP ──────────────────▶ accepts (higher id)
+//	ClientHello, ALPN vnic-cm/1 ────────────────▶
+//	  ◀── certificate, URI SAN vnic://lab/host/2
+//	certificate, URI SAN vnic://lab/host/1 ─────▶ identity of a configured peer?
+//	PeerUp ◀──────────── empty frame ──────────── yes: PeerUp
+//	  ◀──────────────── frames ────────────────▶
+//
+// The empty frame tells the dialer that its certificate was accepted, which the
+// TLS 1.3 handshake alone does not. Later, empty frames are the keepalive.
+//
+// A certificate must be signed by the fabric's CA, be within its validity and
+// name exactly the identity configured for that peer. Anything else is refused,
+// counted and logged at a limited rate.
+//
+// # Guarantees
+//
+// Messages arrive in order and none is lost between PeerUp and PeerDown: a
+// sender whose queue is full breaks the connection rather than dropping one
+// message. PeerUp, Message and PeerDown of one peer come one after the other;
+// those of different peers may come at the same time. A message sent before the
+// sender saw PeerDown may still travel on the next connection; package cm
+// ignores messages before its Hello for this reason.
+//
+// # Ownership and concurrency
+//
+// A Link's methods may be called from any goroutine. While a Handler's method
+// blocks, nothing more is read from that peer; Close waits for it, so it must
+// not call Close. After Close no callback runs and no goroutine is left.
+package cmlink

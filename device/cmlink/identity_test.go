@@ -1,0 +1,158 @@
+package cmlink
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestInitAndLoad(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := filepath.Join(t.TempDir(), "keys")
+	if err := Init(dir, "lab.example", []uint8{1, 255}); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{
+		"ca.pem": 0o644, "ca.key": 0o600, "host-1.pem": 0o644, "host-1.key": 0o600, "host-255.pem": 0o644, "host-255.key": 0o600,
+	} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || st.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+	id, err := Load(dir, 255)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.URI() != "vnic://lab.example/host/255" || id.Host != 255 || id.Domain != "lab.example" {
+		t.Errorf("%+v", id)
+	}
+	if ca := id.cert.Leaf; ca.IsCA || ca.NotAfter.Year() < 2030 {
+		t.Errorf("certificate %+v", ca)
+	}
+
+	before, _ := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	err = Init(dir, "lab.example", []uint8{7})
+	if err == nil || !strings.Contains(err.Error(), "ca.pem exists and is not overwritten") {
+		t.Errorf("a second Init: %v", err)
+	}
+	if err := AddHosts(dir, "lab.example", []uint8{2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir, 2); err != nil {
+		t.Error(err)
+	}
+	if err := AddHosts(dir, "lab.example", []uint8{3, 2}); err == nil || !strings.Contains(err.Error(), "host-2.pem exists") {
+		t.Errorf("a host twice: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "host-3.pem")); err == nil {
+		t.Error("a refused AddHosts wrote a file")
+	}
+	after, _ := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if string(before) != string(after) {
+		t.Error("the CA changed")
+	}
+}
+
+func TestInitRefuses(t *testing.T) {
+	for _, d := range []string{"", "Lab", "a b", "a/b", "-x", "x.", "a..b", strings.Repeat("x", 64)} {
+		dir := t.TempDir()
+		if err := Init(dir, d, []uint8{1}); err == nil || !strings.Contains(err.Error(), "domain") {
+			t.Errorf("domain %q: %v", d, err)
+		}
+		if names, _ := os.ReadDir(dir); len(names) != 0 {
+			t.Errorf("domain %q: files were written", d)
+		}
+	}
+	if err := Init(t.TempDir(), "lab", []uint8{1, 1}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("a host twice: %v", err)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := Init(dir, "lab", []uint8{1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := Init(other, "lab", []uint8{1}); err != nil {
+		t.Fatal(err)
+	}
+	cp := func(to, from string) {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(d, name string) string { return filepath.Join(d, name) }
+	for _, tt := range []struct {
+		why    string
+		host   uint8
+		change func(d string)
+	}{
+		{"`vnic keys init` makes it", 9, func(string) {}},
+		{"`vnic keys init` makes it", 1, func(d string) { _ = os.Remove(in(d, "ca.pem")) }},
+		{"chmod 600", 1, func(d string) { _ = os.Chmod(in(d, "host-1.key"), 0o640) }},
+		{"not that of host 1", 1, func(d string) {
+			cp(in(d, "host-1.pem"), in(d, "host-2.pem"))
+			cp(in(d, "host-1.key"), in(d, "host-2.key"))
+		}},
+		{"private key does not match", 1, func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
+		{"unknown authority", 1, func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
+		{"no certificate in it", 1, func(d string) { _ = os.WriteFile(in(d, "ca.pem"), []byte("x"), 0o600) }},
+		{"failed to find any PEM", 1, func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
+	} {
+		d := t.TempDir()
+		if err := os.CopyFS(d, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []string{"host-1.key", "host-2.key"} {
+			_ = os.Chmod(in(d, k), 0o600)
+		}
+		tt.change(d)
+		if _, err := Load(d, tt.host); err == nil || !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("want an error with %q, got %v", tt.why, err)
+		}
+	}
+}
+
+func TestURI(t *testing.T) {
+	if d, h, err := ParseURI(URI("lab.example", 7)); d != "lab.example" || h != 7 || err != nil {
+		t.Error(d, h, err)
+	}
+	for _, s := range []string{
+		"", "vnic://lab/host/256", "vnic://lab/host/-1", "vnic://lab/host/01", "http://lab/host/1", "vnic:///host/1",
+		"vnic://lab/host/1/x", "vnic://lab/host/1?x", "vnic://u@lab/host/1", "vnic://lab:7/host/1", "vnic://lab/hst/1", "\x00",
+	} {
+		if _, _, err := ParseURI(s); err == nil {
+			t.Errorf("%q was taken", s)
+		}
+	}
+}
+
+func TestVerifyWantsTheUsage(t *testing.T) {
+	dir := t.TempDir()
+	if err := Init(dir, "lab", []uint8{1}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := Load(dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := func(string) error { return nil }
+	if err := verify(id, nil, x509.ExtKeyUsageClientAuth, ok); err == nil {
+		t.Error("no certificate was taken")
+	}
+	if err := verify(id, []*x509.Certificate{id.cert.Leaf}, x509.ExtKeyUsageCodeSigning, ok); err == nil {
+		t.Error("the wrong usage was taken")
+	}
+	if err := verify(id, []*x509.Certificate{id.cert.Leaf}, x509.ExtKeyUsageClientAuth, ok); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,474 @@
+package cmlink
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if dir, err := fabricKeys(); err == nil {
+			_ = os.RemoveAll(dir)
+		}
+		os.Exit(code)
+	}))
+}
+
+// fabricKeys makes identities once; they are not changed by tests.
+var fabricKeys = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "cmlink"); err == nil {
+		err = Init(dir, "lab", []uint8{1, 2, 3})
+	}
+	return dir, err
+})
+
+func identity(t *testing.T, host uint8) *Identity {
+	t.Helper()
+	dir, err := fabricKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := Load(dir, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// recorder is a Handler that checks the order of the calls.
+type recorder struct {
+	t      *testing.T
+	events chan string
+	mu     sync.Mutex
+	up     map[uint8]bool
+}
+
+func newRecorder(t *testing.T) *recorder {
+	return &recorder{t: t, events: make(chan string, 100_000), up: map[uint8]bool{}}
+}
+
+func (r *recorder) set(host uint8, from, to bool, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.up[host] != from {
+		r.t.Errorf("%s of host %d while up is %v", what, host, r.up[host])
+	}
+	r.up[host] = to
+}
+
+func (r *recorder) PeerUp(h uint8) {
+	r.set(h, false, true, "PeerUp")
+	r.events <- fmt.Sprintf("up %d", h)
+}
+
+func (r *recorder) PeerDown(h uint8, reason error) {
+	r.set(h, true, false, "PeerDown")
+	if reason == nil {
+		r.t.Error("PeerDown without a reason")
+	}
+	r.events <- fmt.Sprintf("down %d", h)
+}
+
+func (r *recorder) Message(h uint8, msg []byte) {
+	r.set(h, true, true, "Message")
+	r.events <- fmt.Sprintf("msg %d %s", h, msg)
+}
+
+// wait returns when the event has come; others before it are skipped.
+func (r *recorder) wait(want string) {
+	r.t.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		select {
+		case got := <-r.events:
+			if got == want {
+				return
+			}
+		case <-timeout:
+			r.t.Fatalf("no %q", want)
+		}
+	}
+}
+
+func quick(c Config) Config {
+	c.BackoffMin, c.BackoffMax = time.Millisecond, 20*time.Millisecond
+	return c
+}
+
+func start(t *testing.T, c Config) (*Link, *recorder) {
+	t.Helper()
+	r := newRecorder(t)
+	l, err := New(quick(c), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, r
+}
+
+// accepting is a host 2 that expects host 1.
+func accepting(t *testing.T, change func(*Config)) (*Link, *recorder) {
+	t.Helper()
+	c := Config{Listen: "127.0.0.1:0", Identity: identity(t, 2), Peers: []Peer{{Host: 1}}}
+	if change != nil {
+		change(&c)
+	}
+	return start(t, c)
+}
+
+func dialing(t *testing.T, addr string, change func(*Config)) (*Link, *recorder) {
+	t.Helper()
+	c := Config{Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: addr}}}
+	if change != nil {
+		change(&c)
+	}
+	return start(t, c)
+}
+
+func TestMessagesBothWays(t *testing.T) {
+	b, rb := accepting(t, nil)
+	a, ra := dialing(t, b.Addr().String(), nil)
+	ra.wait("up 2")
+	rb.wait("up 1")
+	for i := range 500 {
+		if err := errors.Join(a.Send(2, fmt.Appendf(nil, "a%d", i)), b.Send(1, fmt.Appendf(nil, "b%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 { // in order, none missing
+		if got := <-rb.events; got != fmt.Sprintf("msg 1 a%d", i) {
+			t.Fatalf("message %d: %q", i, got)
+		}
+		if got := <-ra.events; got != fmt.Sprintf("msg 2 b%d", i) {
+			t.Fatalf("message %d: %q", i, got)
+		}
+	}
+	big := bytes.Repeat([]byte("x"), MaxMessage)
+	if err := a.Send(2, big); err != nil {
+		t.Fatal(err)
+	}
+	rb.wait("msg 1 " + string(big))
+	for _, n := range []int{0, MaxMessage + 1} {
+		if err := a.Send(2, make([]byte, n)); !errors.Is(err, ErrTooLong) {
+			t.Errorf("message of %d bytes: %v", n, err)
+		}
+	}
+	if err := a.Send(9, []byte("x")); !errors.Is(err, ErrDown) {
+		t.Errorf("message to a stranger: %v", err)
+	}
+	if s := a.Stats(); s.Dialed != 1 || s.MessagesIn != 500 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestReconnect(t *testing.T) {
+	b, rb := accepting(t, nil)
+	addr := b.Addr().String()
+	a, ra := dialing(t, addr, nil)
+	ra.wait("up 2")
+	rb.wait("up 1")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rb.wait("down 1")
+	ra.wait("down 2")
+	if err := a.Send(2, []byte("x")); !errors.Is(err, ErrDown) {
+		t.Errorf("send while down: %v", err)
+	}
+	b2, rb2 := accepting(t, func(c *Config) { c.Listen = addr })
+	ra.wait("up 2")
+	rb2.wait("up 1")
+	if err := b2.Send(1, []byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	ra.wait("msg 2 again")
+}
+
+func TestThreeHosts(t *testing.T) {
+	c, rc := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, 3), Peers: []Peer{{Host: 1}, {Host: 2}}})
+	b, rb := start(t, Config{
+		Listen: "127.0.0.1:0", Identity: identity(t, 2),
+		Peers: []Peer{{Host: 1}, {Host: 3, Addr: c.Addr().String()}},
+	})
+	_, ra := start(t, Config{Identity: identity(t, 1), Peers: []Peer{
+		{Host: 2, Addr: b.Addr().String()},
+		{Host: 3, Addr: c.Addr().String()},
+	}})
+	for range 2 {
+		for _, r := range []*recorder{ra, rb, rc} {
+			if got := <-r.events; !strings.HasPrefix(got, "up ") {
+				t.Fatal(got)
+			}
+		}
+	}
+}
+
+func TestIdentityIsChecked(t *testing.T) {
+	stranger := t.TempDir()
+	if err := Init(stranger, "lab", []uint8{1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	fake1, err := Load(stranger, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake2, _ := Load(stranger, 2)
+	for name, tt := range map[string]struct {
+		dialer, acceptor func(*Config)
+		dialerRefuses    bool
+	}{
+		"dialer of another CA": {dialer: func(c *Config) {
+			*c = Config{Identity: &Identity{1, "lab", fake1.cert, c.Identity.roots}, Peers: c.Peers}
+		}},
+		"acceptor of another CA":          {acceptor: func(c *Config) { c.Identity = &Identity{2, "lab", fake2.cert, c.Identity.roots} }, dialerRefuses: true},
+		"acceptor is another host":        {acceptor: func(c *Config) { c.Identity = identity(t, 3) }, dialerRefuses: true},
+		"dialer is no peer":               {acceptor: func(c *Config) { c.Peers = nil }},
+		"dialer's identity is not listed": {acceptor: func(c *Config) { c.Peers = []Peer{{Host: 1, Identity: "vnic://elsewhere/host/1"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, rb := accepting(t, tt.acceptor)
+			a, ra := dialing(t, b.Addr().String(), tt.dialer)
+			refuser := b
+			if tt.dialerRefuses {
+				refuser = a
+			}
+			for refuser.Stats().RefusedIdentity < 3 { // it goes on trying
+				time.Sleep(time.Millisecond)
+			}
+			select {
+			case e := <-ra.events:
+				t.Errorf("dialer: %s", e)
+			case e := <-rb.events:
+				t.Errorf("acceptor: %s", e)
+			default:
+			}
+		})
+	}
+}
+
+func TestTheHigherHostMustNotDial(t *testing.T) {
+	a, _ := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: "127.0.0.1:1"}}})
+	conn, err := tls.Dial("tcp", a.Addr().String(), tlsConfig(identity(t, 2), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+	}
+	if err == nil || a.Stats().RefusedIdentity != 1 {
+		t.Errorf("error %v, stats %+v", err, a.Stats())
+	}
+}
+
+// rawDial is a host 1 of which the test writes the bytes.
+func rawDial(t *testing.T, addr string) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", addr, tlsConfig(identity(t, 1), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if msg, err := readFrame(conn); msg != nil || err != nil {
+		t.Fatalf("first frame %q, %v", msg, err)
+	}
+	return conn
+}
+
+func TestBadFramesEndTheSession(t *testing.T) {
+	b, rb := accepting(t, nil)
+	for name, bytes := range map[string][]byte{
+		"too long": {0, 1, 0, 1}, "huge": {0xff, 0xff, 0xff, 0xff}, "cut": {0, 0, 0, 9, 1, 2},
+	} {
+		conn := rawDial(t, b.Addr().String())
+		rb.wait("up 1")
+		if _, err := conn.Write(bytes); err != nil {
+			t.Fatal(err)
+		}
+		if name == "cut" {
+			_ = conn.Close()
+		}
+		rb.wait("down 1")
+	}
+}
+
+func TestStrangersDoNotMatter(t *testing.T) {
+	var log syncBuffer
+	b, rb := accepting(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 2 * handshakes {
+		c, err := net.Dial("tcp", b.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		_ = c.Close()
+	}
+	a, ra := dialing(t, b.Addr().String(), nil)
+	ra.wait("up 2")
+	rb.wait("up 1")
+	for b.Stats().HandshakeFailed < 2*handshakes {
+		time.Sleep(time.Millisecond)
+	}
+	if n := strings.Count(log.String(), "peer refused"); n < 1 || n > 3 {
+		t.Errorf("%d lines logged for %d strangers:\n%s", n, 2*handshakes, log.String())
+	}
+	_ = a
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// TestNewConnectionReplacesOld is a peer that came back without its old
+// connection having been seen to end.
+func TestNewConnectionReplacesOld(t *testing.T) {
+	b, rb := accepting(t, nil)
+	first := rawDial(t, b.Addr().String())
+	rb.wait("up 1")
+	second := rawDial(t, b.Addr().String())
+	rb.wait("down 1")
+	rb.wait("up 1")
+	if _, err := readFrame(first); err == nil {
+		t.Error("the first connection still lives")
+	}
+	if _, err := second.Write(appendFrame(nil, []byte("hi"))); err != nil {
+		t.Fatal(err)
+	}
+	rb.wait("msg 1 hi")
+}
+
+// TestKeepalive runs two sessions over a pipe in virtual time: they stay up as
+// long as both sides live, and end when one falls silent.
+func TestKeepalive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		side := func(host uint8) (*peer, *recorder) {
+			r := newRecorder(t)
+			l := &Link{handler: r, ctx: t.Context()}
+			l.cfg.defaults()
+			return &peer{link: l, Peer: Peer{Host: host}}, r
+		}
+		a, ra := side(2)
+		b, rb := side(1)
+		ca, cb := net.Pipe()
+		var wg sync.WaitGroup
+		wg.Go(func() { a.serve(ca, ca) })
+		wg.Go(func() { b.serve(cb, cb) })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if !ra.up[2] || !rb.up[1] {
+			t.Error("an idle link went down")
+		}
+		a.session.end(errors.New("test"))
+		wg.Wait()
+
+		c, rc := side(2)
+		cc, silent := net.Pipe()
+		wg.Go(func() { _, _ = io.Copy(io.Discard, silent) })
+		begin := time.Now()
+		wg.Go(func() { c.serve(cc, cc) })
+		rc.wait("down 2")
+		if d := time.Since(begin); d != 6*time.Second {
+			t.Errorf("a silent peer was given up after %v", d)
+		}
+		wg.Wait()
+	})
+}
+
+func TestFullQueueBreaksTheConnection(t *testing.T) {
+	b, rb := accepting(t, func(c *Config) { c.Queue = 4 })
+	conn := rawDial(t, b.Addr().String()) // reads nothing more
+	rb.wait("up 1")
+	msg := make([]byte, MaxMessage)
+	var err error
+	for range 10_000 {
+		if err = b.Send(1, msg); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatalf("10000 × 64 KiB queued, last error %v", err)
+	}
+	rb.wait("down 1")
+	if b.Stats().QueueFull != 1 {
+		t.Errorf("stats %+v", b.Stats())
+	}
+	_ = conn
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	id := identity(t, 2)
+	for why, c := range map[string]Config{
+		"no identity":               {},
+		"is this host":              {Identity: id, Peers: []Peer{{Host: 2}}},
+		"listed twice":              {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1"}, {Host: 3, Addr: "127.0.0.1:1"}}},
+		"want address:port":         {Identity: id, Peers: []Peer{{Host: 3, Addr: "nowhere"}}},
+		"is that of host 4":         {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1", Identity: "vnic://lab/host/4"}}},
+		"want vnic://":              {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1", Identity: "x"}}},
+		"an address to listen on":   {Identity: id, Peers: []Peer{{Host: 1}}},
+		"listen tcp: address 99999": {Identity: id, Listen: "127.0.0.1:99999"},
+	} {
+		if l, err := New(c, nil); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("want an error with %q, got %v", why, err)
+			if l != nil {
+				_ = l.Close()
+			}
+		}
+	}
+}
+
+func TestCloseWhileConnecting(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // accepts in its backlog, says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	for range 20 {
+		l, err := New(Config{Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: ln.Addr().String()}}}, newRecorder(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add(appendFrame(nil, []byte("hello")))
+	f.Add(appendFrame(nil, nil))
+	f.Add([]byte{0, 1, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		msg, err := readFrame(bytes.NewReader(b))
+		if err == nil && !bytes.HasPrefix(b, appendFrame(nil, msg)) {
+			t.Fatalf("%x read as %x", b, msg)
+		}
+	})
+}

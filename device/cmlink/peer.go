@@ -1,0 +1,256 @@
+package cmlink
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// peer is one other NIC. Its goroutine runs one session after the other.
+type peer struct {
+	Peer
+	link    *Link
+	dials   bool           // we dial it
+	arrived chan *tls.Conn // connections it dialed, checked
+
+	mu      sync.Mutex
+	session *session // nil: down
+}
+
+// session is one connection from PeerUp to PeerDown.
+type session struct {
+	conn   net.Conn
+	raw    net.Conn // what conn encrypts for
+	queue  chan []byte
+	once   sync.Once
+	ended  chan struct{}
+	reason error // set before ended is closed
+}
+
+// end breaks the connection. The first reason is kept.
+func (s *session) end(reason error) {
+	s.once.Do(func() {
+		s.reason = reason
+		close(s.ended)
+		_ = s.raw.Close() // at once; tls would first wait to send an alert
+	})
+}
+
+func (p *peer) send(msg []byte) error {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrDown)
+	}
+	select {
+	case <-s.ended:
+		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrDown)
+	case s.queue <- msg:
+		return nil
+	default:
+		p.link.stats.queueFull.Add(1)
+		s.end(ErrFull)
+		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrFull)
+	}
+}
+
+// offer gives the peer a connection it dialed. A session still there is over:
+// the peer would not have dialed otherwise.
+func (p *peer) offer(c *tls.Conn) bool {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s != nil {
+		s.end(errors.New("the peer dialed again"))
+	}
+	select {
+	case p.arrived <- c:
+		return true
+	case <-p.link.ctx.Done():
+		return false
+	}
+}
+
+// run keeps the peer connected until the Link closes.
+func (p *peer) run() {
+	ctx := p.link.ctx
+	backoff, failures := p.link.cfg.BackoffMin, 0
+	for {
+		conn, err := p.connect(ctx)
+		switch {
+		case ctx.Err() != nil:
+			if conn != nil {
+				_ = conn.NetConn().Close()
+			}
+			return
+		case err != nil:
+			level := slog.LevelDebug
+			if failures == 0 {
+				level = slog.LevelWarn // once; the rest would say the same
+			}
+			failures++
+			p.link.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
+		default:
+			started := time.Now()
+			p.serve(conn, conn.NetConn())
+			failures = 0
+			if time.Since(started) >= p.link.cfg.BackoffMax {
+				backoff = p.link.cfg.BackoffMin
+			}
+		}
+		if p.dials {
+			if !sleep(ctx, backoff/2+rand.N(backoff)) {
+				return
+			}
+			backoff = min(2*backoff, p.link.cfg.BackoffMax)
+		}
+	}
+}
+
+// connect returns the next connection: dialed, or one that arrived. It returns
+// nil when the Link closes.
+func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
+	if p.dials {
+		return p.dial(ctx)
+	}
+	select {
+	case c := <-p.arrived:
+		// Tells the dialer that its certificate was accepted.
+		_ = c.SetWriteDeadline(time.Now().Add(p.link.cfg.Handshake))
+		if _, err := c.Write(appendFrame(nil, nil)); err != nil {
+			_ = c.NetConn().Close()
+			return nil, err
+		}
+		p.link.stats.accepted.Add(1)
+		return c, nil
+	case <-ctx.Done():
+		return nil, nil
+	}
+}
+
+func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.link.cfg.Handshake)
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
+	if err != nil {
+		p.link.stats.dialFailed.Add(1)
+		return nil, err
+	}
+	conn := tls.Client(raw, tlsConfig(p.link.cfg.Identity, x509.ExtKeyUsageServerAuth, func(uri string) error {
+		if uri != p.Identity {
+			return fmt.Errorf("%w: %s answered at %s, want %s", ErrIdentity, uri, p.Addr, p.Identity)
+		}
+		return nil
+	}))
+	if err := p.welcome(ctx, conn); err != nil {
+		_ = raw.Close()
+		p.link.refuse(p.Addr, err)
+		return nil, err
+	}
+	p.link.stats.dialed.Add(1)
+	return conn, nil
+}
+
+// welcome does the handshake and waits until the other side has accepted us.
+func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	switch msg, err := readFrame(conn); {
+	case err != nil:
+		return fmt.Errorf("not accepted by host %d: %w", p.Host, err)
+	case msg != nil:
+		return fmt.Errorf("host %d: first frame has %d bytes, want an empty one", p.Host, len(msg))
+	case !stop():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// serve runs a session from PeerUp to PeerDown.
+func (p *peer) serve(conn, raw net.Conn) {
+	s := &session{conn: conn, raw: raw, queue: make(chan []byte, p.link.cfg.Queue), ended: make(chan struct{})}
+	p.mu.Lock()
+	p.session = s // before PeerUp, which is answered by sending
+	p.mu.Unlock()
+	p.link.handler.PeerUp(p.Host)
+	p.link.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
+
+	stop := context.AfterFunc(p.link.ctx, func() { s.end(net.ErrClosed) })
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		p.write(s)
+	}()
+	p.read(s)
+	<-written
+	stop()
+
+	p.mu.Lock()
+	p.session = nil
+	p.mu.Unlock()
+	p.link.stats.down.Add(1)
+	p.link.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", s.reason)
+	p.link.handler.PeerDown(p.Host, s.reason)
+}
+
+func (p *peer) read(s *session) {
+	for {
+		_ = s.conn.SetReadDeadline(time.Now().Add(3 * p.link.cfg.Keepalive))
+		msg, err := readFrame(s.conn)
+		if err != nil {
+			s.end(err)
+			return
+		}
+		if msg != nil {
+			p.link.stats.messagesIn.Add(1)
+			p.link.handler.Message(p.Host, msg)
+		}
+	}
+}
+
+// write sends queued messages, several at a time if they wait, and the
+// keepalive.
+func (p *peer) write(s *session) {
+	idle := time.NewTicker(p.link.cfg.Keepalive)
+	defer idle.Stop()
+	var buf []byte
+	for {
+		buf = buf[:0]
+		n := uint64(0)
+		select {
+		case <-s.ended:
+			return
+		case <-idle.C:
+			buf = appendFrame(buf, nil)
+		case msg := <-s.queue:
+			buf = appendFrame(buf, msg)
+			n++
+			for more := true; more && len(buf) < MaxMessage; {
+				select {
+				case msg := <-s.queue:
+					buf = appendFrame(buf, msg)
+					n++
+				default:
+					more = false
+				}
+			}
+		}
+		_ = s.conn.SetWriteDeadline(time.Now().Add(3 * p.link.cfg.Keepalive))
+		if _, err := s.conn.Write(buf); err != nil {
+			s.end(err)
+			return
+		}
+		p.link.stats.messagesOut.Add(n)
+	}
+}

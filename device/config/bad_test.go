@@ -1,0 +1,176 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestBadConfigs gives one fault each and expects a message with the path, the
+// value and the remedy.
+func TestBadConfigs(t *testing.T) {
+	base := `
+nic: {host: 1}
+uplink: {name: vnic1, address: 10.0.0.1/24}
+`
+	withPeer := base + `
+cm: {listen: 127.0.0.1:7471, identity: keys/host1}
+`
+	const peer2 = `{host: 2, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: vnic://lab/host/2, tenants: [1]}`
+	for _, tc := range []struct {
+		name, yaml string
+		want       []string
+	}{
+		{"empty", "", []string{"nic.host: missing or 0", "uplink.name: missing", "uplink.address: missing"}},
+		{"not yaml", "nic: [", []string{"not YAML"}},
+		{"two documents", minimal + "---\nnic: {host: 2}\n", []string{"more than one YAML document"}},
+		{"scalar document", "hello", []string{`"hello" where a group of keys is expected`}},
+		{"unknown key", base + "upling: {}\n", []string{`line 4: upling: unknown key; did you mean "uplink"?`}},
+		{"unknown nested key", base + "functions:\n  - pf: 0\n    vfs:\n      - {vf: 1, adress: x}\n", []string{`line 7: functions[0].vfs[0].adress: unknown key; did you mean "address"?`}},
+		{"unknown far key", base + "log: {colour: red}\n", []string{"log.colour: unknown key; known here: level"}},
+		{"key twice", base + "log: {level: info, level: warn}\n", []string{"level"}},
+		{"alias", base + "log: &l {level: info}\nrdma: *l\n", []string{"rdma: aliases are not supported"}},
+		{"merge key", base + "rdma: {<<: {mtu: 256}}\n", []string{"rdma.<<: unknown key"}},
+		{"host range", "nic: {host: 256}\nuplink: {name: a, address: 10.0.0.1/24}\n", []string{`line 1: nic.host: "256" is not a number in range; write a whole number between 0 and 255`}},
+		{
+			"address of a VF", base + "functions:\n  - pf: 0\n    vfs:\n      - {vf: 1, tenant: 1, address: x}\n",
+			[]string{`functions[0].vfs[0].address: "x" is not an IPv4 address; write it as 192.168.100.11`},
+		},
+		{"IPv6 address", base + "functions: [{pf: 0, tenant: 1, address: 'fd00::1'}]\n", []string{`functions[0].address: "fd00::1" is not an IPv4 address`}},
+		{"loopback address", base + "functions: [{pf: 0, tenant: 1, address: 127.0.0.1}]\n", []string{"functions[0].address: 127.0.0.1 cannot be a function's address"}},
+		{"log level", base + "log: {level: loud}\n", []string{`log.level: "loud" is not known; write one of debug, info, warn, error`}},
+		{"backend", "nic: {host: 1}\nuplink: {backend: dpdk, name: a, address: 10.0.0.1/24}\n", []string{`uplink.backend: "dpdk"`}},
+		{"long name", "nic: {host: 1}\nuplink: {name: abcdefghijklmnop, address: 10.0.0.1/24}\n", []string{`uplink.name: "abcdefghijklmnop" has 16 characters`}},
+		{"slash name", "nic: {host: 1}\nuplink: {name: a/b, address: 10.0.0.1/24}\n", []string{`"a/b" is not a network device name`}},
+		{"prefix", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1}\n", []string{`uplink.address: "10.0.0.1" is not an IPv4 address with a prefix length; write it as 10.0.0.1/24`}},
+		{"gateway", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/24, gateway: 10.0.1.1}\n", []string{"uplink.gateway: 10.0.1.1 is not in 10.0.0.0/24"}},
+		{"multicast MAC", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/24, mac: '01:00:5e:00:00:01'}\n", []string{"uplink.mac", "multicast"}},
+		{"mtu", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/24, mtu: 1500}\n", []string{"rdma.mtu: 4096 does not fit uplink.mtu 1500", "write 1024, or raise uplink.mtu"}},
+		{"mtu range", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/24, mtu: 100}\n", []string{"uplink.mtu: 100 is out of range"}},
+		{"rdma mtu", base + "rdma: {mtu: 1000}\n", []string{"rdma.mtu: 1000 is not an RDMA path MTU; write one of 256, 512, 1024, 2048, 4096"}},
+		{"profile", base + "falcon: {profile: fast}\n", []string{`falcon.profile: "fast"`}},
+		{"window", base + "falcon: {data_tx_window: 100}\n", []string{"falcon.data_tx_window: 100 is out of range; use a power of two 1 to 1024"}},
+		{"falcon time", base + "falcon: {ack_timeout: 2s}\n", []string{"falcon.ack_timeout: 2s is out of range"}},
+		{
+			"congestion", base + "falcon: {cc: {min_fcwnd: 5, max_fcwnd: 4, fabric_mdf: 2, target_rx_level: 32, min_rto: 3s, delay_select: x}}\n",
+			[]string{"falcon.cc.min_fcwnd: 5 is above max_fcwnd 4", "falcon.cc.fabric_mdf: 2 is out of range", "falcon.cc.target_rx_level", "falcon.cc.min_rto: 3s is out of range", "falcon.cc.delay_select"},
+		},
+		{"psp version", base + "psp: {version: 4}\n", []string{"psp.version: 4 is not a PSP version"}},
+		{"margin", base + "psp: {replay_margin: 5}\n", []string{`psp.replay_margin: "5" is not a duration; write it with its unit`}},
+		{"margin range", base + "psp: {replay_margin: 1h}\n", []string{"psp.replay_margin: 1h0m0s is out of range"}},
+		{"peer without cm", base + "peers: [" + peer2 + "]\n", []string{"cm.listen: missing", "cm.identity: missing"}},
+		{"peer is us", withPeer + "peers: [{host: 1, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].host: 1 is this NIC itself"}},
+		{"peer twice", withPeer + "peers: [" + peer2 + ", " + peer2 + "]\n", []string{"peers[1].host: 2 is already peers[0]", "peers[1].underlay: 10.0.0.2 is already peers[0]", "peers[1].identity"}},
+		{"peer empty", withPeer + "peers: [{}]\n", []string{"peers[0].host", "peers[0].underlay: missing", "peers[0].cm: missing", "peers[0].identity: missing", "peers[0].tenants: missing"}},
+		{"peer far", withPeer + "peers: [{host: 2, underlay: 10.9.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"10.9.0.2 is outside 10.0.0.0/24 and uplink.gateway is not set"}},
+		{"peer cm", withPeer + "peers: [{host: 2, underlay: 10.0.0.2, cm: localhost, identity: a, tenants: [1]}]\n", []string{`peers[0].cm: "localhost" is not an address with a port`}},
+		{
+			"tenant shared", withPeer + "peers: [" + peer2 + ", {host: 3, underlay: 10.0.0.3, cm: 127.0.0.1:7473, identity: b, tenants: [1]}]\n",
+			[]string{"peers[0].functions: tenant 1 is shared by 2 peers"},
+		},
+		{"tenant 0", withPeer + "peers: [{host: 2, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [0]}]\n", []string{"peers[0].tenants[0]: 0 is not a tenant"}},
+		{
+			"peer function tenant", withPeer + "peers: [{host: 2, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1], functions: [{tenant: 2, address: 192.168.1.1}]}]\n",
+			[]string{"peers[0].functions[0].tenant: 2 is not among the peer's tenants"},
+		},
+		{"pf twice", base + "functions: [{pf: 0}, {pf: 0}]\n", []string{"functions[1].pf: 0 is already functions[0]"}},
+		{"pf range", base + "functions: [{pf: 16}]\n", []string{"functions[0].pf: 16 is out of range"}},
+		{"vf twice", base + "functions: [{pf: 0, vfs: [{vf: 1}, {vf: 1}]}]\n", []string{"functions[0].vfs[1].vf: 1 is already vfs[0]"}},
+		{"vf 0", base + "functions: [{pf: 0, vfs: [{vf: 0}]}]\n", []string{"functions[0].vfs[0].vf: 0 is out of range"}},
+		{"vf_count", base + "functions: [{pf: 0, vf_count: 1, vfs: [{vf: 1}, {vf: 2}]}]\n", []string{"functions[0].vf_count: 1, but 2 VFs are listed"}},
+		{"no tenant", base + "functions: [{pf: 0, address: 192.168.100.1}]\n", []string{"functions[0].tenant: missing or 0"}},
+		{"no address", base + "functions: [{pf: 0, tenant: 1}]\n", []string{"functions[0].address: missing"}},
+		{
+			"address twice", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, vfs: [{vf: 1, tenant: 1, address: 192.168.100.1}]}]\n",
+			[]string{"functions[0].vfs[0].address: 192.168.100.1 in tenant 1 is already functions[0]"},
+		},
+		{"guest nobody serves", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {cid: 3}}]\n", []string{"functions[0].guest.cid: nothing under attach serves guest 3"}},
+		{"guest unix unknown", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {unix: a}}]\n", []string{`functions[0].guest.unix: no unix attachment is named "a"`}},
+		{"guest both", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {cid: 3, unix: a}}]\n", []string{"functions[0].guest: names neither or both of cid and unix"}},
+		{"limits", base + "functions: [{pf: 0, limits: {qp: 1000000, qp_entries: 1000}}]\n", []string{"functions[0].limits.qp: 1000000 is out of range", "functions[0].limits.qp_entries: 1000 is not a power of two"}},
+		{"attach type", base + "attach: [{type: pcie}]\n", []string{`attach[0].type: "pcie" is not known; write one of vhost-user, unix, vsock`}},
+		{"attach no type", base + "attach: [{}]\n", []string{"attach[0].type: missing"}},
+		{"attach no socket", base + "attach: [{type: unix}]\n", []string{"attach[0].socket: missing"}},
+		{"attach socket twice", base + "control: /a\nattach: [{type: unix, socket: /a}]\n", []string{`attach[0].socket: "/a" is already used by control`}},
+		{"attach cid", base + "attach: [{type: vhost-user, socket: /a, cid: 2}]\n", []string{"attach[0].cid: 2 is not a guest's vsock context id"}},
+		{"attach cid twice", base + "attach: [{type: vhost-user, socket: /a, cid: 3}, {type: vhost-user, socket: /b, cid: 3}]\n", []string{"attach[1].cid: 3 is already used by attach[0]"}},
+		{"attach needless", base + "attach: [{type: vhost-user, socket: /a, cid: 3, port: 4}]\n", []string{"attach[0].port: has no meaning for type vhost-user"}},
+		{"vsock ram", base + "attach: [{type: vsock, ram: [{cid: 3, file: /f, layout: [{size: 1}]}]}]\n", []string{"attach[0].ram[0].layout[0]", "not whole 4 KiB pages"}},
+		{"vsock ram overlap", base + "attach: [{type: vsock, ram: [{cid: 3, file: /f, layout: [{size: 8K}, {address: 4K, size: 4K}]}]}]\n", []string{"attach[0].ram[0].layout[1]: overlaps layout[0]"}},
+		{"capture", base + "capture: {mode: all}\n", []string{"capture.file: missing", `capture.mode: "all"`}},
+		{"list for map", base + "log: [info]\n", []string{"log: a list where a group of keys is expected"}},
+		{"map for list", base + "functions: {pf: 0}\n", []string{"functions: a group of keys where a list is expected"}},
+		{"map for scalar", base + "control: {a: b}\n", []string{"control: a group of keys where a single value is expected"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Parse([]byte(tc.yaml))
+			if err == nil {
+				t.Fatalf("accepted:\n%s", tc.yaml)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("no %q in:\n%v", w, err)
+				}
+			}
+		})
+	}
+}
+
+// TestAllProblemsAtOnce checks that one run tells everything, in file order.
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Parse([]byte(`
+nic: {host: 0}
+log: {level: loud}
+uplink: {name: vnic1, address: nowhere}
+rdma: {mtu: 7}
+`))
+	var ps Problems
+	if !errors.As(err, &ps) {
+		t.Fatalf("error %T", err)
+	}
+	want := []string{"nic.host", "log.level", "uplink.address", "rdma.mtu"}
+	if len(ps) != len(want) {
+		t.Fatalf("%d problems:\n%v", len(ps), err)
+	}
+	for i, p := range ps {
+		if p.Path != want[i] || p.Line != i+2 || p.Remedy == "" {
+			t.Errorf("problem %d: %+v", i, p)
+		}
+	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	_, err := Parse([]byte("nic: {" + strings.Repeat("a: 1, ", 5000) + "}"))
+	var ps Problems
+	if errors.As(err, &ps) && len(ps) > maxProblems {
+		t.Errorf("%d problems", len(ps))
+	}
+	if _, err := Parse(make([]byte, maxFileSize+1)); err == nil {
+		t.Error("oversized file accepted")
+	}
+}
+
+// FuzzParse: whatever the file, Parse answers with a checked configuration or
+// with Problems.
+func FuzzParse(f *testing.F) {
+	b, err := os.ReadFile(exampleFile)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(minimal))
+	f.Add([]byte("nic: {host: 1}\nfunctions: [{pf: 0, vfs: [{vf: 1}]}]"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("? [a]\n: b"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse(b)
+		var ps Problems
+		if err != nil && (!errors.As(err, &ps) || len(ps) == 0) {
+			t.Fatalf("error %T: %v", err, err)
+		}
+		if err == nil && (c.NIC.Host == 0 || len(c.Functions) == 0) {
+			t.Fatalf("accepted %+v", c)
+		}
+	})
+}

@@ -1,0 +1,257 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Ranges of the wire formats.
+const (
+	maxPF        = 15
+	maxVF        = 4095
+	minUplinkMTU = 576
+	maxUplinkMTU = 65521 // the TAP driver's limit
+	maxIfName    = 15
+)
+
+// Overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
+// outer IPv4 20, UDP 8, PSP with VC 24, inner IPv4 20, Falcon Push Data 28,
+// the longest ULP headers in front of data 40, ICV 16.
+const Overhead = 20 + 8 + 24 + 20 + 28 + wire.MaxDataHeaderLen + 16
+
+func (c *Config) check(r *report) {
+	if c.NIC.Host == 0 {
+		r.add("nic.host", "missing or 0", "give every NIC its own number from 1 to 255")
+	}
+	c.checkLog(r)
+	c.checkUplink(r)
+	c.checkRDMA(r)
+	c.Falcon.check(r)
+	c.checkPSP(r)
+	c.checkCM(r)
+	c.checkAttach(r)
+	c.checkFunctions(r)
+	c.checkPeers(r)
+	if k := c.Capture; k != nil {
+		if k.File == "" {
+			r.add("capture.file", "missing", "name the pcapng file to write")
+		}
+		oneOf(r, "capture.mode", k.Mode, CaptureSealed, CaptureClear, CaptureBoth)
+	}
+}
+
+func oneOf(r *report, path, value string, choices ...string) {
+	for _, c := range choices {
+		if value == c {
+			return
+		}
+	}
+	what := fmt.Sprintf("%q is not known", value)
+	if value == "" {
+		what = "missing"
+	}
+	r.add(path, what, "write one of "+strings.Join(choices, ", "))
+}
+
+func (c *Config) checkLog(r *report) {
+	oneOf(r, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+}
+
+// SlogLevel is the level as slog knows it.
+func (l Log) SlogLevel() slog.Level {
+	switch l.Level {
+	case "debug":
+		return slog.LevelDebug
+	case "warn":
+		return slog.LevelWarn
+	case "error":
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+func (c *Config) checkUplink(r *report) {
+	u := &c.Uplink
+	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
+	if u.Name == "" {
+		r.add("uplink.name", "missing", "name the TAP device to make, as vnic1")
+	} else {
+		checkIfName(r, "uplink.name", u.Name)
+	}
+	if u.Bridge != "" {
+		checkIfName(r, "uplink.bridge", u.Bridge)
+		if u.Bridge == u.Name {
+			r.add("uplink.bridge", fmt.Sprintf("%q is the uplink itself", u.Bridge), "name the bridge the uplink is to join")
+		}
+		if u.Backend == BackendMemory {
+			r.add("uplink.bridge", "an uplink in memory cannot join a bridge", "leave it out, or use backend native")
+		}
+	}
+	if u.MTU < minUplinkMTU || u.MTU > maxUplinkMTU {
+		r.add("uplink.mtu", fmt.Sprintf("%d is out of range", u.MTU), fmt.Sprintf("use %d to %d bytes", minUplinkMTU, maxUplinkMTU))
+	}
+	switch {
+	case !u.Address.IsValid():
+		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24")
+	case !usable(u.Address.Addr()):
+		r.add("uplink.address", fmt.Sprintf("%s cannot be a NIC's address", u.Address), "write a host's own address, as 10.0.0.1/24")
+	}
+	if u.Gateway.IsValid() && u.Address.IsValid() {
+		if !u.Address.Contains(u.Gateway) {
+			r.add("uplink.gateway", fmt.Sprintf("%s is not in %s", u.Gateway, u.Address.Masked()), "name a router on the uplink's own network")
+		} else if u.Gateway == u.Address.Addr() {
+			r.add("uplink.gateway", fmt.Sprintf("%s is the NIC's own address", u.Gateway), "name the router, or leave it out")
+		}
+	}
+}
+
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func checkIfName(r *report, path, name string) {
+	switch {
+	case len(name) > maxIfName:
+		r.add(path, fmt.Sprintf("%q has %d characters", name, len(name)), fmt.Sprintf("use at most %d", maxIfName))
+	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n%"):
+		r.add(path, fmt.Sprintf("%q is not a network device name", name), "use letters, digits, - and _")
+	}
+}
+
+func (c *Config) checkRDMA(r *report) {
+	switch c.RDMA.MTU {
+	case 256, 512, 1024, 2048, 4096:
+	default:
+		r.add("rdma.mtu", fmt.Sprintf("%d is not an RDMA path MTU", c.RDMA.MTU), "write one of 256, 512, 1024, 2048, 4096")
+		return
+	}
+	if need := c.RDMA.MTU + Overhead; c.Uplink.MTU < need && c.Uplink.MTU >= minUplinkMTU {
+		fits := 256
+		for m := 256; m <= 4096 && m+Overhead <= c.Uplink.MTU; m *= 2 {
+			fits = m
+		}
+		r.add("rdma.mtu", fmt.Sprintf("%d does not fit uplink.mtu %d: with %d bytes of headers it needs %d", c.RDMA.MTU, c.Uplink.MTU, Overhead, need),
+			fmt.Sprintf("write %d, or raise uplink.mtu", fits))
+	}
+}
+
+func (c *Config) checkPSP(r *report) {
+	if c.PSP.Version > 3 {
+		r.add("psp.version", fmt.Sprintf("%d is not a PSP version", c.PSP.Version), "write 0 (AES-GCM-128), 1 (AES-GCM-256), 2 (AES-GMAC-128) or 3 (AES-GMAC-256)")
+	}
+	// The remote time is a 32-bit count of 131.072 ns: half its range is 281 s.
+	if m := c.PSP.ReplayMargin; m < time.Millisecond || m > 120*time.Second {
+		r.add("psp.replay_margin", fmt.Sprintf("%s is out of range", m), "use 1ms to 120s")
+	}
+}
+
+func (c *Config) checkCM(r *report) {
+	if len(c.Peers) == 0 {
+		return
+	}
+	if !c.CM.Listen.IsValid() {
+		r.add("cm.listen", "missing, and peers are listed", "give the address to listen on, as 127.0.0.1:7471")
+	}
+	if c.CM.Identity == "" {
+		r.add("cm.identity", "missing, and peers are listed", `name the folder that "vnic keys init" made for this host`)
+	}
+}
+
+func (c *Config) checkAttach(r *report) {
+	sockets := map[string]string{}
+	if c.Control != "" {
+		sockets[c.Control] = "control"
+	}
+	names, cids, vsocks := map[string]string{}, map[uint32]string{}, map[uint32]string{}
+	for i := range c.Attach {
+		a, path := &c.Attach[i], fmt.Sprintf("attach[%d]", i)
+		oneOf(r, path+".type", a.Type, AttachVhostUser, AttachUnix, AttachVsock)
+		if a.Type == AttachVhostUser || a.Type == AttachUnix {
+			if a.Socket == "" {
+				r.add(path+".socket", "missing", "name the socket file to listen on")
+			} else if first, dup := sockets[a.Socket]; dup {
+				r.add(path+".socket", fmt.Sprintf("%q is already used by %s", a.Socket, first), "give each its own socket")
+			} else if len(a.Socket) > 107 {
+				r.add(path+".socket", fmt.Sprintf("%q has %d characters", a.Socket, len(a.Socket)), "the kernel allows 107; use a shorter path")
+			} else {
+				sockets[a.Socket] = path
+			}
+		}
+		unused := func(key string, given bool) {
+			if given {
+				r.add(path+"."+key, "has no meaning for type "+a.Type, "leave it out")
+			}
+		}
+		switch a.Type {
+		case AttachVhostUser:
+			if a.CID < 3 || a.CID == 1<<32-1 {
+				r.add(path+".cid", fmt.Sprintf("%d is not a guest's vsock context id", a.CID), "use 3 to 4294967294, one per guest")
+			} else if first, dup := cids[a.CID]; dup {
+				r.add(path+".cid", fmt.Sprintf("%d is already used by %s", a.CID, first), "give each guest its own")
+			} else {
+				cids[a.CID] = path
+			}
+			unused("name", a.Name != "")
+			unused("port", a.Port != 0)
+			unused("ram", len(a.RAM) > 0)
+		case AttachUnix:
+			if first, dup := names[a.Name]; dup {
+				r.add(path+".name", fmt.Sprintf("%q is already used by %s", a.Name, first), "give each unix attachment its own name")
+			} else {
+				names[a.Name] = path
+			}
+			unused("cid", a.CID != 0)
+			unused("port", a.Port != 0)
+			unused("ram", len(a.RAM) > 0)
+		case AttachVsock:
+			if first, dup := vsocks[a.Port]; dup {
+				r.add(path+".port", fmt.Sprintf("%d is already used by %s", a.Port, first), "one vsock attachment serves all guests of a port")
+			} else {
+				vsocks[a.Port] = path
+			}
+			unused("socket", a.Socket != "")
+			unused("cid", a.CID != 0)
+			unused("name", a.Name != "")
+			checkRAM(r, path, a.RAM)
+		}
+	}
+}
+
+func checkRAM(r *report, path string, ram []RAM) {
+	seen := map[uint32]bool{}
+	for i, m := range ram {
+		p := fmt.Sprintf("%s.ram[%d]", path, i)
+		if m.CID < 3 {
+			r.add(p+".cid", fmt.Sprintf("%d is not a guest's vsock context id", m.CID), "use the guest-cid QEMU was given, 3 or above")
+		} else if seen[m.CID] {
+			r.add(p+".cid", fmt.Sprintf("%d is listed twice", m.CID), "describe each guest's memory once")
+		}
+		seen[m.CID] = true
+		if m.File == "" {
+			r.add(p+".file", "missing", "name the file of QEMU's memory-backend-file with share=on")
+		}
+		if len(m.Layout) == 0 {
+			r.add(p+".layout", "missing", "list the ranges, as {address: 0, size: 512M, offset: 0}")
+		}
+		for j, a := range m.Layout {
+			q := fmt.Sprintf("%s.layout[%d]", p, j)
+			switch {
+			case a.Size == 0 || a.Size%4096 != 0 || a.Address%4096 != 0 || a.Offset%4096 != 0:
+				r.add(q, fmt.Sprintf("address %s, size %s, offset %s are not whole 4 KiB pages", a.Address, a.Size, a.Offset), "use multiples of 4K and a size above 0")
+			case a.Address+a.Size < a.Address || a.Offset+a.Size < a.Offset || a.Offset+a.Size > 1<<62:
+				r.add(q, "the range wraps around", "use a smaller size")
+			default:
+				for k, b := range m.Layout[:j] {
+					if a.Address < b.Address+b.Size && b.Address < a.Address+a.Size {
+						r.add(q, fmt.Sprintf("overlaps layout[%d]", k), "give each guest-physical address once")
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// tenantAddr is what must be unique in a fabric: an address inside a tenant.
+type tenantAddr struct {
+	tenant uint32
+	addr   netip.Addr
+}
+
+func (c *Config) checkFunctions(r *report) {
+	pfs := map[uint8]int{}
+	owners, macs := map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"}
+	for i := range c.Functions {
+		pf, path := &c.Functions[i], fmt.Sprintf("functions[%d]", i)
+		if pf.PF > maxPF {
+			r.add(path+".pf", fmt.Sprintf("%d is out of range", pf.PF), fmt.Sprintf("use 0 to %d", maxPF))
+		} else if first, dup := pfs[pf.PF]; dup {
+			r.add(path+".pf", fmt.Sprintf("%d is already functions[%d]", pf.PF, first), "describe each PF once")
+		} else {
+			pfs[pf.PF] = i
+		}
+		if pf.VFCount < 0 || pf.VFCount > maxVF {
+			r.add(path+".vf_count", fmt.Sprintf("%d is out of range", pf.VFCount), fmt.Sprintf("use 0 to %d", maxVF))
+		} else if pf.VFCount < len(pf.VFs) {
+			r.add(path+".vf_count", fmt.Sprintf("%d, but %d VFs are listed", pf.VFCount, len(pf.VFs)), "raise it or list fewer")
+		}
+		c.checkFunction(r, path, &pf.Function, owners, macs)
+		vfs := map[uint16]int{}
+		for j := range pf.VFs {
+			vf, p := &pf.VFs[j], fmt.Sprintf("%s.vfs[%d]", path, j)
+			if vf.VF == 0 || vf.VF > maxVF {
+				r.add(p+".vf", fmt.Sprintf("%d is out of range", vf.VF), fmt.Sprintf("use 1 to %d; the PF itself is number 0", maxVF))
+			} else if first, dup := vfs[vf.VF]; dup {
+				r.add(p+".vf", fmt.Sprintf("%d is already vfs[%d]", vf.VF, first), "describe each VF once")
+			} else {
+				vfs[vf.VF] = j
+			}
+			c.checkFunction(r, p, &vf.Function, owners, macs)
+		}
+	}
+}
+
+func (c *Config) checkFunction(r *report, path string, f *Function, owners map[tenantAddr]string, macs map[MAC]string) {
+	if f.Tenant == 0 && (f.Address.IsValid() || f.Guest != nil) {
+		r.add(path+".tenant", "missing or 0", "name the tenant, 1 or above, that the function belongs to")
+	}
+	switch {
+	case f.Address.IsValid() && !usable(f.Address):
+		r.add(path+".address", fmt.Sprintf("%s cannot be a function's address", f.Address), "write it as 192.168.100.11")
+	case !f.Address.IsValid() && (f.Tenant != 0 || f.Guest != nil):
+		r.add(path+".address", "missing", "write the function's address in its tenant, as 192.168.100.11")
+	case f.Address.IsValid():
+		key := tenantAddr{f.Tenant, f.Address}
+		if first, dup := owners[key]; dup {
+			r.add(path+".address", fmt.Sprintf("%s in tenant %d is already %s", f.Address, f.Tenant, first), "give each function of a tenant its own address")
+		} else {
+			owners[key] = path
+		}
+	}
+	if first, dup := macs[f.MAC]; dup {
+		r.add(path+".mac", fmt.Sprintf("%s is already used by %s", f.MAC, first), "give each port its own, or leave it out to have one derived")
+	} else {
+		macs[f.MAC] = path
+	}
+	c.checkGuest(r, path+".guest", f.Guest)
+	checkLimits(r, path+".limits", &f.Limits)
+}
+
+func (c *Config) checkGuest(r *report, path string, g *Guest) {
+	if g == nil {
+		return
+	}
+	if (g.CID == 0) == (g.Unix == "") {
+		r.add(path, "names neither or both of cid and unix", "write {cid: 3} or {unix: name}")
+		return
+	}
+	for i := range c.Attach {
+		a := &c.Attach[i]
+		switch {
+		case g.Unix != "" && a.Type == AttachUnix && a.Name == g.Unix,
+			g.CID != 0 && a.Type == AttachVhostUser && a.CID == g.CID,
+			g.CID != 0 && a.Type == AttachVsock:
+			return
+		}
+	}
+	if g.Unix != "" {
+		r.add(path+".unix", fmt.Sprintf("no unix attachment is named %q", g.Unix), "add {type: unix, name: "+g.Unix+", socket: …} under attach")
+	} else {
+		r.add(path+".cid", fmt.Sprintf("nothing under attach serves guest %d", g.CID), fmt.Sprintf("add {type: vhost-user, cid: %d, socket: …} under attach", g.CID))
+	}
+}
+
+func checkLimits(r *report, path string, l *Limits) {
+	for _, c := range []struct {
+		key   string
+		value uint32
+		max   uint32
+	}{
+		{"qp", l.QP, 1<<16 - 2},
+		{"cq", l.CQ, 1 << 16},
+		{"mr", l.MR, 1 << 20},
+		{"pd", l.PD, 1 << 16},
+		{"qp_entries", l.QPEntries, 1 << abi.MaxQueueLog2},
+		{"cq_entries", l.CQEntries, 1 << abi.MaxQueueLog2},
+		{"read_atomic", l.ReadAtomic, 128},
+	} {
+		if c.value > c.max {
+			r.add(path+"."+c.key, fmt.Sprintf("%d is out of range", c.value), fmt.Sprintf("use 1 to %d", c.max))
+		}
+	}
+	for _, c := range []struct {
+		key   string
+		value uint32
+	}{{"qp_entries", l.QPEntries}, {"cq_entries", l.CQEntries}} {
+		if c.value&(c.value-1) != 0 {
+			r.add(path+"."+c.key, fmt.Sprintf("%d is not a power of two", c.value), "rings have 2^n entries")
+		}
+	}
+}
+
+func (c *Config) checkPeers(r *report) {
+	hosts, underlays, identities := map[uint8]int{}, map[netip.Addr]int{}, map[string]int{}
+	carriers := map[uint32][]int{}
+	owners := map[tenantAddr]string{}
+	for _, f := range c.AllFunctions() {
+		if f.Address.IsValid() {
+			owners[tenantAddr{f.Tenant, f.Address}] = "one of this NIC's functions"
+		}
+	}
+	for i := range c.Peers {
+		p, path := &c.Peers[i], fmt.Sprintf("peers[%d]", i)
+		switch first, dup := hosts[p.Host]; {
+		case p.Host == 0:
+			r.add(path+".host", "missing or 0", "write the peer's nic.host, 1 to 255")
+		case p.Host == c.NIC.Host:
+			r.add(path+".host", fmt.Sprintf("%d is this NIC itself", p.Host), "write the peer's nic.host")
+		case dup:
+			r.add(path+".host", fmt.Sprintf("%d is already peers[%d]", p.Host, first), "describe each peer once")
+		default:
+			hosts[p.Host] = i
+		}
+		switch first, dup := underlays[p.Underlay]; {
+		case !p.Underlay.IsValid():
+			r.add(path+".underlay", "missing", "write the peer's uplink.address without the prefix length")
+		case !usable(p.Underlay) || p.Underlay == c.Uplink.Address.Addr():
+			r.add(path+".underlay", fmt.Sprintf("%s cannot be the peer's address", p.Underlay), "write the peer's uplink.address without the prefix length")
+		case dup:
+			r.add(path+".underlay", fmt.Sprintf("%s is already peers[%d]", p.Underlay, first), "each NIC has its own underlay address")
+		case c.Uplink.Address.IsValid() && !c.Uplink.Address.Contains(p.Underlay) && !c.Uplink.Gateway.IsValid():
+			r.add(path+".underlay", fmt.Sprintf("%s is outside %s and uplink.gateway is not set", p.Underlay, c.Uplink.Address.Masked()), "correct the address or name a gateway")
+		default:
+			underlays[p.Underlay] = i
+		}
+		if !p.CM.IsValid() {
+			r.add(path+".cm", "missing", "write the peer's cm.listen, as 127.0.0.1:7472")
+		}
+		if p.Identity == "" {
+			r.add(path+".identity", "missing", fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%d", p.Host))
+		} else if first, dup := identities[p.Identity]; dup {
+			r.add(path+".identity", fmt.Sprintf("%q is already peers[%d]", p.Identity, first), "each peer has its own identity")
+		} else {
+			identities[p.Identity] = i
+		}
+		c.checkPeerTenants(r, path, p, owners)
+		for _, t := range p.Tenants {
+			carriers[t] = append(carriers[t], i)
+		}
+	}
+	for _, t := range slices.Sorted(maps.Keys(carriers)) {
+		list := carriers[t]
+		if len(list) < 2 {
+			continue
+		}
+		for _, i := range list {
+			if !c.Peers[i].lists(t) {
+				r.add(fmt.Sprintf("peers[%d].functions", i), fmt.Sprintf("tenant %d is shared by %d peers and this one's functions in it are not listed", t, len(list)),
+					fmt.Sprintf("list them, as {tenant: %d, address: 192.168.100.21}", t))
+			}
+		}
+	}
+}
+
+func (c *Config) checkPeerTenants(r *report, path string, p *Peer, owners map[tenantAddr]string) {
+	if len(p.Tenants) == 0 {
+		r.add(path+".tenants", "missing", "list the tenants the peer may speak for, as [1]")
+	}
+	listed := map[uint32]bool{}
+	for j, t := range p.Tenants {
+		q := fmt.Sprintf("%s.tenants[%d]", path, j)
+		if t == 0 {
+			r.add(q, "0 is not a tenant", "use 1 or above")
+		} else if listed[t] {
+			r.add(q, fmt.Sprintf("%d is listed twice", t), "list it once")
+		}
+		listed[t] = true
+	}
+	for j, f := range p.Functions {
+		q := fmt.Sprintf("%s.functions[%d]", path, j)
+		if !listed[f.Tenant] {
+			r.add(q+".tenant", fmt.Sprintf("%d is not among the peer's tenants", f.Tenant), "add it to tenants or correct it")
+		}
+		if !usable(f.Address) {
+			r.add(q+".address", "missing or not a host's address", "write it as 192.168.100.21")
+			continue
+		}
+		key := tenantAddr{f.Tenant, f.Address}
+		if first, dup := owners[key]; dup {
+			r.add(q+".address", fmt.Sprintf("%s in tenant %d is already %s", f.Address, f.Tenant, first), "an address of a tenant has one owner")
+		} else {
+			owners[key] = q
+		}
+	}
+}
+
+func (p *Peer) lists(tenant uint32) bool {
+	for _, f := range p.Functions {
+		if f.Tenant == tenant {
+			return true
+		}
+	}
+	return false
+}

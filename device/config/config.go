@@ -1,0 +1,185 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config describes one NIC: its functions, how guests reach them, its uplink
+// and the NICs it talks to.
+type Config struct {
+	NIC       NIC      `yaml:"nic"`
+	Log       Log      `yaml:"log"`
+	Control   string   `yaml:"control"` // path of the control API's unix socket; empty: none
+	Uplink    Uplink   `yaml:"uplink"`
+	RDMA      RDMA     `yaml:"rdma"`
+	Falcon    Falcon   `yaml:"falcon"`
+	PSP       PSP      `yaml:"psp"`
+	CM        CM       `yaml:"cm"`
+	Peers     []Peer   `yaml:"peers"`
+	Functions []PF     `yaml:"functions"`
+	Attach    []Attach `yaml:"attach"`
+	Capture   *Capture `yaml:"capture"`
+}
+
+// NIC names the device. Host is the first byte of every function's number and
+// must differ between NICs that talk to each other.
+type NIC struct {
+	Host uint8  `yaml:"host"` // 1..255
+	Name string `yaml:"name"` // for people; default nic<host>
+}
+
+// Log sets how much is written to the log: debug, info, warn or error.
+type Log struct {
+	Level string `yaml:"level"`
+}
+
+// Uplink backends.
+const (
+	BackendNative = "native" // TAP opened with the kernel's own ioctls, virtio-net header
+	BackendWater  = "water"  // TAP opened by songgao/water, plain frames
+	BackendMemory = "memory" // an in-process Ethernet segment, no kernel device
+)
+
+// Uplink is the Ethernet port towards the other NICs.
+type Uplink struct {
+	Backend string       `yaml:"backend"`
+	Name    string       `yaml:"name"`    // of the network device, at most 15 characters
+	Bridge  string       `yaml:"bridge"`  // bridge to join; empty: none
+	MTU     int          `yaml:"mtu"`     // bytes of IP packet, 576..65521
+	MAC     MAC          `yaml:"mac"`     // derived from the host number when absent
+	Address netip.Prefix `yaml:"address"` // the NIC's own underlay address
+	Gateway netip.Addr   `yaml:"gateway"` // for peers outside Address's network
+}
+
+// RDMA sets what the RDMA engine puts in one packet.
+type RDMA struct {
+	MTU int `yaml:"mtu"` // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
+}
+
+// PSP sets the encryption of packets between NICs.
+type PSP struct {
+	Version      uint8         `yaml:"version"`       // 0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256
+	ReplayMargin time.Duration `yaml:"replay_margin"` // how far a packet's time may lie behind the newest seen
+}
+
+// CM is the link over which NICs agree on connections and keys: mutual TLS
+// over the host's own network.
+type CM struct {
+	Listen   netip.AddrPort `yaml:"listen"`
+	Identity string         `yaml:"identity"` // folder made by "vnic keys init"
+}
+
+// Peer is another NIC and what it may ask of us.
+type Peer struct {
+	Host      uint8          `yaml:"host"`      // its nic.host
+	Underlay  netip.Addr     `yaml:"underlay"`  // its uplink.address
+	CM        netip.AddrPort `yaml:"cm"`        // its cm.listen
+	Identity  string         `yaml:"identity"`  // URI its certificate must carry
+	Tenants   []uint32       `yaml:"tenants"`   // tenants it may speak for
+	Functions []PeerFunction `yaml:"functions"` // which functions it has; needed only where several peers share a tenant
+}
+
+// PeerFunction locates a tenant's address at a peer.
+type PeerFunction struct {
+	Tenant  uint32     `yaml:"tenant"`
+	Address netip.Addr `yaml:"address"`
+}
+
+// Function holds what a PF and a VF have in common.
+type Function struct {
+	MAC     MAC        `yaml:"mac"`     // derived from <host, PF, VF> when absent
+	Tenant  uint32     `yaml:"tenant"`  // virtual network, 1..2^32-1; 0: the function is not assigned
+	Address netip.Addr `yaml:"address"` // the function's IPv4 address inside the tenant
+	Guest   *Guest     `yaml:"guest"`   // who may drive it; nobody when absent
+	Limits  Limits     `yaml:"limits"`
+	Credits Credits    `yaml:"credits"`
+}
+
+// PF is a physical function and its virtual functions.
+type PF struct {
+	PF uint8 `yaml:"pf"` // 0..15
+	Function
+	VFCount int  `yaml:"vf_count"` // VFs that exist, listed or not; default 4
+	VFs     []VF `yaml:"vfs"`
+}
+
+// VF is a virtual function.
+type VF struct {
+	VF uint16 `yaml:"vf"` // 1..4095
+	Function
+}
+
+// Guest names who may drive a function: the guest with a vsock context id, or
+// whoever comes in over a named unix attachment.
+type Guest struct {
+	CID  uint32 `yaml:"cid"`
+	Unix string `yaml:"unix"`
+}
+
+// Limits bounds what one function may create. Zero means the default.
+type Limits struct {
+	QP         uint32 `yaml:"qp"`
+	CQ         uint32 `yaml:"cq"`
+	MR         uint32 `yaml:"mr"`
+	PD         uint32 `yaml:"pd"`
+	QPEntries  uint32 `yaml:"qp_entries"`
+	CQEntries  uint32 `yaml:"cq_entries"`
+	ReadAtomic uint32 `yaml:"read_atomic"` // outstanding READ and atomic requests per QP
+}
+
+// Credits bounds what a function holds of the NIC's packet resources: the six
+// counters of Falcon §8.2.3. Zero means the default.
+type Credits struct {
+	RequestPacketTx uint32 `yaml:"request_packet_tx"`
+	RequestBufferTx uint32 `yaml:"request_buffer_tx"`
+	RequestPacketRx uint32 `yaml:"request_packet_rx"`
+	RequestBufferRx uint32 `yaml:"request_buffer_rx"`
+	DataPacketTx    uint32 `yaml:"data_packet_tx"`
+	DataBufferTx    uint32 `yaml:"data_buffer_tx"`
+}
+
+// Kinds of attachment.
+const (
+	AttachVhostUser = "vhost-user" // our own vhost-user-vsock device for one guest
+	AttachUnix      = "unix"       // a unix socket for bare clients with passed memory
+	AttachVsock     = "vsock"      // the kernel's vsock, guest memory from a file
+)
+
+// Attach is one way for guests to reach this NIC.
+type Attach struct {
+	Type   string `yaml:"type"`
+	Name   string `yaml:"name"`   // unix: what functions refer to; default the socket's file name without suffix
+	Socket string `yaml:"socket"` // vhost-user, unix
+	CID    uint32 `yaml:"cid"`    // vhost-user: the guest's context id, 3 or above
+	Port   uint32 `yaml:"port"`   // vsock: port to listen on; default 7000
+	RAM    []RAM  `yaml:"ram"`    // vsock: where each guest's memory lies
+}
+
+// RAM is the memory of one guest: a file that QEMU shares, and how the guest
+// sees it.
+type RAM struct {
+	CID    uint32     `yaml:"cid"`
+	File   string     `yaml:"file"`
+	Layout []RAMRange `yaml:"layout"`
+}
+
+// RAMRange maps a range of guest-physical addresses to a range of the file.
+type RAMRange struct {
+	Address Size `yaml:"address"`
+	Size    Size `yaml:"size"`
+	Offset  Size `yaml:"offset"`
+}
+
+// Capture modes.
+const (
+	CaptureSealed = "sealed" // frames as on the uplink
+	CaptureClear  = "clear"  // packets after opening, before sealing
+	CaptureBoth   = "both"
+)
+
+// Capture writes packets to a pcapng file from the start.
+type Capture struct {
+	File string `yaml:"file"`
+	Mode string `yaml:"mode"`
+}

@@ -1,0 +1,189 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+const exampleFile = "../../docs/vnic.example.yaml"
+
+const minimal = `
+nic: {host: 1}
+uplink: {name: vnic1, address: 10.0.0.1/24}
+`
+
+func TestMinimalGetsDefaults(t *testing.T) {
+	c, err := Parse([]byte(minimal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NIC.Name != "nic1" || c.Uplink.Backend != BackendNative || c.Uplink.MTU != DefaultUplinkMTU || c.RDMA.MTU != DefaultRDMAMTU ||
+		c.Falcon.Profile != ProfileSoftware || c.PSP.ReplayMargin != time.Second || c.Log.Level != "info" {
+		t.Errorf("defaults: %+v", c)
+	}
+	if got := c.Uplink.MAC.String(); got != "02:56:4e:ff:00:01" {
+		t.Errorf("uplink MAC %s", got)
+	}
+	all := c.AllFunctions()
+	if len(all) != 1+DefaultVFCount {
+		t.Fatalf("%d functions, want one PF and %d VFs", len(all), DefaultVFCount)
+	}
+	for i, f := range all {
+		if f.PF != 0 || int(f.VF) != i || f.MAC != FunctionMAC(1, 0, uint16(i)) || f.Limits != defaultLimits || f.Credits != defaultCredits {
+			t.Errorf("function %d: %+v", i, f)
+		}
+	}
+}
+
+func TestUnlistedVFsAreAdded(t *testing.T) {
+	c, err := Parse([]byte(minimal + `
+functions:
+  - pf: 0
+    vfs: [{vf: 2, tenant: 1, address: 192.168.100.12}, {vf: 7}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vfs []uint16
+	for _, f := range c.Functions[0].VFs {
+		vfs = append(vfs, f.VF)
+	}
+	if want := []uint16{2, 7, 1, 3}; !reflect.DeepEqual(vfs, want) {
+		t.Errorf("VFs %v, want %v", vfs, want)
+	}
+}
+
+// TestExample loads the documented example and checks that it names every key
+// there is, so that it stays the reference.
+func TestExample(t *testing.T) {
+	c, err := Load(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Functions[0].VFs[0].Guest.CID != 3 || c.Peers[0].Underlay != netip.MustParseAddr("10.0.0.2") {
+		t.Errorf("example: %+v", c)
+	}
+	b, err := os.ReadFile(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	collectKeys(doc.Content[0], "", found)
+	wantKeys(t, reflect.TypeFor[Config](), "", found)
+}
+
+// TestExampleStatesDefaults checks the defaults that the example promises.
+func TestExampleStatesDefaults(t *testing.T) {
+	c, err := Load(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := c.Functions[0].VFs[0]
+	if f.Limits != defaultLimits || f.Credits != defaultCredits {
+		t.Errorf("example limits %+v credits %+v are not the defaults", f.Limits, f.Credits)
+	}
+	if c.Uplink.MAC != UplinkMAC(1) || c.Functions[0].MAC != FunctionMAC(1, 0, 0) || c.RDMA.MTU != DefaultRDMAMTU || c.Uplink.MTU != DefaultUplinkMTU {
+		t.Errorf("example does not state the defaults: %+v", c)
+	}
+}
+
+func collectKeys(n *yaml.Node, path string, found map[string]bool) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			p := join(path, n.Content[i].Value)
+			found[p] = true
+			collectKeys(n.Content[i+1], p, found)
+		}
+	case yaml.SequenceNode:
+		for _, e := range n.Content {
+			collectKeys(e, path+"[]", found)
+		}
+	}
+}
+
+func wantKeys(t *testing.T, typ reflect.Type, path string, found map[string]bool) {
+	t.Helper()
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	switch {
+	case isScalar(typ):
+	case typ.Kind() == reflect.Slice:
+		wantKeys(t, typ.Elem(), path+"[]", found)
+	case typ.Kind() == reflect.Struct:
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Anonymous {
+				// A PF's own limits and credits read like a VF's, which are shown.
+				continue
+			}
+			p := join(path, f.Tag.Get("yaml"))
+			if !found[p] {
+				t.Errorf("%s does not show %s", exampleFile, p)
+			}
+			wantKeys(t, f.Type, p, found)
+		}
+	}
+}
+
+func TestVFKeysShownInExample(t *testing.T) {
+	b, err := os.ReadFile(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keysOf(reflect.TypeFor[VF]()) {
+		if !strings.Contains(string(b), key+":") {
+			t.Errorf("example does not show a function's %s", key)
+		}
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "nowhere.yaml"))
+	if err == nil || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "nowhere.yaml") {
+		t.Errorf("error %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(path, []byte("nic: {host: 1000}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(path)
+	var ps Problems
+	if !errors.As(err, &ps) || len(ps) == 0 || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "4096": 4096, "64K": 65536, "512M": 512 << 20, "2G": 2 << 30, "0x1000": 4096} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%s = %d, %v", text, s, err)
+		}
+	}
+	for _, text := range []string{"", "K", "-1", "1T", "99999999999G"} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q accepted as %d", text, s)
+		}
+	}
+	for _, s := range []Size{0, 1, 4096, 3 << 20, 5 << 30} {
+		var back Size
+		if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
+			t.Errorf("%d → %q → %d, %v", s, s, back, err)
+		}
+	}
+}

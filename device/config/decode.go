@@ -1,0 +1,292 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// decoder maps YAML nodes onto the Config types. It exists, instead of the
+// library's own struct decoding, to report every problem with its path rather
+// than the first ones with a Go type name.
+type decoder struct{ *report }
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	addrType     = reflect.TypeFor[netip.Addr]()
+	prefixType   = reflect.TypeFor[netip.Prefix]()
+	addrPortType = reflect.TypeFor[netip.AddrPort]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind == yaml.AliasNode {
+		d.addAt(n.Line, path, "aliases are not supported", "write the value out")
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		if isNull(n) {
+			return
+		}
+		p := reflect.New(v.Type().Elem())
+		d.value(n, path, p.Elem())
+		v.Set(p)
+		return
+	}
+	if isNull(n) && n.Kind == yaml.ScalarNode {
+		return // "key:" with nothing behind it means the default
+	}
+	switch {
+	case isScalar(v.Type()):
+		d.scalar(n, path, v)
+	case v.Kind() == reflect.Struct:
+		d.mapping(n, path, v)
+	case v.Kind() == reflect.Slice:
+		d.sequence(n, path, v)
+	default:
+		panic("config: no decoding for " + v.Type().String())
+	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func isScalar(t reflect.Type) bool {
+	switch t {
+	case durationType, addrType, prefixType, addrPortType:
+		return true
+	}
+	if reflect.PointerTo(t).Implements(textType) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Array:
+		return false
+	}
+	return true
+}
+
+func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.addAt(n.Line, path, describe(n)+" where a group of keys is expected", "write one of "+strings.Join(keysOf(v.Type()), ", ")+" under it")
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, val := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			d.addAt(key.Line, path, "a key must be a word", "")
+			continue
+		}
+		p := join(path, key.Value)
+		if first, dup := seen[key.Value]; dup {
+			d.addAt(key.Line, p, fmt.Sprintf("given twice, first on line %d", first), "keep one of them")
+			continue
+		}
+		seen[key.Value] = key.Line
+		f, ok := fieldByKey(v, key.Value)
+		if !ok {
+			d.addAt(key.Line, p, "unknown key", suggest(key.Value, keysOf(v.Type())))
+			continue
+		}
+		d.lines[p] = key.Line
+		d.value(val, p, f)
+	}
+}
+
+func (d *decoder) sequence(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.addAt(n.Line, path, describe(n)+" where a list is expected", `begin each entry with "- "`)
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, e := range n.Content {
+		p := path + "[" + strconv.Itoa(i) + "]"
+		d.lines[p] = e.Line
+		d.value(e, p, out.Index(i))
+	}
+	v.Set(out)
+}
+
+func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.ScalarNode {
+		d.addAt(n.Line, path, describe(n)+" where a single value is expected", "")
+		return
+	}
+	fail := func(what, remedy string) { d.addAt(n.Line, path, fmt.Sprintf("%q %s", n.Value, what), remedy) }
+	switch v.Type() {
+	case durationType:
+		t, err := time.ParseDuration(n.Value)
+		if err != nil {
+			fail("is not a duration", "write it with its unit, as 10ms or 1.5s")
+			return
+		}
+		v.SetInt(int64(t))
+		return
+	case addrType:
+		a, err := netip.ParseAddr(n.Value)
+		if err != nil || !a.Is4() {
+			fail("is not an IPv4 address", "write it as "+exampleAddr(path))
+			return
+		}
+		v.Set(reflect.ValueOf(a))
+		return
+	case prefixType:
+		a, err := netip.ParsePrefix(n.Value)
+		if err != nil || !a.Addr().Is4() {
+			fail("is not an IPv4 address with a prefix length", "write it as 10.0.0.1/24")
+			return
+		}
+		v.Set(reflect.ValueOf(a))
+		return
+	case addrPortType:
+		a, err := netip.ParseAddrPort(n.Value)
+		if err != nil || a.Port() == 0 {
+			fail("is not an address with a port", "write it as 127.0.0.1:7471")
+			return
+		}
+		v.Set(reflect.ValueOf(a))
+		return
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := u.UnmarshalText([]byte(n.Value)); err != nil {
+			d.addAt(n.Line, path, err.Error(), "")
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(n.Value)
+	case reflect.Bool:
+		switch n.Value {
+		case "true":
+			v.SetBool(true)
+		case "false":
+			v.SetBool(false)
+		default:
+			fail("is neither true nor false", "write true or false")
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		i, err := strconv.ParseInt(n.Value, 0, v.Type().Bits())
+		if err != nil {
+			fail("is not a whole number", fmt.Sprintf("write a number of at most %d bits", v.Type().Bits()))
+			return
+		}
+		v.SetInt(i)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		u, err := strconv.ParseUint(n.Value, 0, v.Type().Bits())
+		if err != nil {
+			fail("is not a number in range", fmt.Sprintf("write a whole number between 0 and %d", uint64(1)<<(v.Type().Bits()-1)*2-1))
+			return
+		}
+		v.SetUint(u)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(n.Value, 64)
+		if err != nil || f != f || f > 1e18 || f < -1e18 {
+			fail("is not a number", "write it as 0.5")
+			return
+		}
+		v.SetFloat(f)
+	default:
+		panic("config: no decoding for " + v.Type().String())
+	}
+}
+
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a group of keys"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(n.Value)
+}
+
+func exampleAddr(path string) string {
+	if strings.HasPrefix(path, "functions") || strings.HasPrefix(path, "peers") && strings.Contains(path, "functions") {
+		return "192.168.100.11"
+	}
+	return "10.0.0.1"
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// fieldByKey finds the field that a key names, also in embedded groups.
+func fieldByKey(v reflect.Value, key string) (reflect.Value, bool) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			if in, ok := fieldByKey(v.Field(i), key); ok {
+				return in, true
+			}
+		} else if key != "" && f.Tag.Get("yaml") == key {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			keys = append(keys, keysOf(f.Type)...)
+		} else if k := f.Tag.Get("yaml"); k != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// suggest names the nearest known key when one is a typing slip away, and all
+// of them otherwise.
+func suggest(key string, known []string) string {
+	best, bestDist := "", 3
+	for _, k := range known {
+		if d := editDistance(key, k); d < bestDist {
+			best, bestDist = k, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	sorted := append([]string(nil), known...)
+	sort.Strings(sorted)
+	return "known here: " + strings.Join(sorted, ", ")
+}
+
+func editDistance(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diag := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diag
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			diag = row[j]
+			row[j] = min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cc"
+)
+
+// TestFalconCoversProfile: each field of the transport's profile and of the
+// congestion control has a key.
+func TestFalconCoversProfile(t *testing.T) {
+	for _, c := range []struct {
+		theirs, ours reflect.Type
+		not          map[string]bool
+	}{
+		{reflect.TypeFor[falcon.Profile](), reflect.TypeFor[Falcon](), map[string]bool{"Name": true}},
+		{reflect.TypeFor[cc.Params](), reflect.TypeFor[Congestion](), nil},
+	} {
+		for i := range c.theirs.NumField() {
+			name := c.theirs.Field(i).Name
+			if c.not[name] {
+				continue
+			}
+			if _, ok := c.ours.FieldByName(name); !ok {
+				t.Errorf("%s.%s cannot be configured", c.theirs, name)
+			}
+		}
+	}
+}
+
+// TestFalconExampleIsSoftware: the example spells out the software profile,
+// and each value it gives reaches the transport.
+func TestFalconExampleIsSoftware(t *testing.T) {
+	c, err := Load(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(falcon.Software(), c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.Params{})); diff != "" {
+		t.Errorf("example and software profile differ (-profile +example):\n%s", diff)
+	}
+}
+
+func TestFalconOverrides(t *testing.T) {
+	c, err := Parse([]byte(minimal + `
+falcon: {profile: hardware, max_txn: 32, give_up: 3s, ar_burst: true, cc: {min_rto: 2ms, delay_select: full, plb: true}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := falcon.Hardware()
+	want.MaxTxn, want.GiveUp, want.ARBurst = 32, 3e9, true
+	params := cc.HardwareParams()
+	params.MinRTO, params.DelaySelect, params.PLB = 15259, cc.DelayFull, true
+	want.CC = cc.NewSwift(params)
+	if diff := cmp.Diff(want, c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.Params{})); diff != "" {
+		t.Error(diff)
+	}
+}

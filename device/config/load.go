@@ -1,0 +1,104 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"sort"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// maxFileSize bounds what is read; the longest sensible file is far below it.
+const maxFileSize = 1 << 20
+
+// Load reads and checks the file at path. Its error names the file and lists
+// every problem; errors.As finds the Problems in it.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w; give the path of a file like docs/vnic.example.yaml", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	c, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s:\n%w", path, err)
+	}
+	return c, nil
+}
+
+// Parse reads and checks a configuration; see Load.
+func Parse(b []byte) (*Config, error) {
+	r := &report{lines: map[string]int{}}
+	c := new(Config)
+	if len(b) > maxFileSize {
+		r.add("", fmt.Sprintf("the file is larger than %d bytes", maxFileSize), "give a NIC configuration file")
+		return nil, r.problems
+	}
+	root, problem := parseNodes(b)
+	if problem != nil {
+		return nil, Problems{*problem}
+	}
+	if root != nil {
+		d := decoder{r}
+		d.value(root, "", reflect.ValueOf(c).Elem())
+	}
+	decoded := len(r.problems) == 0
+	c.setDefaults()
+	// Checks run on what was understood; a value that could not be read is
+	// not reported a second time as missing.
+	before := len(r.problems)
+	c.check(r)
+	if !decoded {
+		r.problems = append(r.problems[:before:before], withoutRepeats(r.problems[:before], r.problems[before:])...)
+	}
+	if len(r.problems) > 0 {
+		sort.SliceStable(r.problems, func(i, j int) bool { return r.problems[i].order() < r.problems[j].order() })
+		return nil, r.problems
+	}
+	return c, nil
+}
+
+func parseNodes(b []byte) (root *yaml.Node, problem *Problem) {
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, &Problem{What: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "), Remedy: "compare with docs/vnic.example.yaml"}
+	}
+	var second yaml.Node
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, &Problem{What: "holds more than one YAML document", Remedy: "use one file per NIC"}
+	}
+	if doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
+		return doc.Content[0], nil
+	}
+	return nil, nil
+}
+
+// withoutRepeats drops from late those problems whose path already has one.
+func withoutRepeats(early, late []Problem) []Problem {
+	var kept []Problem
+	for _, p := range late {
+		repeat := false
+		for _, e := range early {
+			if e.Path == p.Path || strings.HasPrefix(p.Path, e.Path+".") || strings.HasPrefix(p.Path, e.Path+"[") || strings.HasPrefix(e.Path, p.Path+".") {
+				repeat = true
+				break
+			}
+		}
+		if !repeat {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,89 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Problem is one thing wrong with a configuration.
+type Problem struct {
+	Line   int    // 1-based line in the file, 0 when the key is absent
+	Path   string // as in "functions[1].vfs[0].address"
+	What   string // what is wrong, naming the value
+	Remedy string // what to write instead
+}
+
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", p.Line)
+	}
+	if p.Path != "" {
+		fmt.Fprintf(&b, "%s: ", p.Path)
+	}
+	b.WriteString(p.What)
+	if p.Remedy != "" {
+		fmt.Fprintf(&b, "; %s", p.Remedy)
+	}
+	return b.String()
+}
+
+// order puts problems in the file's order, those without a line last.
+func (p Problem) order() int {
+	if p.Line == 0 {
+		return math.MaxInt
+	}
+	return p.Line
+}
+
+// Problems is the error of Load and Parse: every problem found, in the order
+// of the file where a line is known.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxProblems bounds a report; a file with more of them is not this kind of
+// file at all.
+const maxProblems = 100
+
+// report collects problems and the line of every key that was read.
+type report struct {
+	problems Problems
+	lines    map[string]int
+}
+
+func (r *report) add(path, what, remedy string) {
+	if len(r.problems) >= maxProblems {
+		return
+	}
+	r.problems = append(r.problems, Problem{Line: r.lineOf(path), Path: path, What: what, Remedy: remedy})
+}
+
+func (r *report) addAt(line int, path, what, remedy string) {
+	if len(r.problems) >= maxProblems {
+		return
+	}
+	r.problems = append(r.problems, Problem{Line: line, Path: path, What: what, Remedy: remedy})
+}
+
+// lineOf finds the line of a path, or of the nearest key above it.
+func (r *report) lineOf(path string) int {
+	for path != "" {
+		if l, ok := r.lines[path]; ok {
+			return l
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			break
+		}
+		path = path[:i]
+	}
+	return 0
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// MAC is an Ethernet address; the zero value means "derive it".
+type MAC [6]byte
+
+// IsZero says whether no address was given.
+func (m MAC) IsZero() bool { return m == MAC{} }
+
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// UnmarshalText reads the form 02:56:4e:00:00:01. Multicast addresses are
+// refused: a port cannot own one.
+func (m *MAC) UnmarshalText(b []byte) error {
+	hw, err := net.ParseMAC(string(b))
+	if err != nil || len(hw) != 6 {
+		return fmt.Errorf("%q is not a MAC address; write it as 02:56:4e:00:00:01", b)
+	}
+	if hw[0]&1 != 0 {
+		return fmt.Errorf("%q is a multicast address; clear the lowest bit of its first byte", b)
+	}
+	copy(m[:], hw)
+	if m.IsZero() {
+		return fmt.Errorf("%q is the all-zero address; leave the key out to have one derived", b)
+	}
+	return nil
+}
+
+// UplinkMAC is the address an uplink gets when none is configured:
+// locally administered, distinct per host.
+func UplinkMAC(host uint8) MAC { return MAC{0x02, 0x56, 0x4e, 0xff, 0x00, host} }
+
+// FunctionMAC is the address a function gets when none is configured:
+// 02:56:4e:HH:PV:VV from the tuple <host, PF, VF>.
+func FunctionMAC(host, pf uint8, vf uint16) MAC {
+	return MAC{0x02, 0x56, 0x4e, host, pf<<4 | byte(vf>>8)&0x0f, byte(vf)}
+}
+
+// Size is a number of bytes, written as a plain number or with the suffix
+// K, M or G (powers of 1024).
+type Size uint64
+
+// UnmarshalText reads 65536, 64K, 512M or 2G.
+func (s *Size) UnmarshalText(b []byte) error {
+	text := strings.TrimSpace(string(b))
+	shift := 0
+	if n := len(text); n > 0 {
+		switch text[n-1] {
+		case 'K', 'k':
+			shift = 10
+		case 'M', 'm':
+			shift = 20
+		case 'G', 'g':
+			shift = 30
+		}
+		if shift > 0 {
+			text = text[:n-1]
+		}
+	}
+	v, err := strconv.ParseUint(text, 0, 64)
+	if err != nil || v > 1<<62>>shift {
+		return fmt.Errorf("%q is not a size; write a number of bytes, or 64K, 512M, 2G", b)
+	}
+	*s = Size(v << shift)
+	return nil
+}
+
+func (s Size) String() string {
+	for _, u := range []struct {
+		shift  int
+		suffix string
+	}{{30, "G"}, {20, "M"}, {10, "K"}} {
+		if s > 0 && s&(1<<u.shift-1) == 0 {
+			return strconv.FormatUint(uint64(s>>u.shift), 10) + u.suffix
+		}
+	}
+	return strconv.FormatUint(uint64(s), 10)
+}

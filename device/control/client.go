@@ -1,0 +1,115 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// maxAnswer bounds what a Client reads of one answer.
+const maxAnswer = 64 << 20
+
+// Client asks a running `vnic run`.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client for the socket at path. Nothing is opened yet.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	return &Client{path: path, http: &http.Client{
+		Timeout:   2 * answerTime,
+		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 2 * answerTime},
+	}}
+}
+
+// NIC describes the NIC, its uplinks and its peers.
+func (c *Client) NIC(ctx context.Context) (v NIC, err error) {
+	err = c.get(ctx, "/v1/nic", &v)
+	return v, err
+}
+
+// Functions describes the PFs and VFs.
+func (c *Client) Functions(ctx context.Context) (v []Function, err error) {
+	err = c.get(ctx, "/v1/functions", &v)
+	return v, err
+}
+
+// Connections describes the connections.
+func (c *Client) Connections(ctx context.Context) (v []Connection, err error) {
+	err = c.get(ctx, "/v1/connections", &v)
+	return v, err
+}
+
+// Counters returns all counters.
+func (c *Client) Counters(ctx context.Context) (v Counters, err error) {
+	err = c.get(ctx, "/v1/counters", &v)
+	return v, err
+}
+
+// Wait returns when the NIC answers, or with the last error when ctx ends.
+func (c *Client) Wait(ctx context.Context) error {
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for {
+		_, err := c.NIC(ctx)
+		if err == nil || errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited for the NIC: %w", err)
+		case <-t.C:
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, path string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+path, nil)
+	if err != nil {
+		return fmt.Errorf("control socket %s: %w", c.path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return c.explain(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var f failure
+		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+			f.Error = resp.Status
+		}
+		return fmt.Errorf("control socket %s: %s: %s", c.path, path, f.Error)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("control socket %s: %s: %w (is it another version of vnic?)", c.path, path, err)
+	}
+	return nil
+}
+
+// explain adds to an error what the user can do about it.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("control socket %s does not exist: is `vnic run` running, and is its `control` this path? (%w)", c.path, fs.ErrNotExist)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody answers at control socket %s: the `vnic run` that made it is gone, start it again (%w)", c.path, syscall.ECONNREFUSED)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("control socket %s: only the user that runs `vnic run` may open it, use that user or root (%w)", c.path, fs.ErrPermission)
+	}
+	return fmt.Errorf("control socket %s: %w", c.path, err)
+}

@@ -1,0 +1,281 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fake struct {
+	nic   NIC
+	funcs []Function
+	conns []Connection
+	count Counters
+	err   error
+	block chan struct{} // Counters waits for it, or for its context
+}
+
+func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
+func (f *fake) Functions(context.Context) ([]Function, error)     { return f.funcs, f.err }
+func (f *fake) Connections(context.Context) ([]Connection, error) { return f.conns, f.err }
+func (f *fake) Counters(ctx context.Context) (Counters, error) {
+	if f.block != nil {
+		select {
+		case <-f.block:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return f.count, f.err
+}
+
+func sample() *fake {
+	return &fake{
+		nic: NIC{
+			Host: 1, Name: "a", Version: "v0", PID: 7, UptimeMS: 5,
+			Uplinks: []Uplink{{"up0", "02:00:00:00:00:01", "192.0.2.1/24", 1500}},
+			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 1}},
+		},
+		funcs: []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", GuestCID: 3, QPs: 2}},
+		conns: []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},
+		count: Counters{"falcon.tx_packets": 1 << 60},
+	}
+}
+
+func serve(t *testing.T, p Provider) (*Server, *Client, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.sock")
+	s, err := Serve(path, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, NewClient(path), path
+}
+
+func TestAnswers(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	f := sample()
+	s, c, path := serve(t, f)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	ctx := t.Context()
+	nic, err1 := c.NIC(ctx)
+	funcs, err2 := c.Functions(ctx)
+	conns, err3 := c.Connections(ctx)
+	count, err4 := c.Counters(ctx)
+	if err := errors.Join(err1, err2, err3, err4, c.Wait(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	got := &fake{nic: nic, funcs: funcs, conns: conns, count: count}
+	if d := cmp.Diff(f, got, cmp.AllowUnexported(fake{})); d != "" {
+		t.Errorf("answers differ (-want +got):\n%s", d)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if names, _ := os.ReadDir(filepath.Dir(path)); len(names) != 0 {
+		t.Errorf("left over: %v", names)
+	}
+}
+
+// raw asks without a Client.
+func raw(t *testing.T, path, method, target string) (int, string) {
+	t.Helper()
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://vnic"+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(resp.Body)
+	if ct := resp.Header.Get("Content-Type"); ct != "application/json" {
+		t.Errorf("%s %s: content type %q", method, target, ct)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestStatusCodes(t *testing.T) {
+	f := &fake{}
+	_, c, path := serve(t, f)
+	for _, tt := range []struct {
+		method, target string
+		status         int
+		body           string
+	}{
+		{"GET", "/v1/functions", 200, "[]"},
+		{"GET", "/v1/connections", 200, "[]"},
+		{"GET", "/v1/nothing", 404, "/v1/counters"},
+		{"GET", "/", 404, "not known"},
+		{"POST", "/v1/nic", 405, "only GET"},
+		{"DELETE", "/v1/counters", 405, "only GET"},
+	} {
+		if status, body := raw(t, path, tt.method, tt.target); status != tt.status || !strings.Contains(body, tt.body) {
+			t.Errorf("%s %s: %d %s", tt.method, tt.target, status, body)
+		}
+	}
+	f.err = errors.New("the shard is stopping")
+	if _, err := c.NIC(t.Context()); err == nil || !strings.Contains(err.Error(), "the shard is stopping") {
+		t.Errorf("error of the provider: %v", err)
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = ln.Close() // as after kill -9
+	c := NewClient(path)
+	if _, err := c.NIC(t.Context()); err == nil || !strings.Contains(err.Error(), "is gone") || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("stale socket: %v", err)
+	}
+	s, err := Serve(path, sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.NIC(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	_, c, path := serve(t, sample())
+	if _, err := Serve(path, sample()); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("a second server: %v", err)
+	}
+	if _, err := c.NIC(t.Context()); err != nil {
+		t.Errorf("the first one is harmed: %v", err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve(file, sample()); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("on a file: %v", err)
+	}
+	if b, _ := os.ReadFile(file); string(b) != "keep" {
+		t.Error("the file was changed")
+	}
+	if _, err := Serve(filepath.Join(dir, "missing", "c.sock"), sample()); err == nil || !strings.Contains(err.Error(), "make it") {
+		t.Errorf("in a missing folder: %v", err)
+	}
+	if _, err := Serve(filepath.Join(dir, strings.Repeat("x", 120)), sample()); err == nil || !strings.Contains(err.Error(), "shorter path") {
+		t.Errorf("a long path: %v", err)
+	}
+}
+
+func TestSocketOfAnotherIsNotRemoved(t *testing.T) {
+	s, _, path := serve(t, sample())
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := Serve(path, sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := NewClient(path).NIC(t.Context()); err != nil {
+		t.Errorf("the other's socket is gone: %v", err)
+	}
+	_ = other.Close()
+}
+
+func TestMissingSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	_, err := NewClient(path).NIC(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is `vnic run` running") || !strings.Contains(err.Error(), path) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewClient(path).Wait(ctx); err == nil {
+		t.Error("Wait for nothing ends well")
+	}
+}
+
+func TestBadAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/nic" {
+			_, _ = io.WriteString(w, `{"host": "not a number"}`)
+			return
+		}
+		http.Error(w, "plain text", http.StatusTeapot)
+	})}
+	go func() { _ = srv.Serve(ln) }()
+	defer func() { _ = srv.Close() }()
+	c := NewClient(path)
+	if _, err := c.NIC(t.Context()); err == nil || !strings.Contains(err.Error(), "another version") {
+		t.Errorf("wrong type: %v", err)
+	}
+	if _, err := c.Counters(t.Context()); err == nil || !strings.Contains(err.Error(), "418") {
+		t.Errorf("plain text: %v", err)
+	}
+}
+
+// TestCloseWithManyClients holds all places and more, then closes.
+func TestCloseWithManyClients(t *testing.T) {
+	f := sample()
+	f.block = make(chan struct{})
+	s, c, path := serve(t, f)
+	var conns []net.Conn
+	for range maxClients {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 4 {
+		wg.Go(func() { _, _ = c.Counters(ctx) })
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	wg.Wait()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}

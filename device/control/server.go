@@ -1,0 +1,229 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxPath is what fits a unix socket address (sun_path) with its end.
+	maxPath = 107
+	// answerTime is the most a Provider gets for one request.
+	answerTime = 5 * time.Second
+	// maxClients answered at one time; more wait to be accepted.
+	maxClients = 64
+)
+
+// Server answers on a unix socket.
+type Server struct {
+	path string
+	stat os.FileInfo // of the socket, to remove no other's
+	http *http.Server
+	done chan struct{}
+	once sync.Once
+	err  error
+}
+
+// Serve makes the socket with mode 0600 and answers in the background. A socket
+// left behind by a process that is gone is replaced; one that still answers, and
+// any other file, is an error.
+func Serve(path string, p Provider) (*Server, error) {
+	ln, err := listen(path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	stat, err := os.Lstat(path)
+	if err != nil {
+		_ = ln.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	s := &Server{
+		path: path, stat: stat, done: make(chan struct{}),
+		http: &http.Server{
+			Handler:           handler(p),
+			ReadTimeout:       answerTime,
+			ReadHeaderTimeout: answerTime,
+			WriteTimeout:      2 * answerTime,
+			IdleTimeout:       time.Minute,
+			MaxHeaderBytes:    1 << 14,
+		},
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(newBounded(ln)) // ends by Close
+	}()
+	return s, nil
+}
+
+// listen binds under another name and moves it into place, so that at no moment
+// the socket has the wrong mode or does not answer.
+func listen(path string) (net.Listener, error) {
+	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if len(temp) > maxPath {
+		return nil, fmt.Errorf("%d bytes long, at most %d: choose a shorter path", len(path), maxPath-len(temp)+len(path))
+	}
+	if err := vacate(path); err != nil {
+		return nil, err
+	}
+	_ = os.Remove(temp) // of a process that had our number
+	ln, err := net.Listen("unix", temp)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("no folder %s: make it, or choose another path", filepath.Dir(path))
+		}
+		return nil, err
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) // Close does it
+	if err = os.Chmod(temp, 0o600); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = errors.Join(ln.Close(), os.Remove(temp))
+		return nil, err
+	}
+	return ln, nil
+}
+
+// vacate makes sure that nobody listens at path and nothing else is there.
+func vacate(path string) error {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case st.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("a file that is no socket is there: remove it or choose another path")
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return errors.New("another process answers there: is `vnic run` running already with this configuration?")
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return nil // whoever made it is gone; Rename replaces it
+	}
+	return err
+}
+
+// Close stops answering and removes the socket if it still is ours.
+func (s *Server) Close() error {
+	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.http.Shutdown(ctx); err != nil {
+			s.err = s.http.Close()
+		}
+		<-s.done
+		if st, err := os.Lstat(s.path); err == nil && os.SameFile(st, s.stat) {
+			s.err = errors.Join(s.err, os.Remove(s.path))
+		}
+	})
+	return s.err
+}
+
+func handler(p Provider) http.Handler {
+	mux := http.NewServeMux()
+	var paths []string
+	get := func(path string, f func(context.Context) (any, error)) {
+		paths = append(paths, path)
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+			defer cancel()
+			v, err := f(ctx)
+			if err != nil {
+				reply(w, http.StatusServiceUnavailable, failure{err.Error()})
+				return
+			}
+			reply(w, http.StatusOK, v)
+		})
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD")
+			reply(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%s %s: only GET is possible", r.Method, path)})
+		})
+	}
+	get("/v1/nic", func(ctx context.Context) (any, error) { return p.NIC(ctx) })
+	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
+	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
+	get("/v1/counters", func(ctx context.Context) (any, error) { return p.Counters(ctx) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
+	})
+	return mux
+}
+
+// list makes an empty list [] in JSON, not null.
+func list[T any](v []T, err error) ([]T, error) {
+	if v == nil {
+		v = []T{}
+	}
+	return v, err
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil { // the types are ours, so this is a defect worth seeing
+		status, body = http.StatusInternalServerError, []byte(`{"error": "the answer cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// bounded is a listener with a limit of connections.
+type bounded struct {
+	net.Listener
+	slots chan struct{}
+	once  sync.Once
+	ended chan struct{}
+}
+
+func newBounded(ln net.Listener) *bounded {
+	return &bounded{Listener: ln, slots: make(chan struct{}, maxClients), ended: make(chan struct{})}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	select {
+	case b.slots <- struct{}{}:
+	case <-b.ended:
+		return nil, net.ErrClosed
+	}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.slots
+		return nil, err
+	}
+	return &counted{Conn: c, slots: b.slots}, nil
+}
+
+func (b *bounded) Close() error {
+	b.once.Do(func() { close(b.ended) })
+	return b.Listener.Close()
+}
+
+// counted gives its place back when it is closed.
+type counted struct {
+	net.Conn
+	slots chan struct{}
+	once  sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { <-c.slots })
+	return c.Conn.Close()
+}

@@ -1,0 +1,80 @@
+package control
+
+import "context"
+
+// NIC is the answer of GET /v1/nic.
+type NIC struct {
+	Host     uint8    `json:"host"`
+	Name     string   `json:"name"`
+	Version  string   `json:"version"`
+	PID      int      `json:"pid"`
+	UptimeMS int64    `json:"uptime_ms"`
+	Uplinks  []Uplink `json:"uplinks"`
+	Peers    []Peer   `json:"peers"`
+}
+
+// Uplink is a port to the fabric.
+type Uplink struct {
+	Name string `json:"name"`
+	MAC  string `json:"mac"`
+	Addr string `json:"addr"` // underlay address with prefix length
+	MTU  int    `json:"mtu"`
+}
+
+// Peer is another NIC and the state of the connection management link to it.
+type Peer struct {
+	Host        uint8    `json:"host"`
+	Underlay    string   `json:"underlay"`
+	Identity    string   `json:"identity"`
+	Tenants     []uint32 `json:"tenants"`
+	Up          bool     `json:"up"`
+	Functions   int      `json:"functions"`   // that it offers to us
+	Connections int      `json:"connections"` // in any state
+}
+
+// Function is one entry of GET /v1/functions.
+type Function struct {
+	ID       string `json:"id"` // "h1.pf0.vf2"
+	Number   uint32 `json:"number"`
+	Type     string `json:"type"` // "pf", "vf"
+	State    string `json:"state"`
+	Fault    string `json:"fault,omitempty"` // why it is in the error state
+	Tenant   uint32 `json:"tenant"`
+	Addr     string `json:"addr"`
+	MAC      string `json:"mac"`
+	GuestCID uint32 `json:"guest_cid"`
+	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix"
+	QPs      int    `json:"qps"`
+	CQs      int    `json:"cqs"`
+	MRs      int    `json:"mrs"`
+}
+
+// Connection is one entry of GET /v1/connections.
+type Connection struct {
+	ID           uint32 `json:"id"`
+	Function     string `json:"function"`
+	PeerFunction string `json:"peer_function"`
+	PeerHost     uint8  `json:"peer_host"`
+	Tenant       uint32 `json:"tenant"`
+	State        string `json:"state"`
+	QPN          uint32 `json:"qpn"`
+	PeerQPN      uint32 `json:"peer_qpn"`
+	LocalCID     uint32 `json:"local_cid"`
+	RemoteCID    uint32 `json:"remote_cid"`
+	TxSPI        uint32 `json:"tx_spi"`
+	RxSPI        uint32 `json:"rx_spi"`
+	MTU          int    `json:"mtu"`
+	AgeMS        int64  `json:"age_ms"`
+}
+
+// Counters maps "room.name" to a value, as GET /v1/counters gives it.
+type Counters map[string]uint64
+
+// Provider answers the requests. Its methods are called from several
+// goroutines and return soon, at the latest when ctx is done.
+type Provider interface {
+	NIC(ctx context.Context) (NIC, error)
+	Functions(ctx context.Context) ([]Function, error)
+	Connections(ctx context.Context) ([]Connection, error)
+	Counters(ctx context.Context) (Counters, error)
+}

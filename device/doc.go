@@ -1,0 +1,48 @@
+// Package device assembles one NIC and runs it: functions, guests, uplink,
+// peers.
+//
+//	guests                         ┌────────────────── Shard (one OS thread) ─────────────────┐
+//	 conn ─ session ─▶ mailbox ─┐  │ registers · admin commands · doorbells (registers, admin) │
+//	        (reader)            ├─▶│ inbox                                                     │
+//	peers                       │  │   rdma ◀────────▶ falcon ◀────▶ slot{conn, guard, SAs}    │
+//	 cmlink ──────▶ peer mail ──┤  │     ▲                  ▲          psp open, seal          │
+//	control API ──▶ call ───────┘  │ guest memory        cm, timers    underlay ◀──▶ tx queue  │
+//	                               └───────┬──────────────────────────────────────────┬────────┘
+//	 conn ◀ session ◀── outbox ◀───────────┘                          uplink (tap.Port) ◀▶ loop
+//	        (writer)
+//
+// A packet's way in is in receive.go, its way out in transmit.go; what a driver
+// asks is in session.go, hello.go, registers.go, admin.go and cmcommands.go;
+// connections come and go in cmglue.go; the thread is in loop.go.
+//
+// # Ownership and concurrency
+//
+// A Shard owns its functions with all their objects, connections and keys, and
+// belongs to one goroutine: the caller of Step. Step reads no clock and does no
+// I/O, so whole NICs run in virtual time under a seed (shard_test.go). Around
+// it, loop reads and writes the uplink, tells the time, and sleeps in ppoll.
+//
+// Everything else enters through the inbox. A source (a session's mailbox, a
+// peer's mailbox, a call) stands in it at most once and bounds what it holds,
+// so nobody outside can make it grow; a source that is full makes its own
+// sender wait. Events for guests leave through outboxes, which are bounded as
+// well: completion events as a set, asynchronous events up to a limit, beyond
+// which they are dropped and counted, replies by the requests taken.
+//
+// Each session has a reader and a writer goroutine. A session that ends takes
+// its function through a function-level reset before the guest sees the end of
+// the stream, so that no byte of its memory is touched after it.
+//
+// # Trust
+//
+// Guests are believed nothing: what they send is parsed here or by queues and
+// rdma, and what is wrong stops their own function (pfvf's ERROR, with a reason
+// in RegFault, the FunctionFault event and the control API) and nothing else.
+// Packets count for a connection only after they authenticated, came with that
+// connection's SPI, cookie and addresses, and are not older than the replay
+// margin (Falcon §9.2.2.2, §9.2.2.3). Each drop has a counter.
+//
+// References: Falcon Transport Protocol §7.1 (encapsulation), §9.2.2 (receive
+// checks); docs/wire.md (this project's choices); docs/abi (registers,
+// commands, control stream).
+package device

@@ -1,0 +1,36 @@
+package device
+
+// dropReason says why a packet ended at this NIC instead of at a function.
+// Nothing is ever dropped without one of them being counted.
+type dropReason uint8
+
+const (
+	dropUplinkError    dropReason = iota // the uplink refused to read or write
+	dropPSPMalformed                     // not a PSP packet of tunnel mode version 0–3
+	dropPSPSPI                           // SPI never issued, or forgotten
+	dropPSPAuth                          // integrity check failed
+	dropNotFalcon                        // opened, but not Falcon in IPv4 in tunnel mode
+	dropUnknownCID                       // no connection has this CID
+	dropWrongAddress                     // inner addresses are not those of the connection's functions
+	dropReplay                           // older than the replay margin allows
+	dropConnectionSPI                    // an SPI, but not of this connection
+	dropConnectionPCID                   // another tenant's
+	dropFalcon                           // refused by the transport, which counts why
+	dropTxClosed                         // to send, but the connection just went
+	dropTxSeal                           // to send, but sealing failed
+	dropPeerMessage                      // connection management message refused
+	dropAsyncEvent                       // guest did not take its events
+	dropReasons
+)
+
+var dropNames = [dropReasons]string{
+	"uplink_error", "psp_malformed", "psp_spi", "psp_auth", "not_falcon", "unknown_cid", "wrong_address",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event",
+}
+
+func (r dropReason) String() string { return dropNames[r] }
+
+// dropCounts counts by reason. The shard owns it.
+type dropCounts [dropReasons]uint64
+
+func (c *dropCounts) count(r dropReason) { c[r]++ }

@@ -1,0 +1,181 @@
+package fabric
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+const mtu = 1500
+
+func frame(dst, src byte, n int) []byte {
+	f := make([]byte, n)
+	f[0], f[5] = 2, dst
+	f[6], f[11] = 2, src
+	if dst == 0xff {
+		copy(f, bytes.Repeat([]byte{0xff}, 6))
+	}
+	for i := 14; i < n; i++ {
+		f[i] = byte(i)
+	}
+	return f
+}
+
+func open(t testing.TB, s *Switch, name string) tap.Port {
+	t.Helper()
+	p, err := s.Port(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func readable(t testing.TB, p tap.Port) bool {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds, 0); err != nil {
+		t.Fatal(err)
+	}
+	return fds[0].Revents&unix.POLLIN != 0
+}
+
+// drain reads everything, a few frames at a time, and checks that the FD told the truth.
+func drain(t testing.TB, p tap.Port) (frames [][]byte) {
+	t.Helper()
+	for {
+		bufs, lens := [][]byte{make([]byte, mtu+18), make([]byte, mtu+18)}, make([]int, 2)
+		ready := readable(t, p)
+		n, err := p.Read(bufs, lens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ready != (n > 0) {
+			t.Fatalf("FD readable %v, %d frames read", ready, n)
+		}
+		if n == 0 {
+			return frames
+		}
+		for i := range n {
+			frames = append(frames, bufs[i][:lens[i]])
+		}
+	}
+}
+
+func write(t testing.TB, p tap.Port, frames ...[]byte) {
+	t.Helper()
+	if n, err := p.Write(frames); n != len(frames) || err != nil {
+		t.Fatalf("wrote %d of %d: %v", n, len(frames), err)
+	}
+}
+
+func TestFloodsThenLearns(t *testing.T) {
+	s := New(mtu)
+	a, b, c := open(t, s, "a"), open(t, s, "b"), open(t, s, "c")
+	first := frame(2, 1, 60)
+	write(t, a, first)
+	for _, p := range []tap.Port{b, c} {
+		if got := drain(t, p); len(got) != 1 || !bytes.Equal(got[0], first) {
+			t.Fatalf("%s got %d frames", p.Name(), len(got))
+		}
+	}
+	write(t, b, frame(1, 2, 60))
+	write(t, a, frame(2, 1, 1514), frame(2, 1, 1518), frame(0xff, 1, 60))
+	if n := len(drain(t, a)); n != 1 {
+		t.Errorf("a got %d", n)
+	}
+	if n := len(drain(t, b)); n != 3 {
+		t.Errorf("b got %d", n)
+	}
+	if n := len(drain(t, c)); n != 1 {
+		t.Errorf("c got %d: only the broadcast is for it", n)
+	}
+	write(t, a, frame(1, 9, 60)) // to an address on the same port
+	if len(drain(t, a))+len(drain(t, b))+len(drain(t, c)) != 0 {
+		t.Error("a frame went back or further than its port")
+	}
+}
+
+func TestDropsAreCounted(t *testing.T) {
+	s := New(mtu)
+	a, b := open(t, s, "a"), open(t, s, "b")
+	write(t, a, make([]byte, 13), make([]byte, mtu+19))
+	if st := a.Stats(); st.TxDropped != 2 || st.TxFrames != 0 {
+		t.Errorf("%+v", st)
+	}
+	for range queueLen + 5 {
+		write(t, a, frame(2, 1, 60))
+	}
+	if st := b.Stats(); st.RxDropped != 5 {
+		t.Errorf("%+v", st)
+	}
+	if n, err := b.Read([][]byte{make([]byte, 10)}, make([]int, 1)); n != 0 || err != nil {
+		t.Errorf("frames read into a short buffer: %d, %v", n, err)
+	}
+	if readable(t, b) || b.Stats().RxDropped != queueLen+5 {
+		t.Errorf("after dropping everything: readable %v, %+v", readable(t, b), b.Stats())
+	}
+}
+
+func TestMACTableIsBounded(t *testing.T) {
+	s := New(mtu)
+	a := open(t, s, "a")
+	for i := range 3 * maxMACs {
+		f := frame(2, 1, 60)
+		f[7], f[8] = byte(i), byte(i>>8)
+		write(t, a, f)
+	}
+	if len(s.macs) != maxMACs {
+		t.Errorf("%d addresses learnt", len(s.macs))
+	}
+}
+
+func TestClose(t *testing.T) {
+	s := New(mtu)
+	a, b := open(t, s, "a"), open(t, s, "b")
+	if _, err := s.Port("a"); err == nil {
+		t.Error("a name was given twice")
+	}
+	write(t, b, frame(1, 2, 60))
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, a, frame(2, 1, 60)) // to the address learnt on the closed port
+	for _, f := range []func() error{
+		b.Close,
+		func() error { _, err := b.Read(nil, nil); return err },
+		func() error { _, err := b.Write(nil); return err },
+	} {
+		if err := f(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	open(t, s, "b")
+}
+
+func TestNoAllocations(t *testing.T) {
+	s := New(mtu)
+	a, b := open(t, s, "a"), open(t, s, "b")
+	frames, bufs, lens := [][]byte{frame(2, 1, 1514)}, [][]byte{make([]byte, mtu+18)}, make([]int, 1)
+	for range queueLen { // every slot has its memory
+		write(t, a, frames...)
+	}
+	drain(t, b)
+	if n := testing.AllocsPerRun(100, func() {
+		write(t, a, frames...)
+		if n, err := b.Read(bufs, lens); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}

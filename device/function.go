@@ -1,0 +1,272 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// function is a PF or VF as the shard runs it: identity and lifecycle from
+// pfvf, verbs from rdma, its admin queues, its connections, and the session
+// that drives it, if any.
+type function struct {
+	*pfvf.Function
+	shard  *Shard
+	cfg    config.NamedFunction
+	limits rdma.Limits
+
+	binding *binding // nil: nobody is attached
+	verbs   *rdma.Function
+	admin   admin
+	conns   map[uint32]*connection // by connection manager's id
+
+	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
+	faultReason string
+}
+
+// binding ties a function to the session that drives it.
+type binding struct {
+	peer     queues.Peer
+	driver   string // what the driver calls itself
+	features uint64
+	mem      *queues.Memory
+	in       *mailbox
+	out      *outbox
+}
+
+// connection is what a function knows of one of its connections.
+type connection struct {
+	qpn     uint32 // 0 until accepted
+	peerQPN uint32 // once open
+}
+
+// functionSet holds the functions of a shard.
+type functionSet struct {
+	table *pfvf.Table
+	byID  map[pfvf.ID]*function
+	all   []*function // PFs before their VFs, as configured
+}
+
+func newFunctionSet(s *Shard, nic *credit.Node) (*functionSet, error) {
+	named := s.cfg.AllFunctions()
+	set := &functionSet{table: pfvf.NewTable(len(named)), byID: map[pfvf.ID]*function{}}
+	for _, n := range named {
+		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
+		if err != nil {
+			return nil, err
+		}
+		f := &function{
+			Function: &pfvf.Function{
+				ID: id, Tenant: n.Tenant, Addr: n.Address, MAC: n.MAC,
+				Credits: credit.New(nic, functionCredits(&n.Credits)),
+			},
+			shard: s, cfg: n, limits: functionLimits(&n.Limits), conns: map[uint32]*connection{},
+		}
+		if n.Guest != nil {
+			f.GuestCID = n.Guest.CID
+		}
+		if n.Address.IsValid() {
+			if err := set.table.Add(f.Function); err != nil {
+				return nil, err
+			}
+		} else if err := f.Lifecycle.Apply(pfvf.Disable); err != nil { // not assigned to any tenant
+			return nil, err
+		}
+		set.byID[id] = f
+		set.all = append(set.all, f)
+	}
+	return set, nil
+}
+
+func functionLimits(l *config.Limits) rdma.Limits {
+	return rdma.Limits{
+		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP),
+		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic),
+	}.WithDefaults()
+}
+
+func functionCredits(c *config.Credits) credit.Cost {
+	return credit.Cost{
+		credit.ReqPktTx: c.RequestPacketTx, credit.ReqBufTx: c.RequestBufferTx,
+		credit.ReqPktRx: c.RequestPacketRx, credit.ReqBufRx: c.RequestBufferRx,
+		credit.DataPktTx: c.DataPacketTx, credit.DataBufTx: c.DataBufferTx,
+	}
+}
+
+// nicCredits is what all functions may hold together.
+func nicCredits(cfg *config.Config) credit.Cost {
+	var sum credit.Cost
+	for _, f := range cfg.AllFunctions() {
+		for i, v := range functionCredits(&f.Credits) {
+			if sum[i]+v < sum[i] {
+				sum[i] = credit.Unlimited
+			} else {
+				sum[i] += v
+			}
+		}
+	}
+	return sum
+}
+
+// endpoints lists what other NICs may connect to.
+func (fs *functionSet) endpoints() []cm.Endpoint {
+	var list []cm.Endpoint
+	for _, f := range fs.table.All() {
+		list = append(list, cm.Endpoint{Tenant: f.Tenant, GID: f.GID(), Function: uint32(f.ID)})
+	}
+	return list
+}
+
+// attach gives the function to a session. The session's memory and events are
+// in b.
+func (f *function) attach(b *binding) abi.Status {
+	switch {
+	case f.Lifecycle.State() == abi.StateDisabled:
+		return abi.StatusDenied
+	case f.binding != nil:
+		return abi.StatusBusy
+	}
+	if f.Lifecycle.State() == abi.StateError { // left by the session before
+		_ = f.Lifecycle.Apply(pfvf.Reset)
+	}
+	f.binding = b
+	return abi.StatusOK
+}
+
+// detach ends a session: the function is reset and free for the next. After a
+// fault only its resources are freed; the reason stays readable.
+func (f *function) detach(now falcon.Time, b *binding) {
+	if f.binding != b {
+		return
+	}
+	f.shard.drops[dropAsyncEvent] += b.out.droppedEvents()
+	f.binding = nil
+	if f.Lifecycle.State() == abi.StateError {
+		f.clear(now)
+		return
+	}
+	f.reset(now)
+}
+
+// enable starts the function on the driver's admin queues.
+func (f *function) enable() abi.Status {
+	if err := f.Lifecycle.Apply(pfvf.Enable); err != nil {
+		return abi.StatusBadState
+	}
+	if err := f.admin.start(f.binding.mem); err != nil {
+		f.Fault(abi.FaultMemory, err.Error())
+		return abi.StatusMemoryFault
+	}
+	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
+	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
+		return abi.StatusBadState
+	}
+	return abi.StatusOK
+}
+
+// reset is the function-level reset.
+func (f *function) reset(now falcon.Time) {
+	f.clear(now)
+	_ = f.Lifecycle.Apply(pfvf.Reset) // fails in DISABLED only, where there is nothing to reset
+}
+
+// clear frees everything the driver made and set.
+func (f *function) clear(now falcon.Time) {
+	f.release(now)
+	f.admin = admin{}
+	f.faultCode, f.faultReason = abi.FaultNone, ""
+}
+
+// release gives back every object and connection.
+func (f *function) release(now falcon.Time) {
+	s := f.shard
+	s.cm.FunctionGone(now, uint32(f.ID))
+	if f.verbs != nil {
+		f.verbs.Close(now)
+		f.verbs = nil
+	}
+	s.drainManager(now)
+	s.drainFalcon(now)
+	clear(f.conns)
+}
+
+// Fault implements rdma.Notifier: the driver did what no driver may do. It can
+// come in the middle of anything, so it is only noted here.
+func (f *function) Fault(code abi.Fault, reason string) {
+	if f.faultCode != abi.FaultNone {
+		return
+	}
+	f.faultCode, f.faultReason = code, reason
+	f.shard.faulted = append(f.shard.faulted, f)
+}
+
+// stopFaulted puts functions with a fault into ERROR, tells their drivers and
+// frees what they hold. Nothing else notices.
+func (s *Shard) stopFaulted(now falcon.Time) {
+	for len(s.faulted) > 0 {
+		f := s.faulted[0]
+		s.faulted = s.faulted[:copy(s.faulted, s.faulted[1:])]
+		if f.faultCode == abi.FaultNone || !f.Lifecycle.Fail(f.faultCode, f.faultReason) {
+			continue
+		}
+		s.log.line(now, slog.LevelWarn, "function fault", "function", f.ID.String(), "fault", f.faultCode.String(), "reason", f.faultReason)
+		f.release(now)
+		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
+	}
+}
+
+// CQEvent implements rdma.Notifier.
+func (f *function) CQEvent(cqn uint32) {
+	if f.binding != nil {
+		f.binding.out.cqEvent(cqn)
+	}
+}
+
+// AsyncEvent implements rdma.Notifier.
+func (f *function) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
+	f.notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
+}
+
+// notify sends an event with text or private data.
+func (f *function) notify(e *abi.AsyncEvent, priv string) {
+	if f.binding == nil {
+		return
+	}
+	e.PrivLen = uint16(copy(e.Priv[:], priv))
+	f.binding.out.asyncEvent(e)
+}
+
+// describe names the function and who drives it, for logs.
+func (f *function) describe() string {
+	if f.binding == nil {
+		return f.ID.String()
+	}
+	return fmt.Sprintf("%s (%s)", f.ID, peerName(f.binding.peer))
+}
+
+func peerName(p queues.Peer) string {
+	if p.CID != 0 {
+		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)
+	}
+	return fmt.Sprintf("%s process %d", p.Transport, p.PID)
+}
+
+// cString reads zero-padded text that a guest sent, printable characters only.
+func cString(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\ufffd' {
+			return '.'
+		}
+		return r
+	}, s)
+}

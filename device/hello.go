@@ -1,0 +1,139 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// refusal is a hello that is answered with a status.
+type refusal struct {
+	status abi.Status
+	why    string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.status, r.why) }
+
+// hello reads the first message, gives the session its function and answers.
+// After an error the function is as it was.
+func (s *session) hello() error {
+	_ = s.conn.SetDeadline(time.Now().Add(helloTimeout))
+	h, body, err := abi.ReadMessage(s.in, make([]byte, abi.MaxMessage))
+	if err != nil {
+		return fmt.Errorf("no hello: %w", err)
+	}
+	var m abi.Hello
+	if h.Type != abi.MsgHello {
+		err = &refusal{abi.StatusBadState, fmt.Sprintf("the first message has type %d, want a hello (%d)", uint16(h.Type), uint16(abi.MsgHello))}
+	} else if err = abi.Decode(body, &m); err != nil {
+		err = &refusal{abi.StatusInvalidArgument, err.Error()}
+	} else {
+		err = s.open(&m)
+	}
+	reply := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor)}
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		reply.Status = no.status
+	case err != nil:
+		return err
+	default:
+		reply.Function, reply.Features = uint32(s.fn.ID), s.b.features
+	}
+	if _, werr := s.conn.Write(abi.AppendStruct(nil, h.Tag, &reply)); werr != nil && err == nil {
+		s.detach(nil)
+		return fmt.Errorf("hello not answered: %w", werr)
+	}
+	if err == nil {
+		_ = s.conn.SetDeadline(time.Time{})
+		if s.nic.sessions.ending() {
+			_ = s.conn.SetReadDeadline(longAgo)
+		}
+	}
+	return err
+}
+
+// open finds the function and attaches it with the guest's memory.
+func (s *session) open(m *abi.Hello) error {
+	if m.Major != abi.VersionMajor {
+		return &refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
+	}
+	b := &binding{
+		peer: s.conn.Peer(), driver: cString(m.Driver[:]), features: m.Features & features,
+		mem: queues.NewMemory(nil), out: newOutbox(),
+	}
+	st, why := abi.StatusOK, ""
+	err := s.shard.do(func(falcon.Time) {
+		s.fn, st, why = s.shard.choose(m.Function, s.attach, b.peer)
+		if st == abi.StatusOK {
+			b.in = newMailbox(&s.shard.inbox, s.fn, b)
+			if st = s.fn.attach(b); st == abi.StatusBusy {
+				why = fmt.Sprintf("%s is attached to %s", s.fn.ID, peerName(s.fn.binding.peer))
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case st != abi.StatusOK:
+		return &refusal{st, why}
+	}
+	s.b = b
+	s.unwatch = s.conn.Watch(func(regions []queues.Region) {
+		// After the shard has stopped nothing uses the memory.
+		_ = s.shard.do(func(falcon.Time) { b.mem.SetRegions(regions) })
+	})
+	return nil
+}
+
+// choose finds the function that a guest asks for, among those that are its
+// own. Host 0 in the number stands for this NIC, as a guest need not know it.
+func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
+	if number != abi.FunctionAssigned {
+		id := pfvf.ID(number)
+		if number <= pfvf.MaxID && id.Host() == 0 {
+			id |= pfvf.ID(s.cfg.NIC.Host) << 16
+		}
+		f := s.funcs.byID[id]
+		switch {
+		case f == nil:
+			return nil, abi.StatusNotFound, fmt.Sprintf("there is no function %s", id)
+		case !f.assignedTo(attach, p):
+			return nil, abi.StatusDenied, fmt.Sprintf("function %s is not assigned to %s on %s", id, peerName(p), attach)
+		}
+		return f, abi.StatusOK, ""
+	}
+	var own *function
+	for _, f := range s.funcs.all {
+		if !f.assignedTo(attach, p) {
+			continue
+		}
+		if f.binding == nil {
+			return f, abi.StatusOK, ""
+		}
+		own = f
+	}
+	if own == nil {
+		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", peerName(p), attach)
+	}
+	return own, abi.StatusOK, "" // busy, as attach will say
+}
+
+// assignedTo says whether the configuration gives the function to this guest:
+// by its context id, which the transport vouches for, or by the name of the
+// unix attachment it came through.
+func (f *function) assignedTo(attach string, p queues.Peer) bool {
+	g := f.cfg.Guest
+	switch {
+	case g == nil:
+		return false
+	case g.Unix != "":
+		return p.CID == 0 && g.Unix == attach
+	}
+	return p.CID != 0 && g.CID == p.CID
+}

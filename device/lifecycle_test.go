@@ -1,0 +1,336 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// descriptors counts the open file descriptors of the process.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
+}
+
+// TestStopWithGuests: a NIC that stops while guests work leaves no descriptor
+// and (TestMain) no goroutine, and can be started again at once.
+func TestStopWithGuests(t *testing.T) {
+	w := newWorld(t) // what the runtime opens once is open after this
+	for i := range w.stop {
+		if err := w.stop[i](); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := descriptors(t)
+	for range 3 {
+		w := newWorld(t)
+		a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+		connect(t, a, b, 1)
+		for range 4 {
+			if err := a.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 1<<20)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range w.stop {
+			if err := w.stop[i](); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range []*endpoint{a, b} {
+			<-e.dev.Done()
+			if err := e.dev.Close(); err != nil && !errors.Is(err, guestlib.ErrClosed) {
+				t.Log(err)
+			}
+		}
+	}
+	w.until("descriptors closed", func() bool { return descriptors(t) <= before })
+}
+
+// TestControlAPI asks a working pair through its sockets.
+func TestControlAPI(t *testing.T) {
+	w := newWorld(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 1)
+	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 5000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+	ctx := testContext(t)
+	c := control.NewClient(w.nics[0].cfg.Control)
+	n, err := c.NIC(ctx)
+	if err != nil || n.Host != 1 || len(n.Uplinks) != 1 || n.Uplinks[0].Addr != "10.99.0.1/24" || len(n.Peers) != 1 || !n.Peers[0].Up || n.Peers[0].Connections != 1 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	fs, err := c.Functions(ctx)
+	if err != nil || len(fs) != 5 || fs[0].ID != "h1.pf0" || fs[0].State != abi.StateDisabled.String() ||
+		fs[1].ID != "h1.pf0.vf1" || fs[1].State != abi.StateReady.String() || fs[1].QPs != 1 || fs[1].MRs != 1 || fs[1].Attached != "unix" || fs[1].Addr != "192.168.100.11" {
+		t.Errorf("%+v, %v", fs, err)
+	}
+	cs, err := c.Connections(ctx)
+	if err != nil || len(cs) != 1 || cs[0].State != "ESTABLISHED" || cs[0].Function != "h1.pf0.vf1" || cs[0].PeerFunction != "h2.pf0.vf1" || cs[0].QPN != a.qp.Num() || cs[0].PeerQPN != b.qp.Num() {
+		t.Errorf("%+v, %v", cs, err)
+	}
+	k, err := c.Counters(ctx)
+	if err != nil || k["shard.tx_packets"] == 0 || k["falcon.packets_sent"] == 0 || k["rdma.posted"] != 1 || k["uplink.tx_frames"] == 0 || k["cm.established"] != 1 {
+		t.Errorf("%+v, %v", k, err)
+	}
+}
+
+// TestCapture: frames are written sealed and clear; the clear ones show the
+// functions' addresses, the sealed ones hide all but the NICs'.
+func TestCapture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.pcapng")
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(i int, c *config.Config) {
+		if i == 0 {
+			c.Capture = &config.Capture{File: file, Mode: config.CaptureBoth}
+		}
+	})
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 1)
+	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 50000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+	if err := w.stop[0](); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen [2]int
+	for {
+		b, ci, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		switch ci.InterfaceIndex {
+		case capture.Sealed:
+			p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.NoCopy)
+			if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && !strings.HasPrefix(ip.SrcIP.String(), "10.99.0.") {
+				t.Errorf("sealed frame from %s", ip.SrcIP)
+			}
+		case capture.Clear:
+			p := gopacket.NewPacket(b, layers.LayerTypeIPv4, gopacket.NoCopy)
+			if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); !ok || !strings.HasPrefix(ip.SrcIP.String(), "192.168.100.") || ip.Protocol != 252 {
+				t.Errorf("clear packet %v", p)
+			}
+		}
+		seen[ci.InterfaceIndex]++
+	}
+	if seen[capture.Sealed] < 13 || seen[capture.Clear] < 13 {
+		t.Errorf("captured %d sealed and %d clear", seen[capture.Sealed], seen[capture.Clear])
+	}
+}
+
+// slowPort takes few frames at a time and sometimes none.
+type slowPort struct {
+	tap.Port
+	calls int
+}
+
+func (p *slowPort) Write(frames [][]byte) (int, error) {
+	p.calls++
+	if p.calls%3 == 0 {
+		return 0, nil
+	}
+	return p.Port.Write(frames[:min(len(frames), 2)])
+}
+
+// TestSlowUplink: an uplink that takes little at a time slows the NIC down and
+// loses nothing.
+func TestSlowUplink(t *testing.T) {
+	sw := fabric.New(testMTU)
+	w := newWorldOn(t, func(name string) (tap.Port, error) {
+		p, err := sw.Port(name)
+		return &slowPort{Port: p}, err
+	})
+	testOperations(t, w)
+	if n := w.counter(0, "falcon.resyncs_sent"); n != 0 {
+		t.Errorf("%d resyncs", n)
+	}
+}
+
+func TestTxQueue(t *testing.T) {
+	q := newTxQueue(4, 8)
+	add := func(v byte) bool {
+		b := q.slot()
+		if b == nil {
+			return false
+		}
+		b[0] = v
+		q.commit(1)
+		return true
+	}
+	next, want := byte(0), byte(0)
+	for round := range 100 {
+		for range round % 5 {
+			if add(next) {
+				next++
+			}
+		}
+		for i, f := range q.pending() {
+			if len(f) != 1 || f[0] != want+byte(i) {
+				t.Fatalf("round %d: frame %d is %v, want %d", round, i, f, want+byte(i))
+			}
+		}
+		n := min(len(q.pending()), round%3)
+		q.taken(n)
+		want += byte(n)
+	}
+	if next < 50 {
+		t.Errorf("only %d frames passed", next)
+	}
+}
+
+// closer records that it was closed.
+type closer struct {
+	queues.Attachment
+	closed int
+}
+
+func (c *closer) Close() error { c.closed++; return nil }
+func (c *closer) Addr() string { return "test" }
+
+func TestNewNICFails(t *testing.T) {
+	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	small, err := fabric.New(1500).Port("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &closer{}
+	if _, err := NewNIC(cfg, Deps{Uplink: small, Attachments: []Attachment{{Attachment: a}}}); err == nil {
+		t.Fatal("no error without identity")
+	}
+	if a.closed != 1 {
+		t.Errorf("attachment closed %d times", a.closed)
+	}
+	if err := small.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("uplink was left open: %v", err)
+	}
+	cfg.Peers = nil
+	if small, err = fabric.New(1500).Port("small"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNIC(cfg, Deps{Uplink: small}); err == nil || !strings.Contains(err.Error(), "1500") {
+		t.Errorf("small uplink: %v", err)
+	}
+	if _, err := NewNIC(cfg, Deps{}); err == nil || !strings.Contains(err.Error(), "memory") {
+		t.Errorf("memory uplink that nobody gave: %v", err)
+	}
+}
+
+// TestRunWithoutPeers: a NIC alone starts and stops.
+func TestRunWithoutPeers(t *testing.T) {
+	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	cfg.Peers, cfg.Control = nil, ""
+	port, err := fabric.New(testMTU).Port("alone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewNIC(cfg, Deps{Uplink: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { err = n.Run(ctx) })
+	<-n.Ready()
+	cancel()
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Functions(context.Background()); !errors.Is(err, errStopped) {
+		t.Errorf("asked after its end: %v", err)
+	}
+}
+
+// TestOutboxBounds: a guest that takes no events loses the newest and is
+// told how many by the counter.
+func TestOutboxBounds(t *testing.T) {
+	o := newOutbox()
+	for range maxAsyncEvents + 5 {
+		o.asyncEvent(&abi.AsyncEvent{})
+	}
+	if len(o.async) != maxAsyncEvents || o.droppedEvents() != 5 {
+		t.Errorf("%d events kept, %d dropped", len(o.async), o.droppedEvents())
+	}
+	for range 3 {
+		for cqn := range uint32(3000) {
+			o.cqEvent(cqn)
+		}
+	}
+	b, last := o.next(nil)
+	if last {
+		t.Error("ended")
+	}
+	r := strings.NewReader(string(b))
+	buf := make([]byte, abi.MaxMessage)
+	var cqs, events int
+	for r.Len() > 0 {
+		h, body, err := abi.ReadMessage(r, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch h.Type {
+		case abi.MsgCQEvent:
+			cqs += len(body) / 4
+		case abi.MsgAsyncEvent:
+			events++
+		}
+	}
+	if cqs != 3000 || events != maxAsyncEvents {
+		t.Errorf("%d CQ numbers and %d events came out", cqs, events)
+	}
+}
+
+// TestDoorbellsCoalesce: rings of one queue that meet become one, in order with
+// everything else.
+func TestDoorbellsCoalesce(t *testing.T) {
+	m := newMailbox(&inbox{}, nil, nil)
+	bell := func(q, index uint32) {
+		m.put(item{kind: itemDoorbell, doorbell: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: q, Index: index}})
+	}
+	bell(1, 1)
+	bell(2, 1)
+	bell(1, 2)
+	bell(2, 5)
+	m.put(item{kind: itemRegWrite})
+	bell(1, 3)
+	bell(1, 4)
+	var got []uint32
+	for _, it := range m.items {
+		got = append(got, it.doorbell.Queue<<8|it.doorbell.Index)
+	}
+	want := []uint32{1<<8 | 2, 2<<8 | 5, 0, 1<<8 | 4}
+	if len(got) != len(want) {
+		t.Fatalf("%x, want %x", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%x, want %x", got, want)
+		}
+	}
+}

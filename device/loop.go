@@ -1,0 +1,196 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// Tuning of the shard's thread.
+const (
+	rxBatch     = 64          // frames read at once
+	maxSpin     = 200_000     // ns the thread looks for work before it sleeps, at most
+	minSpin     = 2_000       // ns of the first try
+	contended   = 300_000     // ns away for letting others run: they need the processor more
+	uplinkRetry = 100_000     // ns until a full uplink is tried again
+	uplinkPause = 10_000_000  // ns until a broken one is
+	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
+)
+
+// loop is the thread around a shard: it reads the uplink, steps the shard,
+// writes what came out, and sleeps in ppoll when there is nothing to do. Go's
+// timers and poller are too coarse for it.
+type loop struct {
+	shard *Shard
+	port  tap.Port
+	clock func() int64
+	send  func(host uint8, msg []byte) // to another NIC's connection manager; must not block
+	log   *slog.Logger
+
+	park   *parker
+	stop   atomic.Bool
+	rx     [][]byte
+	frames [][]byte
+	lens   []int
+	in     Input
+	out    Output
+	spin   int64 // ns to look for work before sleeping, adapted
+	most   int64 // limit of spin
+
+	readErr, writeErr bool // reported once, until it works again
+}
+
+func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byte), log *slog.Logger) (*loop, error) {
+	p, err := newParker()
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", s.index, err)
+	}
+	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p}
+	if runtime.NumCPU() > 1 {
+		l.most = maxSpin
+	}
+	size := port.MTU() + tap.FrameOverhead
+	store := make([]byte, rxBatch*size)
+	for i := range rxBatch {
+		l.rx = append(l.rx, store[i*size:(i+1)*size:(i+1)*size])
+	}
+	l.frames = make([][]byte, 0, rxBatch)
+	l.lens = make([]int, rxBatch)
+	s.inbox.wake = p.wake
+	return l, nil
+}
+
+// run works until halt. It gives its OS thread to the shard.
+func (l *loop) run() {
+	reserveProcessor(1)
+	defer reserveProcessor(-1)
+	runtime.LockOSThread() // never unlocked: the thread has another timer slack and ends with the goroutine
+	debug.SetPanicOnFault(true)
+	setTimerSlack()
+	defer l.park.close()
+	idleSince := int64(0)
+	for !l.stop.Load() {
+		worked := l.turn()
+		if worked {
+			idleSince = 0
+			continue
+		}
+		now := l.clock()
+		if idleSince == 0 {
+			idleSince = now
+		}
+		if now-idleSince < l.spin {
+			yieldThread()
+			if l.clock()-now < contended {
+				continue
+			}
+			l.spin = 0
+		}
+		l.sleep(now)
+		idleSince = 0
+	}
+}
+
+// turn reads, steps and writes once. It reports whether there was work.
+func (l *loop) turn() bool {
+	n, err := l.port.Read(l.rx, l.lens)
+	l.report(&l.readErr, "read", err)
+	l.frames = l.frames[:0]
+	for i := range n {
+		l.frames = append(l.frames, l.rx[i][:l.lens[i]])
+	}
+	l.in.Frames, l.in.ready = l.frames, l.shard.inbox.take()
+	l.shard.Step(l.clock(), &l.in, &l.out)
+	worked := n > 0 || len(l.in.ready) > 0 || l.out.More
+	for _, m := range l.out.PeerMessages {
+		l.send(m.Host, m.Data)
+	}
+	return l.write() || worked
+}
+
+// write offers what waits to the uplink and reports whether it took any.
+func (l *loop) write() bool {
+	pending := l.shard.tx.pending()
+	if len(pending) == 0 {
+		return false
+	}
+	taken, err := l.port.Write(pending)
+	l.report(&l.writeErr, "write", err)
+	l.shard.tx.taken(taken)
+	return taken > 0
+}
+
+// sleep waits for the uplink, the inbox or the shard's next deadline.
+func (l *loop) sleep(now int64) {
+	l.shard.Flush(now, &l.out)
+	l.write()
+	if l.out.More {
+		return
+	}
+	deadline, fd := min(l.out.Deadline, now+maxPark), l.port.FD()
+	if len(l.shard.tx.pending()) > 0 && !l.writeErr {
+		deadline = min(deadline, now+uplinkRetry)
+	}
+	if l.readErr || l.writeErr {
+		deadline = min(deadline, now+uplinkPause)
+	}
+	if l.readErr {
+		fd = -1 // always readable now: it would be a busy loop
+	}
+	if deadline <= now {
+		return
+	}
+	inbox := &l.shard.inbox
+	inbox.parked.Store(true)
+	if inbox.empty() && !l.stop.Load() {
+		input := l.park.wait(fd, deadline-now)
+		l.adapt(input, l.clock()-now)
+	} else {
+		l.adapt(true, 0)
+	}
+	inbox.parked.Store(false)
+}
+
+// adapt learns whether it pays to look for work a little longer: yes when
+// sleep was cut short by input, no when it was not.
+func (l *loop) adapt(input bool, slept int64) {
+	if input && slept < l.most {
+		l.spin = min(max(2*l.spin, minSpin), l.most)
+	} else if l.spin /= 2; l.spin < minSpin {
+		l.spin = 0
+	}
+}
+
+// halt makes run return soon.
+func (l *loop) halt() {
+	l.stop.Store(true)
+	l.park.wake()
+}
+
+func (l *loop) report(flag *bool, op string, err error) {
+	if err == nil {
+		*flag = false
+		return
+	}
+	l.shard.drops.count(dropUplinkError)
+	if !*flag {
+		*flag = true
+		l.log.Error("uplink", "op", op, "port", l.port.Name(), "err", err)
+	}
+}
+
+var processors sync.Mutex
+
+// reserveProcessor gives the Go scheduler one more processor (or takes it
+// back) for a shard's thread: while it works or sits in ppoll it holds one,
+// and sessions must not wait for it.
+func reserveProcessor(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}

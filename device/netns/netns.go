@@ -1,0 +1,71 @@
+// Package netns puts work into a private network namespace: nothing it does to links, bridges or addresses is seen by
+// the host, and all of it disappears with the namespace.
+//
+// A namespace belongs to an OS thread. New moves the calling goroutine's thread and locks the goroutine to it for good. Child
+// processes which that goroutine starts, and sockets and TAPs it opens, are in the namespace; other goroutines are not. When the
+// goroutine ends, the Go runtime throws its thread away; the namespace goes with the last process, socket and TAP in it.
+package netns
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// New locks the calling goroutine to its OS thread and moves the thread to a new network namespace whose loopback
+// is up. It needs CAP_SYS_ADMIN. The goroutine must never unlock the thread: it would carry the namespace to other goroutines.
+func New() error {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread() // nothing changed
+		return fmt.Errorf("new network namespace: %w (it needs root or CAP_SYS_ADMIN)", err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("new network namespace: loopback up: %w", err)
+	}
+	return nil
+}
+
+// TB is the part of testing.TB that Run needs.
+type TB interface {
+	Helper()
+	Skip(args ...any)
+	SkipNow()
+	Skipped() bool
+	Fatal(args ...any)
+	FailNow()
+}
+
+// Run calls f in a new network namespace on a thread of its own and returns when f has; the thread is thrown away. Without
+// the right to make namespaces the test is skipped, or fails if VNIC_TEST_REQUIRE=1. f may end the test with Fatal or Skip.
+func Run(t TB, f func()) {
+	t.Helper()
+	var refused error
+	finished := false
+	done := make(chan struct{})
+	go func() {
+		defer close(done) // the thread stays locked, so it ends with this goroutine
+		if refused = New(); refused == nil {
+			f()
+		}
+		finished = true
+	}()
+	<-done
+	switch {
+	case refused != nil && os.Getenv("VNIC_TEST_REQUIRE") == "1":
+		t.Fatal(refused)
+	case refused != nil:
+		t.Skip(refused)
+	case !finished && t.Skipped():
+		t.SkipNow()
+	case !finished:
+		t.FailNow()
+	}
+}

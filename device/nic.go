@@ -1,0 +1,378 @@
+package device
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// Attachment is a way for guests to reach the NIC, with the name that
+// functions of the configuration refer to ("" for those known by their guests'
+// context ids).
+type Attachment struct {
+	Name string
+	queues.Attachment
+}
+
+// Deps are what a NIC is given. A NIC takes over Uplink, Attachments and
+// Capture: Run closes them, and NewNIC closes them when it fails.
+type Deps struct {
+	Uplink      tap.Port         // nil: a TAP as the configuration says
+	Attachments []Attachment     // listening already
+	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
+	Capture     *capture.Capture // nil: as the configuration says
+	Clock       func() int64     // ns, monotonic; nil: the system's
+	Rand        io.Reader        // nil: the system's; master keys and sequence numbers come from it
+	Log         *slog.Logger     // nil: none
+}
+
+// NIC is one emulated NIC: a shard with its thread, the sessions of its
+// guests, the link to its peers and the control API. Make it with NewNIC, then
+// Run it once.
+type NIC struct {
+	cfg      *config.Config
+	deps     Deps
+	log      *slog.Logger
+	limited  *logLimit
+	clock    func() int64
+	started  time.Time
+	shard    *Shard
+	loop     *loop
+	mail     map[uint8]*peerMail
+	link     *cmlink.Link
+	control  *control.Server
+	sessions sessions
+	ready    chan struct{}
+}
+
+// NewNIC builds a NIC from a checked configuration. It opens what Deps lacks.
+func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
+	n, err := newNIC(cfg, deps)
+	if err != nil {
+		closeDeps(&deps)
+		return nil, fmt.Errorf("nic %s: %w", cfg.NIC.Name, err)
+	}
+	return n, nil
+}
+
+func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
+	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, started: time.Now(), mail: map[uint8]*peerMail{}, ready: make(chan struct{})}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	n.log = n.log.With("nic", cfg.NIC.Name)
+	n.limited = &logLimit{log: n.log}
+	if n.clock == nil {
+		n.clock = monotonic()
+	}
+	if n.deps.Rand == nil {
+		n.deps.Rand = rand.Reader
+	}
+	var err error
+	if len(cfg.Peers) > 0 && n.deps.Identity == nil {
+		if n.deps.Identity, err = cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
+			return nil, err
+		}
+	}
+	if n.shard, err = newShard(0, cfg, n.deps.Rand, n.log); err != nil {
+		return nil, err
+	}
+	if n.deps.Uplink == nil {
+		if n.deps.Uplink, err = openUplink(&cfg.Uplink); err != nil {
+			return nil, err
+		}
+	}
+	if got := n.deps.Uplink.MTU(); got < cfg.Uplink.MTU {
+		n.closeOpened(&deps)
+		return nil, fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", n.deps.Uplink.Name(), got, cfg.Uplink.MTU)
+	}
+	if n.deps.Capture == nil && cfg.Capture != nil {
+		if n.deps.Capture, err = capture.Create(cfg.Capture.File); err != nil {
+			n.closeOpened(&deps)
+			return nil, err
+		}
+	}
+	if cfg.Capture != nil || n.deps.Capture != nil {
+		mode := config.CaptureBoth
+		if cfg.Capture != nil {
+			mode = cfg.Capture.Mode
+		}
+		n.shard.capture = newTapPoint(n.deps.Capture, mode, time.Now().UnixNano()-n.clock())
+	}
+	if n.loop, err = newLoop(n.shard, n.deps.Uplink, n.clock, n.sendToPeer, n.log); err != nil {
+		n.closeOpened(&deps)
+		return nil, err
+	}
+	return n, nil
+}
+
+func openUplink(u *config.Uplink) (tap.Port, error) {
+	if u.Backend == config.BackendMemory {
+		return nil, errors.New("uplink.backend memory works only inside one process, as in vnic demo --no-vm; use native or water")
+	}
+	return tap.Open(tap.Config{Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend})
+}
+
+// closeOpened closes what NewNIC itself opened.
+func (n *NIC) closeOpened(given *Deps) {
+	if given.Uplink == nil && n.deps.Uplink != nil {
+		_ = n.deps.Uplink.Close()
+	}
+	if given.Capture == nil && n.deps.Capture != nil {
+		_ = n.deps.Capture.Close()
+	}
+}
+
+func closeDeps(d *Deps) {
+	for _, a := range d.Attachments {
+		_ = a.Close()
+	}
+	if d.Uplink != nil {
+		_ = d.Uplink.Close()
+	}
+	if d.Capture != nil {
+		_ = d.Capture.Close()
+	}
+}
+
+// monotonic returns a clock of ns since the machine started, so that a
+// restarted process does not begin again at an old time.
+func monotonic() func() int64 {
+	var ts unix.Timespec
+	base := time.Now()
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return func() int64 { return int64(time.Since(base)) + 1 }
+	}
+	offset := ts.Nano()
+	return func() int64 { return offset + int64(time.Since(base)) }
+}
+
+// Ready is closed when Run has everything listening.
+func (n *NIC) Ready() <-chan struct{} { return n.ready }
+
+// Run serves until ctx is done, then takes everything down: guests are
+// detached, connections closed, descriptors and goroutines gone when it
+// returns. It may be called once.
+func (n *NIC) Run(ctx context.Context) error {
+	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture})
+	if err := n.startLink(); err != nil {
+		n.loop.park.close()
+		for _, a := range n.deps.Attachments {
+			_ = a.Close()
+		}
+		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		n.loop.run()
+	}()
+	err := n.startControl()
+	var accepting sync.WaitGroup
+	if err == nil {
+		for _, a := range n.deps.Attachments {
+			accepting.Go(func() { n.accept(a) })
+		}
+		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", len(n.shard.funcs.all))
+		close(n.ready)
+		<-ctx.Done()
+	}
+	// From the outside in: no guests, no attachments, no peers, no shard.
+	n.sessions.closeAll()
+	for _, a := range n.deps.Attachments {
+		_ = a.Close()
+	}
+	accepting.Wait()
+	n.farewell()
+	if n.control != nil {
+		_ = n.control.Close()
+	}
+	for _, m := range n.mail {
+		m.close()
+	}
+	if n.link != nil {
+		_ = n.link.Close()
+	}
+	n.loop.halt()
+	<-stopped
+	for _, src := range n.shard.inbox.stop() {
+		if c, ok := src.(*call); ok {
+			close(c.done)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
+	}
+	return nil
+}
+
+// farewellTime is how long a stopping NIC waits for peers to confirm that
+// connections have ended.
+const farewellTime = 500 * time.Millisecond
+
+// farewell lets the peers hear that our connections are gone, if they can be
+// reached.
+func (n *NIC) farewell() {
+	for end := time.Now().Add(farewellTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		waiting := false
+		if err := n.shard.do(func(falcon.Time) { waiting = n.shard.disconnecting() }); err != nil || !waiting {
+			return
+		}
+	}
+}
+
+func (n *NIC) startControl() (err error) {
+	if n.cfg.Control != "" {
+		n.control, err = control.Serve(n.cfg.Control, n)
+	}
+	return err
+}
+
+// startLink begins to talk to the other NICs' connection managers.
+func (n *NIC) startLink() error {
+	if len(n.cfg.Peers) == 0 {
+		return nil
+	}
+	c := cmlink.Config{Listen: n.cfg.CM.Listen.String(), Identity: n.deps.Identity, Log: n.log}
+	for _, p := range n.cfg.Peers {
+		n.mail[p.Host] = newPeerMail(&n.shard.inbox, p.Host)
+		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
+	}
+	var err error
+	n.link, err = cmlink.New(c, linkHandler{n})
+	return err
+}
+
+// sendToPeer is called by the shard's thread.
+func (n *NIC) sendToPeer(host uint8, msg []byte) {
+	if n.link == nil {
+		return
+	}
+	// A message that cannot be sent is lost with the link; the connection
+	// manager hears of it as PeerDown.
+	_ = n.link.Send(host, msg)
+}
+
+// linkHandler passes what happens on the links to the shard.
+type linkHandler struct{ n *NIC }
+
+func (h linkHandler) PeerUp(host uint8) {
+	h.n.log.Info("peer up", "host", host)
+	h.n.mail[host].put(peerNews{kind: newsUp})
+}
+
+func (h linkHandler) PeerDown(host uint8, reason error) {
+	h.n.log.Info("peer down", "host", host, "reason", reason)
+	h.n.mail[host].put(peerNews{kind: newsDown})
+}
+
+func (h linkHandler) Message(host uint8, msg []byte) {
+	h.n.mail[host].put(peerNews{kind: newsMessage, msg: msg})
+}
+
+// accept serves the guests of one attachment.
+func (n *NIC) accept(a Attachment) {
+	for {
+		conn, err := a.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			n.guestLog("guest not accepted", "attachment", a.Addr(), "err", err)
+			time.Sleep(acceptPause) // nothing outside can make this a busy loop
+			continue
+		}
+		from := guestKey{a.Addr(), conn.Peer().CID}
+		if !n.sessions.start(conn, from, spareSessions+len(n.shard.funcs.all), func() { n.serve(conn, a.Name) }) {
+			n.guestLog("guest refused", "attachment", a.Addr(), "guest", peerName(conn.Peer()), "reason", "too many sessions, or stopping")
+			_ = conn.Close()
+		}
+	}
+}
+
+const (
+	acceptPause   = 10 * time.Millisecond
+	spareSessions = 16 // of one guest, beside one per function: streams that have not said hello
+)
+
+// sessions are the control streams that are being served.
+type sessions struct {
+	mu   sync.Mutex
+	open map[queues.Session]guestKey
+	end  bool
+	wg   sync.WaitGroup
+}
+
+// guestKey tells guests apart, so that one cannot take the streams of others.
+type guestKey struct {
+	attachment string
+	cid        uint32
+}
+
+// start serves conn in a goroutine of its own, unless the guest has limit
+// streams already or all are to end.
+func (s *sessions) start(conn queues.Session, from guestKey, limit int, serve func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := 0
+	for _, k := range s.open {
+		if k == from {
+			count++
+		}
+	}
+	if count >= limit || s.end {
+		return false
+	}
+	if s.open == nil {
+		s.open = map[queues.Session]guestKey{}
+	}
+	s.open[conn] = from
+	s.wg.Go(func() {
+		defer func() {
+			s.mu.Lock()
+			delete(s.open, conn)
+			s.mu.Unlock()
+		}()
+		serve()
+	})
+	return true
+}
+
+// closeAll ends all sessions and waits for them. Their streams end after the
+// device has let go of the guests' memory.
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	s.end = true
+	for conn := range s.open {
+		_ = conn.SetReadDeadline(longAgo)
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+func (s *sessions) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}
+
+// guestLog logs what a guest caused, within bounds.
+func (n *NIC) guestLog(msg string, args ...any) {
+	n.limited.line(n.clock(), slog.LevelInfo, msg, args...)
+}

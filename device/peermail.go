@@ -1,0 +1,104 @@
+package device
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+)
+
+// peerMailSize bounds the messages of one peer that wait for the shard; the
+// link's reader waits beyond it, and TCP makes the peer wait.
+const peerMailSize = 64
+
+// peerMail carries what happens on the link to one peer to the shard, in
+// order. It implements the part of cmlink.Handler for that peer.
+type peerMail struct {
+	inbox *inbox
+	host  cm.HostID
+
+	mu      sync.Mutex
+	space   sync.Cond
+	waiting []peerNews
+	spare   []peerNews
+	posted  bool
+	closed  bool
+}
+
+type peerNews struct {
+	kind uint8 // newsUp, newsDown, newsMessage
+	msg  []byte
+}
+
+const (
+	newsUp uint8 = iota
+	newsDown
+	newsMessage
+)
+
+func newPeerMail(in *inbox, host cm.HostID) *peerMail {
+	m := &peerMail{inbox: in, host: host}
+	m.space.L = &m.mu
+	return m
+}
+
+// put appends news, waiting for room.
+func (m *peerMail) put(n peerNews) {
+	m.mu.Lock()
+	for len(m.waiting) >= peerMailSize && !m.closed {
+		m.space.Wait()
+	}
+	if m.closed {
+		m.mu.Unlock()
+		return
+	}
+	m.waiting = append(m.waiting, n)
+	post := !m.posted
+	m.posted = true
+	m.mu.Unlock()
+	if post && !m.inbox.post(m) {
+		m.close()
+	}
+}
+
+func (m *peerMail) drain(s *Shard, now falcon.Time) {
+	m.mu.Lock()
+	batch := m.waiting
+	m.waiting, m.spare = m.spare[:0], batch
+	m.posted = false
+	m.mu.Unlock()
+	m.space.Broadcast()
+	for i := range batch {
+		s.peerNews(now, m.host, &batch[i])
+		batch[i] = peerNews{}
+	}
+}
+
+func (m *peerMail) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.space.Broadcast()
+}
+
+func (s *Shard) peerNews(now falcon.Time, host cm.HostID, n *peerNews) {
+	p := s.peers[host]
+	if p == nil {
+		return
+	}
+	switch n.kind {
+	case newsUp:
+		p.up, p.since = true, now
+		s.cm.PeerUp(now, host)
+	case newsDown:
+		p.up, p.since = false, now
+		s.cm.PeerDown(now, host)
+	case newsMessage:
+		if err := s.cm.Receive(now, host, n.msg); err != nil {
+			s.drops.count(dropPeerMessage)
+			s.log.line(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
+		}
+	}
+	s.drainManager(now)
+}

@@ -1,0 +1,164 @@
+package device
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Time a guest has for its first message, and for taking the last.
+const (
+	helloTimeout = 10 * time.Second
+	finalTimeout = 2 * time.Second
+)
+
+// longAgo is a deadline that ends reads at once.
+var longAgo = time.Unix(1, 0)
+
+// session serves one control stream from hello to goodbye. Its reader is the
+// goroutine that runs serve; the writer is another.
+//
+//	conn ──▶ reader ──▶ mailbox ──▶ shard ──▶ outbox ──▶ writer ──▶ conn
+type session struct {
+	nic     *NIC
+	conn    queues.Session
+	in      *bufio.Reader // of conn
+	attach  string        // name of the attachment
+	shard   *Shard
+	fn      *function
+	b       *binding
+	unwatch func()
+}
+
+// serve runs a session to its end and leaves nothing of it behind. The guest
+// sees the end of the stream only after the device has stopped touching its
+// memory.
+func (n *NIC) serve(conn queues.Session, attach string) {
+	s := &session{nic: n, conn: conn, in: bufio.NewReaderSize(conn, abi.MaxMessage), attach: attach, shard: n.shard}
+	defer conn.Close()
+	if err := s.hello(); err != nil {
+		n.guestLog("guest refused", "attachment", attach, "guest", peerName(conn.Peer()), "reason", err)
+		return
+	}
+	who := []any{"function", s.fn.ID.String(), "guest", peerName(conn.Peer())}
+	n.guestLog("guest attached", append(who, "driver", s.b.driver)...)
+	var writer sync.WaitGroup
+	writer.Go(s.write)
+	fault := s.read()
+	s.b.in.close()
+	s.detach(fault)
+	if fault != nil {
+		n.guestLog("guest broke the protocol", append(who, "reason", fault)...)
+		m := abi.ErrorMsg{Code: abi.StatusInvalidArgument}
+		copy(m.Reason[:], fault.Error())
+		s.b.out.finish(&m)
+	}
+	s.b.out.close()
+	_ = conn.SetWriteDeadline(time.Now().Add(finalTimeout)) // a guest that does not read cannot hold us
+	writer.Wait()
+	n.guestLog("guest left", who...)
+}
+
+// detach takes the function away from the session. A fault stays readable
+// until the next session.
+func (s *session) detach(fault error) {
+	_ = s.shard.do(func(now falcon.Time) {
+		if fault != nil {
+			s.fn.Fault(abi.FaultProtocol, fault.Error())
+			s.shard.stopFaulted(now)
+		}
+		s.fn.detach(now, s.b)
+	})
+	s.unwatch()
+}
+
+// read parses messages until the stream ends. The error says how the guest
+// broke the rules; nil means that it left.
+func (s *session) read() error {
+	buf := make([]byte, abi.MaxMessage)
+	for {
+		h, body, err := abi.ReadMessage(s.in, buf)
+		switch {
+		case err == nil:
+		case errors.Is(err, abi.ErrMessageTooLong), errors.Is(err, abi.ErrMessageTooShort):
+			return err
+		default:
+			return nil // the guest is gone, in the middle of a message or not
+		}
+		if h.Type == abi.MsgGoodbye {
+			return nil
+		}
+		ok, err := s.message(&h, body)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil
+		}
+	}
+}
+
+// message hands one message on. It reports false when the session is over.
+func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
+	switch h.Type {
+	case abi.MsgDoorbell:
+		if len(body) == 0 || len(body)%abi.DoorbellSize != 0 {
+			return false, fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)
+		}
+		for ; len(body) > 0; body = body[abi.DoorbellSize:] {
+			it := item{kind: itemDoorbell}
+			it.doorbell.Unmarshal(body)
+			if !s.b.in.put(it) {
+				return false, nil
+			}
+		}
+		return true, nil
+	case abi.MsgRegRead:
+		var m abi.RegRead
+		if err := abi.Decode(body, &m); err != nil {
+			return false, err
+		}
+		return s.request(item{kind: itemRegRead, tag: h.Tag, offset: m.Offset, width: m.Width}), nil
+	case abi.MsgRegWrite:
+		var m abi.RegWrite
+		if err := abi.Decode(body, &m); err != nil {
+			return false, err
+		}
+		return s.request(item{kind: itemRegWrite, tag: h.Tag, offset: m.Offset, width: m.Width, value: m.Value}), nil
+	case abi.MsgHeartbeat:
+		var m abi.Heartbeat
+		if err := abi.Decode(body, &m); err != nil {
+			return false, err
+		}
+		if !s.b.out.reserve() {
+			return false, nil
+		}
+		s.b.out.reply(h.Tag, &m)
+		return true, nil
+	}
+	return false, fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type))
+}
+
+func (s *session) request(it item) bool { return s.b.out.reserve() && s.b.in.put(it) }
+
+// write sends what the outbox holds until it is closed or the guest is gone.
+func (s *session) write() {
+	buf := make([]byte, 0, abi.MaxMessage)
+	for last := false; !last; {
+		buf, last = s.b.out.next(buf[:0])
+		if len(buf) == 0 {
+			continue
+		}
+		if _, err := s.conn.Write(buf); err != nil {
+			_ = s.conn.SetReadDeadline(longAgo) // ends the reader; Close would take the memory first
+			s.b.out.close()
+			return
+		}
+	}
+}

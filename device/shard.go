@@ -1,0 +1,204 @@
+package device
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// Bounds of one Step, so that input is looked at between them.
+const (
+	txSlots   = 128 // frames waiting for the uplink
+	txQuantum = 64  // packets made per Step
+)
+
+// Input is what a Step works on.
+type Input struct {
+	Frames [][]byte // received from the uplink, each cut to its length; opened in place
+	ready  []source // posted to the inbox
+}
+
+// Output is what a Step leaves, beside the frames in the shard's tx queue and
+// the events in the functions' outboxes.
+type Output struct {
+	PeerMessages []PeerMessage // for the connection managers of other NICs
+	Deadline     falcon.Time   // Step again at this time at the latest
+	More         bool          // Step again at once: work was left
+}
+
+// PeerMessage is a connection management message. Data is the reader's.
+type PeerMessage struct {
+	Host uint8
+	Data []byte
+}
+
+// peer is another NIC.
+type peer struct {
+	cfg      *config.Peer
+	host     cm.HostID
+	underlay netip.Addr
+	up       bool
+	since    falcon.Time // of the last change of up
+}
+
+// Shard owns functions with all their objects and connections. Everything in
+// it belongs to one goroutine, the caller of Step; others post to its inbox.
+type Shard struct {
+	index int
+	cfg   *config.Config
+	log   *logLimit
+	inbox inbox
+
+	underlay     *underlay.Stack
+	falcon       *falcon.Engine
+	rdma         *rdma.Engine
+	cm           *cm.Manager
+	rxSAs        rxSAs
+	txSAs        txSAs
+	slots        *slots
+	open         map[uint32]uint32 // CID by connection manager's id
+	peers        map[cm.HostID]*peer
+	funcs        *functionSet
+	faulted      []*function // to be stopped at the end of the Step
+	adminBacklog []*function // have admin commands left
+	tx           *txQueue
+	capture      tapPoint
+
+	event    falcon.Event
+	cmOut    cm.Output
+	toPeers  []PeerMessage
+	drops    dropCounts
+	counters shardCounts
+}
+
+// shardCounts counts what went well. The shard owns it.
+type shardCounts struct {
+	rxPackets, rxBytes uint64 // Falcon packets accepted
+	txPackets, txBytes uint64 // Falcon packets sealed
+	steps              uint64
+	doorbells          uint64
+	adminCommands      uint64
+}
+
+func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
+	s := &Shard{
+		index: index, cfg: cfg, log: &logLimit{log: log},
+		slots: newSlots(index, maxSlots),
+		open:  map[uint32]uint32{},
+		peers: map[cm.HostID]*peer{},
+		tx:    newTxQueue(txSlots, txBufferSize(cfg)),
+		txSAs: txSAs{current: map[txKey]*txSA{}},
+	}
+	var err error
+	s.underlay, err = underlay.New(underlay.Config{
+		MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("uplink: %w", err)
+	}
+	var master psp.Master
+	for i := range master.Keys {
+		if _, err := io.ReadFull(rand, master.Keys[i][:]); err != nil {
+			return nil, fmt.Errorf("psp master keys: %w", err)
+		}
+	}
+	s.rxSAs = rxSAs{db: psp.NewRxSADB(master, maxRxSAs), version: cfg.PSP.Version, current: map[saKey]*rxSA{}}
+	nic := credit.New(nil, nicCredits(cfg))
+	if s.funcs, err = newFunctionSet(s, nic); err != nil {
+		return nil, err
+	}
+	s.rdma = rdma.NewEngine(rdma.Config{})
+	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)
+	s.rdma.SetFalcon(s.falcon)
+	if err := s.newManager(rand); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// txBufferSize is the room of one frame: what the uplink takes, and what the
+// transport asks for while it fills a packet.
+func txBufferSize(cfg *config.Config) int {
+	return max(cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+ulpHeaders+psp.ICVLen)
+}
+
+// maxRxSAs bounds the SPIs we have open: peers × tenants, twice for rekeying.
+const maxRxSAs = 1 << 16
+
+// Step does everything there is to do at one moment: it takes the input, runs
+// the timers and the engines, and leaves frames, messages and events. It reads
+// no clock and does no I/O, so that whole NICs run in virtual time.
+//
+//	frames ▶ underlay ▶ psp open ▶ inner IPv4 ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
+//	inbox  ▶ doorbells, registers, admin commands, connection messages
+//	timers ▶ falcon, rdma, cm, underlay
+//	guest memory ▶ rdma ▶ falcon ▶ inner IPv4 ▶ psp seal ▶ underlay ▶ tx queue
+func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
+	s.counters.steps++
+	for _, f := range in.Frames {
+		s.receive(now, f)
+	}
+	s.runAdminBacklog(now)
+	for _, src := range in.ready {
+		src.drain(s, now)
+	}
+	s.advance(now)
+	more := s.rdma.Run(now)
+	s.drainFalcon(now)
+	more = s.transmit(now) || more
+	s.stopFaulted(now)
+	s.drainManager(now)
+	out.More = more || len(s.adminBacklog) > 0
+	out.Deadline = s.deadline()
+	clear(out.PeerMessages)
+	out.PeerMessages, s.toPeers = s.toPeers, out.PeerMessages[:0]
+}
+
+// Flush is called before the caller waits for input or time: acknowledgements
+// that were held back for company go out now. It leaves frames in the tx queue
+// and a new deadline in out.
+func (s *Shard) Flush(now falcon.Time, out *Output) {
+	s.falcon.FlushAcks(now)
+	out.More = s.transmit(now)
+	out.Deadline = s.deadline()
+}
+
+func (s *Shard) advance(now falcon.Time) {
+	if now >= s.falcon.Deadline() {
+		s.falcon.Advance(now)
+		s.drainFalcon(now)
+	}
+	if now >= s.cm.Deadline() {
+		s.cm.Advance(now)
+		s.drainManager(now)
+	}
+	if now >= s.underlay.Deadline() {
+		s.underlay.Advance(now)
+	}
+}
+
+func (s *Shard) deadline() falcon.Time {
+	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline())
+}
+
+// drainFalcon hands the transport's events to the RDMA engine.
+func (s *Shard) drainFalcon(now falcon.Time) {
+	for s.falcon.Next(&s.event) {
+		ev := &s.event
+		s.rdma.HandleEvent(now, ev)
+		if ev.Kind == falcon.EvClosed {
+			s.connClosed(now, ev)
+		}
+	}
+}

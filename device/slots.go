@@ -1,0 +1,122 @@
+package device
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+)
+
+// A connection identifier, 24 bits, names the place of its connection:
+//
+//	23    20 19        13 12            0
+//	[ shard ][ generation ][ slot index ]
+//
+// The generation makes a CID differ from the last one of the same slot, on top
+// of the rest that the connection manager gives to each CID.
+const (
+	cidIndexBits = 13
+	cidGenBits   = 7
+	cidShardBits = 4
+
+	maxSlots  = 1 << cidIndexBits
+	maxShards = 1 << cidShardBits
+)
+
+var errNoCID = errors.New("device: all connection identifiers are in use")
+
+// slot is what a CID leads to.
+type slot struct {
+	cid  uint32
+	gen  uint32
+	used bool // allocated; open when conn is set
+
+	conn  *falcon.Conn
+	guard psp.Guard
+	tx    *txSA
+	peer  *peer
+	fn    *function
+	id    uint32 // of the connection manager
+
+	inner underlay.Inner // as we send: from our function to the peer's
+}
+
+// slots is the table of a shard's connection identifiers.
+type slots struct {
+	shard uint32
+	table []slot
+	free  []uint32 // indices, taken from the front: the longest unused first
+}
+
+func newSlots(shard, n int) *slots {
+	t := &slots{shard: uint32(shard), table: make([]slot, n)}
+	for i := range n {
+		t.free = append(t.free, uint32(i))
+	}
+	return t
+}
+
+// srcPort is the outer UDP source port: it spreads connections over paths, and
+// a connection that the transport repaths moves to another (docs/wire.md).
+func (s *slot) srcPort() uint16 {
+	return firstPort + uint16((s.conn.Config().RemoteCID+uint32(s.conn.Path()))%paths)
+}
+
+// alloc returns a new CID.
+func (t *slots) alloc() (uint32, error) {
+	if len(t.free) == 0 {
+		return 0, errNoCID
+	}
+	i := t.free[0]
+	t.free = t.free[:copy(t.free, t.free[1:])]
+	s := &t.table[i]
+	s.gen = (s.gen + 1) & (1<<cidGenBits - 1)
+	s.cid = t.shard<<(cidIndexBits+cidGenBits) | s.gen<<cidIndexBits | i
+	s.used = true
+	return s.cid, nil
+}
+
+// release makes a CID free. It must not be open.
+func (t *slots) release(cid uint32) {
+	s := t.find(cid)
+	if s == nil {
+		return
+	}
+	*s = slot{gen: s.gen}
+	t.free = append(t.free, cid&(maxSlots-1))
+}
+
+// find returns the slot of an allocated CID, or nil.
+func (t *slots) find(cid uint32) *slot {
+	i := cid & (maxSlots - 1)
+	if int(i) >= len(t.table) {
+		return nil
+	}
+	s := &t.table[i]
+	if !s.used || s.cid != cid {
+		return nil
+	}
+	return s
+}
+
+// open returns the slot of an open connection, or nil.
+func (t *slots) open(cid uint32) *slot {
+	s := t.find(cid)
+	if s == nil || s.conn == nil {
+		return nil
+	}
+	return s
+}
+
+// close takes the connection out of its slot; the CID stays allocated until
+// the connection manager frees it.
+func (s *slot) close() {
+	if s.tx != nil {
+		s.tx.release()
+	}
+	*s = slot{cid: s.cid, gen: s.gen, used: s.used}
+}
+
+// inUse counts allocated CIDs.
+func (t *slots) inUse() int { return len(t.table) - len(t.free) }

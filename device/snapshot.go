@@ -1,0 +1,161 @@
+package device
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Version of the program, set by it for the control API.
+var Version = "dev"
+
+var _ control.Provider = (*NIC)(nil)
+
+// NIC describes the device. It implements control.Provider, as do Functions,
+// Connections and Counters; all of them look at the shard at one moment.
+func (n *NIC) NIC(context.Context) (control.NIC, error) {
+	c := n.cfg
+	v := control.NIC{
+		Host: c.NIC.Host, Name: c.NIC.Name, Version: Version, PID: os.Getpid(), UptimeMS: time.Since(n.started).Milliseconds(),
+		Uplinks: []control.Uplink{{Name: n.deps.Uplink.Name(), MAC: c.Uplink.MAC.String(), Addr: c.Uplink.Address.String(), MTU: c.Uplink.MTU}},
+	}
+	err := n.shard.do(func(falcon.Time) {
+		for _, p := range n.shard.cm.Peers() {
+			v.Peers = append(v.Peers, control.Peer{
+				Host: p.Host, Underlay: p.Underlay.String(), Identity: n.shard.peers[p.Host].cfg.Identity, Tenants: p.Tenants,
+				Up: p.Up, Functions: p.Offers, Connections: p.Connections,
+			})
+		}
+	})
+	return v, err
+}
+
+// Functions describes every PF and VF.
+func (n *NIC) Functions(context.Context) (list []control.Function, err error) {
+	err = n.shard.do(func(falcon.Time) {
+		for _, f := range n.shard.funcs.all {
+			list = append(list, f.snapshot())
+		}
+	})
+	return list, err
+}
+
+func (f *function) snapshot() control.Function {
+	v := control.Function{
+		ID: f.ID.String(), Number: uint32(f.ID), Type: "pf", State: f.Lifecycle.State().String(),
+		Tenant: f.Tenant, MAC: f.cfg.MAC.String(), GuestCID: f.GuestCID,
+	}
+	if f.ID.IsVF() {
+		v.Type = "vf"
+	}
+	if f.Addr.IsValid() {
+		v.Addr = f.Addr.String()
+	}
+	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
+		v.Fault = code.String() + ": " + reason
+	}
+	if f.binding != nil {
+		v.Attached = f.binding.peer.Transport
+	}
+	if f.verbs != nil {
+		c := f.verbs.Counts()
+		v.QPs, v.CQs, v.MRs = c.QPs, c.CQs, c.MRs
+	}
+	return v
+}
+
+// Connections describes every connection, established or not.
+func (n *NIC) Connections(context.Context) (list []control.Connection, err error) {
+	err = n.shard.do(func(now falcon.Time) {
+		for _, c := range n.shard.cm.Connections() {
+			v := control.Connection{
+				ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
+				QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
+				MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
+			}
+			if c.PeerFunction != 0 {
+				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
+			}
+			list = append(list, v)
+		}
+	})
+	return list, err
+}
+
+// Counters counts what passed, what was dropped and why.
+func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
+	err = n.shard.do(func(falcon.Time) {
+		v = n.shard.counts()
+		p := n.deps.Uplink.Stats() // the port belongs to the shard's thread
+		v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
+		v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n.link != nil {
+		l := n.link.Stats()
+		v["cmlink.refused_identity"], v["cmlink.handshake_failed"], v["cmlink.down"] = l.RefusedIdentity, l.HandshakeFailed, l.Down
+		v["cmlink.messages_in"], v["cmlink.messages_out"] = l.MessagesIn, l.MessagesOut
+	}
+	if n.deps.Capture != nil {
+		v["capture.dropped"] = n.deps.Capture.Drops()
+	}
+	return v, nil
+}
+
+// counts gathers the shard's counters and those of its rooms.
+func (s *Shard) counts() control.Counters {
+	c := &s.counters
+	v := control.Counters{
+		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
+		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
+		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands,
+		"shard.cids_in_use": uint64(s.slots.inUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
+	}
+	for r, n := range s.drops {
+		v["drop."+dropReason(r).String()] = n
+	}
+	for r, n := range s.underlay.Stats() {
+		v["underlay."+counterName(underlay.Verdict(r).String())] = n
+	}
+	f := s.falcon.Stats()
+	for r, n := range f.Drops {
+		if r != 0 {
+			v["falcon.drop_"+counterName(wire.Drop(r).String())] = n
+		}
+	}
+	for name, n := range map[string]uint64{
+		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
+		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
+		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
+		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsFailed, "credit_errors": f.CreditErrors,
+		"fill_errors": f.FillErrors, "conns": uint64(f.Conns), "tx_contexts": uint64(f.TxContexts), "rx_contexts": uint64(f.RxContexts), "rx_cells": uint64(f.RxCells),
+	} {
+		v["falcon."+name] = n
+	}
+	m := s.cm.Stats()
+	m.Each(func(name string, n uint64) { v["cm."+name] = n })
+	r := s.rdma.Stats()
+	for name, n := range map[string]uint64{
+		"posted": r.Posted, "completed": r.Completed, "flushed": r.Flushed, "errors": r.Errors,
+		"pushes_tx": r.PushesTx, "pulls_tx": r.PullsTx, "bytes_tx": r.BytesTx, "pushes_rx": r.PushesRx, "pulls_rx": r.PullsRx, "bytes_rx": r.BytesRx,
+		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "refused": r.Refused, "credit_waits": r.CreditWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
+	} {
+		v["rdma."+name] = n
+	}
+	return v
+}
+
+// counterName makes a counter's name of a description.
+func counterName(s string) string {
+	return strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(s))
+}

@@ -1,0 +1,108 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// retry repeats a netlink request whose dump was interrupted by a change elsewhere (NLM_F_DUMP_INTR): its result would be
+// incomplete. The library reports that as an error and leaves the repetition to the caller.
+func retry(request func() error) error {
+	var err error
+	for range 20 {
+		if err = request(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+// findLink returns the link of a name, nil when there is none.
+func findLink(name string) (link netlink.Link, err error) {
+	err = retry(func() error {
+		link, err = netlink.LinkByName(name)
+		return err
+	})
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up interface %q: %w", name, err)
+	}
+	return link, nil
+}
+
+// setUp configures an open TAP's link and returns its MTU.
+func setUp(cfg Config) (mtu int, err error) {
+	link, err := findLink(cfg.Name)
+	if err != nil {
+		return 0, err
+	}
+	if link == nil {
+		return 0, errors.New("the interface vanished while it was set up")
+	}
+	mtu = link.Attrs().MTU
+	if cfg.MTU != 0 && cfg.MTU != mtu {
+		if err := netlink.LinkSetMTU(link, cfg.MTU); err != nil {
+			return 0, fmt.Errorf("set MTU %d: %w", cfg.MTU, err)
+		}
+		mtu = cfg.MTU
+	}
+	if !cfg.Adopt {
+		if err := quiet(link); err != nil {
+			return 0, err
+		}
+	}
+	if cfg.Bridge != "" {
+		if err := enslave(link, cfg.Bridge); err != nil {
+			return 0, err
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return 0, fmt.Errorf("bring up: %w", err)
+	}
+	return mtu, nil
+}
+
+func enslave(link netlink.Link, bridge string) error {
+	br, err := findLink(bridge)
+	if err != nil {
+		return err
+	}
+	if br == nil {
+		return fmt.Errorf("bridge %q does not exist: make it with 'ip link add %s type bridge'", bridge, bridge)
+	}
+	if _, ok := br.(*netlink.Bridge); !ok {
+		return fmt.Errorf("bridge %q is a %s, not a bridge", bridge, br.Type())
+	}
+	if err := netlink.LinkSetMaster(link, br); err != nil {
+		return fmt.Errorf("join bridge %q: %w", bridge, err)
+	}
+	return nil
+}
+
+const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE
+
+// quiet keeps the kernel from sending IPv6 traffic of its own over a link we made: no link-local address, no router or
+// duplicate-address solicitations, no multicast reports.
+func quiet(link netlink.Link) error {
+	const conf = "/proc/sys/net/ipv6/conf"
+	if _, err := os.Stat(conf); errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without IPv6
+	}
+	if err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("turn IPv6 address generation off: %w", err)
+	}
+	err := os.WriteFile(filepath.Join(conf, link.Attrs().Name, "disable_ipv6"), []byte("1"), 0)
+	if err != nil && !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("turn IPv6 off: %w", err)
+	}
+	return nil // where /proc/sys is read-only (containers), no address generation is what can be had
+}

@@ -1,0 +1,77 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	tunDevice     = "/dev/net/tun"
+	vnetHeaderLen = 12 // struct virtio_net_hdr_v1
+)
+
+// Flags that make up the kind of device; the kernel sets others of its own.
+const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
+
+// openNative opens a TAP with virtio-net headers and no offload.
+func openNative(cfg Config) (opened, error) {
+	const kind = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+	fd, err := attach(cfg.Name, kind, cfg.Adopt)
+	if err != nil {
+		return opened{}, err
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
+		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), unix.Close(fd))
+	}
+	// An adopted device may have been left with offloads that would hand us packets larger than the MTU.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
+		return opened{}, errors.Join(os.NewSyscallError("TUNSETOFFLOAD", err), unix.Close(fd))
+	}
+	return opened{fd: fd, header: vnetHeaderLen, close: func() error { return unix.Close(fd) }}, nil
+}
+
+// attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be new.
+func attach(name string, kind uint16, adopt bool) (int, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: tunDevice, Err: err}
+	}
+	if err := setInterface(fd, name, kind, adopt); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func setInterface(fd int, name string, kind uint16, adopt bool) error {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	flags := kind
+	if !adopt {
+		flags |= unix.IFF_TUN_EXCL
+	}
+	ifr.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		return os.NewSyscallError("TUNSETIFF", err)
+	}
+	return verify(fd, name, kind)
+}
+
+// verify reads back what TUNSETIFF did: on a device that is open elsewhere the kernel ignores flags and reports success.
+func verify(fd int, name string, kind uint16) error {
+	ifr, err := unix.NewIfreq("")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr); err != nil {
+		return os.NewSyscallError("TUNGETIFF", err)
+	}
+	if got := ifr.Uint16() & kindFlags; ifr.Name() != name || got != kind {
+		return fmt.Errorf("the kernel gave device %q with flags %#x instead of %#x (is it open elsewhere?)", ifr.Name(), got, kind)
+	}
+	return nil
+}

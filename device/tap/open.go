@@ -1,0 +1,114 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// opened is what a backend hands over: an open, non-blocking TAP descriptor.
+type opened struct {
+	fd     int
+	header int // bytes of virtio-net header in front of each frame
+	close  func() error
+}
+
+var backends = map[string]func(Config) (opened, error){
+	"":            openNative,
+	BackendNative: openNative,
+	BackendWater:  openWater,
+}
+
+// Open makes (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors name the interface and what to do;
+// after an error nothing made here is left.
+func Open(cfg Config) (Port, error) {
+	p, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("tap %q: %w", cfg.Name, err)
+	}
+	return p, nil
+}
+
+func open(cfg Config) (_ *port, err error) {
+	backend, ok := backends[cfg.Backend]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("backend %q is unknown: use %q or %q", cfg.Backend, BackendNative, BackendWater)
+	case cfg.MTU != 0 && (cfg.MTU < minMTU || cfg.MTU > maxMTU):
+		return nil, fmt.Errorf("MTU %d must be %d..%d, or 0 for the kernel's default", cfg.MTU, minMTU, maxMTU)
+	}
+	if err := checkName(cfg.Name); err != nil {
+		return nil, err
+	}
+	if err := checkExisting(cfg); err != nil {
+		return nil, err
+	}
+	dev, err := backend(cfg)
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, dev.close())
+		}
+	}()
+	mtu, err := setUp(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newPort(cfg.Name, mtu, dev), nil
+}
+
+const (
+	minMTU = 68    // the kernel's own bounds for a TAP
+	maxMTU = 65521 // 65535 less the Ethernet header
+)
+
+// checkName refuses names the kernel or the backends would truncate, expand or reject.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an interface needs a name of 1 to 15 characters")
+	case len(name) >= unix.IFNAMSIZ:
+		return fmt.Errorf("the name has %d characters, interfaces may have %d: choose a shorter one", len(name), unix.IFNAMSIZ-1)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/:% \t\n\v\f\r\x00"):
+		return errors.New("an interface name may not contain '/', ':', '%' or white space: choose another")
+	}
+	return nil
+}
+
+// checkExisting compares what is there with what was asked for, before any descriptor is opened.
+func checkExisting(cfg Config) error {
+	link, err := findLink(cfg.Name)
+	switch {
+	case err != nil:
+		return err
+	case link == nil && cfg.Adopt:
+		return fmt.Errorf("there is no such interface to adopt: make it with 'ip tuntap add %s mode tap', or do not ask to adopt", cfg.Name)
+	case link == nil:
+		return nil
+	case !cfg.Adopt:
+		return fmt.Errorf("the interface exists already (type %s): choose another name, adopt it, or remove it with 'ip link del %s'", link.Type(), cfg.Name)
+	}
+	if t, ok := link.(*netlink.Tuntap); !ok || t.Mode != netlink.TUNTAP_MODE_TAP {
+		return fmt.Errorf("the interface is a %s, not a TAP: choose another to adopt", link.Type())
+	}
+	return nil
+}
+
+// explain adds the remedy to the kernel's word.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w (opening a TAP needs root or CAP_NET_ADMIN)", err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%w (load the driver with 'modprobe tun')", err)
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w (another process uses the interface: stop it, or choose another name)", err)
+	}
+	return err
+}

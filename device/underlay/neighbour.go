@@ -1,0 +1,192 @@
+package underlay
+
+import "math"
+
+// Times of the neighbour table, nanoseconds.
+const (
+	retryEvery   = 1_000_000_000  // between requests for one neighbour
+	maxRequests  = 3              // unanswered requests before giving up
+	refreshAfter = 30_000_000_000 // a used entry older than this is asked for again, by unicast
+	expireAfter  = 60_000_000_000 // an unused entry older than this is forgotten
+)
+
+// never is the deadline when no timer runs.
+const never = math.MaxInt64
+
+// state of a neighbour:
+//
+//	(none) ─Output─▶ incomplete ─reply─▶ reachable ─used, 30 s old─▶ probing ─reply─▶ reachable
+//	                     │ 3 requests         │ unused 60 s             │ 3 requests
+//	                     ▼                    ▼                         ▼
+//	                  forgotten, parked frames dropped
+type state uint8
+
+const (
+	incomplete state = iota
+	reachable
+	probing
+)
+
+type neighbour struct {
+	ip        [4]byte
+	index     int // in Stack.table
+	state     state
+	mac       MAC
+	requests  uint8 // unanswered
+	confirmed int64 // last time it told its address
+	used      int64 // last time a frame went to it
+	due       int64 // next timer
+	waiting   [parkedPerPeer][]byte
+	nwaiting  int
+}
+
+// Deadline returns when Advance is due, math.MaxInt64 for never.
+func (s *Stack) Deadline() int64 { return s.deadline }
+
+// Advance runs the timers of the neighbour table.
+func (s *Stack) Advance(now int64) {
+	if now < s.deadline {
+		return
+	}
+	s.deadline = never
+	for i := len(s.table) - 1; i >= 0; i-- { // backwards: expire may move the last entry to i
+		if nb := s.table[i]; now >= nb.due {
+			s.expire(now, nb)
+		}
+	}
+	for _, nb := range s.table {
+		s.deadline = min(s.deadline, nb.due)
+	}
+}
+
+// expire acts on a neighbour whose timer is due.
+func (s *Stack) expire(now int64, nb *neighbour) {
+	switch {
+	case nb.state == reachable && nb.used+expireAfter > now:
+		nb.due = nb.used + expireAfter // it is refreshed by use, so confirmed is recent too
+	case nb.state != reachable && nb.requests < maxRequests:
+		s.request(now, nb)
+	default:
+		for i := range nb.nwaiting {
+			s.stats[DropUnresolved]++
+			s.recycle(nb.waiting[i])
+		}
+		s.remove(nb)
+	}
+}
+
+// add makes the entry of an address that has none.
+func (s *Stack) add(now int64, ip [4]byte) *neighbour {
+	nb := &neighbour{ip: ip, index: len(s.table), used: now}
+	s.neighbours[ip] = nb
+	s.table = append(s.table, nb)
+	return nb
+}
+
+func (s *Stack) remove(nb *neighbour) {
+	last := s.table[len(s.table)-1]
+	s.table[nb.index], last.index = last, nb.index
+	s.table[len(s.table)-1] = nil
+	s.table = s.table[:len(s.table)-1]
+	delete(s.neighbours, nb.ip)
+}
+
+// park keeps a copy of a frame until its neighbour answers.
+func (s *Stack) park(now int64, ip [4]byte, nb *neighbour, frame []byte) Verdict {
+	if nb == nil {
+		if len(s.neighbours) >= maxNeighbours {
+			return DropNeighbours
+		}
+		nb = s.add(now, ip)
+		s.request(now, nb)
+	}
+	if nb.nwaiting == parkedPerPeer || s.parked+s.ready.count >= maxParked {
+		return DropParkFull
+	}
+	var buf []byte
+	if n := len(s.free); n > 0 {
+		buf, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		buf = make([]byte, 0, s.mtu+ethLen)
+	}
+	nb.waiting[nb.nwaiting] = append(buf[:0], frame...)
+	nb.nwaiting++
+	s.parked++
+	return Parked
+}
+
+func (s *Stack) recycle(f []byte) {
+	s.parked--
+	s.free = append(s.free, f)
+}
+
+// probe starts to re-confirm a neighbour while frames keep going to it.
+func (s *Stack) probe(now int64, nb *neighbour) {
+	nb.state, nb.requests = probing, 0
+	s.request(now, nb)
+}
+
+// request queues an ARP request: broadcast for an unknown neighbour, unicast to re-confirm one (RFC 1122 §2.3.2.1).
+func (s *Stack) request(now int64, nb *neighbour) {
+	nb.requests++
+	nb.due = now + retryEvery
+	s.deadline = min(s.deadline, nb.due)
+	to := broadcast
+	if nb.state == probing {
+		to = nb.mac
+	}
+	s.sendARP(to, arp{op: arpRequest, senderMAC: s.mac, senderIP: s.addr, targetIP: nb.ip})
+}
+
+func (s *Stack) sendARP(to MAC, a arp) {
+	f := s.arps.slot()
+	if f == nil {
+		s.stats[DropQueueFull]++
+		return
+	}
+	putEthernet(f, to, s.mac, typeARP)
+	a.put(f[ethLen:])
+}
+
+// inputARP learns from an ARP packet and answers requests for our own address, and for no other.
+func (s *Stack) inputARP(now int64, b []byte) Verdict {
+	a, ok := parseARP(b)
+	switch {
+	case !ok || !unicast(a.senderMAC):
+		return DropARP
+	case a.senderIP == s.addr:
+		return DropConflict
+	}
+	forUs := a.op == arpRequest && a.targetIP == s.addr
+	if a.senderIP != [4]byte{} { // zero: the sender probes for a free address (RFC 5227)
+		s.learn(now, &a, forUs)
+	}
+	if forUs {
+		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr, targetMAC: a.senderMAC, targetIP: a.senderIP})
+	}
+	return ARP
+}
+
+// learn updates the sender's entry. A new entry is made only for a station of our subnet that asks for us, as it
+// is about to talk to us, and only while there is ample room: strangers cannot push out peers.
+func (s *Stack) learn(now int64, a *arp, forUs bool) {
+	nb := s.neighbours[a.senderIP]
+	if nb == nil {
+		if !forUs || !s.onSubnet(a.senderIP) || len(s.neighbours) >= maxNeighbours-solicitedSpared {
+			return
+		}
+		nb = s.add(now, a.senderIP)
+	}
+	nb.state, nb.mac, nb.requests = reachable, a.senderMAC, 0
+	nb.confirmed = now
+	nb.due = max(now, nb.used) + expireAfter
+	s.deadline = min(s.deadline, nb.due)
+	for i := range nb.nwaiting {
+		f := nb.waiting[i]
+		nb.waiting[i] = nil
+		copy(f, a.senderMAC[:])
+		s.parked--
+		s.ready.push(f)
+	}
+	nb.nwaiting = 0
+}

@@ -1,0 +1,56 @@
+package underlay
+
+import "fmt"
+
+// Verdict says what became of a frame: of a received one (Input) or of one to be sent (Output).
+type Verdict uint8
+
+// Verdicts. Deliver and ARP are the good ends of Input, Sent and Parked those of Output; the others are drops.
+const (
+	Deliver Verdict = iota // a PSP datagram for the caller
+	ARP                    // handled inside
+	Sent                   // completed for the caller to write
+	Parked                 // waits for its neighbour's address
+
+	DropRunt        // shorter than an Ethernet header
+	DropMAC         // not to our Ethernet address
+	DropSourceMAC   // from a group address, or from our own
+	DropEtherType   // neither IPv4 nor ARP
+	DropARP         // malformed, or from an impossible sender
+	DropConflict    // another station uses our IP address
+	DropIPHeader    // not IPv4, bad length, bad checksum
+	DropFragment    // PSP is never fragmented
+	DropTTL         // arrived with TTL 0
+	DropDestination // to another IP address
+	DropSource      // from an impossible IP address
+	DropProtocol    // not UDP
+	DropUDPLength   // UDP length differs from the bytes received (Falcon §9.2.2.1)
+	DropPort        // not to PSP's port
+
+	DropRoute      // Output: no gateway, or not an address to send to
+	DropTooLong    // Output: above the MTU
+	DropBuffer     // Output: the frame has no room for the payload
+	DropNeighbours // Output: neighbour table full
+	DropParkFull   // Output: too many frames wait already
+	DropUnresolved // a parked frame whose neighbour did not answer
+	DropQueueFull  // an ARP packet that found its queue full
+
+	NumVerdicts
+)
+
+var verdictNames = [NumVerdicts]string{
+	"deliver", "arp", "sent", "parked",
+	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-address-conflict", "drop-ip-header", "drop-fragment",
+	"drop-ttl", "drop-destination", "drop-source", "drop-protocol", "drop-udp-length", "drop-port",
+	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",
+}
+
+func (v Verdict) String() string {
+	if v < NumVerdicts {
+		return verdictNames[v]
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// Stats counts verdicts; index it with a Verdict.
+type Stats [NumVerdicts]uint64

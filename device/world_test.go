@@ -1,0 +1,331 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/qemu"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testTime bounds whatever a test waits for.
+const testTime = 60 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+const testMTU = 4500
+
+// testConfig describes host 1 or 2 of a pair: VF 1 and VF 2 belong to whoever
+// comes over the unix socket, VF 3 to a guest that does not exist.
+func testConfig(t testing.TB, host int, socket string, cm [2]string) *config.Config {
+	t.Helper()
+	peer := 3 - host
+	c, err := config.Parse(fmt.Appendf(nil, `
+nic: {host: %[1]d}
+control: %[5]s.ctl
+uplink: {backend: memory, mtu: %[6]d, address: 10.99.0.%[1]d/24}
+cm: {listen: %[3]s, identity: unused}
+peers:
+  - {host: %[2]d, underlay: 10.99.0.%[2]d, cm: %[4]s, identity: vnic://test/host/%[2]d, tenants: [7]}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 7, address: 192.168.100.%[1]d1, guest: {unix: bare}}
+      - {vf: 2, tenant: 7, address: 192.168.100.%[1]d2, guest: {unix: bare}}
+      - {vf: 3, tenant: 7, address: 192.168.100.%[1]d3, guest: {cid: 33}}
+      - {vf: 4, tenant: 8, address: 192.168.100.%[1]d1, guest: {unix: bare}}
+attach:
+  - {type: unix, name: bare, socket: %[5]s}
+  - {type: vhost-user, socket: %[5]s.vhost, cid: 33}
+`, host, peer, cm[host-1], cm[peer-1], socket, testMTU))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// world is two NICs on an in-memory fabric with their connection managers
+// linked over loopback TCP.
+type world struct {
+	t       testing.TB
+	uplink  func(name string) (tap.Port, error)
+	nics    [2]*NIC
+	sockets [2]string
+	stop    [2]func() error
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	return newWorldOn(t, fabric.New(testMTU).Port)
+}
+
+func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world {
+	t.Helper()
+	return newWorldWith(t, uplink, func(int, *config.Config) {})
+}
+
+// newWorldWith lets the caller change the configurations.
+func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), change func(i int, c *config.Config)) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{t: t, uplink: uplink}
+	keys := filepath.Join(dir, "keys")
+	if err := cmlink.Init(keys, "test", []uint8{1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	var cm [2]string
+	for i := range cm {
+		cm[i] = freeAddress(t)
+	}
+	for i := range w.nics {
+		w.sockets[i] = filepath.Join(dir, fmt.Sprintf("nic%d.sock", i+1))
+		id, err := cmlink.Load(keys, uint8(i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := testConfig(t, i+1, w.sockets[i], cm)
+		change(i, cfg)
+		w.start(i, cfg, Deps{Identity: id})
+	}
+	w.waitPeers()
+	return w
+}
+
+func (w *world) start(i int, cfg *config.Config, deps Deps) {
+	t := w.t
+	t.Helper()
+	port, err := w.uplink(cfg.NIC.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := qemu.ListenUnix(w.sockets[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps.Uplink, deps.Attachments, deps.Log = port, []Attachment{{Name: "bare", Attachment: bare}}, testLog(t)
+	n, err := NewNIC(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	select {
+	case <-n.Ready():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	w.nics[i] = n
+	stopped := false
+	w.stop[i] = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(testTime):
+			return fmt.Errorf("NIC %d does not stop", i+1)
+		}
+	}
+	t.Cleanup(func() {
+		if err := w.stop[i](); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// waitPeers waits until the NICs can reach each other's connection manager.
+func (w *world) waitPeers() {
+	w.t.Helper()
+	w.until("peers up", func() bool {
+		for _, n := range w.nics {
+			v, err := n.NIC(context.Background())
+			if err != nil || !v.Peers[0].Up {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// until polls for a condition that other goroutines bring about.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(testTime); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not in %s: %s", testTime, what)
+		}
+	}
+}
+
+// open attaches a bare client to a VF of NIC i.
+func (w *world) open(i int, function string) *guestlib.Device {
+	w.t.Helper()
+	d, err := guestlib.Open(testContext(w.t), "unix://"+w.sockets[i]+"?function="+function, guestlib.Options{Memory: 16 << 20})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// testLog writes to the test's log; benchmarks keep quiet.
+func testLog(t testing.TB) *slog.Logger {
+	if _, ok := t.(*testing.B); ok {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.t.Helper()
+	w.t.Log(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// counter reads one of NIC i's counters.
+func (w *world) counter(i int, name string) uint64 {
+	w.t.Helper()
+	c, err := w.nics[i].Counters(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	v, ok := c[name]
+	if !ok {
+		w.t.Fatalf("no counter %s", name)
+	}
+	return v
+}
+
+// endpoint is a client's end of a connection.
+type endpoint struct {
+	dev *guestlib.Device
+	pd  *guestlib.PD
+	cq  *guestlib.CQ
+	qp  *guestlib.QP
+	mr  *guestlib.MR
+}
+
+const allAccess = guestlib.LocalWrite | guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic
+
+func newEndpoint(t testing.TB, d *guestlib.Device) *endpoint {
+	t.Helper()
+	ctx := testContext(t)
+	e := &endpoint{dev: d}
+	var err error
+	if e.pd, err = d.AllocPD(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e.cq, err = d.CreateCQ(ctx, 256); err != nil {
+		t.Fatal(err)
+	}
+	if e.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: e.cq, Access: allAccess}); err != nil {
+		t.Fatal(err)
+	}
+	buf, err := d.Alloc(4 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.mr, err = e.pd.RegMR(ctx, buf, allAccess); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// connect makes a connection from a to b.
+func connect(t testing.TB, a, b *endpoint, service uint64) {
+	t.Helper()
+	ctx := testContext(t)
+	l, err := b.dev.Listen(ctx, service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := l.Accept(ctx)
+		if err == nil {
+			err = r.Accept(ctx, b.qp, []byte("welcome"))
+		}
+		accepted <- err
+	}()
+	priv, err := a.dev.Connect(ctx, a.qp, b.dev.GID(), service, []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	if string(priv) != "welcome" {
+		t.Errorf("private data %q", priv)
+	}
+}
+
+// next waits for one completion.
+func (e *endpoint) next(t testing.TB) guestlib.WC {
+	t.Helper()
+	ctx := testContext(t)
+	var wc [1]guestlib.WC
+	for {
+		n, err := e.cq.Poll(wc[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			return wc[0]
+		}
+		if err := e.cq.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// do posts a signaled request and waits for its success.
+func (e *endpoint) do(t testing.TB, wr guestlib.SendWR) {
+	t.Helper()
+	wr.Flags |= guestlib.Signaled
+	if err := e.qp.PostSend(&wr); err != nil {
+		t.Fatal(err)
+	}
+	if wc := e.next(t); wc.Err() != nil {
+		t.Fatalf("%+v: %v", wr, wc.Err())
+	}
+}
