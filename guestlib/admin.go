@@ -1,0 +1,182 @@
+package guestlib
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// admin is the admin queue: one page of commands, one of completions. The device executes commands in any order; each is one caller's.
+type admin struct {
+	s       *stream
+	timeout time.Duration
+	sq, cq  *arena.Block
+	slots   chan struct{} // one token per free entry
+
+	mu       sync.Mutex
+	bell     bell
+	commands *ring.Producer
+	answers  *ring.CQReader
+	id       uint32
+	closed   bool // the memory is gone
+	waiting  map[uint32]*command
+}
+
+// command is an admin command on its way.
+type command struct {
+	op   abi.AdminOp
+	done chan struct{} // closed after the rest is set
+	abi.AdminCQE
+	// completed runs in the reader goroutine before any event that follows the completion is handled.
+	completed func(*abi.AdminCQE)
+}
+
+type params interface{ Marshal([]byte) }
+
+type result interface{ Unmarshal([]byte) }
+
+func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error) {
+	sq, err := pool.Alloc(arena.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	cq, err := pool.Alloc(arena.PageSize)
+	if err != nil {
+		sq.Free()
+		return nil, err
+	}
+	layout := ring.AdminLayout(abi.MaxAdminEntries)
+	a := &admin{
+		s: s, timeout: timeout, sq: sq, cq: cq,
+		slots:    make(chan struct{}, abi.MaxAdminEntries),
+		bell:     bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}},
+		commands: ring.NewProducer(ring.Mem(sq.Bytes()), layout),
+		answers:  ring.NewCQReader(ring.Mem(cq.Bytes()), layout),
+		waiting:  map[uint32]*command{},
+	}
+	for range abi.MaxAdminEntries {
+		a.slots <- struct{}{}
+	}
+	return a, nil
+}
+
+// do executes a command. in and out may be nil. Once a command is with the device it is waited for, whatever becomes of ctx, since only
+// its answer tells what exists now; a device that does not answer within the command timeout is lost.
+func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, completed func(*abi.AdminCQE)) error {
+	select {
+	case <-a.slots:
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", op, ctx.Err())
+	case <-a.s.done:
+		return a.s.failure()
+	}
+	if err := ctx.Err(); err != nil {
+		a.slots <- struct{}{}
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	c, err := a.post(op, in, completed)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(a.timeout)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+	case <-timer.C:
+		a.s.fail(lost(fmt.Errorf("%s: %w: no completion within %v", op, ErrTimeout, a.timeout)), false)
+		return a.s.failure()
+	case <-a.s.done:
+		return a.s.failure()
+	}
+	if c.Status != abi.StatusOK {
+		return &StatusError{op.String(), c.Status}
+	}
+	if out != nil {
+		out.Unmarshal(c.Result[:])
+	}
+	return nil
+}
+
+// tryPost sends a command nobody waits for. It is false, and nothing is sent, when the queue is full.
+func (a *admin) tryPost(op abi.AdminOp, in params) bool {
+	select {
+	case <-a.slots:
+		_, err := a.post(op, in, nil)
+		return err == nil
+	default:
+		return false
+	}
+}
+
+// post needs a slot taken by the caller.
+func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (*command, error) {
+	c := &command{op: op, done: make(chan struct{}), completed: completed}
+	e := abi.AdminCmd{Opcode: op}
+	if in != nil {
+		in.Marshal(e.Params[:])
+	}
+	var entry [abi.AdminCmdSize]byte
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errClosedDevice
+	}
+	a.id++
+	e.ID = a.id
+	e.Marshal(entry[:])
+	if err := a.commands.Push(entry[:]); err != nil {
+		return nil, fmt.Errorf("admin queue: %s: %w", op, err)
+	}
+	index, _, err := a.commands.Publish()
+	if err != nil {
+		return nil, fmt.Errorf("admin queue: %s: %w", op, err)
+	}
+	a.waiting[e.ID] = c
+	a.s.ring(&a.bell, index)
+	return c, nil
+}
+
+// close makes sure that the memory is not touched any more.
+func (a *admin) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+}
+
+// poll takes completions. Only the reader goroutine calls it.
+func (a *admin) poll() error {
+	for {
+		e, c, err := a.next()
+		if err != nil || c == nil {
+			return err
+		}
+		c.AdminCQE = e
+		if c.completed != nil {
+			c.completed(&c.AdminCQE)
+		}
+		close(c.done)
+		a.slots <- struct{}{}
+	}
+}
+
+// next takes one completion and finds its command, nil if there is none.
+func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
+	var entry [abi.AdminCQESize]byte
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ok, err := a.answers.Poll(entry[:])
+	if err != nil || !ok {
+		return e, nil, err
+	}
+	e.Unmarshal(entry[:])
+	if c = a.waiting[e.ID]; c == nil {
+		return e, nil, protocolError("admin completion for command %d, which is not outstanding", e.ID)
+	}
+	delete(a.waiting, e.ID)
+	return e, c, a.commands.Release(1)
+}

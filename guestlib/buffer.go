@@ -1,0 +1,186 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Access rights of memory regions and QPs; may be combined.
+const (
+	LocalWrite   = abi.AccessLocalWrite
+	RemoteWrite  = abi.AccessRemoteWrite
+	RemoteRead   = abi.AccessRemoteRead
+	RemoteAtomic = abi.AccessRemoteAtomic
+)
+
+// Buffer is memory that can be registered: whole pages outside the Go heap, pinned where that is needed.
+type Buffer struct {
+	block *arena.Block
+	mu    sync.Mutex
+	mrs   int // registrations
+	freed bool
+}
+
+// Alloc returns a zeroed buffer of n bytes that starts at a page.
+func (d *Device) Alloc(n int) (*Buffer, error) {
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	b, err := d.pool.Alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Buffer{block: b}, nil
+}
+
+// Bytes is the buffer's memory. It must not be touched after Free or Device.Close.
+func (b *Buffer) Bytes() []byte { return b.block.Bytes() }
+
+// Free gives the memory back. It is ErrBusy while memory regions use the buffer. Freeing twice does nothing.
+func (b *Buffer) Free() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed {
+		return nil
+	}
+	if b.mrs > 0 {
+		return fmt.Errorf("buffer: %w: %d memory regions use it; deregister them first", ErrBusy, b.mrs)
+	}
+	b.freed = true
+	b.block.Free()
+	return nil
+}
+
+func (b *Buffer) use() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed {
+		return fmt.Errorf("buffer: %w", ErrClosed)
+	}
+	b.mrs++
+	return nil
+}
+
+func (b *Buffer) release() {
+	b.mu.Lock()
+	b.mrs--
+	b.mu.Unlock()
+}
+
+// PD is a protection domain: QPs reach only memory regions of their own.
+type PD struct {
+	dev *Device
+	pdn uint32
+	end end
+}
+
+// AllocPD makes a protection domain.
+func (d *Device) AllocPD(ctx context.Context) (*PD, error) {
+	var r abi.AllocPDResult
+	if err := d.admin.do(ctx, abi.AdminOpAllocPD, nil, &r, nil); err != nil {
+		return nil, err
+	}
+	return &PD{dev: d, pdn: r.PDN}, nil
+}
+
+// Dealloc destroys the domain. It is ErrBusy while it has memory regions or QPs.
+func (p *PD) Dealloc(ctx context.Context) error {
+	return p.end.once(func() error {
+		return p.dev.admin.do(ctx, abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: p.pdn}, nil, nil)
+	})
+}
+
+// MR is a registered buffer.
+type MR struct {
+	pd    *PD
+	buf   *Buffer
+	base  uint64
+	lkey  uint32
+	rkey  uint32
+	ended end
+}
+
+// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they have in this process.
+func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error) {
+	if err := buf.use(); err != nil {
+		return nil, err
+	}
+	list, err := p.dev.pool.NewPageList(buf.block.Pages())
+	if err != nil {
+		buf.release()
+		return nil, err
+	}
+	base := buf.block.Addr()
+	var r abi.RegMRResult
+	err = p.dev.admin.do(ctx, abi.AdminOpRegMR, &abi.RegMR{
+		PDN: p.pdn, Access: access, IOVA: base, Length: uint64(len(buf.Bytes())), Pages: list.Root, Levels: list.Levels,
+	}, &r, nil)
+	list.Free() // the device copied it
+	if err != nil {
+		buf.release()
+		return nil, err
+	}
+	return &MR{pd: p, buf: buf, base: base, lkey: r.LKey, rkey: r.RKey}, nil
+}
+
+// LKey is the key for work requests of this function.
+func (m *MR) LKey() uint32 { return m.lkey }
+
+// RKey is the key for peers.
+func (m *MR) RKey() uint32 { return m.rkey }
+
+// Addr is the address of the first byte, for SGEs and for peers.
+func (m *MR) Addr() uint64 { return m.base }
+
+// Len is the number of bytes.
+func (m *MR) Len() int { return len(m.buf.Bytes()) }
+
+// Bytes is the memory of the buffer.
+func (m *MR) Bytes() []byte { return m.buf.Bytes() }
+
+// SGE names n bytes at offset off of the region. Bounds are the device's to check.
+func (m *MR) SGE(off, n int) SGE {
+	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
+}
+
+// Dereg ends the registration; the keys are invalid then. It is ErrBusy while work of the device uses the region.
+func (m *MR) Dereg(ctx context.Context) error {
+	return m.ended.once(func() error {
+		err := m.pd.dev.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.lkey}, nil, nil)
+		if err == nil || gone(err) {
+			m.buf.release()
+		}
+		return err
+	})
+}
+
+// gone reports whether err means that the object does not exist at the device any more.
+func gone(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrClosed)
+}
+
+// end makes destruction happen once. A failed attempt, as one that found the object busy, may be repeated.
+type end struct {
+	mu   sync.Mutex
+	done bool
+}
+
+// once calls f unless an earlier call succeeded. It is nil when the object is gone for whatever reason.
+func (e *end) once(f func() error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done {
+		return nil
+	}
+	err := f()
+	if err == nil || gone(err) {
+		e.done = true
+		return nil
+	}
+	return err
+}

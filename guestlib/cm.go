@@ -1,0 +1,252 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// MaxPrivate is the most private data of a connection request, its answer or its rejection, in bytes.
+const MaxPrivate = abi.PrivateMax
+
+// listenBacklog is how many connection requests wait for Accept; more are rejected.
+const listenBacklog = 32
+
+// cm knows the function's connections and listeners.
+type cm struct {
+	mu        sync.Mutex
+	conns     map[uint32]*conn // by connection id
+	listeners map[uint64]*Listener
+}
+
+// conn is a connection or an attempt at one.
+type conn struct {
+	qp *QP
+	id uint32 // connection id
+
+	// Guarded by cm.mu.
+	settled bool // outcome was sent
+	ended   bool
+
+	outcome chan abi.AsyncEvent // capacity 1: how the attempt ended
+	down    chan struct{}       // closed when the connection has ended
+}
+
+func (c *cm) init() {
+	c.conns = map[uint32]*conn{}
+	c.listeners = map[uint64]*Listener{}
+}
+
+func newConn(qp *QP) *conn {
+	return &conn{qp: qp, outcome: make(chan abi.AsyncEvent, 1), down: make(chan struct{})}
+}
+
+// add makes events for id reach c.
+func (m *cm) add(id uint32, c *conn) {
+	m.mu.Lock()
+	c.id = id
+	m.conns[id] = c
+	m.mu.Unlock()
+}
+
+// event handles what happens to connections. It runs in the reader goroutine.
+func (m *cm) event(d *Device, e *abi.AsyncEvent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.conns[e.Number]
+	if c == nil {
+		return // given up by this side in the meantime
+	}
+	if e.Type == abi.EventEstablished {
+		c.qp.state.CompareAndSwap(uint32(abi.QPStateInit), uint32(abi.QPStateRTS))
+	}
+	if !c.settled { // before down is closed: who sees that finds the outcome
+		c.settled = true
+		c.outcome <- *e
+	}
+	if e.Type != abi.EventEstablished {
+		delete(m.conns, e.Number)
+		c.end()
+	}
+	if e.Type == abi.EventDisconnected {
+		c.qp.setError()
+		d.emit(Event{Type: e.Type, QP: c.qp, Status: e.Status, Reason: "the peer or its NIC ended the connection"})
+		c.qp.sendCQ.signal()
+		c.qp.recvCQ.signal()
+	}
+}
+
+// forget drops the connection of a destroyed QP.
+func (m *cm) forget(q *QP) {
+	q.mu.Lock()
+	c := q.conn
+	q.conn = nil
+	q.mu.Unlock()
+	if c == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conns[c.id] == c {
+		delete(m.conns, c.id)
+	}
+	c.end()
+}
+
+// end closes down, once. The caller holds cm.mu.
+func (c *conn) end() {
+	if !c.ended {
+		c.ended = true
+		close(c.down)
+	}
+}
+
+// begin makes the QP's connection attempt, one at a time.
+func (q *QP) begin() (*conn, error) {
+	if s := q.State(); s != abi.QPStateInit {
+		return nil, stateError("QP %d is in %s; only a QP in INIT can be connected", q.qpn, s)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.conn != nil {
+		return nil, stateError("QP %d is being connected", q.qpn)
+	}
+	q.conn = newConn(q)
+	return q.conn, nil
+}
+
+// abandon ends an attempt that failed, so that the QP may try again.
+func (q *QP) abandon(c *conn) {
+	q.mu.Lock()
+	if q.conn == c {
+		q.conn = nil
+	}
+	q.mu.Unlock()
+}
+
+// private puts private data where the device can read it. free must be called after the command.
+func (d *Device) private(priv []byte) (addr uint64, free func(), err error) {
+	if len(priv) > MaxPrivate {
+		return 0, nil, invalid("private data of %d bytes; at most %d", len(priv), MaxPrivate)
+	}
+	if len(priv) == 0 {
+		return 0, func() {}, nil
+	}
+	b, err := d.pool.Store(priv)
+	if err != nil {
+		return 0, nil, err
+	}
+	return b.Pages()[0], b.Free, nil
+}
+
+// Connect connects qp to the listener of service at gid and returns the private data the peer accepted with. The error is a
+// *RejectedError if the peer, or its NIC for want of a listener, said no, or ErrUnreachable; the QP stays in INIT then and may try again.
+// Post receives before: the peer may send at once.
+func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, priv []byte) ([]byte, error) {
+	c, err := qp.begin()
+	if err != nil {
+		return nil, err
+	}
+	addr, free, err := d.private(priv)
+	if err != nil {
+		qp.abandon(c)
+		return nil, err
+	}
+	in := abi.CMConnect{QPN: qp.qpn, Service: service, DGID: gid, Priv: addr, PrivLen: uint16(len(priv))}
+	err = d.admin.do(ctx, abi.AdminOpCMConnect, &in, nil, func(e *abi.AdminCQE) {
+		if e.Status == abi.StatusOK {
+			var r abi.CMConnectResult
+			r.Unmarshal(e.Result[:])
+			d.cm.add(r.CMID, c) // before the reader sees an event for it
+		}
+	})
+	free()
+	if err != nil {
+		qp.abandon(c)
+		return nil, fmt.Errorf("connect to %s service %d: %w", gid, service, err)
+	}
+	answer, err := d.settle(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s service %d: %w", gid, service, err)
+	}
+	return answer, nil
+}
+
+// settle waits for how an attempt ends.
+func (d *Device) settle(ctx context.Context, c *conn) ([]byte, error) {
+	var e abi.AsyncEvent
+	select {
+	case e = <-c.outcome:
+	case <-d.s.done:
+		return nil, d.Err()
+	case <-c.down: // the QP was destroyed, or the outcome is there too
+		select {
+		case e = <-c.outcome:
+		default:
+			return nil, fmt.Errorf("QP %d: %w", c.qp.qpn, ErrClosed)
+		}
+	case <-ctx.Done():
+		// The device moves the QP to ERR: it cannot be known how far the peer got.
+		err := d.admin.do(context.WithoutCancel(ctx), abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: c.id}, nil, nil)
+		c.qp.setError()
+		if err != nil && !gone(err) {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		return nil, ctx.Err()
+	}
+	priv := append([]byte(nil), e.Priv[:e.PrivLen]...)
+	switch e.Type {
+	case abi.EventEstablished:
+		return priv, nil
+	case abi.EventRejected:
+		c.qp.abandon(c)
+		return nil, &RejectedError{Reason: e.Status, Private: priv}
+	case abi.EventUnreachable:
+		c.qp.abandon(c)
+		return nil, fmt.Errorf("%w: %s", ErrUnreachable, abi.Status(e.Status))
+	}
+	return nil, fmt.Errorf("%w: the peer disconnected", ErrRefused)
+}
+
+// Disconnect ends the connection and waits until it is down: both QPs move to ERR and flush.
+func (q *QP) Disconnect(ctx context.Context) error {
+	q.mu.Lock()
+	c := q.conn
+	q.mu.Unlock()
+	if c == nil {
+		return stateError("QP %d is not connected", q.qpn)
+	}
+	q.dev.cm.mu.Lock()
+	id, settled := c.id, c.settled
+	q.dev.cm.mu.Unlock()
+	if !settled {
+		return stateError("QP %d is being connected: cancel that", q.qpn)
+	}
+	if err := q.dev.admin.do(ctx, abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}, nil, nil); err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil // the peer was faster
+		}
+		return fmt.Errorf("disconnect: %w", err)
+	}
+	select {
+	case <-c.down:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("disconnect: %w", ctx.Err())
+	case <-q.dev.s.done:
+		return q.dev.Err()
+	}
+}
+
+// Down returns a channel that is closed when the QP's connection has ended, or nil if it has none.
+func (q *QP) Down() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.conn == nil {
+		return nil
+	}
+	return q.conn.down
+}

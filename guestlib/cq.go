@@ -1,0 +1,287 @@
+package guestlib
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// area is the memory of one queue: the queue itself and the page list that leads the device to it.
+type area struct {
+	block *arena.Block
+	list  *arena.PageList
+}
+
+func newArea(pool *arena.Pool, layout ring.Layout) (area, error) {
+	block, err := pool.Alloc(int(layout.Size()))
+	if err != nil {
+		return area{}, err
+	}
+	list, err := pool.NewPageList(block.Pages())
+	if err != nil {
+		block.Free()
+		return area{}, err
+	}
+	return area{block, list}, nil
+}
+
+func (a area) free() {
+	a.list.Free()
+	a.block.Free()
+}
+
+// log2Entries returns the log2 of the smallest queue the ABI knows for n entries.
+func log2Entries(n int) uint8 { return uint8(max(1, bits.Len(uint(n-1)))) }
+
+// discarded is the QPN written over completions that nobody is to see. QPNs have 24 bits.
+const discarded = 0xffffffff
+
+// CQ is a completion queue. It is safe for concurrent use; each completion goes to one caller of Poll.
+type CQ struct {
+	dev    *Device
+	cqn    uint32
+	log2   uint8
+	area   area
+	bell   bell          // for arming
+	polled atomic.Uint32 // index of the next entry to poll; written with mu held
+	ended  end
+	closed chan struct{}
+
+	mu     sync.Mutex
+	reader *ring.CQReader
+	entry  []byte         // scratch for one CQE
+	qps    map[uint32]*QP // that complete here
+	err    error          // the CQ cannot be used any more
+
+	wakeMu sync.Mutex
+	wake   chan struct{} // closed and replaced at each event
+}
+
+// CreateCQ makes a completion queue of at least entries entries. Give it one for each work request that may be outstanding on its QPs: an
+// overflow is fatal.
+func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
+	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
+		return nil, invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
+	}
+	log2 := log2Entries(entries)
+	layout := ring.CQLayout(log2)
+	mem, err := newArea(d.pool, layout)
+	if err != nil {
+		return nil, err
+	}
+	cq := &CQ{
+		dev: d, log2: log2, area: mem, closed: make(chan struct{}),
+		reader: ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout),
+		entry:  make([]byte, abi.CQESize),
+		qps:    map[uint32]*QP{},
+		wake:   make(chan struct{}),
+	}
+	in := abi.CreateCQ{Log2Entries: log2, Levels: mem.list.Levels, Pages: mem.list.Root}
+	err = d.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
+		if e.Status != abi.StatusOK {
+			return
+		}
+		var r abi.CreateCQResult
+		r.Unmarshal(e.Result[:])
+		cq.cqn = r.CQN
+		cq.bell = bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: r.CQN}, fresh: &cq.polled}
+		d.mu.Lock()
+		d.cqs[r.CQN] = cq // before the reader sees an event of it
+		d.mu.Unlock()
+	})
+	if err != nil {
+		mem.free()
+		return nil, err
+	}
+	return cq, nil
+}
+
+// Poll takes up to len(wc) completions and returns how many. It does not block. With an error, which means that the CQ, the device or the
+// protocol is broken, it returns those taken before; failed work is not an error of Poll.
+func (c *CQ) Poll(wc []WC) (int, error) {
+	c.mu.Lock()
+	n, err := c.poll(wc)
+	c.mu.Unlock()
+	if n == 0 && err == nil {
+		err = c.dev.Err()
+	}
+	return n, err
+}
+
+func (c *CQ) poll(wc []WC) (n int, err error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	took := false
+	for n < len(wc) {
+		ok, err := c.reader.Poll(c.entry)
+		if err != nil {
+			return n, c.breakdown(err)
+		}
+		if !ok {
+			break
+		}
+		took = true
+		var e abi.CQE
+		e.Unmarshal(c.entry)
+		if e.QPN == discarded {
+			continue
+		}
+		if err := c.account(&e); err != nil {
+			return n, c.breakdown(err)
+		}
+		wc[n].fill(&e)
+		n++
+	}
+	if took {
+		c.polled.Store(c.reader.Next())
+		if err := c.reader.Commit(); err != nil {
+			return n, c.breakdown(err)
+		}
+	}
+	return n, nil
+}
+
+// account gives the work queue's slots back. A completion that does not belong to outstanding work is the device's fault.
+func (c *CQ) account(e *abi.CQE) error {
+	qp := c.qps[e.QPN]
+	if qp == nil {
+		return protocolError("CQ %d: completion for QP %#x, which does not complete here", c.cqn, e.QPN)
+	}
+	return qp.complete(c, e)
+}
+
+// breakdown makes err the CQ's end.
+func (c *CQ) breakdown(err error) error {
+	c.err = fmt.Errorf("CQ %d: %w", c.cqn, err)
+	return c.err
+}
+
+// ready reports whether Poll would return something.
+func (c *CQ) ready() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false, c.err
+	}
+	return c.filled(c.reader.Next()), nil
+}
+
+// filled reports whether the device has written the entry with free-running index i.
+func (c *CQ) filled(i uint32) bool {
+	tail, err := ring.Mem(c.area.block.Bytes()).Load64(uint64(c.slot(i) + abi.CQETailOffset))
+	var want uint64
+	if i>>c.log2&1 == 0 {
+		want = abi.Phase
+	}
+	return err == nil && tail&abi.Phase == want
+}
+
+func (c *CQ) slot(i uint32) int {
+	return abi.QueueHeaderSize + int(i&(1<<c.log2-1))*abi.CQESize
+}
+
+// Wait blocks until a completion can be polled. A completion that arrives between an empty Poll and Wait is not missed: the device is
+// asked for an event at the first entry not yet polled, and sends it at once if that entry is written already.
+func (c *CQ) Wait(ctx context.Context) error { return c.wait(ctx, 0) }
+
+// WaitSolicited is Wait for completions of solicited sends and for failures only. Others are then polled with them.
+func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, abi.ArmSolicitedOnly) }
+
+func (c *CQ) wait(ctx context.Context, flags uint8) error {
+	woken := false
+	for {
+		c.wakeMu.Lock()
+		wake := c.wake // taken before arming: an event of this arming closes it
+		c.wakeMu.Unlock()
+		ready, err := c.ready()
+		if err != nil {
+			return err
+		}
+		if ready && (flags == 0 || woken) {
+			return nil
+		}
+		c.dev.s.arm(&c.bell, flags)
+		select {
+		case <-wake:
+			woken = true
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.closed:
+			return fmt.Errorf("CQ %d: %w", c.cqn, ErrClosed)
+		case <-c.dev.s.done:
+			return c.dev.Err()
+		}
+	}
+}
+
+// signal wakes all waiters.
+func (c *CQ) signal() {
+	c.wakeMu.Lock()
+	close(c.wake)
+	c.wake = make(chan struct{})
+	c.wakeMu.Unlock()
+}
+
+// broken ends the CQ because the device said so.
+func (c *CQ) broken(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.breakdown(err)
+	}
+	c.mu.Unlock()
+	c.signal()
+}
+
+func (c *CQ) attach(qp *QP) {
+	c.mu.Lock()
+	c.qps[qp.qpn] = qp
+	c.mu.Unlock()
+}
+
+// detach forgets a destroyed QP and covers its completions that were not polled, since the device may give its number to the next QP.
+func (c *CQ) detach(qp *QP) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.qps, qp.qpn)
+	mem := c.area.block.Bytes()
+	for i := c.reader.Next(); c.err == nil && i-c.reader.Next() < 1<<c.log2 && c.filled(i); i++ {
+		at := mem[c.slot(i):][:abi.CQESize]
+		var e abi.CQE
+		if e.Unmarshal(at); e.QPN == qp.qpn {
+			e.QPN = discarded
+			e.Marshal(c.entry)
+			copy(at[:abi.CQETailOffset], c.entry) // not the phase
+		}
+	}
+}
+
+// Destroy frees the queue. It is ErrBusy while QPs complete to it.
+func (c *CQ) Destroy(ctx context.Context) error {
+	return c.ended.once(func() error {
+		c.dev.s.silence(&c.bell, true)
+		err := c.dev.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
+		if err != nil && !gone(err) {
+			c.dev.s.silence(&c.bell, false)
+			c.signal() // waiters arm again: their doorbells were held back
+			return err
+		}
+		c.dev.mu.Lock()
+		if c.dev.cqs[c.cqn] == c {
+			delete(c.dev.cqs, c.cqn)
+		}
+		c.dev.mu.Unlock()
+		c.broken(ErrClosed)
+		close(c.closed)
+		c.mu.Lock()
+		c.area.free()
+		c.mu.Unlock()
+		return err
+	})
+}

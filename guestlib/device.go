@@ -1,0 +1,326 @@
+package guestlib
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Options change how a device is opened. The zero value is good for most uses.
+type Options struct {
+	// Driver is the name the NIC shows in its logs, at most 32 bytes; "" means "guestlib".
+	Driver string
+	// Memory limits the memory made visible to the device, in bytes. Over vsock 0 means what the guest has; over unix 0 means 256 MiB,
+	// which take room only as they are used.
+	Memory int
+	// Heartbeat is how often the device is asked for a sign of life; 0 means 2 s.
+	Heartbeat time.Duration
+	// HeartbeatTimeout is how long the device may be silent before it counts as lost; 0 means 20 s.
+	HeartbeatTimeout time.Duration
+	// CommandTimeout bounds one answer of the device to a command; 0 means 30 s.
+	CommandTimeout time.Duration
+}
+
+const (
+	defaultMemfd = 256 << 20
+	// byeTimeout bounds how long Close waits until the device is done with the memory.
+	byeTimeout = 5 * time.Second
+	// eventBacklog is how many events wait for a reader of Events before new ones are dropped.
+	eventBacklog = 256
+)
+
+// Info is what a function is.
+type Info struct {
+	Function FunctionID
+	Type     abi.FunctionType
+	MAC      net.HardwareAddr
+	GID      GID
+	Tenant   uint32
+	MTU      int    // largest path MTU in bytes
+	Features uint64 // abi.Feature bits in use
+}
+
+// Limits are the most a function offers.
+type Limits = abi.QueryDeviceResult
+
+// Device is an attached and enabled function. It is safe for concurrent use.
+type Device struct {
+	s      *stream
+	pool   *arena.Pool
+	admin  *admin
+	info   Info
+	limits Limits
+	cm     cm
+
+	events  chan Event
+	dropped atomic.Uint64
+
+	mu  sync.Mutex
+	cqs map[uint32]*CQ
+	qps map[uint32]*QP
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path for a process on the NIC's own host;
+// ?function=pf0.vf1 names the function where several are assigned to the caller.
+func Open(ctx context.Context, url string, opts Options) (*Device, error) {
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	opts.defaults(t.scheme)
+	conn, src, err := dial(ctx, t, opts.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", url, err)
+	}
+	d := &Device{
+		s:      newStream(conn),
+		pool:   arena.NewPool(src),
+		events: make(chan Event, eventBacklog),
+		cqs:    map[uint32]*CQ{},
+		qps:    map[uint32]*QP{},
+	}
+	d.cm.init()
+	d.s.handler = d.handle
+	// The admin queue exists before the reader starts: what a hostile device sends early is handled like what it sends late.
+	if d.admin, err = newAdmin(d.s, d.pool, opts.CommandTimeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), conn.Close(), d.pool.Close())
+	}
+	d.s.start(opts.Heartbeat, opts.HeartbeatTimeout)
+	actx, cancel := context.WithTimeout(ctx, opts.CommandTimeout)
+	defer cancel()
+	if err := d.attach(actx, t.function, opts.Driver); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), d.Close())
+	}
+	return d, nil
+}
+
+func (o *Options) defaults(scheme string) {
+	if o.Driver == "" {
+		o.Driver = "guestlib"
+	}
+	if o.Memory == 0 && scheme == "unix" {
+		o.Memory = defaultMemfd
+	}
+	for _, v := range []struct {
+		d     *time.Duration
+		value time.Duration
+	}{{&o.Heartbeat, 2 * time.Second}, {&o.HeartbeatTimeout, 20 * time.Second}, {&o.CommandTimeout, 30 * time.Second}} {
+		if *v.d <= 0 {
+			*v.d = v.value
+		}
+	}
+}
+
+// attach takes the function from the hello to READY.
+func (d *Device) attach(ctx context.Context, fn FunctionID, driver string) error {
+	hello := abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: uint32(fn)}
+	abi.PutText(hello.Driver[:], driver)
+	body, err := d.s.call(ctx, &hello)
+	if err != nil {
+		return err
+	}
+	var reply abi.HelloReply
+	if err := abi.Decode(body, &reply); err != nil {
+		return protocolError("%v", err)
+	}
+	if reply.Status != abi.StatusOK {
+		return &StatusError{"hello for function " + fn.String(), reply.Status}
+	}
+	if reply.Major != abi.VersionMajor {
+		return fmt.Errorf("%w: the device speaks ABI version %d, this driver %d: update the older one", ErrUnsupported, reply.Major, abi.VersionMajor)
+	}
+	d.info.Features = reply.Features
+	if err := d.enable(ctx); err != nil {
+		return err
+	}
+	if err := d.identify(ctx); err != nil {
+		return err
+	}
+	return d.admin.do(ctx, abi.AdminOpQueryDevice, nil, &d.limits, nil)
+}
+
+// enable resets the function if an earlier driver left it in use, sets up the admin queue and waits for READY.
+func (d *Device) enable(ctx context.Context) error {
+	state, err := d.state(ctx)
+	if err != nil {
+		return err
+	}
+	switch state {
+	case abi.StateReset:
+	case abi.StateDisabled:
+		return fmt.Errorf("%w: the function is %s: enable it on the host", ErrState, state)
+	default:
+		if err := d.control(ctx, abi.ControlReset, abi.StateReset); err != nil {
+			return err
+		}
+	}
+	for _, w := range []abi.RegWrite{
+		{Offset: abi.RegAdminSQ, Width: 8, Value: d.admin.sq.Pages()[0]},
+		{Offset: abi.RegAdminCQ, Width: 8, Value: d.admin.cq.Pages()[0]},
+		{Offset: abi.RegAdminEntries, Width: 4, Value: abi.MaxAdminEntries},
+	} {
+		if err := d.writeRegister(ctx, w); err != nil {
+			return err
+		}
+	}
+	return d.control(ctx, abi.ControlEnable, abi.StateReady)
+}
+
+// control writes the control register and waits until the function has the state want.
+func (d *Device) control(ctx context.Context, c abi.Control, want abi.State) error {
+	if err := d.writeRegister(ctx, abi.RegWrite{Offset: abi.RegControl, Width: 4, Value: uint64(c)}); err != nil {
+		return err
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		state, err := d.state(ctx)
+		switch {
+		case err != nil:
+			return err
+		case state == want:
+			return nil
+		case state == abi.StateError:
+			fault, err := d.readRegister(ctx, abi.RegFault, 4)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%s: %w", c, &FaultError{abi.Fault(fault), "the function went to ERROR"})
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: the function stays in %s: %w", c, state, ctx.Err())
+		}
+	}
+}
+
+// identify reads what the function is.
+func (d *Device) identify(ctx context.Context) error {
+	var function, kind, mac, tenant, mtu, hi, lo uint64
+	for _, r := range []struct {
+		offset, width uint32
+		v             *uint64
+	}{
+		{abi.RegFunction, 4, &function},
+		{abi.RegFunctionType, 4, &kind},
+		{abi.RegMAC, 8, &mac},
+		{abi.RegTenant, 4, &tenant},
+		{abi.RegMTU, 4, &mtu},
+		{abi.RegGIDHi, 8, &hi},
+		{abi.RegGIDLo, 8, &lo},
+	} {
+		var err error
+		if *r.v, err = d.readRegister(ctx, r.offset, r.width); err != nil {
+			return err
+		}
+	}
+	d.info.Function = FunctionID(function)
+	d.info.Type = abi.FunctionType(kind)
+	d.info.MAC = binary.LittleEndian.AppendUint64(nil, mac)[:6]
+	d.info.Tenant = uint32(tenant)
+	d.info.MTU = int(mtu)
+	binary.BigEndian.PutUint64(d.info.GID[:8], hi)
+	binary.BigEndian.PutUint64(d.info.GID[8:], lo)
+	return nil
+}
+
+func (d *Device) state(ctx context.Context) (abi.State, error) {
+	v, err := d.readRegister(ctx, abi.RegState, 4)
+	return abi.State(v), err
+}
+
+func (d *Device) readRegister(ctx context.Context, offset, width uint32) (uint64, error) {
+	return d.register(ctx, &abi.RegRead{Offset: offset, Width: width}, "read", offset)
+}
+
+func (d *Device) writeRegister(ctx context.Context, w abi.RegWrite) error {
+	_, err := d.register(ctx, &w, "write", w.Offset)
+	return err
+}
+
+func (d *Device) register(ctx context.Context, m abi.Message, verb string, offset uint32) (uint64, error) {
+	body, err := d.s.call(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	var reply abi.RegReply
+	if err := abi.Decode(body, &reply); err != nil {
+		return 0, protocolError("%v", err)
+	}
+	if reply.Status != abi.StatusOK {
+		name := fmt.Sprintf("%#x", offset)
+		if r := abi.LookupRegister(offset); r != nil {
+			name = r.Name
+		}
+		return 0, &StatusError{verb + " of register " + name, reply.Status}
+	}
+	return reply.Value, nil
+}
+
+// Info says which function this is. It costs nothing.
+func (d *Device) Info() Info { return d.info }
+
+// GID is the function's address in its tenant.
+func (d *Device) GID() GID { return d.info.GID }
+
+// Limits are those the device told when it was opened. They cost nothing.
+func (d *Device) Limits() Limits { return d.limits }
+
+// Query asks the device for its limits.
+func (d *Device) Query(ctx context.Context) (Limits, error) {
+	var l Limits
+	err := d.admin.do(ctx, abi.AdminOpQueryDevice, nil, &l, nil)
+	return l, err
+}
+
+// Done is closed when the device is lost or closed; Err then says why.
+func (d *Device) Done() <-chan struct{} { return d.s.done }
+
+// Err is nil while the device works, else an ErrDeviceLost or ErrClosed.
+func (d *Device) Err() error { return d.s.failure() }
+
+// Close detaches from the function and frees everything made from the device, in whatever state it is. Memory of Buffers must not be
+// touched any more. When the device does not confirm that it is done with the memory, the memory stays mapped until the process ends and
+// an error says so. Closing again returns the first result.
+func (d *Device) Close() error {
+	d.closeOnce.Do(func() {
+		d.s.goodbye()
+		select {
+		case <-d.s.done: // best of all, the device closed the stream: the function is reset
+		case <-time.After(byeTimeout):
+			d.s.fail(ErrClosed, false)
+		}
+		d.s.wg.Wait()
+		d.retire()
+		if !d.s.quiet {
+			d.closeErr = fmt.Errorf("close: %w: the device did not confirm that it is done with %d bytes of memory; they stay mapped until the process ends", ErrTimeout, d.pool.InUse())
+			return
+		}
+		d.closeErr = d.pool.Close()
+	})
+	return d.closeErr
+}
+
+// retire makes sure that no object touches its memory any more.
+func (d *Device) retire() {
+	d.admin.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, qp := range d.qps {
+		qp.sq.stop(d.s, true)
+		qp.rq.stop(d.s, true)
+	}
+	for _, cq := range d.cqs {
+		cq.broken(errClosedDevice)
+	}
+}

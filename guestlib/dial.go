@@ -1,0 +1,178 @@
+package guestlib
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// target is a parsed device URL.
+type target struct {
+	scheme   string // "vsock" or "unix"
+	cid      uint32
+	port     uint32
+	path     string
+	function FunctionID
+}
+
+func parseURL(s string) (target, error) {
+	bad := func(why string) (target, error) {
+		return target{}, invalid("device URL %q: %s; write vsock://2:7000 in a guest or unix:///path/to/socket beside the NIC, with ?function=pf0.vf1 if more than one function is yours", s, why)
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return bad("not a URL")
+	}
+	t := target{scheme: u.Scheme}
+	for key, values := range u.Query() {
+		if key != "function" || len(values) != 1 {
+			return bad("unknown or repeated parameter " + strconv.Quote(key))
+		}
+		if t.function, err = ParseFunctionID(values[0]); err != nil {
+			return target{}, fmt.Errorf("device URL %q: %w", s, err)
+		}
+	}
+	if !u.Query().Has("function") {
+		t.function = AssignedFunction
+	}
+	switch u.Scheme {
+	case "vsock":
+		cid, err := strconv.ParseUint(u.Hostname(), 10, 32)
+		if err != nil {
+			return bad("the CID is not a number")
+		}
+		port := uint64(abi.Port)
+		if u.Port() != "" {
+			if port, err = strconv.ParseUint(u.Port(), 10, 32); err != nil {
+				return bad("the port is not a number")
+			}
+		}
+		if u.Path != "" && u.Path != "/" {
+			return bad("a vsock URL has no path")
+		}
+		t.cid, t.port = uint32(cid), uint32(port)
+	case "unix":
+		if u.Host != "" || u.Path == "" {
+			return bad("the socket path is not absolute")
+		}
+		t.path = u.Path
+	default:
+		return bad("the scheme is neither vsock nor unix")
+	}
+	return t, nil
+}
+
+// dial connects to the device and makes the memory it will use.
+func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
+	if t.scheme == "unix" {
+		return dialUnix(ctx, t.path, memory)
+	}
+	conn, err := dialVsock(ctx, t.cid, t.port)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, arena.NewGuestRAM(memory), nil
+}
+
+// dialVsock connects by AF_VSOCK. The library's Dial knows no context; the kernel gives up after 2 seconds on its own, so a
+// cancelled dial ends soon in the background.
+func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
+	type result struct {
+		conn *vsock.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		conn, err := vsock.Dial(cid, port, nil)
+		done <- result{conn, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("vsock %d:%d: %w; is the NIC running, has the guest a vsock device, and is vmw_vsock_virtio_transport loaded?", cid, port, r.err)
+		}
+		return r.conn, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.conn != nil {
+				r.conn.Close()
+			}
+		}()
+		return nil, fmt.Errorf("vsock %d:%d: %w", cid, port, ctx.Err())
+	}
+}
+
+// preambleMagic starts the memory message of a bare client.
+const preambleMagic = "VNICMEM1"
+
+const preambleTimeout = 10 * time.Second
+
+// dialUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte header {magic, u32 regions, u32 0} and per
+// region {u64 device address, u64 size, u64 offset in its fd}, with one fd each. The answer is {u32 status, u32 length} and a reason.
+func dialUnix(ctx context.Context, path string, memory int) (_ net.Conn, _ arena.Source, err error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; is the NIC running with a unix attachment on that path?", err)
+	}
+	conn := c.(*net.UnixConn)
+	src, err := arena.NewMemfd(memory)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close(), src.Close())
+		}
+	}()
+
+	regions := src.Regions()
+	msg := make([]byte, 0, 16+24*len(regions))
+	msg = append(msg, preambleMagic...)
+	msg = binary.LittleEndian.AppendUint32(msg, uint32(len(regions)))
+	msg = binary.LittleEndian.AppendUint32(msg, 0)
+	var fds []int
+	for _, r := range regions {
+		for _, v := range []uint64{r.Addr, r.Size, r.Offset} {
+			msg = binary.LittleEndian.AppendUint64(msg, v)
+		}
+		fds = append(fds, int(src.File().Fd()))
+	}
+	deadline := time.Now().Add(preambleTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, nil, err
+	}
+	if n, _, err := conn.WriteMsgUnix(msg, unix.UnixRights(fds...), nil); err != nil {
+		return nil, nil, err
+	} else if n != len(msg) {
+		return nil, nil, io.ErrShortWrite
+	}
+	var answer [8]byte
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return nil, nil, err
+	}
+	status := abi.Status(binary.LittleEndian.Uint32(answer[:]))
+	reason := make([]byte, min(binary.LittleEndian.Uint32(answer[4:]), 1024))
+	if _, err := io.ReadFull(conn, reason); err != nil {
+		return nil, nil, err
+	}
+	if status != abi.StatusOK {
+		return nil, nil, fmt.Errorf("%w: %s", &StatusError{"memory regions", status}, reason)
+	}
+	return conn, src, conn.SetDeadline(time.Time{})
+}

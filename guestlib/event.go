@@ -1,0 +1,129 @@
+package guestlib
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Event is something that happened to an object on its own.
+type Event struct {
+	Type   abi.EventType // EventDisconnected, EventQPFatal, EventCQError or EventFunctionFault
+	QP     *QP           // of EventDisconnected and EventQPFatal
+	CQ     *CQ           // of EventCQError
+	Status uint32        // an abi.WCStatus (EventQPFatal), abi.Fault (EventFunctionFault) or reason
+	Reason string        // the device's words, if any
+}
+
+func (e Event) String() string {
+	s := e.Type.String()
+	switch {
+	case e.QP != nil:
+		s += fmt.Sprintf(" of QP %d", e.QP.qpn)
+	case e.CQ != nil:
+		s += fmt.Sprintf(" of CQ %d", e.CQ.cqn)
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
+
+// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find it full are dropped and counted.
+func (d *Device) Events() <-chan Event { return d.events }
+
+// DroppedEvents counts events that found Events full.
+func (d *Device) DroppedEvents() uint64 { return d.dropped.Load() }
+
+func (d *Device) emit(e Event) {
+	select {
+	case d.events <- e:
+	default:
+		d.dropped.Add(1)
+	}
+}
+
+// handle takes the messages the device starts. It runs in the reader goroutine.
+func (d *Device) handle(h abi.MsgHeader, body []byte) error {
+	switch h.Type {
+	case abi.MsgCQEvent:
+		return d.handleCQEvent(body)
+	case abi.MsgAsyncEvent:
+		// The completion of the command that caused the event may be in memory already, its doorbell still on the way.
+		if err := d.admin.poll(); err != nil {
+			return err
+		}
+		var e abi.AsyncEvent
+		if err := abi.Decode(body, &e); err != nil {
+			return protocolError("%v", err)
+		}
+		if int(e.PrivLen) > len(e.Priv) {
+			return protocolError("%s event with %d bytes of private data", e.Type, e.PrivLen)
+		}
+		return d.handleAsync(&e)
+	case abi.MsgError:
+		var e abi.ErrorMsg
+		if err := abi.Decode(body, &e); err != nil {
+			return protocolError("%v", err)
+		}
+		return lost(fmt.Errorf("%w: %s", &StatusError{"attachment", e.Code}, abi.Text(e.Reason[:])))
+	}
+	return nil // of a later minor version
+}
+
+func (d *Device) handleCQEvent(body []byte) error {
+	if len(body)%4 != 0 {
+		return protocolError("CQ event of %d bytes", len(body))
+	}
+	for ; len(body) > 0; body = body[4:] {
+		cqn := binary.LittleEndian.Uint32(body)
+		if cqn == abi.AdminCQ {
+			if err := d.admin.poll(); err != nil {
+				return err
+			}
+			continue
+		}
+		d.mu.Lock()
+		cq := d.cqs[cqn]
+		d.mu.Unlock()
+		if cq != nil { // else it was destroyed in the meantime
+			cq.signal()
+		}
+	}
+	return nil
+}
+
+func (d *Device) handleAsync(e *abi.AsyncEvent) error {
+	switch e.Type {
+	case abi.EventConnectRequest:
+		d.cm.request(d, e)
+	case abi.EventEstablished, abi.EventRejected, abi.EventDisconnected, abi.EventUnreachable:
+		d.cm.event(d, e)
+	case abi.EventQPFatal:
+		d.mu.Lock()
+		qp := d.qps[e.Number]
+		d.mu.Unlock()
+		if qp != nil {
+			qp.setError()
+			d.emit(Event{Type: e.Type, QP: qp, Status: e.Status, Reason: reason(e)})
+			qp.sendCQ.signal()
+			qp.recvCQ.signal()
+		}
+	case abi.EventCQError:
+		d.mu.Lock()
+		cq := d.cqs[e.Number]
+		d.mu.Unlock()
+		if cq != nil {
+			d.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
+			cq.broken(fmt.Errorf("overflow or memory failure: %s", reason(e)))
+		}
+	case abi.EventFunctionFault:
+		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
+		return lost(&FaultError{abi.Fault(e.Status), reason(e)})
+	}
+	return nil
+}
+
+// reason returns the text of an event.
+func reason(e *abi.AsyncEvent) string { return abi.Text(e.Priv[:e.PrivLen]) }

@@ -1,0 +1,128 @@
+package fakedev
+
+import (
+	"errors"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Server is the NIC. Set the hooks before the first client comes.
+type Server struct {
+	// Message, if set, sees every message of a client first. If it is false the message is not handled further. It runs in the session's
+	// goroutine without the server's lock.
+	Message func(s *Session, h abi.MsgHeader, body []byte) bool
+	// Tamper, if set, may change the data of a SEND, WRITE or READ on its way. It runs under the server's lock.
+	Tamper func(op abi.Opcode, data []byte)
+	// MTU is the largest path MTU; 0 means 4096.
+	MTU int
+
+	ln *net.UnixListener
+	wg sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions []*Session // by order of arrival; nil when gone
+	conns    map[uint32]*conn
+	cmid     uint32
+	closed   bool
+}
+
+// Listen starts a NIC on a unix socket.
+func Listen(path string) (*Server, error) {
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{ln: ln, conns: map[uint32]*conn{}}
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+func (s *Server) accept() {
+	for {
+		c, err := s.ln.AcceptUnix()
+		if err != nil {
+			return
+		}
+		s.wg.Go(func() { s.serve(c) })
+	}
+}
+
+// Close ends all sessions.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, ss := range s.sessions {
+		if ss != nil {
+			ss.conn.Close()
+		}
+	}
+	s.mu.Unlock()
+	err := s.ln.Close()
+	s.wg.Wait()
+	return err
+}
+
+// Session returns the i-th client that came, nil if it left.
+func (s *Server) Session(i int) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i >= len(s.sessions) {
+		return nil
+	}
+	return s.sessions[i]
+}
+
+func (s *Server) serve(conn *net.UnixConn) {
+	defer conn.Close()
+	regions, err := receiveRegions(conn)
+	defer func() {
+		for _, r := range regions {
+			unix.Munmap(r.mem)
+		}
+	}()
+	if err != nil {
+		return
+	}
+	ss := &Session{srv: s, conn: conn, regions: regions, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	ss.index = len(s.sessions)
+	ss.reset()
+	s.sessions = append(s.sessions, ss)
+	s.mu.Unlock()
+
+	var writer sync.WaitGroup
+	writer.Go(ss.write)
+	buf := make([]byte, abi.MaxMessage)
+	for {
+		h, body, err := abi.ReadMessage(conn, buf)
+		if err != nil {
+			break
+		}
+		if s.Message != nil && !s.Message(ss, h, body) {
+			continue
+		}
+		s.mu.Lock()
+		err = ss.message(h, body)
+		s.mu.Unlock()
+		if err != nil {
+			if !errors.Is(err, errGoodbye) {
+				ss.Fail(abi.StatusInvalidArgument, err.Error())
+			}
+			break
+		}
+	}
+	s.mu.Lock()
+	ss.reset()
+	s.sessions[ss.index] = nil
+	s.mu.Unlock()
+	close(ss.gone)
+	writer.Wait()
+}

@@ -1,0 +1,319 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Objects in use cannot be destroyed; after their users they can, in any order, and all their memory comes back.
+func TestDestroyOrder(t *testing.T) {
+	_, url := startNIC(t, nil)
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	before := d.pool.InUse()
+	e := newEndpoint(t, d, QPConfig{})
+	if err := e.pd.Dealloc(ctx); !errors.Is(err, ErrBusy) {
+		t.Errorf("PD with MR and QP: %v", err)
+	}
+	if err := e.cq.Destroy(ctx); !errors.Is(err, ErrBusy) {
+		t.Errorf("CQ with QP: %v", err)
+	}
+	if err := e.mr.buf.Free(); !errors.Is(err, ErrBusy) {
+		t.Errorf("buffer with MR: %v", err)
+	}
+	for range 2 { // the second time does nothing
+		for name, f := range map[string]func(context.Context) error{"QP": e.qp.Destroy, "MR": e.mr.Dereg} {
+			if err := f(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, f := range map[string]func(context.Context) error{"CQ": e.cq.Destroy, "PD": e.pd.Dealloc} {
+			if err := f(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := e.mr.buf.Free(); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := d.pool.InUse(); after != before {
+		t.Errorf("%d bytes of device memory in use, %d before", after, before)
+	}
+	if err := e.qp.PostRecv(&RecvWR{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("PostRecv on a destroyed QP: %v", err)
+	}
+	if _, err := e.cq.Poll(make([]WC, 1)); !errors.Is(err, ErrClosed) {
+		t.Errorf("Poll of a destroyed CQ: %v", err)
+	}
+	if err := e.cq.Wait(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("Wait on a destroyed CQ: %v", err)
+	}
+	if _, err := e.pd.RegMR(ctx, e.mr.buf, LocalWrite); !errors.Is(err, ErrClosed) {
+		t.Errorf("RegMR of a freed buffer: %v", err)
+	}
+}
+
+// After a CQ could not be destroyed, waiting on it still works.
+func TestBusyCQKeepsWorking(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	ctx := testContext(t)
+	woken := make(chan error, 1)
+	go func() { woken <- a.cq.Wait(ctx) }()
+	if err := a.cq.Destroy(ctx); !errors.Is(err, ErrBusy) {
+		t.Fatal(err)
+	}
+	if err := a.qp.PostSend(&SendWR{Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 1)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Completions of a destroyed QP that nobody polled are not seen, and not mistaken for another QP's.
+func TestDestroyDropsCompletions(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	ctx := testContext(t)
+	wr := SendWR{ID: 1, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 1)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+	for range 3 {
+		if err := a.qp.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for { // all three are there
+		a.cq.mu.Lock()
+		all := a.cq.filled(2)
+		a.cq.mu.Unlock()
+		if all {
+			break
+		}
+		if err := a.cq.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.qp.Destroy(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.cq.Poll(make([]WC, 8)); n != 0 || err != nil {
+		t.Errorf("%d completions of a destroyed QP, %v", n, err)
+	}
+}
+
+// Closing a device ends everything that waits, and everything fails cleanly afterwards.
+func TestCloseWhileBusy(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	ctx := testContext(t)
+	l, err := a.dev.Listen(ctx, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := map[string]func() error{
+		"Wait":     func() error { return a.cq.Wait(ctx) },
+		"Accept":   func() error { _, err := l.Accept(ctx); return err },
+		"commands": func() error { return repeat(func() error { _, err := a.dev.AllocPD(ctx); return err }) },
+		"posting":  func() error { return repeat(func() error { return a.qp.PostRecv(&RecvWR{}) }) },
+		"polling":  func() error { return repeat(func() error { _, err := a.cq.Poll(make([]WC, 1)); return err }) },
+		"making":   func() error { return repeat(func() error { _, err := a.dev.CreateCQ(ctx, 2); return err }) },
+	}
+	type end struct {
+		name string
+		err  error
+	}
+	ends := make(chan end)
+	for name, f := range waits {
+		go func() { ends <- end{name, f()} }()
+	}
+	if err := a.dev.Close(); err != nil {
+		t.Error(err)
+	}
+	for range waits {
+		if e := <-ends; !errors.Is(e.err, ErrClosed) {
+			t.Errorf("%s: %v", e.name, e.err)
+		}
+	}
+	if err := a.qp.Destroy(ctx); err != nil {
+		t.Error("QP:", err)
+	}
+	if err := a.cq.Destroy(ctx); err != nil {
+		t.Error("CQ:", err)
+	}
+	if err := a.mr.Dereg(ctx); err != nil {
+		t.Error("MR:", err)
+	}
+	if _, err := a.dev.Alloc(1); !errors.Is(err, ErrClosed) {
+		t.Error("Alloc:", err)
+	}
+	// The peer learns it.
+	<-b.qp.Down()
+	if e := <-b.dev.Events(); e.Type != abi.EventDisconnected || e.QP != b.qp {
+		t.Error(e)
+	}
+	if s := b.qp.State(); s != abi.QPStateErr {
+		t.Error(s)
+	}
+}
+
+// repeat calls f until it fails for good.
+func repeat(f func() error) error {
+	for {
+		if err := f(); err != nil && !errors.Is(err, ErrQueueFull) && !errors.Is(err, ErrNoResources) {
+			return err
+		}
+	}
+}
+
+func TestDisconnect(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	ctx := testContext(t)
+	if err := a.qp.PostRecv(&RecvWR{ID: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.qp.Disconnect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if wc := next(t, a.cq); wc.ID != 3 || wc.Status != abi.WCWRFlushErr {
+		t.Errorf("%+v", wc)
+	}
+	<-a.qp.Down()
+	if err := a.qp.Disconnect(ctx); err != nil {
+		t.Error("the other side was faster:", err)
+	}
+	if _, err := a.dev.Connect(ctx, a.qp, b.dev.GID(), 1, nil); !errors.Is(err, ErrState) {
+		t.Errorf("connect a QP in ERR: %v", err)
+	}
+}
+
+func TestConnectFailures(t *testing.T) {
+	_, url := startNIC(t, nil)
+	ctx := testContext(t)
+	a := newEndpoint(t, openDevice(t, url), QPConfig{})
+	b := newEndpoint(t, openDevice(t, url), QPConfig{})
+	nobody, _ := ParseGID("10.9.9.9")
+	if _, err := a.dev.Connect(ctx, a.qp, nobody, 1, nil); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("unknown GID: %v", err)
+	}
+	if _, err := a.dev.Connect(ctx, a.qp, b.dev.GID(), 1, nil); !errors.Is(err, ErrRefused) {
+		t.Errorf("no listener: %v", err)
+	}
+	if _, err := a.dev.Connect(ctx, a.qp, b.dev.GID(), 1, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("long private data: %v", err)
+	}
+	l, err := b.dev.Listen(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.dev.Listen(ctx, 1); !errors.Is(err, ErrBusy) {
+		t.Errorf("second listener: %v", err)
+	}
+	go func() {
+		r, err := l.Accept(ctx)
+		if err == nil {
+			r.Reject(ctx, 77, []byte("not today"))
+		}
+	}()
+	_, err = a.dev.Connect(ctx, a.qp, b.dev.GID(), 1, nil)
+	var re *RejectedError
+	if !errors.As(err, &re) || re.Reason != 77 || string(re.Private) != "not today" || !errors.Is(err, ErrRefused) {
+		t.Errorf("rejected: %v", err)
+	}
+
+	// Given up by the caller: the QP is in ERR, since nobody knows how far the peer got.
+	cctx, cancel := context.WithCancel(ctx)
+	go func() {
+		l.Accept(ctx)
+		cancel()
+	}()
+	if _, err := a.dev.Connect(cctx, a.qp, b.dev.GID(), 1, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if s := a.qp.State(); s != abi.QPStateErr {
+		t.Error(s)
+	}
+	if err := l.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("Accept of a closed listener: %v", err)
+	}
+	if l, err = b.dev.Listen(ctx, 1); err != nil {
+		t.Errorf("listen again: %v", err)
+	}
+}
+
+// Requests beyond the backlog are rejected, not kept.
+func TestListenBacklog(t *testing.T) {
+	_, url := startNIC(t, nil)
+	ctx := testContext(t)
+	a, b := openDevice(t, url), openDevice(t, url)
+	if _, err := b.Listen(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	e := newEndpoint(t, a, QPConfig{})
+	refused := make(chan error, listenBacklog+1)
+	cctx, cancel := context.WithCancel(ctx)
+	for range listenBacklog + 1 {
+		qp, err := e.pd.CreateQP(ctx, QPConfig{SendCQ: e.cq, SendEntries: 2, RecvEntries: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := a.Connect(cctx, qp, b.GID(), 1, nil)
+			refused <- err
+		}()
+	}
+	if err := <-refused; !errors.Is(err, ErrRefused) {
+		t.Errorf("one too many: %v", err)
+	}
+	cancel()
+	for range listenBacklog {
+		if err := <-refused; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for s, want := range map[string]target{
+		"vsock://2:7000":                      {scheme: "vsock", cid: 2, port: 7000, function: AssignedFunction},
+		"vsock://2":                           {scheme: "vsock", cid: 2, port: abi.Port, function: AssignedFunction},
+		"vsock://2:7001?function=pf0.vf1":     {scheme: "vsock", cid: 2, port: 7001, function: 1},
+		"unix:///run/vnic.sock":               {scheme: "unix", path: "/run/vnic.sock", function: AssignedFunction},
+		"unix:///a?function=h3.pf2.vf4095":    {scheme: "unix", path: "/a", function: 3<<16 | 2<<12 | 4095},
+		"unix:///a?function=pf15":             {scheme: "unix", path: "/a", function: 15 << 12},
+		"unix:///a?function=h255.pf15.vf4095": {scheme: "unix", path: "/a", function: 0xffffff},
+	} {
+		got, err := parseURL(s)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{
+		"", "2:7000", "tcp://1:2", "vsock://host:7000", "vsock://2:70000000000", "vsock://2:7000/x", "unix://run/x", "unix:", "unix:///a?function=vf1",
+		"unix:///a?function=pf0.vf4096", "unix:///a?function=pf16", "unix:///a?function=pf0.x", "unix:///a?function=pf0.vf1.", "unix:///a?fn=1", "unix:///a?function=pf0&function=pf1", "vsock://%zz",
+	} {
+		if got, err := parseURL(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %+v, %v", s, got, err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for s, want := range map[string]string{"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "fd00::1": "fd00::1"} {
+		if g, err := ParseGID(s); err != nil || g.String() != want {
+			t.Errorf("%s: %v, %v", s, g, err)
+		}
+	}
+	for _, s := range []string{"", "10.1.2", "fe80::1%eth0"} {
+		if _, err := ParseGID(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	for s, want := range map[string]string{"": "assigned", "pf1": "h0.pf1.vf0", "h1.pf0.vf2": "h1.pf0.vf2"} {
+		if f, err := ParseFunctionID(s); err != nil || f.String() != want {
+			t.Errorf("%s: %v, %v", s, f, err)
+		}
+	}
+}

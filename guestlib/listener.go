@@ -1,0 +1,133 @@
+package guestlib
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Listener waits for connection requests to a service.
+type Listener struct {
+	dev      *Device
+	service  uint64
+	requests chan *ConnectRequest
+	closed   chan struct{}
+	ended    end
+}
+
+// Listen asks for the connection requests to service. It is ErrBusy if the function listens there already.
+func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) {
+	l := &Listener{dev: d, service: service, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
+	d.cm.mu.Lock()
+	if d.cm.listeners[service] != nil {
+		d.cm.mu.Unlock()
+		return nil, fmt.Errorf("listen on service %d: %w", service, ErrBusy)
+	}
+	d.cm.listeners[service] = l // before the first request can come
+	d.cm.mu.Unlock()
+	if err := d.admin.do(ctx, abi.AdminOpCMListen, &abi.CMListen{Service: service}, nil, nil); err != nil {
+		l.remove()
+		return nil, fmt.Errorf("listen on service %d: %w", service, err)
+	}
+	return l, nil
+}
+
+func (l *Listener) remove() {
+	l.dev.cm.mu.Lock()
+	delete(l.dev.cm.listeners, l.service)
+	l.dev.cm.mu.Unlock()
+}
+
+// Accept returns the next connection request. It must be accepted or rejected.
+func (l *Listener) Accept(ctx context.Context) (*ConnectRequest, error) {
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.closed:
+		return nil, fmt.Errorf("listener of service %d: %w", l.service, ErrClosed)
+	case <-l.dev.s.done:
+		return nil, l.dev.Err()
+	}
+}
+
+// Close ends the listening. Requests not answered yet are rejected by the device.
+func (l *Listener) Close(ctx context.Context) error {
+	return l.ended.once(func() error {
+		err := l.dev.admin.do(ctx, abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: l.service}, nil, nil)
+		if err == nil || gone(err) {
+			l.remove()
+			close(l.closed)
+		}
+		return err
+	})
+}
+
+// ConnectRequest is a peer's wish to connect.
+type ConnectRequest struct {
+	Service uint64
+	GID     GID    // of the peer
+	QPN     uint32 // of the peer
+	Private []byte // of the peer
+
+	dev *Device
+	id  uint32
+}
+
+// request hands a connection request to its listener. It runs in the reader goroutine and must not wait.
+func (m *cm) request(d *Device, e *abi.AsyncEvent) {
+	r := &ConnectRequest{
+		Service: e.Service, GID: e.SrcGID, QPN: e.PeerQPN, Private: append([]byte(nil), e.Priv[:e.PrivLen]...),
+		dev: d, id: e.Number,
+	}
+	m.mu.Lock()
+	l := m.listeners[e.Service]
+	m.mu.Unlock()
+	if l != nil {
+		select {
+		case l.requests <- r:
+			return
+		default:
+		}
+	}
+	// If the admin queue is full too, the peer learns it by its own timeout.
+	d.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
+}
+
+// Accept connects qp, which must be in INIT, with the peer and tells it priv. Post receives before: the peer may send at once.
+// The connection is up when Accept returns.
+func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error {
+	d := r.dev
+	c, err := qp.begin()
+	if err != nil {
+		return err
+	}
+	addr, free, err := d.private(priv)
+	if err != nil {
+		qp.abandon(c)
+		return err
+	}
+	d.cm.add(r.id, c)
+	err = d.admin.do(ctx, abi.AdminOpCMAccept, &abi.CMAccept{CMID: r.id, QPN: qp.qpn, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
+	free()
+	if err != nil {
+		d.cm.forget(qp)
+		return fmt.Errorf("accept: %w", err)
+	}
+	if _, err := d.settle(ctx, c); err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	return nil
+}
+
+// Reject tells the peer no, with a reason of the caller's choice and priv.
+func (r *ConnectRequest) Reject(ctx context.Context, reason uint32, priv []byte) error {
+	addr, free, err := r.dev.private(priv)
+	if err != nil {
+		return err
+	}
+	defer free()
+	return r.dev.admin.do(ctx, abi.AdminOpCMReject, &abi.CMReject{CMID: r.id, Reason: reason, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
+}

@@ -1,0 +1,113 @@
+package guestlib
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Operations of SendWR.
+const (
+	Write    = abi.OpWrite
+	WriteImm = abi.OpWriteImm
+	Send     = abi.OpSend
+	SendImm  = abi.OpSendImm
+	SendInv  = abi.OpSendInv
+	Read     = abi.OpRead
+	CmpSwap  = abi.OpCmpSwap
+	FetchAdd = abi.OpFetchAdd
+)
+
+// Flags of SendWR; may be combined.
+const (
+	Signaled  = abi.SendSignaled  // complete with a WC also on success
+	Solicited = abi.SendSolicited // the peer's receive completion counts as solicited
+	Fence     = abi.SendFence     // start after all earlier READs and atomics of this QP
+)
+
+// SendWR is a work request for the send queue.
+type SendWR struct {
+	ID     uint64 // returned in the WC
+	Opcode Opcode
+	Flags  uint8
+	SGL    []SGE // data to send or write, or where to put what is read; atomics take one of 8 bytes
+	// Inline, when not nil, is the data instead of SGL: it is copied now, may be any memory, and may be reused at once. Not for READ and atomics.
+	Inline []byte
+	Imm    uint32 // immediate data, or the peer's key to invalidate (SendInv)
+
+	RemoteAddr uint64 // WRITE, READ, atomics
+	RKey       uint32
+	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd)
+	Swap       uint64 // what to store if the comparison holds (CmpSwap)
+}
+
+// RecvWR is a work request for the receive queue.
+type RecvWR struct {
+	ID  uint64 // returned in the WC
+	SGL []SGE  // where to put the message; may be empty for a WriteImm
+}
+
+// PostSend hands wr to the device. The QP must be connected; in ERR the work is flushed. It is ErrQueueFull when too much is outstanding.
+// wr may be reused at once, the memory its SGL names only after its completion. It does not block and does not allocate.
+func (q *QP) PostSend(wr *SendWR) error {
+	if s := q.State(); s != abi.QPStateRTS && s != abi.QPStateErr {
+		return errNotConnected
+	}
+	e := abi.SendWQE{
+		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
+		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+	}
+	w := q.sq
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.room(); err != nil {
+		return err
+	}
+	n := abi.SendWQESize
+	switch {
+	case wr.Inline != nil:
+		if len(wr.Inline) > w.maxData || len(wr.SGL) != 0 {
+			return errInline
+		}
+		e.Flags |= abi.SendInline
+		e.InlineLen = uint32(len(wr.Inline))
+		n += copy(w.entry[n:], wr.Inline)
+	case len(wr.SGL) > w.maxSGE:
+		return errSGL
+	default:
+		e.NumSGE = uint8(len(wr.SGL))
+		n = putSGL(w.entry, n, wr.SGL)
+	}
+	e.Marshal(w.entry)
+	return w.push(q.dev.s, n, posted{wr.ID, q.sigAll || wr.Flags&Signaled != 0})
+}
+
+// PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory its SGL names only
+// after its completion. It does not block and does not allocate.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	w := q.rq
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.room(); err != nil {
+		return err
+	}
+	if len(wr.SGL) > w.maxSGE {
+		return errSGL
+	}
+	e := abi.RecvWQE{WRID: wr.ID, NumSGE: uint8(len(wr.SGL))}
+	e.Marshal(w.entry)
+	return w.push(q.dev.s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{wr.ID, true})
+}
+
+// putSGL writes sgl to b from at on and returns where it ends.
+func putSGL(b []byte, at int, sgl []SGE) int {
+	for i := range sgl {
+		sgl[i].Marshal(b[at:])
+		at += abi.SGESize
+	}
+	return at
+}
+
+var (
+	errNotConnected = stateError("QP is not connected: use Connect or Accept first")
+	errInline       = invalid("inline data longer than the QP's MaxInline, or together with an SGL")
+	errSGL          = invalid("more SGEs than the QP was made for")
+)

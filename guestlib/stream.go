@@ -1,0 +1,295 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// stream is the control stream to the device. One goroutine writes, one reads, one watches that the device lives.
+//
+//	calls, heartbeats ──► out ──┐
+//	                            ├─► writer ──► conn ──► reader ──► replies to callers
+//	posted work ──► bell.dirty ─┘                            └───► handler (events)
+//
+// Doorbells are not queued one by one: a queue's bell is put on the dirty list once, with the newest index, and the writer sends all dirty
+// bells in one message. While a write blocks, further posts cost no message.
+type stream struct {
+	conn    net.Conn
+	handler func(h abi.MsgHeader, body []byte) error // called by the reader for what is not a reply
+
+	mu    sync.Mutex
+	out   []byte // framed messages not yet taken by the writer
+	dirty []*bell
+	calls map[uint64]chan []byte // by tag
+	tag   uint64
+	err   error // set once, then nothing is accepted
+	bye   bool  // goodbye was queued
+	quiet bool  // the device closed the stream or stopped: it does not touch memory any more
+
+	wake     chan struct{} // to the writer, capacity 1
+	done     chan struct{} // closed after err is set
+	lastSeen atomic.Int64  // nanoseconds of when, of the last message of the device
+	epoch    time.Time
+	wg       sync.WaitGroup
+}
+
+// bell is the doorbell of one queue. Fields are guarded by the stream's mutex.
+type bell struct {
+	record abi.Doorbell
+	fresh  *atomic.Uint32 // if set, where to find the index when the doorbell leaves
+	dirty  bool           // on the stream's dirty list
+	dead   bool           // the queue is being destroyed: never send again
+}
+
+const doorbellsPerMessage = (abi.MaxMessage - abi.MsgHeaderSize) / abi.DoorbellSize
+
+// newStream makes a stream over conn. start begins the work.
+func newStream(conn net.Conn) *stream {
+	return &stream{
+		conn:  conn,
+		calls: map[uint64]chan []byte{},
+		wake:  make(chan struct{}, 1),
+		done:  make(chan struct{}),
+		epoch: time.Now(),
+	}
+}
+
+func (s *stream) start(interval, timeout time.Duration) {
+	s.lastSeen.Store(int64(time.Since(s.epoch)))
+	s.wg.Go(s.write)
+	s.wg.Go(s.read)
+	s.wg.Go(func() { s.watch(interval, timeout) })
+}
+
+// fail ends the stream with err, the first one wins. After goodbye the end is what was asked for: ErrClosed.
+func (s *stream) fail(err error, quiet bool) {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.bye {
+		err = errClosedDevice
+	}
+	s.err, s.quiet = err, quiet
+	s.mu.Unlock()
+	close(s.done)
+	s.conn.Close() // wakes reader and writer; its error says nothing that err does not
+}
+
+var errClosedDevice = fmt.Errorf("device: %w", ErrClosed)
+
+// failure returns why the stream ended, or nil.
+func (s *stream) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// ring marks b to be sent with index. It does not block and does not allocate once the lists have grown.
+func (s *stream) ring(b *bell, index uint32) {
+	s.mu.Lock()
+	b.record.Index = index
+	s.enqueue(b)
+	s.mu.Unlock()
+	s.poke()
+}
+
+// arm is ring for a completion queue. A pending request for any completion is not weakened by one for solicited ones. The index is read when
+// the doorbell leaves: others may poll until then.
+func (s *stream) arm(b *bell, flags uint8) {
+	s.mu.Lock()
+	if b.dirty {
+		flags &= b.record.Flags
+	}
+	b.record.Flags = flags
+	s.enqueue(b)
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *stream) enqueue(b *bell) {
+	if !b.dirty && !b.dead && s.err == nil {
+		b.dirty = true
+		s.dirty = append(s.dirty, b)
+	}
+}
+
+// silence makes sure that b is not sent after what is queued from now on: the device faults on a doorbell of a queue it does not have.
+func (s *stream) silence(b *bell, dead bool) {
+	s.mu.Lock()
+	b.dead = dead
+	s.mu.Unlock()
+}
+
+func (s *stream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send queues a message without waiting.
+func (s *stream) send(tag uint64, m abi.Message) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.out = abi.AppendStruct(s.out, tag, m)
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+// goodbye queues the driver's last message.
+func (s *stream) goodbye() {
+	s.mu.Lock()
+	s.bye = true
+	if s.err == nil {
+		s.out = abi.AppendMessage(s.out, abi.MsgGoodbye, 0, nil)
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+// call sends m and returns the body of the answer.
+func (s *stream) call(ctx context.Context, m abi.Message) ([]byte, error) {
+	answer := make(chan []byte, 1)
+	s.mu.Lock()
+	if s.err != nil {
+		defer s.mu.Unlock()
+		return nil, s.err
+	}
+	s.tag++
+	tag := s.tag
+	s.calls[tag] = answer
+	s.out = abi.AppendStruct(s.out, tag, m)
+	s.mu.Unlock()
+	s.poke()
+	select {
+	case body := <-answer:
+		return body, nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(s.calls, tag)
+		s.mu.Unlock()
+		return nil, fmt.Errorf("%s: no answer: %w", m.MsgType(), ctx.Err())
+	case <-s.done:
+		return nil, s.failure()
+	}
+}
+
+// write is the writer goroutine.
+func (s *stream) write() {
+	var out []byte
+	var bells []*bell
+	for {
+		select {
+		case <-s.wake:
+		case <-s.done:
+			return
+		}
+		s.mu.Lock()
+		out, s.out = s.out, out[:0]
+		bells, s.dirty = s.dirty, bells[:0]
+		out = appendDoorbells(out, bells)
+		s.mu.Unlock()
+		if len(out) == 0 {
+			continue
+		}
+		if _, err := s.conn.Write(out); err != nil {
+			s.fail(lost(fmt.Errorf("control stream: %w", err)), true)
+			return
+		}
+	}
+}
+
+// appendDoorbells appends the messages for all live bells and takes them off the dirty list.
+func appendDoorbells(out []byte, bells []*bell) []byte {
+	var body [abi.MaxMessage - abi.MsgHeaderSize]byte
+	n := 0
+	for _, b := range bells {
+		b.dirty = false
+		if b.dead {
+			continue
+		}
+		if b.fresh != nil {
+			b.record.Index = b.fresh.Load()
+		}
+		b.record.Marshal(body[n*abi.DoorbellSize:])
+		if n++; n == doorbellsPerMessage {
+			out = abi.AppendMessage(out, abi.MsgDoorbell, 0, body[:n*abi.DoorbellSize])
+			n = 0
+		}
+	}
+	if n > 0 {
+		out = abi.AppendMessage(out, abi.MsgDoorbell, 0, body[:n*abi.DoorbellSize])
+	}
+	return out
+}
+
+// read is the reader goroutine.
+func (s *stream) read() {
+	buf := make([]byte, abi.MaxMessage)
+	for {
+		h, body, err := abi.ReadMessage(s.conn, buf)
+		if err != nil {
+			s.fail(lost(fmt.Errorf("control stream: %w", err)), true)
+			return
+		}
+		s.lastSeen.Store(int64(time.Since(s.epoch)))
+		switch h.Type {
+		case abi.MsgHelloReply, abi.MsgRegReply:
+			s.answer(h.Tag, body)
+		case abi.MsgHeartbeat: // seen, which is all there is to it
+		default:
+			if err := s.handler(h, body); err != nil {
+				s.fail(err, stopped(err))
+				return
+			}
+		}
+	}
+}
+
+// stopped reports whether err is the device's word that it stopped.
+func stopped(err error) bool {
+	var fault *FaultError
+	var status *StatusError
+	return errors.As(err, &fault) || errors.As(err, &status)
+}
+
+// answer gives body to the caller who waits for tag, if there is one still.
+func (s *stream) answer(tag uint64, body []byte) {
+	s.mu.Lock()
+	c := s.calls[tag]
+	delete(s.calls, tag)
+	s.mu.Unlock()
+	if c != nil {
+		c <- append([]byte(nil), body...)
+	}
+}
+
+// watch is the goroutine that sends heartbeats and notices a silent device.
+func (s *stream) watch(interval, timeout time.Duration) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	var token abi.Heartbeat
+	for {
+		select {
+		case <-t.C:
+		case <-s.done:
+			return
+		}
+		if silent := time.Since(s.epoch) - time.Duration(s.lastSeen.Load()); silent > timeout {
+			s.fail(lost(fmt.Errorf("%w: no sign of life for %v, more than the heartbeat timeout of %v", ErrTimeout, silent.Round(time.Millisecond), timeout)), false)
+			return
+		}
+		token.Token++
+		s.send(0, &token)
+	}
+}

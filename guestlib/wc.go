@@ -1,0 +1,44 @@
+package guestlib
+
+import "github.com/falcon-vnic/vnic/queues/abi"
+
+// WC is a work completion, as ibv_wc. After a failure only ID, QPN, Status and VendorErr are valid.
+type WC struct {
+	ID        uint64 // of the work request
+	Timestamp uint64 // nanoseconds of the device's monotonic clock
+	QPN       uint32 // local QP
+	SrcQP     uint32 // peer's QP
+	ByteLen   uint32 // bytes received (receive, READ, atomics)
+	Imm       uint32 // valid with WCWithImm; the invalidated key with WCWithInv
+	VendorErr uint32 // detail of a failure, for logs
+	Status    WCStatus
+	Opcode    WCOpcode
+	Flags     uint8
+}
+
+// Flags of WC.
+const (
+	WCWithImm = abi.WCFlagImm
+	WCWithInv = abi.WCFlagInv
+)
+
+// WCSuccess is the Status of work that was done.
+const WCSuccess = abi.WCSuccess
+
+// Err is nil for a success, else a *WCError.
+func (w *WC) Err() error {
+	if w.Status == WCSuccess {
+		return nil
+	}
+	return &WCError{ID: w.ID, QPN: w.QPN, Status: w.Status, VendorErr: w.VendorErr}
+}
+
+func (w *WC) fill(e *abi.CQE) {
+	*w = WC{
+		ID: e.WRID, Timestamp: e.Timestamp, QPN: e.QPN, SrcQP: e.SrcQP, ByteLen: e.ByteLen, Imm: e.Imm,
+		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags,
+	}
+}
+
+// receives reports whether e completes a receive. Bit 7 of the opcode says so, after failures too.
+func receives(e *abi.CQE) bool { return e.Opcode&abi.WCOpRecv != 0 }

@@ -1,0 +1,146 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+const (
+	queueEntries = 64
+	maxRound     = queueEntries - 8 // iterations of a round: receives for all of them and for control messages fit the queue
+	spins        = 64               // polls before waiting for an event
+	stall        = 60 * time.Second // longest wait for one completion
+)
+
+// Memory of an endpoint: slots for data, then the atomics' cell between canaries, then control messages.
+const (
+	cellOffset   = 64 // in the page after the slots
+	controlStart = 2048
+	controlSlots = 8
+	tailSize     = 4096
+)
+
+// endpoint is one side of one connection.
+type endpoint struct {
+	dev  *guestlib.Device
+	pd   *guestlib.PD
+	cq   *guestlib.CQ
+	mr   *guestlib.MR
+	qp   *guestlib.QP
+	data int // bytes for slots
+
+	wcs  [16]guestlib.WC
+	have []guestlib.WC // polled, not yet taken
+}
+
+// open attaches and makes all that both connections share.
+func open(ctx context.Context, url string, data int) (*endpoint, error) {
+	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic workload"})
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{dev: dev, data: data}
+	if err := e.setup(ctx); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return e, nil
+}
+
+const access = guestlib.LocalWrite | guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic
+
+func (e *endpoint) setup(ctx context.Context) error {
+	buf, err := e.dev.Alloc(e.data + tailSize)
+	if err != nil {
+		return err
+	}
+	if e.pd, err = e.dev.AllocPD(ctx); err != nil {
+		return err
+	}
+	if e.mr, err = e.pd.RegMR(ctx, buf, access); err != nil {
+		return err
+	}
+	e.cq, err = e.dev.CreateCQ(ctx, 2*queueEntries)
+	return err
+}
+
+// newQP makes the queue pair of the next connection.
+func (e *endpoint) newQP(ctx context.Context) (err error) {
+	e.have = nil
+	e.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{
+		SendCQ: e.cq, SendEntries: queueEntries, RecvEntries: queueEntries, MaxInline: controlSize, Access: access,
+	})
+	return err
+}
+
+// next returns the next completion, after a failure as an error. It polls a little before it waits.
+func (e *endpoint) next(ctx context.Context) (guestlib.WC, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("no completion within %v", stall))
+	defer cancel()
+	for spin := 0; len(e.have) == 0; spin++ {
+		down := e.qp.State() != rts // before polling: what completed before the end is still taken
+		n, err := e.cq.Poll(e.wcs[:])
+		if err != nil {
+			return guestlib.WC{}, err
+		}
+		e.have = e.wcs[:n]
+		switch {
+		case n > 0:
+		case down:
+			return guestlib.WC{}, errors.New("the connection is down")
+		case spin < spins:
+			runtime.Gosched()
+		default:
+			if err := e.cq.Wait(ctx); err != nil {
+				if ctx.Err() != nil {
+					err = context.Cause(ctx)
+				}
+				return guestlib.WC{}, err
+			}
+		}
+	}
+	wc := e.have[0]
+	e.have = e.have[1:]
+	return wc, wc.Err()
+}
+
+// IDs of work requests other than those of iterations, which are their numbers in the round.
+const (
+	idControl     = 1 << 32 // receive of a control message, plus its slot
+	idControlSend = 2 << 32
+)
+
+// expectControl posts the receive for a control message into a slot.
+func (e *endpoint) expectControl(slot int) error {
+	return e.qp.PostRecv(&guestlib.RecvWR{ID: idControl + uint64(slot), SGL: []guestlib.SGE{e.mr.SGE(e.controlOffset(slot), controlSize)}})
+}
+
+func (e *endpoint) controlOffset(slot int) int { return e.data + controlStart + slot*controlSize }
+
+// send sends a control message; its completion, idControlSend, comes through next.
+func (e *endpoint) send(c control) error {
+	return e.qp.PostSend(&guestlib.SendWR{ID: idControlSend, Opcode: guestlib.Send, Flags: guestlib.Signaled | guestlib.Solicited, Inline: c.marshal()})
+}
+
+// received returns the control message whose receive completed.
+func (e *endpoint) received(wc guestlib.WC) (control, error) {
+	var c control
+	slot := int(wc.ID - idControl)
+	if wc.ID < idControl || slot >= controlSlots {
+		return c, fmt.Errorf("completion of work request %d where a control message was due", wc.ID)
+	}
+	if wc.ByteLen > controlSize {
+		return c, fmt.Errorf("control message of %d bytes", wc.ByteLen)
+	}
+	return c, c.unmarshal(e.mr.Bytes()[e.controlOffset(slot):][:wc.ByteLen])
+}
+
+// slot returns the memory of iteration i of a round with slots of n bytes.
+func (e *endpoint) slot(i, n int) []byte { return e.mr.Bytes()[i*n:][:n] }
+
+// cell returns the memory around the atomics' cell, which is in the middle.
+func (e *endpoint) cell() []byte { return e.mr.Bytes()[e.data:][:2*cellOffset+8] }

@@ -1,0 +1,73 @@
+package workload
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Kinds of Line.
+const (
+	KindProgress = "progress" // Text says what is going on
+	KindResult   = "result"   // Result is a finished row
+	KindDone     = "done"     // the last line of a run that verified everything; Text sums up
+	KindError    = "error"    // the last line of any other run; Text says why
+)
+
+// Line is one line of output.
+type Line struct {
+	Kind   string  `json:"kind"`
+	Text   string  `json:"text,omitempty"`
+	Result *Result `json:"result,omitempty"`
+}
+
+// Result is one operation at one size.
+type Result struct {
+	Op       string  `json:"op"`
+	Size     int     `json:"size"` // bytes
+	Count    int     `json:"count"`
+	P50US    float64 `json:"p50_us"`  // median time from post to completion
+	MeanUS   float64 `json:"mean_us"` // mean of it
+	MBps     float64 `json:"mbps"`    // 10^6 bytes per second, one operation at a time
+	Verified bool    `json:"verified"`
+	Problem  string  `json:"problem,omitempty"` // the first difference, if not verified
+}
+
+// DecodeLine reads one line of output.
+func DecodeLine(b []byte) (Line, error) {
+	var l Line
+	if err := json.Unmarshal(b, &l); err != nil {
+		return Line{}, fmt.Errorf("workload line: %w", err)
+	}
+	switch l.Kind {
+	case KindProgress, KindDone, KindError:
+	case KindResult:
+		if l.Result == nil {
+			return Line{}, fmt.Errorf("workload line: result without a result")
+		}
+	default:
+		return Line{}, fmt.Errorf("workload line: unknown kind %q", l.Kind)
+	}
+	return l, nil
+}
+
+// printer writes lines, each with one Write.
+type printer struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (p *printer) line(l Line) {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return // a NaN at most, and there is none
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.w.Write(append(b, '\n')) // nobody is left to tell
+}
+
+func (p *printer) progress(format string, args ...any) {
+	p.line(Line{Kind: KindProgress, Text: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,228 @@
+package workload
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// server offers its memory to a driver and checks what arrives.
+type server struct {
+	*endpoint
+	out *printer
+
+	round    control
+	problem  string // the first one of the round
+	received int    // receives of the round completed
+}
+
+// serve answers one driver until it says bye.
+func (s *server) serve(ctx context.Context, cfg *Config) error {
+	if err := s.accept(ctx, cfg); err != nil {
+		return err
+	}
+	for {
+		c, err := s.control(ctx)
+		if err != nil {
+			return err
+		}
+		switch c.kind {
+		case msgBegin:
+			if err := s.begin(c); err != nil {
+				return err
+			}
+			if err := s.reply(ctx, control{kind: msgReady}); err != nil {
+				return err
+			}
+		case msgCheck:
+			if s.check(); s.problem != "" {
+				s.out.progress("%s of %d bytes: %s", s.round.op, s.round.size, s.problem)
+			}
+			if err := s.expectControl(0); err != nil {
+				return err
+			}
+			if err := s.reply(ctx, control{kind: msgVerdict, problem: s.problem[:min(len(s.problem), maxProblem)]}); err != nil {
+				return err
+			}
+		case msgBye:
+			if err := s.reply(ctx, control{kind: msgBye}); err != nil {
+				return err
+			}
+			if err := s.qp.Disconnect(ctx); err != nil {
+				return err
+			}
+			return s.qp.Destroy(ctx)
+		default:
+			return fmt.Errorf("control message %d from the driver", c.kind)
+		}
+	}
+}
+
+// accept waits for the driver.
+func (s *server) accept(ctx context.Context, cfg *Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.MeetTimeout, fmt.Errorf("the peer did not come within %v", cfg.MeetTimeout))
+	defer cancel()
+	if err := s.newQP(ctx); err != nil {
+		return err
+	}
+	if err := s.expectControl(0); err != nil {
+		return err
+	}
+	l, err := s.dev.Listen(ctx, cfg.Service)
+	if err != nil {
+		return err
+	}
+	defer l.Close(context.WithoutCancel(ctx))
+	s.out.progress("serving at service %d", cfg.Service)
+	for {
+		r, err := l.Accept(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return fmt.Errorf("accept: %w", err)
+		}
+		if r.GID != cfg.PeerGID || string(r.Private) != welcomeMagic {
+			s.out.progress("request of %s rejected: the peer is %s", r.GID, cfg.PeerGID)
+			if err := r.Reject(ctx, uint32(abi.StatusDenied), nil); err != nil {
+				return err
+			}
+			continue
+		}
+		w := welcome{addr: s.mr.Addr(), rkey: s.mr.RKey(), data: uint32(s.data)}
+		return r.Accept(ctx, s.qp, w.marshal())
+	}
+}
+
+// control returns the next control message. Receives of the round's data complete before it and are checked on the way.
+func (s *server) control(ctx context.Context) (control, error) {
+	for {
+		wc, err := s.next(ctx)
+		if err != nil {
+			return control{}, err
+		}
+		if wc.ID >= idControl {
+			return s.endpoint.received(wc)
+		}
+		s.arrived(wc)
+	}
+}
+
+// reply sends an answer and waits until it is with the driver. What the driver sends in the meantime is kept for control.
+func (s *server) reply(ctx context.Context, c control) error {
+	if err := s.send(c); err != nil {
+		return err
+	}
+	var early []guestlib.WC
+	for {
+		wc, err := s.next(ctx)
+		if err != nil {
+			return fmt.Errorf("answer %d: %w", c.kind, err)
+		}
+		if wc.ID == idControlSend {
+			s.have = append(early, s.have...)
+			return nil
+		}
+		early = append(early, wc)
+	}
+}
+
+// begin prepares a round: memory and receives, the one for CHECK last.
+func (s *server) begin(c control) error {
+	s.round, s.problem, s.received = c, "", 0
+	size, per, n := int(c.size), slotSize(int(c.size)), int(c.count)
+	if n < 1 || n > maxRound || size < 0 || per*n > s.data {
+		return fmt.Errorf("the driver asks for %d iterations of %d bytes, which do not fit %d bytes", n, size, s.data)
+	}
+	if atomic(c.op) {
+		fillCanary(s.cell())
+		binary.LittleEndian.PutUint64(s.cell()[cellOffset:], atomicStart(key(c.seed, c.op, 8, int(c.first))))
+	}
+	for i := range n {
+		iteration := int(c.first) + i
+		if !atomic(c.op) {
+			fillCanary(s.slot(i, per))
+		}
+		off := remoteOffset(iteration)
+		wr := guestlib.RecvWR{ID: uint64(i)}
+		switch c.op {
+		case guestlib.Read:
+			fill(s.slot(i, per)[off:off+size], key(c.seed, c.op, size, iteration))
+			continue
+		case guestlib.Send, guestlib.SendImm:
+			wr.SGL = []guestlib.SGE{s.mr.SGE(i*per+off, size+1)} // a byte more than will come
+		case guestlib.WriteImm:
+		default:
+			continue
+		}
+		if err := s.qp.PostRecv(&wr); err != nil {
+			return err
+		}
+	}
+	return s.expectControl(0)
+}
+
+// complain keeps the round's first problem.
+func (s *server) complain(format string, args ...any) {
+	if s.problem == "" {
+		s.problem = fmt.Sprintf(format, args...)
+	}
+}
+
+// arrived checks the completion of a receive of the round.
+func (s *server) arrived(wc guestlib.WC) {
+	iteration := int(s.round.first) + s.received
+	if int(wc.ID) != s.received {
+		s.complain("receive %d completed where %d was due", wc.ID, s.received)
+	}
+	s.received++
+	if wc.ByteLen != s.round.size {
+		s.complain("iteration %d: %d bytes reported", iteration, wc.ByteLen)
+	}
+	want := immediate(key(s.round.seed, s.round.op, int(s.round.size), iteration))
+	switch {
+	case s.round.op == guestlib.Send:
+		if wc.Flags&guestlib.WCWithImm != 0 {
+			s.complain("iteration %d: immediate data nobody sent", iteration)
+		}
+	case wc.Flags&guestlib.WCWithImm == 0 || wc.Imm != want:
+		s.complain("iteration %d: immediate data %#x (flags %#x), want %#x", iteration, wc.Imm, wc.Flags, want)
+	}
+}
+
+// check compares the memory after a round.
+func (s *server) check() {
+	c := s.round
+	size, per := int(c.size), slotSize(int(c.size))
+	if receives(c.op) && s.received != int(c.count) {
+		s.complain("%d of %d receives completed", s.received, c.count)
+	}
+	if atomic(c.op) {
+		s.checkCell(c)
+		return
+	}
+	for i := range int(c.count) {
+		iteration := int(c.first) + i
+		if err := checkSlot(s.slot(i, per), remoteOffset(iteration), size, key(c.seed, c.op, size, iteration)); err != nil {
+			s.complain("iteration %d: %v", iteration, err)
+		}
+	}
+}
+
+func (s *server) checkCell(c control) {
+	k := key(c.seed, c.op, 8, int(c.first))
+	want := atomicStart(k)
+	for i := range int(c.count) {
+		_, _, want = atomicStep(c.op, k, i, want)
+	}
+	b := s.cell()
+	if got := binary.LittleEndian.Uint64(b[cellOffset:]); got != want {
+		s.complain("the cell is %#x, the model says %#x", got, want)
+	}
+	if touched(b[:cellOffset]) >= 0 || touched(b[cellOffset+8:]) >= 0 {
+		s.complain("memory beside the cell was overwritten")
+	}
+}

@@ -1,0 +1,146 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+const rts = abi.QPStateRTS
+
+// Config says what to do and with whom. Zero values are good ones but for URL and PeerGID.
+type Config struct {
+	URL     string       // of the device, as guestlib.Open takes it
+	PeerGID guestlib.GID // of the other guest's function
+	First   bool         // drive first, then serve; the peer the other way round
+	Service uint64       // number both use to meet
+
+	Count int               // iterations of each row; 0: by size
+	Sizes []int             // bytes; nil: 1, 64, 1000, 4096, 4097, 65536, 1048576
+	Ops   []guestlib.Opcode // nil: all
+	Seed  uint64            // of the data
+
+	MeetTimeout time.Duration // how long to wait for the peer; 0: 2 min
+	Out         io.Writer     // for lines; nil: none
+}
+
+// minData is the least memory for slots, in bytes.
+const minData = 4 << 20
+
+// maxSize is the largest size of an operation, in bytes.
+const maxSize = 64 << 20
+
+func (c *Config) defaults() error {
+	if c.Sizes == nil {
+		c.Sizes = []int{1, 64, 1000, 4096, 4097, 64 << 10, 1 << 20}
+	}
+	if c.Ops == nil {
+		c.Ops = []guestlib.Opcode{
+			guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read, guestlib.CmpSwap, guestlib.FetchAdd,
+		}
+	}
+	if c.MeetTimeout <= 0 {
+		c.MeetTimeout = 2 * time.Minute
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	for _, op := range c.Ops {
+		if !atomic(op) && !receives(op) && op != guestlib.Write && op != guestlib.Read {
+			return fmt.Errorf("workload: operation %s is not one it knows", op)
+		}
+	}
+	for _, size := range c.Sizes {
+		if size < 1 || size > maxSize {
+			return fmt.Errorf("workload: size %d; use 1 to %d bytes", size, maxSize)
+		}
+	}
+	if c.Count < 0 || c.Count > 1<<20 {
+		return fmt.Errorf("workload: count %d; use 1 to %d, or 0 for counts by size", c.Count, 1<<20)
+	}
+	return nil
+}
+
+// count is how often an operation of that size is done.
+func (c *Config) count(size int) int {
+	switch {
+	case c.Count > 0:
+		return c.Count
+	case size <= 8<<10:
+		return 20
+	case size <= 128<<10:
+		return 8
+	}
+	return 3
+}
+
+func atomic(op guestlib.Opcode) bool { return op == guestlib.CmpSwap || op == guestlib.FetchAdd }
+
+// receives reports whether op takes a receive at the peer.
+func receives(op guestlib.Opcode) bool {
+	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm
+}
+
+// Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the same Sizes only in so far as their
+// largest must fit the other's memory. The last line on cfg.Out is a KindDone or KindError; the latter is also the error returned.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.defaults(); err != nil {
+		return err
+	}
+	out := &printer{w: cfg.Out}
+	start := time.Now()
+	results, err := run(ctx, &cfg, out)
+	operations, bytes, bad := 0, 0, 0
+	for _, r := range results {
+		operations += r.Count
+		bytes += r.Count * r.Size
+		if !r.Verified {
+			bad++
+		}
+	}
+	if err == nil && bad > 0 {
+		err = fmt.Errorf("%d of %d rows were not verified", bad, len(results))
+	}
+	if err != nil {
+		out.line(Line{Kind: KindError, Text: err.Error()})
+		return err
+	}
+	out.line(Line{Kind: KindDone, Text: fmt.Sprintf("%d rows, %d operations, %.1f MB, all verified, in %.1f s",
+		len(results), operations, float64(bytes)/1e6, time.Since(start).Seconds())})
+	return nil
+}
+
+func run(ctx context.Context, cfg *Config, out *printer) (results []Result, err error) {
+	data := max(minData, 2*slotSize(slices.Max(append([]int{1}, cfg.Sizes...))))
+	data = (data + tailSize - 1) / tailSize * tailSize
+	e, err := open(ctx, cfg.URL, data)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.dev.Close()) }()
+	info := e.dev.Info()
+	out.progress("attached to function %s (%s), address %s, tenant %d, path MTU %d, %d KiB registered",
+		info.Function, info.Type, info.GID, info.Tenant, info.MTU, e.mr.Len()>>10)
+	drive := func() error {
+		d := &driver{endpoint: e, out: out, seed: cfg.Seed}
+		results, err = d.drive(ctx, cfg)
+		return err
+	}
+	serve := func() error { return (&server{endpoint: e, out: out}).serve(ctx, cfg) }
+	turns := []func() error{drive, serve}
+	if !cfg.First {
+		slices.Reverse(turns)
+	}
+	for _, turn := range turns {
+		if err := turn(); err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,112 @@
+package guestlib
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// workQueue is a send or receive queue. Beside the ring it keeps what was posted and not completed: a slot is free when its completion, or
+// that of a later work request of the queue, was polled, as with verbs; and a completion that fits nothing posted is found out.
+type workQueue struct {
+	area   area
+	layout ring.Layout
+
+	mu      sync.Mutex
+	ring    *ring.Producer
+	bell    bell
+	entry   []byte   // scratch for one entry
+	posted  []posted // by index modulo entries
+	next    uint32   // index of the next work request
+	oldest  uint32   // index of the oldest one not completed
+	dead    bool
+	maxSGE  int
+	maxData int // inline bytes, send only
+}
+
+type posted struct {
+	id       uint64
+	signaled bool
+}
+
+func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*workQueue, error) {
+	layout := ring.QueueLayout(log2, log2Stride)
+	mem, err := newArea(d.pool, layout)
+	if err != nil {
+		return nil, err
+	}
+	return &workQueue{
+		area:   mem,
+		layout: layout,
+		ring:   ring.NewProducer(ring.Mem(mem.block.Bytes()), layout),
+		bell:   bell{record: abi.Doorbell{Kind: kind}},
+		entry:  make([]byte, layout.Stride()),
+		posted: make([]posted, layout.Entries()),
+	}, nil
+}
+
+// room is nil when one more work request can be posted. The caller holds mu.
+func (w *workQueue) room() error {
+	switch {
+	case w.dead:
+		return ErrClosed
+	case w.next-w.oldest == w.layout.Entries():
+		return ErrQueueFull
+	}
+	return nil
+}
+
+// push posts the first n bytes of entry and rings. The caller holds mu and has seen room.
+func (w *workQueue) push(s *stream, n int, p posted) error {
+	if err := w.ring.Push(w.entry[:n]); err != nil {
+		if err == ring.ErrFull {
+			return ErrQueueFull
+		}
+		return protocolError("consumer index of a work queue: %v", err)
+	}
+	w.posted[w.next&(w.layout.Entries()-1)] = p
+	w.next++
+	index, _, err := w.ring.Publish()
+	if err != nil {
+		return protocolError("work queue: %v", err)
+	}
+	s.ring(&w.bell, index)
+	return nil
+}
+
+// complete takes what a completion with that id completes: work in posting order, where unsignaled requests that succeeded are skipped.
+func (w *workQueue) complete(id uint64, ok bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := w.oldest; i != w.next; i++ {
+		p := w.posted[i&(w.layout.Entries()-1)]
+		if p.id == id && (p.signaled || !ok) {
+			w.oldest = i + 1
+			return nil
+		}
+		if p.signaled {
+			return fmt.Errorf("completion of work request %d, where %d comes first", id, p.id)
+		}
+	}
+	return fmt.Errorf("completion of work request %d, which is not outstanding", id)
+}
+
+// stop makes the queue refuse work and keeps its doorbell silent, or undoes that.
+func (w *workQueue) stop(s *stream, dead bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = dead
+	s.silence(&w.bell, dead)
+	if !dead && w.next != 0 {
+		s.ring(&w.bell, w.ring.Next()) // one may have been held back
+	}
+}
+
+// free gives the memory back. The queue was stopped before.
+func (w *workQueue) free() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.area.free()
+}
