@@ -1,0 +1,83 @@
+// Package fdpass reads bytes together with file descriptors passed over a unix
+// stream socket, and owns the descriptors until someone takes them.
+package fdpass
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFDs is SCM_MAX_FD, the number the kernel passes with one message.
+const maxFDs = 253
+
+// FDs is a list of received descriptors. The zero value is empty.
+type FDs struct{ list []int }
+
+// Len returns how many are left.
+func (f *FDs) Len() int { return len(f.list) }
+
+// Take removes the first descriptor, -1 if there is none. It is the caller's.
+func (f *FDs) Take() int {
+	if len(f.list) == 0 {
+		return -1
+	}
+	fd := f.list[0]
+	f.list = f.list[1:]
+	return fd
+}
+
+// Close closes those nobody took.
+func (f *FDs) Close() {
+	for _, fd := range f.list {
+		_ = unix.Close(fd)
+	}
+	f.list = nil
+}
+
+// ReadFull fills b and appends the descriptors that came with it. A stream
+// socket may deliver descriptors with any read; more than limit are an error.
+// io.EOF means that the other side left before the first byte. The descriptors
+// of a failed read are in f too.
+func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
+	oob := make([]byte, unix.CmsgSpace(4*min(limit, maxFDs)))
+	for got := 0; got < len(b); {
+		n, oobn, flags, _, err := c.ReadMsgUnix(b[got:], oob)
+		if oobn > 0 {
+			if perr := f.add(oob[:oobn]); perr != nil {
+				return perr
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && got > 0:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		case flags&unix.MSG_CTRUNC != 0 || len(f.list) > limit:
+			return fmt.Errorf("more than %d descriptors were passed", limit)
+		}
+		got += n
+	}
+	return nil
+}
+
+func (f *FDs) add(oob []byte) error {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return fmt.Errorf("control message: %w", err)
+	}
+	for i := range msgs {
+		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		got, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return fmt.Errorf("passed descriptors: %w", err)
+		}
+		f.list = append(f.list, got...)
+	}
+	return nil
+}

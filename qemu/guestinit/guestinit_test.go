@@ -1,0 +1,45 @@
+package guestinit
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestActiveOnlyAsInit(t *testing.T) {
+	if Active() {
+		t.Error("a test is no init")
+	}
+	name, _, _ := strings.Cut(Environment, "=")
+	if name != "VNIC_GUEST" {
+		t.Errorf("Active looks for another variable than %s", Environment)
+	}
+}
+
+func TestReapUntil(t *testing.T) {
+	start := func(script string) int {
+		p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", script}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Pid
+	}
+	start("exit 1") // somebody's orphan
+	status, err := reapUntil(start("exit 7"))
+	if err != nil || status.ExitStatus() != 7 {
+		t.Errorf("%v, %v", status.ExitStatus(), err)
+	}
+	status, err = reapUntil(start("kill -9 $$"))
+	if err != nil || status.Signal() != unix.SIGKILL {
+		t.Errorf("%v, %v", status, err)
+	}
+}
+
+func TestLoadModuleErrors(t *testing.T) {
+	if err := loadModule("/nonexistent"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}

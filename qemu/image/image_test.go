@@ -1,0 +1,178 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// need skips a test this machine cannot run, or fails it where it must run.
+func need(t *testing.T, ok bool, reason string) {
+	t.Helper()
+	if ok {
+		return
+	}
+	if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// TestCpioGolden holds the archive's bytes: newc headers are 110 characters of
+// hexadecimal, names and bodies padded to four.
+func TestCpioGolden(t *testing.T) {
+	var b bytes.Buffer
+	c := &cpioWriter{w: &b}
+	c.add(cpioEntry{name: "dev", mode: cpioDir | 0o755}, nil)
+	c.add(cpioEntry{name: "dev/console", mode: cpioChar | 0o600, major: 5, minor: 1}, nil)
+	c.add(cpioEntry{name: "init", mode: cpioFile | 0o755, size: 5}, strings.NewReader("hello and more"))
+	if err := c.close(); err != nil {
+		t.Fatal(err)
+	}
+	z := strings.Repeat("00000000", 1)
+	header := func(ino, mode, size, major, minor, name string) string {
+		return "070701" + ino + mode + z + z + "00000001" + z + size + z + z + major + minor + name + z
+	}
+	want := header("00000001", "000041ED", z, z, z, "00000004") + "dev\x00\x00\x00" +
+		header("00000002", "00002180", z, "00000005", "00000001", "0000000C") + "dev/console\x00\x00\x00" +
+		header("00000003", "000081ED", "00000005", z, z, "00000005") + "init\x00\x00hello\x00\x00\x00" +
+		header("00000000", z, z, z, z, "0000000B") + "TRAILER!!!\x00\x00\x00\x00"
+	if d := cmp.Diff(hex.Dump([]byte(want)), hex.Dump(b.Bytes())); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestCpioShortBody(t *testing.T) {
+	c := &cpioWriter{w: &bytes.Buffer{}}
+	c.add(cpioEntry{name: "x", mode: cpioFile, size: 5}, strings.NewReader("four"))
+	if err := c.close(); err == nil || !strings.Contains(err.Error(), "x: ") {
+		t.Errorf("%v", err)
+	}
+	c = &cpioWriter{w: &bytes.Buffer{}}
+	c.add(cpioEntry{name: "x", mode: cpioFile, size: 1 << 32}, strings.NewReader(""))
+	if err := c.close(); err == nil || !strings.Contains(err.Error(), "4 GiB") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDebianKernel fetches the real package, so it also proves the cache: the
+// second call must not download.
+func TestDebianKernel(t *testing.T) {
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		_, err := exec.LookPath(tool)
+		need(t, err == nil, tool+" is not installed")
+	}
+	if testing.Short() {
+		t.Skip("fetches a kernel package")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cache, err := DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := FetchKernel(ctx, cache)
+	if err != nil {
+		need(t, false, "cannot fetch a kernel: "+err.Error())
+	}
+	again, err := FetchKernel(ctx, cache)
+	if err != nil || again != k {
+		t.Errorf("%+v, %v", again, err)
+	}
+	files, err := moduleClosure(k, VsockModules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := make(map[string]int)
+	for i, f := range files {
+		at[moduleName(f)] = i + 1
+	}
+	for _, pair := range [][2]string{{"virtio", "virtio_pci"}, {"virtio_ring", "virtio_pci"}, {"vsock", "vmw_vsock_virtio_transport_common"}, {"vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport"}} {
+		if at[pair[0]] == 0 || at[pair[0]] >= at[pair[1]] {
+			t.Errorf("%s must come before %s: %v", pair[0], pair[1], files)
+		}
+	}
+	if _, err := moduleClosure(k, []string{"no_such"}); err == nil || !strings.Contains(err.Error(), "no module no_such") {
+		t.Errorf("%v", err)
+	}
+	exe, err := os.Executable() // any x86-64 program that is static
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checkStatic(exe) != nil {
+		t.Skip("the test binary is dynamic")
+	}
+	out := filepath.Join(t.TempDir(), "initramfs")
+	if err := (Initramfs{Kernel: k, Init: exe, Modules: VsockModules}).Write(out); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil || !bytes.Contains(b, []byte(guestinit.ModuleList[1:])) || !bytes.Contains(b, []byte("/lib/modules/virtio_pci.ko\n")) {
+		t.Errorf("archive of %d bytes, %v", len(b), err)
+	}
+}
+
+func TestOpenKernelRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenKernel(dir); err == nil || !strings.Contains(err.Error(), "0 files") {
+		t.Errorf("%v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "boot"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(dir, "boot", "vmlinuz-1")
+	if err := os.WriteFile(image, make([]byte, 1024), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenKernel(dir); err == nil || !strings.Contains(err.Error(), "no bootable") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(image, append(make([]byte, 0x202), "HdrS"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenKernel(dir); err == nil || !strings.Contains(err.Error(), "no modules for 1") {
+		t.Errorf("%v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "usr/lib/modules/1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k, err := OpenKernel(dir)
+	if err != nil || k.Release != "1" {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if _, err := moduleClosure(k, []string{"a"}); err == nil {
+		t.Error("a module from nowhere")
+	}
+	if err := os.WriteFile(filepath.Join(k.Modules, "modules.builtin"), []byte("kernel/drivers/a-b.ko\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := moduleClosure(k, []string{"a_b"}); err != nil || len(files) != 0 {
+		t.Errorf("built-in module: %v, %v", files, err)
+	}
+	if err := os.WriteFile(filepath.Join(k.Modules, "c.ko.xz"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := moduleClosure(k, []string{"c"}); err == nil || !strings.Contains(err.Error(), "compressed") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestInitMustBeStatic(t *testing.T) {
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip("no /bin/sh")
+	}
+	err := Initramfs{Init: "/bin/sh"}.Write(filepath.Join(t.TempDir(), "i"))
+	if err == nil || !strings.Contains(err.Error(), "dynamically") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,102 @@
+package image
+
+import (
+	"bufio"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// Initramfs describes a guest's root file system: one static program that is
+// PID 1 (it must run guestinit there) and the modules it loads.
+type Initramfs struct {
+	Kernel  Kernel
+	Init    string   // host path of a static x86-64 program
+	Modules []string // names; dependencies are added
+}
+
+// Write makes the archive at path, uncompressed: under emulation unpacking costs
+// more than reading. The file appears complete or not at all.
+func (r Initramfs) Write(path string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("initramfs %s: %w", path, err)
+		}
+	}()
+	if err := checkStatic(r.Init); err != nil {
+		return err
+	}
+	modules, err := moduleClosure(r.Kernel, r.Modules)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".initramfs-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails after the rename, which is the point
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := errors.Join(r.archive(&cpioWriter{w: w}, modules), w.Flush(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func (r Initramfs) archive(c *cpioWriter, modules []string) error {
+	for _, dir := range []string{"dev", "proc", "sys", "tmp", "etc", "lib", path.Dir(guestinit.ModuleList[1:])} {
+		c.add(cpioEntry{name: dir, mode: cpioDir | 0o755}, nil)
+	}
+	// The kernel opens it for init before anything is mounted.
+	c.add(cpioEntry{name: "dev/console", mode: cpioChar | 0o600, major: 5, minor: 1}, nil)
+	if err := c.addFile("init", r.Init, 0o755); err != nil {
+		return err
+	}
+	var list strings.Builder
+	for _, m := range modules {
+		name := path.Join(path.Dir(guestinit.ModuleList), filepath.Base(m))
+		fmt.Fprintln(&list, name)
+		if err := c.addFile(name[1:], m, 0o644); err != nil {
+			return err
+		}
+	}
+	c.add(cpioEntry{name: guestinit.ModuleList[1:], mode: cpioFile | 0o644, size: int64(list.Len())}, strings.NewReader(list.String()))
+	return c.close()
+}
+
+func (c *cpioWriter) addFile(name, from string, perm uint32) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	c.add(cpioEntry{name: name, mode: cpioFile | perm, size: fi.Size()}, f)
+	return c.err
+}
+
+// checkStatic refuses a program that needs a dynamic loader: there is none.
+func checkStatic(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("init %s: %w", path, err)
+	}
+	defer f.Close()
+	if f.Machine != elf.EM_X86_64 {
+		return fmt.Errorf("init %s is for %v, want x86-64", path, f.Machine)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("init %s is linked dynamically; build it with CGO_ENABLED=0", path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is an unpacked kernel package.
+type Kernel struct {
+	Release string // as uname -r says in the guest
+	Image   string // vmlinuz
+	Modules string // folder of this release's modules
+}
+
+// DefaultCache is the folder for unpacked kernels of this user.
+func DefaultCache() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("folder for guest kernels: %w; set XDG_CACHE_HOME", err)
+	}
+	return filepath.Join(dir, "vnic", "kernels"), nil
+}
+
+// OpenKernel returns the kernel in a folder with the content of a Debian kernel
+// package.
+func OpenKernel(dir string) (Kernel, error) {
+	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil {
+		return Kernel{}, err
+	}
+	if len(images) != 1 {
+		return Kernel{}, fmt.Errorf("kernel folder %s: %d files boot/vmlinuz-*, want one", dir, len(images))
+	}
+	k := Kernel{Image: images[0], Release: strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")}
+	if err := checkImage(k.Image); err != nil {
+		return Kernel{}, err
+	}
+	for _, lib := range []string{"lib/modules", "usr/lib/modules"} {
+		k.Modules = filepath.Join(dir, lib, k.Release)
+		if fi, err := os.Stat(k.Modules); err == nil && fi.IsDir() {
+			return k, nil
+		}
+	}
+	return Kernel{}, fmt.Errorf("kernel folder %s: no modules for %s", dir, k.Release)
+}
+
+// checkImage looks for the magic of the x86 boot protocol.
+func checkImage(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var magic [4]byte
+	if _, err := f.ReadAt(magic[:], 0x202); err != nil || string(magic[:]) != "HdrS" {
+		return fmt.Errorf("%s is no bootable kernel image", path)
+	}
+	return nil
+}
+
+// metaPackage depends on Debian's current kernel.
+const metaPackage = "linux-image-amd64"
+
+var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-amd64$`)
+
+// FetchKernel returns Debian's current kernel from the cache folder, downloading
+// its package there first if needed. It uses apt's sources and checks (apt-get
+// verifies what it downloads) and dpkg-deb, and installs nothing.
+func FetchKernel(ctx context.Context, cache string) (Kernel, error) {
+	k, err := fetchKernel(ctx, cache)
+	if err != nil {
+		return k, fmt.Errorf("guest kernel: %w", err)
+	}
+	return k, nil
+}
+
+func fetchKernel(ctx context.Context, cache string) (Kernel, error) {
+	pkg, version, err := currentPackage(ctx)
+	if err != nil {
+		return Kernel{}, err
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Kernel{}, err
+	}
+	dir := filepath.Join(cache, pkg+"_"+version)
+	if k, err := OpenKernel(dir); err == nil {
+		return k, nil
+	}
+	unlock, err := lockDir(ctx, cache)
+	if err != nil {
+		return Kernel{}, err
+	}
+	defer unlock()
+	if k, err := OpenKernel(dir); err == nil { // another process was faster
+		return k, nil
+	}
+	if err := os.RemoveAll(dir); err != nil { // a folder that is not usable
+		return Kernel{}, err
+	}
+	if err := download(ctx, cache, dir, pkg, version); err != nil {
+		return Kernel{}, err
+	}
+	return OpenKernel(dir)
+}
+
+// currentPackage resolves the meta package to the name and version of the kernel
+// package it depends on.
+func currentPackage(ctx context.Context) (name, version string, err error) {
+	out, err := run(ctx, "", "apt-cache", "depends", metaPackage)
+	if err != nil {
+		return "", "", fmt.Errorf("%w; a Debian system with apt sources is needed (or name an unpacked kernel package)", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if _, dep, ok := strings.Cut(line, "Depends: "); ok && kernelPackage.MatchString(strings.TrimSpace(dep)) {
+			name = strings.TrimSpace(dep)
+			break
+		}
+	}
+	if name == "" {
+		return "", "", fmt.Errorf("%s depends on no kernel package; run apt-get update", metaPackage)
+	}
+	out, err = run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+	if err != nil {
+		return "", "", err
+	}
+	for line := range strings.Lines(string(out)) {
+		if v, ok := strings.CutPrefix(line, "Version: "); ok {
+			return name, strings.TrimSpace(v), nil
+		}
+	}
+	return "", "", fmt.Errorf("apt knows no version of %s; run apt-get update", name)
+}
+
+// download fetches and unpacks a package into a new folder beside dir and
+// renames it when it is complete.
+func download(ctx context.Context, cache, dir, pkg, version string) (err error) {
+	tmp, err := os.MkdirTemp(cache, ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	if _, err := run(ctx, tmp, "apt-get", "-o", "APT::Sandbox::User=root", "download", pkg+"="+version); err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil {
+		return err
+	}
+	if len(debs) != 1 {
+		return fmt.Errorf("apt-get download %s left %d packages", pkg, len(debs))
+	}
+	root := filepath.Join(tmp, "root")
+	if _, err := run(ctx, tmp, "dpkg-deb", "-x", debs[0], root); err != nil {
+		return err
+	}
+	if _, err := OpenKernel(root); err != nil {
+		return err
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(root, dir)
+}
+
+// lockDir keeps other processes from downloading at the same time.
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() { // flock cannot be interrupted; it ends with the other's download
+		done <- unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+		}
+		return func() { f.Close() }, nil
+	case <-ctx.Done():
+		go func() { <-done; f.Close() }()
+		return nil, fmt.Errorf("another process downloads into %s: %w", dir, ctx.Err())
+	}
+}
+
+// run runs a program in dir and returns its output; an error has the program's
+// last words.
+func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		words := strings.TrimSpace(stderr.String())
+		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, words[max(0, len(words)-500):])
+	}
+	return out, nil
+}

@@ -1,0 +1,162 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/mdlayher/vsock"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// GuestRAM says where a guest's memory lies on the host, for guests on the
+// kernel's vsock: QEMU must have been started with a named shared file
+// (-object memory-backend-file,mem-path=FILE,share=on).
+type GuestRAM struct {
+	CID    uint32
+	File   string
+	Ranges []RAMRange
+}
+
+// RAMRange maps guest-physical addresses to a part of the file, in bytes. On q35
+// with more than 2 GiB the memory above 4 GiB continues at file offset 2 GiB.
+type RAMRange struct{ Addr, Size, Offset uint64 }
+
+// ListenVsock attaches guests of QEMU's vhost-vsock-pci device through the
+// kernel's AF_VSOCK, on all context IDs of this machine. A guest without an
+// entry in guests has a session without memory.
+func ListenVsock(port uint32, guests []GuestRAM) (queues.Attachment, error) {
+	rams := make(map[uint32]GuestRAM, len(guests))
+	for _, g := range guests {
+		if _, twice := rams[g.CID]; twice {
+			return nil, fmt.Errorf("vsock port %d: two memory files for guest %d", port, g.CID)
+		}
+		for i, r := range g.Ranges {
+			c := clientRegion{r.Addr, r.Size, r.Offset}
+			before := make([]clientRegion, 0, i)
+			for _, o := range g.Ranges[:i] {
+				before = append(before, clientRegion{o.Addr, o.Size, o.Offset})
+			}
+			if err := c.check(before); err != nil {
+				return nil, fmt.Errorf("memory of guest %d in %s: %w", g.CID, g.File, err)
+			}
+		}
+		rams[g.CID] = g
+	}
+	// VMADDR_CID_ANY: listening on the machine's own CID would not be reachable
+	// from guests when this machine is a guest itself.
+	l, err := vsock.ListenContextID(math.MaxUint32, port, nil)
+	if err != nil {
+		return nil, fmt.Errorf("vsock port %d: %w; is the vhost_vsock module loaded (modprobe vhost_vsock)?", port, err)
+	}
+	return &kernelAttachment{l: l, port: port, rams: rams}, nil
+}
+
+type kernelAttachment struct {
+	l    *vsock.Listener
+	port uint32
+	rams map[uint32]GuestRAM
+	warn loglimit.Limiter
+}
+
+func (a *kernelAttachment) Accept() (queues.Session, error) {
+	for {
+		c, err := a.l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil, net.ErrClosed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("vsock port %d: %w", a.port, err)
+		}
+		s, err := a.session(c)
+		if err == nil {
+			return s, nil
+		}
+		// One guest's memory file must not end the service of the others.
+		a.warn.Warn(slog.Default(), "guest refused", "port", a.port, "reason", err)
+		c.Close()
+	}
+}
+
+func (a *kernelAttachment) session(c net.Conn) (*kernelSession, error) {
+	addr, ok := c.RemoteAddr().(*vsock.Addr)
+	if !ok {
+		return nil, fmt.Errorf("peer has address %v, want a vsock address", c.RemoteAddr())
+	}
+	s := &kernelSession{Conn: c, cid: addr.ContextID, ram: &ram{}}
+	if g, ok := a.rams[s.cid]; ok {
+		var err error
+		if s.maps, err = g.mapInto(s.ram); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (a *kernelAttachment) Addr() string { return fmt.Sprintf("vsock:%d", a.port) }
+
+func (a *kernelAttachment) Close() error { return a.l.Close() }
+
+// mapInto maps the guest's memory file. The file has no seals: an access behind
+// its end after a truncation is a fault that queues.Memory reports.
+func (g GuestRAM) mapInto(to *ram) (maps [][]byte, err error) {
+	defer func() {
+		if err != nil {
+			unmapAll(maps)
+			maps, err = nil, fmt.Errorf("memory of guest %d in %s: %w", g.CID, g.File, err)
+		}
+	}()
+	f, err := os.OpenFile(g.File, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var regions []queues.Region
+	for _, r := range g.Ranges {
+		if uint64(fi.Size()) < r.Offset+r.Size {
+			return maps, fmt.Errorf("range %#x+%#x at offset %#x passes the end of the file of %#x bytes", r.Addr, r.Size, r.Offset, fi.Size())
+		}
+		m, err := mapShared(int(f.Fd()), int64(r.Offset), int(r.Size), fmt.Sprintf("range %#x+%#x", r.Addr, r.Size))
+		if err != nil {
+			return maps, err
+		}
+		maps = append(maps, m)
+		regions = append(regions, queues.Region{Addr: r.Addr, Mem: m})
+	}
+	to.set(regions)
+	return maps, nil
+}
+
+type kernelSession struct {
+	net.Conn
+	cid   uint32
+	ram   *ram
+	maps  [][]byte
+	close sync.Once
+}
+
+func (s *kernelSession) Peer() queues.Peer { return queues.Peer{Transport: "vsock", CID: s.cid} }
+
+func (s *kernelSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+
+// Close ends the stream; see unixSession.Close about the memory.
+func (s *kernelSession) Close() error {
+	err := s.Conn.Close()
+	s.close.Do(func() {
+		go func() {
+			s.ram.set(nil)
+			unmapAll(s.maps)
+		}()
+	})
+	return err
+}

@@ -1,0 +1,146 @@
+package qemu
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/net/nettest"
+
+	"github.com/falcon-vnic/vnic/qemu/image"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// TestKernelVsock needs a kernel with vsock loopback. TestKernelVsockInGuest
+// provides one where the machine's own has none.
+func TestKernelVsock(t *testing.T) {
+	if _, err := os.Stat("/dev/vsock"); err != nil {
+		t.Skip("no /dev/vsock on this machine")
+	}
+	file := filepath.Join(t.TempDir(), "ram")
+	if err := os.WriteFile(file, make([]byte, 0x4000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const port = 0x7fee0001
+	a, err := ListenVsock(port, []GuestRAM{{CID: vsock.Local, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}})
+	if err != nil {
+		t.Skipf("no kernel vsock: %v", err)
+	}
+	defer a.Close()
+	probe, err := vsock.Dial(vsock.Local, port, nil)
+	if err != nil {
+		t.Skipf("no vsock loopback (modprobe vsock_loopback): %v", err)
+	}
+	probe.Close()
+	if s, err := a.Accept(); err != nil {
+		t.Fatal(err)
+	} else {
+		s.Close()
+	}
+	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+		if c1, err = vsock.Dial(vsock.Local, port, nil); err != nil {
+			return nil, nil, nil, err
+		}
+		s, err := a.Accept()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if p := s.Peer(); p.CID != vsock.Local || p.Transport != "vsock" {
+			t.Errorf("peer %+v", p)
+		}
+		s.Watch(func(rs []queues.Region) {
+			if rs != nil && (len(rs) != 1 || len(rs[0].Mem) != 0x1000) {
+				t.Errorf("%d regions", len(rs))
+			}
+		})
+		return c1, s, func() { c1.Close(); s.Close() }, nil
+	})
+}
+
+// TestKernelVsockInGuest runs TestKernelVsock in a guest: this test's own
+// program is the guest's init.
+func TestKernelVsockInGuest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	k := guestKernel(t, ctx)
+	dir := t.TempDir()
+	program, initrd := filepath.Join(dir, "init"), filepath.Join(dir, "initramfs")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	modules := append([]string{"vsock_loopback"}, image.VsockModules...)
+	if err := (image.Initramfs{Kernel: k, Init: program, Modules: modules}).Write(initrd); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(ctx, Machine{
+		Kernel: k.Image, Initrd: initrd, Console: FileChardev(filepath.Join(dir, "console")),
+		InitArgs: []string{"-test.v", "-test.run=^TestKernelVsock$"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	b, err := io.ReadAll(p.Output())
+	if out := string(b); err != nil || !strings.Contains(out, "--- PASS: TestKernelVsock (") {
+		t.Errorf("%v, the guest says:\n%s", err, out)
+	}
+}
+
+func TestKernelVsockConfig(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		guests []GuestRAM
+		want   string
+	}{
+		{"twice", []GuestRAM{{CID: 3}, {CID: 3}}, "two memory files"},
+		{"overlap", []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0x2000, 0}, {0x1000, 0x1000, 0x2000}}}}, "overlap"},
+		{"empty", []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0, 0}}}}, "0x0 bytes"},
+	} {
+		if a, err := ListenVsock(0x7fee0002, tt.guests); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", tt.name, err)
+			if a != nil {
+				a.Close()
+			}
+		}
+	}
+}
+
+func TestGuestRAMFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ram")
+	if err := os.WriteFile(file, append(make([]byte, 0x2000), "at two pages"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 0x3000); err != nil {
+		t.Fatal(err)
+	}
+	var r ram
+	maps, err := GuestRAM{CID: 3, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}.mapInto(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmapAll(maps)
+	var b [6]byte
+	r.watch(func(rs []queues.Region) {
+		if err := queues.NewMemory(rs).Read(1<<32+3, b[:]); err != nil {
+			t.Error(err)
+		}
+	})()
+	if string(b[:]) != "two pa" {
+		t.Errorf("%q", b)
+	}
+	if _, err := (GuestRAM{CID: 3, File: file, Ranges: []RAMRange{{Size: 0x4000}}}).mapInto(&r); err == nil || !strings.Contains(err.Error(), "passes the end") {
+		t.Errorf("range behind the file: %v", err)
+	}
+}

@@ -1,0 +1,166 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Machine describes a guest: a q35 PC that boots a kernel directly and has no
+// devices beside two serial ports and, optionally, a vhost-user vsock.
+type Machine struct {
+	Binary     string   // QEMU's program, default qemu-system-x86_64
+	Name       string   // shown in process lists
+	Memory     int      // MiB, default 256
+	CPUs       int      // default 1
+	Accel      Accel    // default: DetectAccel
+	Kernel     string   // file
+	Initrd     string   // file
+	KernelArgs []string // appended to the kernel's command line; words Linux does not know reach init
+	InitArgs   []string // arguments of init, without white space or quotes
+	Vsock      string   // socket of a VhostUser; empty: no vsock device
+	Console    Chardev  // ttyS0, required
+	Output     Chardev  // ttyS1
+	Monitor    Chardev  // QMP
+}
+
+// Chardev is one end of a character device. The zero value is none.
+type Chardev struct {
+	kind  string
+	value string
+}
+
+// FileChardev writes to a file that QEMU creates or truncates.
+func FileChardev(path string) Chardev { return Chardev{"file", path} }
+
+// SocketChardev listens on a unix socket and does not wait for a client.
+func SocketChardev(path string) Chardev { return Chardev{"socket", path} }
+
+// fdChardev uses a connected socket QEMU inherits.
+func fdChardev(fd int) Chardev { return Chardev{"fd", strconv.Itoa(fd)} }
+
+func (c Chardev) arg(id string) string {
+	switch c.kind {
+	case "file":
+		return "file,id=" + id + ",path=" + escape(c.value)
+	case "socket":
+		return "socket,id=" + id + ",path=" + escape(c.value) + ",server=on,wait=off"
+	case "fd":
+		return "socket,id=" + id + ",fd=" + c.value
+	}
+	return "null,id=" + id
+}
+
+// escape doubles commas, which separate QEMU's options.
+func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
+
+// maxCommandLine is COMMAND_LINE_SIZE of Linux on x86, with its terminator.
+const maxCommandLine = 2048
+
+// maxInitArgs is CONFIG_INIT_ENV_ARG_LIMIT of Linux.
+const maxInitArgs = 32
+
+// baseKernelArgs make a guest that prints to ttyS0, ends instead of rebooting
+// after a panic, and starts fast.
+var baseKernelArgs = []string{"console=ttyS0", "panic=-1", "loglevel=4", "random.trust_cpu=on", "mitigations=off", "no_timer_check"}
+
+// Args returns QEMU's arguments, without the program. Memory is a shared memfd,
+// which a vhost-user device needs.
+func (m *Machine) Args() ([]string, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	append1, err := m.commandLine()
+	if err != nil {
+		return nil, err
+	}
+	accel := m.Accel
+	if accel == "" {
+		accel = DetectAccel()
+	}
+	cpu := "max"
+	if accel == KVM {
+		cpu = "host"
+	}
+	memory := m.memory()
+	args := []string{
+		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
+		"-machine", "q35,memory-backend=m0", "-accel", string(accel), "-cpu", cpu,
+		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", memory),
+		"-object", fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", memory),
+		"-kernel", m.Kernel, "-append", append1,
+		"-chardev", m.Console.arg("console"), "-serial", "chardev:console",
+		"-chardev", m.Output.arg("output"), "-serial", "chardev:output",
+	}
+	if m.Name != "" {
+		args = append(args, "-name", escape(m.Name))
+	}
+	if m.Initrd != "" {
+		args = append(args, "-initrd", m.Initrd)
+	}
+	if m.Vsock != "" {
+		args = append(args, "-chardev", "socket,id=vsock,path="+escape(m.Vsock), "-device", "vhost-user-vsock-pci,chardev=vsock")
+	}
+	if m.Monitor != (Chardev{}) {
+		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")
+	}
+	return args, nil
+}
+
+func (m *Machine) memory() int {
+	if m.Memory == 0 {
+		return 256
+	}
+	return m.Memory
+}
+
+func (m *Machine) binary() string {
+	if m.Binary == "" {
+		return "qemu-system-x86_64"
+	}
+	return m.Binary
+}
+
+func (m *Machine) name() string {
+	if m.Name == "" {
+		return filepath.Base(m.binary())
+	}
+	return m.Name
+}
+
+func (m *Machine) check() error {
+	switch {
+	case m.Kernel == "":
+		return errors.New("machine without a kernel")
+	case m.Console == (Chardev{}):
+		return errors.New("machine without a console: say where its ttyS0 goes")
+	case m.memory() < 64:
+		return fmt.Errorf("machine with %d MiB of memory, a Linux guest needs 64 or more", m.Memory)
+	case m.CPUs < 0 || m.CPUs > 255:
+		return fmt.Errorf("machine with %d CPUs, want 1 to 255", m.CPUs)
+	}
+	return nil
+}
+
+// commandLine is the kernel's; what follows "--" goes to init.
+func (m *Machine) commandLine() (string, error) {
+	words := append(append([]string{}, baseKernelArgs...), m.KernelArgs...)
+	if len(m.InitArgs) > maxInitArgs {
+		return "", fmt.Errorf("%d arguments for init, Linux passes at most %d", len(m.InitArgs), maxInitArgs)
+	}
+	if len(m.InitArgs) > 0 {
+		words = append(append(words, "--"), m.InitArgs...)
+	}
+	for _, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\r\n\"") {
+			return "", fmt.Errorf("kernel argument %q: empty words, white space and quotes do not survive the kernel's command line", w)
+		}
+	}
+	line := strings.Join(words, " ")
+	if len(line) >= maxCommandLine {
+		return "", fmt.Errorf("kernel command line of %d bytes, the limit is %d", len(line), maxCommandLine-1)
+	}
+	return line, nil
+}

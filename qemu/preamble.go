@@ -1,0 +1,175 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// The memory preamble of a bare client, little-endian, sent with one sendmsg:
+//
+//	 0        8       12       16                            16+24n
+//	┌────────┬───────┬────────┬─────────────────────────────┐
+//	│VNICMEM1│ u32 n │ u32 0  │ n × {u64 address, size,     │  + n descriptors
+//	│        │       │        │      offset in its file}    │
+//	└────────┴───────┴────────┴─────────────────────────────┘
+//
+// answered by {u32 status, u32 length} and a reason of length bytes; status is an
+// abi.Status. Address, size and offset are multiples of 4096.
+const (
+	preambleMagic  = "VNICMEM1"
+	preambleHeader = 16
+	preambleRegion = 24
+	// maxClientRegions bounds the mappings of one client.
+	maxClientRegions = 64
+	// maxClientRegion bounds one of them: a terabyte of address space.
+	maxClientRegion = 1 << 40
+	pageSize        = 4096
+)
+
+// receivePreamble reads and answers a client's preamble and maps its memory.
+func receivePreamble(conn *net.UnixConn) (regions []queues.Region, maps [][]byte, err error) {
+	var fds fdpass.FDs
+	defer fds.Close()
+	wanted, err := readPreamble(conn, &fds)
+	if err != nil && !errors.Is(err, errPreamble) {
+		return nil, nil, fmt.Errorf("memory preamble: %w", err)
+	}
+	if err == nil {
+		regions, maps, err = mapClient(wanted, &fds)
+	}
+	status, reason := abi.StatusOK, ""
+	if err != nil {
+		status, reason = abi.StatusInvalidArgument, err.Error()
+	}
+	answer := binary.LittleEndian.AppendUint32(nil, uint32(status))
+	answer = binary.LittleEndian.AppendUint32(answer, uint32(len(reason)))
+	if _, werr := conn.Write(append(answer, reason...)); err == nil && werr != nil {
+		unmapAll(maps)
+		return nil, nil, fmt.Errorf("memory preamble: answer: %w", werr)
+	}
+	return regions, maps, err
+}
+
+// errPreamble is wrapped by refusals the client is told about.
+var errPreamble = errors.New("memory preamble refused")
+
+func refuse(format string, a ...any) error {
+	return fmt.Errorf("%w: %w", errPreamble, fmt.Errorf(format, a...))
+}
+
+type clientRegion struct{ addr, size, offset uint64 }
+
+func readPreamble(conn *net.UnixConn, fds *fdpass.FDs) ([]clientRegion, error) {
+	var h [preambleHeader]byte
+	if err := fds.ReadFull(conn, h[:], maxClientRegions); err != nil {
+		return nil, err
+	}
+	if string(h[:8]) != preambleMagic {
+		return nil, refuse("it starts with %q, want %q", h[:8], preambleMagic)
+	}
+	n := binary.LittleEndian.Uint32(h[8:])
+	if n > maxClientRegions {
+		return nil, refuse("%d regions, the limit is %d", n, maxClientRegions)
+	}
+	b := make([]byte, n*preambleRegion)
+	if err := fds.ReadFull(conn, b, maxClientRegions); err != nil {
+		return nil, err
+	}
+	if fds.Len() != int(n) {
+		return nil, refuse("%d regions with %d descriptors", n, fds.Len())
+	}
+	rs := make([]clientRegion, n)
+	for i := range rs {
+		e := b[i*preambleRegion:]
+		rs[i] = clientRegion{binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:]), binary.LittleEndian.Uint64(e[16:])}
+		if err := rs[i].check(rs[:i]); err != nil {
+			return nil, err
+		}
+	}
+	return rs, nil
+}
+
+func (r clientRegion) check(before []clientRegion) error {
+	switch {
+	case r.size == 0 || r.size > maxClientRegion:
+		return refuse("region at %#x has %#x bytes, want up to %#x", r.addr, r.size, uint64(maxClientRegion))
+	case (r.addr|r.size|r.offset)%pageSize != 0:
+		return refuse("region %#x+%#x at offset %#x is not made of whole %d-byte pages", r.addr, r.size, r.offset, pageSize)
+	case r.addr > math.MaxUint64-r.size || r.offset > math.MaxInt64-r.size:
+		return refuse("region %#x+%#x at offset %#x wraps around", r.addr, r.size, r.offset)
+	}
+	for _, o := range before {
+		if r.addr < o.addr+o.size && o.addr < r.addr+r.size {
+			return refuse("regions %#x+%#x and %#x+%#x overlap", o.addr, o.size, r.addr, r.size)
+		}
+	}
+	return nil
+}
+
+// mapClient maps all regions or none.
+func mapClient(rs []clientRegion, fds *fdpass.FDs) (regions []queues.Region, maps [][]byte, err error) {
+	defer func() {
+		if err != nil {
+			unmapAll(maps)
+			regions, maps = nil, nil
+		}
+	}()
+	for _, r := range rs {
+		fd := fds.Take()
+		m, err := r.mmap(fd)
+		_ = unix.Close(fd)
+		if err != nil {
+			return regions, maps, err
+		}
+		maps = append(maps, m)
+		regions = append(regions, queues.Region{Addr: r.addr, Mem: m})
+	}
+	return regions, maps, nil
+}
+
+// mmap maps one region. Without F_SEAL_SHRINK the client could truncate the file
+// under our feet and turn each access into a fault.
+func (r clientRegion) mmap(fd int) ([]byte, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, refuse("the descriptor of region %#x is no memfd (%w); create it with memfd_create and MFD_ALLOW_SEALING", r.addr, err)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, refuse("the memfd of region %#x lacks F_SEAL_SHRINK; add the seal before passing it", r.addr)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, refuse("region %#x: %w", r.addr, err)
+	}
+	if uint64(st.Size) < r.offset+r.size {
+		return nil, refuse("region %#x+%#x at offset %#x passes the end of its file of %#x bytes", r.addr, r.size, r.offset, st.Size)
+	}
+	return mapShared(fd, int64(r.offset), int(r.size), fmt.Sprintf("region %#x+%#x", r.addr, r.size))
+}
+
+// mapShared maps part of a shared-memory file for reading and writing, kept out
+// of our core dumps and children.
+func mapShared(fd int, offset int64, size int, what string) ([]byte, error) {
+	m, err := unix.Mmap(fd, offset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, refuse("%s: mmap: %w", what, err)
+	}
+	_ = unix.Madvise(m, unix.MADV_DONTDUMP)
+	_ = unix.Madvise(m, unix.MADV_DONTFORK)
+	return m, nil
+}
+
+func unmapAll(maps [][]byte) {
+	for _, m := range maps {
+		_ = unix.Munmap(m)
+	}
+}

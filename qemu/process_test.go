@@ -1,0 +1,231 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// fakeQEMU makes the test binary behave like a QEMU that got its descriptors:
+// the variable's value says how.
+const fakeQEMU = "VNIC_FAKE_QEMU"
+
+func TestMain(m *testing.M) {
+	if guestinit.Active() { // TestKernelVsockInGuest
+		guestinit.Run(os.Args[1:])
+	}
+	if mode := os.Getenv(fakeQEMU); mode != "" {
+		os.Exit(playQEMU(mode))
+	}
+	os.Exit(m.Run())
+}
+
+func playQEMU(mode string) int {
+	monitor, output := os.NewFile(3, "monitor"), os.NewFile(4, "output")
+	switch mode {
+	case "refuse":
+		fmt.Fprintln(os.Stderr, "qemu: -device foo: no such device")
+		return 1
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+	case "parent": // starts one itself and waits to be killed
+		return playParent()
+	}
+	fmt.Fprintln(monitor, `{"QMP": {"version": {}, "capabilities": []}}`)
+	fmt.Fprintln(output, `{"line":1}`)
+	sc := bufio.NewScanner(monitor)
+	for sc.Scan() {
+		var c struct {
+			Execute string `json:"execute"`
+			ID      uint64 `json:"id"`
+		}
+		if err := json.Unmarshal(sc.Bytes(), &c); err != nil {
+			return 2
+		}
+		switch {
+		case c.Execute == "quit" && mode == "obedient":
+			fmt.Fprintf(monitor, `{"return": {}, "id": %d}`+"\n", c.ID)
+			return 0
+		case c.Execute == "quit":
+		case c.Execute == "fail":
+			fmt.Fprintf(monitor, `{"error": {"class": "GenericError", "desc": "no"}, "id": %d}`+"\n", c.ID)
+		case c.Execute == "flood":
+			for i := range 10 * maxEvents {
+				fmt.Fprintf(monitor, `{"event": "E%d", "data": {}, "timestamp": {"seconds": 1}}`+"\n", i)
+			}
+			fallthrough
+		default:
+			fmt.Fprintf(monitor, `{"return": {"name": %q}, "id": %d}`+"\n", c.Execute, c.ID)
+		}
+	}
+	select {}
+}
+
+func playParent() int {
+	os.Setenv(fakeQEMU, "deaf")
+	exe, err := os.Executable()
+	if err != nil {
+		return 3
+	}
+	p, err := Start(context.Background(), Machine{Binary: exe, Kernel: "k", Console: FileChardev("c")})
+	if err != nil {
+		return 4
+	}
+	fmt.Println(p.PID())
+	select {}
+}
+
+// TestDiesWithParent kills a process that runs a QEMU.
+func TestDiesWithParent(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.Command(exe)
+	parent.Env = append(os.Environ(), fakeQEMU+"=parent")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	// Nobody may reap it here: a zombie is dead too.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d outlived its parent: %s", pid, stat)
+		}
+	}
+}
+
+func startFake(t *testing.T, mode string) (*Process, error) {
+	t.Helper()
+	t.Setenv(fakeQEMU, mode)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return Start(ctx, Machine{Binary: exe, Name: "fake", Kernel: "k", Console: FileChardev("c")})
+}
+
+func TestProcess(t *testing.T) {
+	p, err := startFake(t, "obedient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(p.Output()).ReadString('\n')
+	if err != nil || line != "{\"line\":1}\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	var r struct{ Name string }
+	if err := p.QMP().Execute(t.Context(), "query-name", nil, &r); err != nil || r.Name != "query-name" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	var refused *QMPError
+	if err := p.QMP().Execute(t.Context(), "fail", nil, nil); !errors.As(err, &refused) || refused.Desc != "no" {
+		t.Errorf("%v", err)
+	}
+	if err := p.QMP().Execute(t.Context(), "flood", nil, nil); err != nil { // nobody reads events
+		t.Error(err)
+	}
+	if e := <-p.QMP().Events(); e.Name != "E0" {
+		t.Errorf("%+v", e)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := p.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := p.QMP().Execute(t.Context(), "query-name", nil, nil); err == nil {
+		t.Error("a command after the end")
+	}
+	if err := p.Stop(); err != nil { // again
+		t.Error(err)
+	}
+}
+
+func TestStopInsists(t *testing.T) {
+	p, err := startFake(t, "deaf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := p.PID()
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the process is still there: %v", err)
+	}
+}
+
+func TestKillEndsOutput(t *testing.T) {
+	p, err := startFake(t, "obedient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, p.Output())
+		read <- err
+	}()
+	if err := unix.Kill(p.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("output ended with %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartRefused(t *testing.T) {
+	if _, err := startFake(t, "refuse"); err == nil || !strings.Contains(err.Error(), "no such device") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Start(t.Context(), Machine{Binary: "/nonexistent/qemu", Kernel: "k", Console: FileChardev("c")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTailKeepsTheEnd(t *testing.T) {
+	var s tail
+	for i := range 1000 {
+		fmt.Fprintf(&s, "line %d\n", i)
+	}
+	if got := s.String(); len(got) > tailSize || !strings.HasSuffix(got, "line 999") {
+		t.Errorf("%d bytes, ends with %q", len(got), got[len(got)-20:])
+	}
+}

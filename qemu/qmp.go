@@ -1,0 +1,161 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// QMP is a client of QEMU's machine protocol (newline-free JSON objects on a
+// stream, QEMU docs/interop/qmp-spec). Its methods may be called from several
+// goroutines.
+type QMP struct {
+	conn   net.Conn
+	events chan Event
+	done   chan struct{} // closed when the stream has ended
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan reply
+	err     error
+}
+
+// Event is something QEMU reports unasked.
+type Event struct {
+	Name string          `json:"event"`
+	Data json.RawMessage `json:"data"`
+}
+
+type reply struct {
+	Return json.RawMessage `json:"return"`
+	Error  *QMPError       `json:"error"`
+}
+
+// QMPError is QEMU's refusal of a command.
+type QMPError struct {
+	Class string `json:"class"`
+	Desc  string `json:"desc"`
+}
+
+func (e *QMPError) Error() string { return fmt.Sprintf("%s (%s)", e.Desc, e.Class) }
+
+// maxEvents is how many events wait for a reader; later ones are dropped.
+const maxEvents = 64
+
+// NewQMP waits for QEMU's greeting on conn and enters command mode. It owns conn
+// from then on.
+func NewQMP(ctx context.Context, conn net.Conn) (*QMP, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	dec := json.NewDecoder(conn)
+	var greeting struct {
+		QMP *struct{} `json:"QMP"`
+	}
+	if err := dec.Decode(&greeting); err != nil {
+		return nil, errors.Join(fmt.Errorf("qmp greeting: %w", err), conn.Close())
+	}
+	if greeting.QMP == nil {
+		return nil, errors.Join(errors.New("qmp: the stream does not start with a greeting; is this QEMU's control monitor?"), conn.Close())
+	}
+	q := &QMP{conn: conn, events: make(chan Event, maxEvents), done: make(chan struct{}), waiting: make(map[uint64]chan reply)}
+	go q.read(dec)
+	if err := q.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}
+
+// Execute runs a command and stores its result in result unless that is nil.
+func (q *QMP) Execute(ctx context.Context, command string, args, result any) error {
+	ch := make(chan reply, 1)
+	q.mu.Lock()
+	if q.err != nil {
+		defer q.mu.Unlock()
+		return fmt.Errorf("qmp %s: %w", command, q.err)
+	}
+	q.next++
+	id := q.next
+	q.waiting[id] = ch
+	b, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+		ID        uint64 `json:"id"`
+	}{command, args, id})
+	if err == nil {
+		_, err = q.conn.Write(append(b, '\n'))
+	}
+	q.mu.Unlock()
+	defer func() {
+		q.mu.Lock()
+		delete(q.waiting, id)
+		q.mu.Unlock()
+	}()
+	if err != nil {
+		return fmt.Errorf("qmp %s: %w", command, err)
+	}
+	select {
+	case r := <-ch:
+		if r.Error != nil {
+			return fmt.Errorf("qmp %s: %w", command, r.Error)
+		}
+		if result != nil {
+			return json.Unmarshal(r.Return, result)
+		}
+		return nil
+	case <-q.done:
+		return fmt.Errorf("qmp %s: %w", command, q.failure())
+	case <-ctx.Done():
+		return fmt.Errorf("qmp %s: %w", command, ctx.Err())
+	}
+}
+
+// Events delivers QEMU's events; it is closed when the stream ends.
+func (q *QMP) Events() <-chan Event { return q.events }
+
+// Close ends the connection.
+func (q *QMP) Close() error {
+	err := q.conn.Close()
+	<-q.done
+	return err
+}
+
+func (q *QMP) failure() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err
+}
+
+func (q *QMP) read(dec *json.Decoder) {
+	defer close(q.done)
+	defer close(q.events)
+	for {
+		var m struct {
+			reply
+			Event
+			ID uint64 `json:"id"`
+		}
+		if err := dec.Decode(&m); err != nil {
+			q.mu.Lock()
+			q.err = err
+			q.mu.Unlock()
+			return
+		}
+		if m.Name != "" {
+			select {
+			case q.events <- m.Event:
+			default:
+			}
+			continue
+		}
+		q.mu.Lock()
+		if ch := q.waiting[m.ID]; ch != nil {
+			ch <- m.reply
+			delete(q.waiting, m.ID)
+		}
+		q.mu.Unlock()
+	}
+}

@@ -1,0 +1,48 @@
+package qemu
+
+import (
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// TestWatch announces changes while watchers come and go.
+func TestWatch(t *testing.T) {
+	var r ram
+	old, next := []queues.Region{{Addr: 1, Mem: []byte{1}}}, []queues.Region{{Addr: 2, Mem: []byte{2}}}
+	r.set(old)
+	var got []uint64
+	entered, leave := make(chan struct{}), make(chan struct{})
+	stop := r.watch(func(rs []queues.Region) {
+		got = append(got, rs[0].Addr)
+		if rs[0].Addr == 2 {
+			close(entered)
+			<-leave
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		r.set(next)
+		close(done)
+	}()
+	<-entered
+	select {
+	case <-done:
+		t.Error("set returned before its watcher")
+	case <-time.After(time.Millisecond):
+	}
+	// Others may come and go, and the watcher may leave, while it is at work.
+	r.watch(func(rs []queues.Region) {
+		if rs[0].Addr != 2 {
+			t.Error("a new watcher sees old memory")
+		}
+	})()
+	stop()
+	close(leave)
+	<-done
+	r.set(old)
+	if len(got) != 2 || got[0] != 1 || got[1] != 2 {
+		t.Errorf("watcher saw %v", got)
+	}
+}

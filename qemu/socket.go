@@ -1,0 +1,89 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// maxSocketPath is sizeof(sockaddr_un.sun_path) less the terminating zero.
+const maxSocketPath = 107
+
+// unixSocket is a listening unix socket with its file.
+type unixSocket struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo
+}
+
+// listenUnixSocket listens on path. A socket file left behind by a process that
+// is gone is replaced; one somebody listens on, or a file of another kind, is
+// not touched.
+func listenUnixSocket(path string) (*unixSocket, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %q has %d bytes, want 1 to %d; choose a shorter directory", path, len(path), maxSocketPath)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false) // ours only if nobody has replaced it: see Close
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
+	}
+	return &unixSocket{l, path, fi}, nil
+}
+
+func removeStale(path string) error {
+	fi, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if fi.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("socket %s: a %s is in the way; remove it or choose another path", path, kindOf(fi.Mode()))
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("socket %s: another process listens on it; stop that process or choose another path", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("socket %s exists and cannot be probed: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("stale socket %s: %w", path, err)
+	}
+	return nil
+}
+
+func kindOf(m os.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "directory"
+	case m.IsRegular():
+		return "regular file"
+	}
+	return "file that is no socket"
+}
+
+// Close stops listening and removes the socket file unless it is another's by
+// now.
+func (s *unixSocket) Close() error {
+	err := s.UnixListener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	if fi, serr := os.Lstat(s.path); serr == nil && os.SameFile(fi, s.file) {
+		err = errors.Join(err, os.Remove(s.path))
+	}
+	return err
+}

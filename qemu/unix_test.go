@@ -1,0 +1,249 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/nettest"
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+func memfd(t *testing.T, size int64, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("client", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func preambleOf(n uint32, rs ...clientRegion) []byte {
+	b := binary.LittleEndian.AppendUint32([]byte(preambleMagic), n)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	for _, r := range rs {
+		for _, v := range []uint64{r.addr, r.size, r.offset} {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return b
+}
+
+// attachClient sends a preamble and returns the answer.
+func attachClient(t *testing.T, path string, preamble []byte, fds ...int) (*net.UnixConn, uint32, string) {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix(preamble, oob, nil); err != nil {
+		t.Fatal(err)
+	}
+	var a [8]byte
+	if _, err := io.ReadFull(c, a[:]); err != nil {
+		t.Fatal(err)
+	}
+	reason := make([]byte, binary.LittleEndian.Uint32(a[4:]))
+	if _, err := io.ReadFull(c, reason); err != nil {
+		t.Fatal(err)
+	}
+	return c, binary.LittleEndian.Uint32(a[:]), string(reason)
+}
+
+func listenUnix(t *testing.T) (queues.Attachment, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "u.sock")
+	a, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return a, path
+}
+
+func TestUnixConn(t *testing.T) {
+	a, path := listenUnix(t)
+	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+		c, status, reason := attachClient(t, path, preambleOf(0))
+		if status != 0 {
+			return nil, nil, nil, errors.New(reason)
+		}
+		c2, err = a.Accept()
+		return c, c2, func() { c.Close(); c2.Close() }, err
+	})
+}
+
+func TestUnixMemory(t *testing.T) {
+	a, path := listenUnix(t)
+	fd := memfd(t, 1<<20, unix.F_SEAL_SHRINK)
+	mem, err := unix.Mmap(fd, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	// One file in two regions, not in order and far apart.
+	_, status, reason := attachClient(t, path, preambleOf(2, clientRegion{1 << 40, 0x8000, 0}, clientRegion{1 << 32, 0x1000, 0x8000}), fd, fd)
+	if status != 0 {
+		t.Fatal(reason)
+	}
+	s, err := a.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Peer(); p.Transport != "unix" || p.PID != os.Getpid() || p.UID != os.Getuid() {
+		t.Errorf("peer %+v", p)
+	}
+	gone := make(chan struct{})
+	s.Watch(func(rs []queues.Region) {
+		if rs == nil {
+			close(gone)
+			return
+		}
+		if err := queues.NewMemory(rs).Write(1<<32+8, []byte("here")); err != nil {
+			t.Error(err)
+		}
+	})
+	if string(mem[0x8008:0x800c]) != "here" {
+		t.Error("the write did not arrive")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-gone
+}
+
+func TestUnixRefusals(t *testing.T) {
+	_, path := listenUnix(t)
+	sealed := memfd(t, 1<<20, unix.F_SEAL_SHRINK)
+	unsealed := memfd(t, 1<<20, unix.F_SEAL_GROW)
+	readonly := memfd(t, 1<<20, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
+	plain, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	one := clientRegion{0, 0x1000, 0}
+	for _, tt := range []struct {
+		name     string
+		preamble []byte
+		fds      []int
+		want     string
+	}{
+		{"magic", append([]byte("VNICMEM2"), make([]byte, 8)...), nil, "VNICMEM1"},
+		{"too many", preambleOf(65), nil, "limit"},
+		{"no descriptors", preambleOf(1, one), nil, "0 descriptors"},
+		{"more descriptors", preambleOf(1, one), []int{sealed, sealed}, "2 descriptors"},
+		{"no seal", preambleOf(1, one), []int{unsealed}, "F_SEAL_SHRINK"},
+		{"no memfd", preambleOf(1, one), []int{int(plain.Fd())}, "no memfd"},
+		{"not writable", preambleOf(1, one), []int{readonly}, "mmap"},
+		{"empty", preambleOf(1, clientRegion{0, 0, 0}), []int{sealed}, "0x0 bytes"},
+		{"huge", preambleOf(1, clientRegion{0, 1 << 41, 0}), []int{sealed}, "bytes"},
+		{"not a page", preambleOf(1, clientRegion{1, 0x1000, 0}), []int{sealed}, "pages"},
+		{"wraps", preambleOf(1, clientRegion{1<<64 - 0x1000, 0x2000, 0}), []int{sealed}, "wraps"},
+		{"offset wraps", preambleOf(1, clientRegion{0, 0x2000, 1<<63 - 0x1000}), []int{sealed}, "wraps"},
+		{"behind the file", preambleOf(1, clientRegion{0, 0x1000, 1 << 20}), []int{sealed}, "passes the end"},
+		{"overlap", preambleOf(2, clientRegion{0, 0x2000, 0}, clientRegion{0x1000, 0x1000, 0}), []int{sealed, sealed}, "overlap"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, status, reason := attachClient(t, path, tt.preamble, tt.fds...)
+			if status == 0 || !strings.Contains(reason, tt.want) {
+				t.Errorf("status %d, reason %q, want %q in it", status, reason, tt.want)
+			}
+		})
+	}
+}
+
+func TestUnixCloseWithSlowClient(t *testing.T) {
+	a, path := listenUnix(t)
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("VNIC")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Accept(); err != net.ErrClosed {
+		t.Errorf("accept: %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+func TestSocketFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	listen := func() error {
+		a, err := ListenUnix(path)
+		if err == nil {
+			err = a.Close()
+		}
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := listen(); err == nil || !strings.Contains(err.Error(), "regular file") {
+		t.Errorf("file in the way: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listen(); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("socket in use: %v", err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if err := listen(); err != nil { // stale now
+		t.Errorf("stale socket: %v", err)
+	}
+	if _, err := ListenUnix(strings.Repeat("x", 108)); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("long path: %v", err)
+	}
+	// A socket that replaced ours stays.
+	a, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("closing the old one removed the new socket: %v", err)
+	}
+}

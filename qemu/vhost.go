@@ -1,0 +1,207 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/qemu/vsock"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// VhostOptions are the optional parts of a vhost-user attachment.
+type VhostOptions struct {
+	Log *slog.Logger // default: slog.Default()
+}
+
+// VhostUser is the vsock device of one guest, served to its QEMU over a unix
+// socket:
+//
+//	-object memory-backend-memfd,id=m0,size=…,share=on -machine …,memory-backend=m0
+//	-chardev socket,id=vs,path=PATH -device vhost-user-vsock-pci,chardev=vs
+//
+// One QEMU is served at a time. When it exits, all sessions end and the next
+// QEMU may come to the same socket; ports stay open meanwhile.
+type VhostUser struct {
+	cid  uint32
+	log  *slog.Logger
+	warn loglimit.Limiter
+	sock *unixSocket
+	dev  *vsock.Device
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	conn   *net.UnixConn // the front end served now
+	ram    *ram          // of the guest served now or last: no session sees a later guest's
+	idle   chan struct{} // closed when none is served
+	closed bool
+}
+
+// handover is how long a new QEMU waits for the one before to be gone: the end
+// of a killed process and its successor's start race.
+const handover = 2 * time.Second
+
+// ListenVhostUser serves the guest with context ID cid on a unix socket at path.
+// It must be called before QEMU starts: QEMU refuses to start without the socket
+// and never reconnects. The socket belongs to the caller's user; QEMU must run
+// as that user or root, as whoever connects here is taken for the guest.
+func ListenVhostUser(path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
+	if cid <= vsock.HostCID || cid == 0xffffffff {
+		return nil, fmt.Errorf("vhost-user %s: context ID %d is reserved, use 3 to 4294967294", path, cid)
+	}
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	sock, err := listenUnixSocket(path)
+	if err != nil {
+		return nil, fmt.Errorf("vhost-user: %w", err)
+	}
+	idle := make(chan struct{})
+	close(idle)
+	log := opt.Log.With("socket", path, "guest_cid", cid)
+	v := &VhostUser{cid: cid, log: log, sock: sock, dev: vsock.NewDevice(cid, log), idle: idle, ram: &ram{}}
+	v.wg.Add(1)
+	go v.acceptLoop()
+	return v, nil
+}
+
+// Path returns the socket's path.
+func (v *VhostUser) Path() string { return v.sock.path }
+
+// CID returns the guest's context ID.
+func (v *VhostUser) CID() uint32 { return v.cid }
+
+// Stats returns the counters of the guest's flows.
+func (v *VhostUser) Stats() vsock.Stats { return v.dev.Stats() }
+
+// Dial connects to a port the guest listens on.
+func (v *VhostUser) Dial(port uint32, timeout time.Duration) (net.Conn, error) {
+	c, err := v.dev.Dial(port, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Listen accepts the guest's connections to a vsock port of the host.
+func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
+	l, err := v.dev.Listen(port)
+	if err != nil {
+		return nil, fmt.Errorf("vhost-user %s: %w", v.sock.path, err)
+	}
+	return &vhostPort{v, l, port}, nil
+}
+
+// Close disconnects QEMU, ends all sessions, removes the socket file and waits
+// until nothing of the guest is mapped. The guest keeps running without its
+// vsock.
+func (v *VhostUser) Close() error {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return nil
+	}
+	v.closed = true
+	conn := v.conn
+	v.mu.Unlock()
+	err := v.sock.Close()
+	if conn != nil {
+		conn.Close()
+	}
+	v.wg.Wait()
+	v.dev.Close()
+	return err
+}
+
+func (v *VhostUser) acceptLoop() {
+	defer v.wg.Done()
+	for {
+		conn, err := v.sock.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors: give others time to return some
+			v.warn.Warn(v.log, "cannot accept QEMU", "error", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		v.serve(conn)
+	}
+}
+
+// serve starts the conversation with a QEMU, or turns it away while another is
+// served.
+func (v *VhostUser) serve(conn *net.UnixConn) {
+	v.mu.Lock()
+	idle := v.idle
+	v.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(handover):
+		v.warn.Warn(v.log, "another QEMU uses this socket already; each guest needs its own")
+		conn.Close()
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		conn.Close()
+		return
+	}
+	idle = make(chan struct{})
+	v.conn, v.idle, v.ram = conn, idle, &ram{}
+	g := &vhostGuest{dev: v.dev, ram: v.ram}
+	v.wg.Add(1)
+	go func() {
+		defer v.wg.Done()
+		defer close(idle)
+		err := vhostuser.Serve(conn, g)
+		v.dev.Reset()
+		conn.Close()
+		v.mu.Lock()
+		v.conn = nil
+		closed := v.closed
+		v.mu.Unlock()
+		if err != nil && !closed {
+			v.warn.Warn(v.log, "QEMU disconnected", "reason", err)
+		}
+	}()
+}
+
+// vhostPort is one port of a VhostUser; it implements queues.Attachment.
+type vhostPort struct {
+	v    *VhostUser
+	l    *vsock.Listener
+	port uint32
+}
+
+func (p *vhostPort) Accept() (queues.Session, error) {
+	c, err := p.l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	p.v.mu.Lock()
+	defer p.v.mu.Unlock()
+	return &vhostSession{c, p.v.cid, p.v.ram}, nil
+}
+
+func (p *vhostPort) Addr() string { return fmt.Sprintf("vhost-user:%s#%d", p.v.sock.path, p.port) }
+
+func (p *vhostPort) Close() error { return p.l.Close() }
+
+type vhostSession struct {
+	*vsock.Conn
+	cid uint32
+	ram *ram
+}
+
+func (s *vhostSession) Peer() queues.Peer {
+	return queues.Peer{Transport: "vhost-user", CID: s.cid}
+}
+
+func (s *vhostSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }

@@ -1,0 +1,123 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/qemu/vring"
+	"github.com/falcon-vnic/vnic/qemu/vsock"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// vhostGuest is one QEMU's device: it joins the conversation (vhostuser), the
+// rings and flows (vsock.Device) and the watchers of the guest's memory.
+type vhostGuest struct {
+	dev     *vsock.Device
+	ram     *ram
+	regions []queues.Region
+	kicks   [vhostuser.Queues]*kickReader
+}
+
+func (g *vhostGuest) Features() uint64 { return vhostuser.FeatureVersion1 }
+
+func (g *vhostGuest) Config(off uint32, b []byte) bool { return g.dev.Config(off, b) }
+
+func (g *vhostGuest) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) error {
+	regions := make([]queues.Region, 0, len(maps))
+	for _, m := range maps {
+		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
+	}
+	g.regions = regions
+	err := g.dev.Rebind(func(i int, q *vring.Queue) error {
+		cfg, err := ringConfig(st, i)
+		if err != nil {
+			return err
+		}
+		return q.Rebind(g.memory(), cfg)
+	})
+	g.ram.set(regions)
+	return err
+}
+
+// memory returns the guest's memory for one ring: a queues.Memory has one owner,
+// and the two rings are used under different locks.
+func (g *vhostGuest) memory() *queues.Memory { return queues.NewMemory(g.regions) }
+
+func ringConfig(st *vhostuser.State, i int) (vring.Config, error) {
+	desc, avail, used, err := st.RingGPA(i)
+	r := &st.Vrings[i]
+	return vring.Config{Size: r.Num, Desc: desc, Avail: avail, Used: used, Base: r.Base}, err
+}
+
+// StartVring runs a ring. A ring whose driver placed it wrongly is not run, and
+// that is all: ending the conversation would cost the guest its device for good,
+// as QEMU does not reconnect.
+func (g *vhostGuest) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
+	cfg, err := ringConfig(st, i)
+	if err != nil {
+		return err
+	}
+	q, err := vring.New(g.memory(), cfg)
+	if errors.Is(err, vring.ErrQueue) {
+		g.dev.Refuse(i, err, errfd)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k, err := newKickReader(kick, func() { g.dev.Kick(i) })
+	if err != nil {
+		return err
+	}
+	g.dev.Start(i, q, call, errfd)
+	g.kicks[i] = k
+	go k.run()
+	return nil
+}
+
+func (g *vhostGuest) SetCall(i, call, errfd int) { g.dev.SetCall(i, call, errfd) }
+
+func (g *vhostGuest) StopVring(i int) (base uint16) {
+	base = g.dev.Stop(i)
+	if k := g.kicks[i]; k != nil {
+		k.stop()
+		g.kicks[i] = nil
+	}
+	return base
+}
+
+// kickReader calls f for each notification of an eventfd.
+type kickReader struct {
+	file *os.File
+	f    func()
+	done chan struct{}
+}
+
+func newKickReader(fd int, f func()) (*kickReader, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("kick descriptor: %w", err)
+	}
+	// Non-blocking since the conversation checked it: the runtime polls it.
+	return &kickReader{os.NewFile(uintptr(own), "kick"), f, make(chan struct{})}, nil
+}
+
+func (k *kickReader) run() {
+	defer close(k.done)
+	var b [8]byte
+	for {
+		if _, err := k.file.Read(b[:]); err != nil {
+			return
+		}
+		k.f()
+	}
+}
+
+func (k *kickReader) stop() {
+	_ = k.file.Close()
+	<-k.done
+}

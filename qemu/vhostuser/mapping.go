@@ -1,0 +1,50 @@
+package vhostuser
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mapping is one guest memory region mapped into this process.
+type Mapping struct {
+	Region
+	Mem   []byte // Size bytes; guest-physical GPA is Mem[0]
+	whole []byte // what munmap needs: the file from offset 0
+}
+
+// mapRegion maps a region. The mapping starts at file offset 0 because huge page
+// files can only be mapped at multiples of their page size, while QEMU splits
+// low memory at 0xa0000.
+func mapRegion(r Region, fd int) (*Mapping, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("memory region %#x+%#x: fstat: %w", r.GPA, r.Size, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("memory region %#x+%#x: the descriptor is no shared-memory file", r.GPA, r.Size)
+	}
+	end := r.Offset + r.Size
+	if uint64(st.Size) < end {
+		return nil, fmt.Errorf("memory region %#x+%#x at file offset %#x: the file has only %#x bytes", r.GPA, r.Size, r.Offset, st.Size)
+	}
+	length := end
+	if bs := uint64(st.Blksize); bs > 1 { // the huge page size on hugetlbfs
+		length = (end + bs - 1) / bs * bs
+	}
+	whole, err := unix.Mmap(fd, 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("memory region %#x+%#x: mmap: %w", r.GPA, r.Size, err)
+	}
+	// Guest RAM belongs neither into our core dumps nor into our children.
+	_ = unix.Madvise(whole, unix.MADV_DONTDUMP)
+	_ = unix.Madvise(whole, unix.MADV_DONTFORK)
+	return &Mapping{Region: r, Mem: whole[r.Offset:end:end], whole: whole}, nil
+}
+
+func (m *Mapping) unmap() {
+	if m.whole != nil {
+		_ = unix.Munmap(m.whole)
+		m.whole, m.Mem = nil, nil
+	}
+}

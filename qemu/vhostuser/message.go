@@ -1,0 +1,235 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Request is the message number of the vhost-user protocol, "Front-end message
+// types".
+type Request uint32
+
+// Messages this back end understands, and those of the same protocol it refuses
+// politely because it never offered the feature behind them.
+const (
+	GetFeatures         Request = 1
+	SetFeatures         Request = 2
+	SetOwner            Request = 3
+	ResetOwner          Request = 4
+	SetMemTable         Request = 5
+	SetLogBase          Request = 6
+	SetLogFD            Request = 7
+	SetVringNum         Request = 8
+	SetVringAddr        Request = 9
+	SetVringBase        Request = 10
+	GetVringBase        Request = 11
+	SetVringKick        Request = 12
+	SetVringCall        Request = 13
+	SetVringErr         Request = 14
+	GetProtocolFeatures Request = 15
+	SetProtocolFeatures Request = 16
+	GetQueueNum         Request = 17
+	SetVringEnable      Request = 18
+	GetConfig           Request = 24
+	SetConfig           Request = 25
+	GetMaxMemSlots      Request = 36
+	AddMemReg           Request = 37
+	RemMemReg           Request = 38
+
+	// lastRequest is the highest number of the protocol as of QEMU 11 (some
+	// slack for newer ones); beyond it the stream is taken for garbage.
+	lastRequest Request = 63
+)
+
+var requestNames = map[Request]string{
+	GetFeatures: "GET_FEATURES", SetFeatures: "SET_FEATURES", SetOwner: "SET_OWNER", ResetOwner: "RESET_OWNER",
+	SetMemTable: "SET_MEM_TABLE", SetLogBase: "SET_LOG_BASE", SetLogFD: "SET_LOG_FD", SetVringNum: "SET_VRING_NUM",
+	SetVringAddr: "SET_VRING_ADDR", SetVringBase: "SET_VRING_BASE", GetVringBase: "GET_VRING_BASE",
+	SetVringKick: "SET_VRING_KICK", SetVringCall: "SET_VRING_CALL", SetVringErr: "SET_VRING_ERR",
+	GetProtocolFeatures: "GET_PROTOCOL_FEATURES", SetProtocolFeatures: "SET_PROTOCOL_FEATURES",
+	GetQueueNum: "GET_QUEUE_NUM", SetVringEnable: "SET_VRING_ENABLE", GetConfig: "GET_CONFIG", SetConfig: "SET_CONFIG",
+	GetMaxMemSlots: "GET_MAX_MEM_SLOTS", AddMemReg: "ADD_MEM_REG", RemMemReg: "REM_MEM_REG",
+}
+
+func (r Request) String() string {
+	if s, ok := requestNames[r]; ok {
+		return s
+	}
+	return fmt.Sprintf("request %d", uint32(r))
+}
+
+// Feature bits (virtio and vhost-user).
+const (
+	FeatureProtocol uint64 = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
+	FeatureVersion1 uint64 = 1 << 32 // VIRTIO_F_VERSION_1
+)
+
+// Protocol feature bits.
+const (
+	ProtocolMQ                uint64 = 1 << 0
+	ProtocolReplyAck          uint64 = 1 << 3
+	ProtocolConfig            uint64 = 1 << 9 // QEMU's vsock device refuses to start without it
+	ProtocolConfigureMemSlots uint64 = 1 << 15
+)
+
+const (
+	// HeaderSize is the size of request, flags and size, four bytes each.
+	HeaderSize = 12
+	// maxPayload bounds what one message may carry: the largest legal payload
+	// here is a memory table of eight regions or a 256-byte configuration space.
+	maxPayload = 4096
+	// maxFDs is the number of descriptors one message may carry (a memory table
+	// of VHOST_MEMORY_BASELINE_NREGIONS regions needs 8).
+	maxFDs = 16
+
+	// FlagVersion is the protocol version in bits 0 and 1.
+	FlagVersion uint32 = 1
+	// FlagReply marks an answer.
+	FlagReply uint32 = 1 << 2
+	// FlagNeedReply asks for an answer to a message that has none of its own.
+	FlagNeedReply uint32 = 1 << 3
+	versionMask   uint32 = 3
+)
+
+// Header precedes every message. The protocol uses the host's byte order; both
+// ends share a machine and this code runs on little-endian hosts.
+type Header struct {
+	Request Request
+	Flags   uint32
+	Size    uint32 // bytes of payload that follow
+}
+
+// Append appends the 12 bytes of the header.
+func (h Header) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.Request))
+	b = binary.LittleEndian.AppendUint32(b, h.Flags)
+	return binary.LittleEndian.AppendUint32(b, h.Size)
+}
+
+// ParseHeader reads a header and rejects what no front end sends.
+func ParseHeader(b []byte) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, fmt.Errorf("vhost-user header of %d bytes, want %d", len(b), HeaderSize)
+	}
+	h := Header{
+		Request: Request(binary.LittleEndian.Uint32(b)),
+		Flags:   binary.LittleEndian.Uint32(b[4:]),
+		Size:    binary.LittleEndian.Uint32(b[8:]),
+	}
+	switch {
+	case h.Flags&versionMask != FlagVersion:
+		return h, fmt.Errorf("vhost-user %v has protocol version %d, want %d", h.Request, h.Flags&versionMask, FlagVersion)
+	case h.Request == 0 || h.Request > lastRequest:
+		return h, fmt.Errorf("vhost-user %v is outside the protocol", h.Request)
+	case h.Size > maxPayload:
+		return h, fmt.Errorf("vhost-user %v carries %d bytes, the limit is %d", h.Request, h.Size, maxPayload)
+	}
+	return h, nil
+}
+
+// Region is one memory region description: guest-physical address, size, the
+// front end's own virtual address and the offset into the descriptor's file, all
+// in bytes.
+type Region struct {
+	GPA, Size, User, Offset uint64
+}
+
+// RegionSize is the encoded size of a Region.
+const RegionSize = 32
+
+// Append appends the 32 bytes of the region.
+func (r Region) Append(b []byte) []byte {
+	for _, v := range [4]uint64{r.GPA, r.Size, r.User, r.Offset} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+func parseRegion(b []byte) Region {
+	le := binary.LittleEndian
+	return Region{GPA: le.Uint64(b), Size: le.Uint64(b[8:]), User: le.Uint64(b[16:]), Offset: le.Uint64(b[24:])}
+}
+
+// AppendMemTable appends the payload of SET_MEM_TABLE.
+func AppendMemTable(b []byte, rs []Region) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(rs)))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	for _, r := range rs {
+		b = r.Append(b)
+	}
+	return b
+}
+
+// ParseMemTable reads the payload of SET_MEM_TABLE.
+func ParseMemTable(b []byte) ([]Region, error) {
+	if len(b) < 8 {
+		return nil, fmt.Errorf("memory table of %d bytes, want at least 8", len(b))
+	}
+	n := binary.LittleEndian.Uint32(b)
+	// A front end may send the fixed-size table with unused entries behind.
+	if n > maxFDs || uint32(len(b)-8)/RegionSize < n {
+		return nil, fmt.Errorf("memory table of %d bytes claims %d regions", len(b), n)
+	}
+	rs := make([]Region, n)
+	for i := range rs {
+		rs[i] = parseRegion(b[8+i*RegionSize:])
+	}
+	return rs, nil
+}
+
+// VringAddr is the payload of SET_VRING_ADDR: addresses are the front end's own
+// virtual addresses inside the memory regions.
+type VringAddr struct {
+	Index, Flags           uint32
+	Desc, Used, Avail, Log uint64
+}
+
+// VringAddrSize is the encoded size of a VringAddr.
+const VringAddrSize = 40
+
+// Append appends the 40 bytes of the ring addresses.
+func (v VringAddr) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, v.Index)
+	b = binary.LittleEndian.AppendUint32(b, v.Flags)
+	for _, x := range [4]uint64{v.Desc, v.Used, v.Avail, v.Log} {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b
+}
+
+// ParseVringAddr reads the payload of SET_VRING_ADDR.
+func ParseVringAddr(b []byte) (VringAddr, error) {
+	if len(b) < VringAddrSize {
+		return VringAddr{}, fmt.Errorf("ring addresses of %d bytes, want %d", len(b), VringAddrSize)
+	}
+	le := binary.LittleEndian
+	return VringAddr{
+		Index: le.Uint32(b), Flags: le.Uint32(b[4:]),
+		Desc: le.Uint64(b[8:]), Used: le.Uint64(b[16:]), Avail: le.Uint64(b[24:]), Log: le.Uint64(b[32:]),
+	}, nil
+}
+
+// VringState is the payload of SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE and
+// SET_VRING_ENABLE.
+type VringState struct{ Index, Num uint32 }
+
+// Append appends the 8 bytes of the ring state.
+func (v VringState) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, v.Index)
+	return binary.LittleEndian.AppendUint32(b, v.Num)
+}
+
+// ParseVringState reads a ring state.
+func ParseVringState(b []byte) (VringState, error) {
+	if len(b) < 8 {
+		return VringState{}, fmt.Errorf("ring state of %d bytes, want 8", len(b))
+	}
+	return VringState{Index: binary.LittleEndian.Uint32(b), Num: binary.LittleEndian.Uint32(b[4:])}, nil
+}
+
+func parseU64(b []byte) (uint64, error) {
+	if len(b) < 8 {
+		return 0, fmt.Errorf("payload of %d bytes, want 8", len(b))
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}

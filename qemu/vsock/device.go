@@ -1,0 +1,258 @@
+package vsock
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/qemu/vring"
+)
+
+// Queue numbers of the device as the guest sees them, Virtio §5.10.2.
+const (
+	QueueRX = 0
+	QueueTX = 1
+)
+
+// Device is the device side of one guest's virtio-vsock queues. Its methods may
+// be called from several goroutines.
+type Device struct {
+	*Transport
+	log   *slog.Logger
+	limit loglimit.Limiter
+
+	mu      sync.Mutex // guards tx; taken before Transport.mu
+	tx      *ring
+	rx      *ring // guarded by Transport.mu
+	scratch []byte
+}
+
+// ring is a queue with the descriptors that notify its driver.
+type ring struct {
+	q           *vring.Queue
+	call, errfd int
+	broken      error
+}
+
+// NewDevice returns the device of the guest with context ID cid, without queues.
+func NewDevice(cid uint32, log *slog.Logger) *Device {
+	return &Device{
+		Transport: NewTransport(HostCID, cid),
+		log:       log,
+		scratch:   make([]byte, HeaderSize+bufAlloc),
+	}
+}
+
+// Config fills b from the configuration space at off: the guest's context ID,
+// Virtio §5.10.4.
+func (d *Device) Config(off uint32, b []byte) bool {
+	space := binary.LittleEndian.AppendUint64(nil, uint64(d.peer))
+	if uint64(off)+uint64(len(b)) > uint64(len(space)) {
+		return false
+	}
+	copy(b, space[off:])
+	return true
+}
+
+// Start runs queue i. call and errfd are eventfds (negative: none) that stay the
+// caller's and must live until Stop or the next SetCall.
+func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
+	r := &ring{q: q, call: call, errfd: errfd}
+	if i == QueueTX {
+		d.mu.Lock()
+		d.tx = r
+		d.mu.Unlock()
+	} else {
+		d.Locked(func() { d.rx = r })
+		d.SetLink(&rxLink{d: d, r: r})
+	}
+	d.Kick(i)
+}
+
+// SetCall replaces the eventfds of a queue and notifies once, in case something
+// was used in between.
+func (d *Device) SetCall(i, call, errfd int) {
+	d.exclusive(func() {
+		if r := d.ring(i); r != nil {
+			r.call, r.errfd = call, errfd
+			r.interrupt()
+		}
+	})
+}
+
+// Stop takes queue i away and returns the index of its next available entry; the
+// queue's memory is not touched any more. With both queues gone the guest's
+// driver is gone: all flows end.
+func (d *Device) Stop(i int) (base uint16) {
+	d.exclusive(func() {
+		r := d.ring(i)
+		if r == nil {
+			return
+		}
+		base = r.q.Base()
+		if i == QueueTX {
+			d.tx = nil
+		} else {
+			d.rx, d.link = nil, nil
+		}
+		if d.rx == nil && d.tx == nil {
+			d.resetAll()
+		}
+	})
+	return base
+}
+
+// Rebind calls f for each running queue while nothing uses them, so that f can
+// move them to other memory. A queue f fails for stops being used.
+func (d *Device) Rebind(f func(i int, q *vring.Queue) error) error {
+	var first error
+	d.exclusive(func() {
+		for i := QueueRX; i <= QueueTX; i++ {
+			r := d.ring(i)
+			if r == nil {
+				continue
+			}
+			if err := f(i, r.q); err != nil {
+				r.broken = err
+				if first == nil {
+					first = fmt.Errorf("queue %d: %w", i, err)
+				}
+			}
+		}
+	})
+	return first
+}
+
+func (d *Device) exclusive(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Locked(f)
+}
+
+func (d *Device) ring(i int) *ring {
+	if i == QueueTX {
+		return d.tx
+	}
+	return d.rx
+}
+
+// Kick handles the driver's notification of queue i.
+func (d *Device) Kick(i int) {
+	if i == QueueRX {
+		d.Pump()
+		return
+	}
+	for d.drain() {
+	}
+}
+
+// txQuantum bounds the packets handled per turn of the lock, so that a guest
+// which never stops sending cannot keep Stop or SetCall waiting.
+const txQuantum = 64
+
+// drain takes packets from the guest; true if there may be more.
+func (d *Device) drain() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.tx
+	if r == nil || r.broken != nil {
+		return false
+	}
+	defer d.Pump() // answers go out once per turn, not once per packet
+	n := 0
+	for ; n < txQuantum; n++ {
+		ch, err := r.q.Peek()
+		if err != nil {
+			d.breakRing(QueueTX, r, err)
+			return false
+		}
+		if ch == nil {
+			break
+		}
+		// Longer than any credit allows: the header's length will not match.
+		k, err := r.q.Read(ch, d.scratch)
+		if err == nil {
+			d.Locked(func() { d.input(d.scratch[:k]) })
+			err = r.q.Push(ch, 0)
+		}
+		if err != nil {
+			d.breakRing(QueueTX, r, err)
+			return false
+		}
+	}
+	if n > 0 && r.q.Interrupt() {
+		r.interrupt()
+	}
+	return n == txQuantum
+}
+
+// breakRing stops using a ring whose driver wrote nonsense. The ring stays silent
+// until it is set up again.
+func (d *Device) breakRing(i int, r *ring, err error) {
+	r.broken = err
+	d.Refuse(i, err, r.errfd)
+}
+
+// Refuse says why queue i is not used and signals its error eventfd.
+func (d *Device) Refuse(i int, err error, errfd int) {
+	d.limit.Warn(d.log, "vsock queue not used until the guest's next reset", "queue", i, "reason", err)
+	signal(errfd)
+}
+
+func (r *ring) interrupt() { signal(r.call) }
+
+// signal adds one to an eventfd. A full counter means the other side has not
+// looked yet, which is as good.
+func signal(fd int) {
+	if fd >= 0 {
+		one := [8]byte{1}
+		_, _ = unix.Write(fd, one[:])
+	}
+}
+
+// rxLink is the Link over the guest's receive queue.
+type rxLink struct {
+	d  *Device
+	r  *ring
+	ch *vring.Chain // peeked by Room
+}
+
+func (l *rxLink) Room() int {
+	l.ch = nil
+	if l.r.broken != nil {
+		return 0
+	}
+	ch, err := l.r.q.Peek()
+	if err == nil && ch != nil && ch.WriteLen() <= HeaderSize {
+		err = fmt.Errorf("%w: receive buffer of %d bytes, a packet needs more than %d", vring.ErrQueue, ch.WriteLen(), HeaderSize)
+	}
+	if err != nil {
+		l.d.breakRing(QueueRX, l.r, err)
+		return 0
+	}
+	if ch == nil {
+		return 0
+	}
+	l.ch = ch
+	return ch.WriteLen()
+}
+
+func (l *rxLink) Put(pkt []byte) {
+	err := l.r.q.Write(l.ch, pkt)
+	if err == nil {
+		err = l.r.q.Push(l.ch, len(pkt))
+	}
+	if err != nil {
+		l.d.breakRing(QueueRX, l.r, err)
+	}
+}
+
+func (l *rxLink) Flush() {
+	if l.r.broken == nil && l.r.q.Interrupt() {
+		l.r.interrupt()
+	}
+}

@@ -1,0 +1,35 @@
+// Package vsock carries virtio-vsock stream flows over a pair of virtqueues.
+//
+//	net.Conn Write ──► send buffer ─┐ one packet per flow, round robin   ┌──────┐
+//	                                ├──────────────────────────────────► │ Link │ ──► peer's RX ring
+//	replies (RST, RESPONSE,         │ (bounded by the peer's credit      └──────┘
+//	credit, SHUTDOWN) ──────────────┘  and the link's room)
+//
+//	net.Conn Read ◄── receive buffer ◄── Transport.Input ◄──────────────── peer's TX ring
+//	                  (bounded by the credit we gave)
+//
+//	a flow:   REQUEST ─► connecting ─ RESPONSE ─► open ─ SHUTDOWN ─► half open ─ RST ─► gone
+//	                           └───────── RST ──────┴──────────────────────────────────► gone
+//
+// Transport is symmetrical: a device uses it with the local CID 2 (the host),
+// the test driver with the guest's CID. Device joins a Transport and two
+// vring.Queue, which is what a vhost-user back end needs.
+//
+// # Ownership and concurrency
+//
+// One mutex per Transport guards all its flows and the link; nothing blocks
+// while holding it. Whoever makes packets possible (a writer, a kick that tells
+// of room, a packet that asks for an answer) sends them in its own goroutine:
+// there is no engine goroutine and no hop between a Write and the peer's ring.
+//
+// # Bounds
+//
+// Flows, waiting connections per listener, the bytes a flow buffers in each
+// direction and the queue of replies to unknown flows are all bounded (Limits).
+// Input never waits for room in the other direction, so the two queues cannot
+// block each other. A peer that exceeds its credit loses the flow; packets with
+// a foreign CID are dropped and counted.
+//
+// Reference: Virtio 1.2 §5.10 (socket device): §5.10.6.3 buffer space
+// management, §5.10.6.4 receive and transmit, §5.10.6.5 stream sockets.
+package vsock

@@ -1,0 +1,316 @@
+package vsock
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Limits of one Transport. They are protocol facts of this implementation, not
+// settings: a peer sees bufAlloc as the credit of a flow.
+const (
+	bufAlloc     = 256 << 10       // receive buffer per flow, what Linux uses too
+	sendBuf      = 64 << 10        // bytes a Write may leave behind per flow
+	maxPayload   = 64 << 10        // payload of one packet we send
+	maxFlows     = 256             // per peer, including closing ones
+	maxBacklog   = 64              // connections waiting for Accept per listener
+	maxReplies   = 256             // resets waiting for room in the link
+	closeTimeout = 8 * time.Second // how long a closed flow waits for its peer, as in Linux
+)
+
+// Link is the way to the peer: its receive ring. It is called with the
+// Transport's lock held and must not block or call back.
+type Link interface {
+	// Room returns the bytes the next packet may have, 0 if there is no buffer.
+	Room() int
+	// Put sends one packet of at most Room bytes.
+	Put(pkt []byte)
+	// Flush tells the peer about everything put so far.
+	Flush()
+}
+
+// Stats counts what a Transport did and refused.
+type Stats struct {
+	PacketsIn, PacketsOut uint64
+	BytesIn, BytesOut     uint64 // payload
+	Malformed             uint64 // too short, or a length that does not match
+	ForeignCID            uint64 // a source or destination that is not this pair: spoofed or misrouted
+	BadType               uint64 // not a stream
+	UnknownFlow           uint64 // answered with RST
+	Refused               uint64 // connection requests without listener or beyond a limit
+	CreditViolations      uint64 // flows reset because the peer sent more than allowed
+	RepliesDropped        uint64 // resets dropped because too many waited
+}
+
+type flowKey struct{ local, remote uint32 }
+
+// Transport is one end of all flows between two context IDs.
+type Transport struct {
+	local, peer uint32
+
+	mu        sync.Mutex
+	link      Link
+	flows     map[flowKey]*Conn
+	listeners map[uint32]*Listener
+	ready     flowList // flows with something to send
+	replies   []Header // resets for flows we do not have
+	nextPort  uint32
+	closed    bool
+	stats     Stats
+	scratch   []byte
+}
+
+// NewTransport returns the end of cid local towards cid peer, without a link.
+func NewTransport(local, peer uint32) *Transport {
+	return &Transport{
+		local: local, peer: peer,
+		flows:     make(map[flowKey]*Conn),
+		listeners: make(map[uint32]*Listener),
+		nextPort:  1 << 30, // far from the ports services listen on
+		scratch:   make([]byte, 0, HeaderSize+maxPayload),
+	}
+}
+
+// Stats returns the counters.
+func (t *Transport) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stats
+}
+
+// SetLink gives the transport its way to the peer and sends what waits. A nil
+// link keeps everything waiting. The old link is not used once it returned.
+func (t *Transport) SetLink(l Link) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.link = l
+	t.pump()
+}
+
+// Locked calls f while no packet moves towards the peer.
+func (t *Transport) Locked(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
+// Pump sends what waits; call it when the link has room again.
+func (t *Transport) Pump() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pump()
+}
+
+// Reset ends every flow with ECONNRESET without telling the peer: it has lost
+// its state (a reboot).
+func (t *Transport) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resetAll()
+}
+
+func (t *Transport) resetAll() {
+	t.replies = nil
+	for _, l := range t.listeners {
+		l.backlog = nil // nobody shall accept a flow of before the reset
+	}
+	for _, c := range t.flows {
+		c.fail(syscall.ECONNRESET)
+	}
+}
+
+// Close ends every flow and listener.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	t.closed = true
+	for _, l := range t.listeners {
+		l.close()
+	}
+	t.resetAll()
+	t.link = nil
+}
+
+// Dial opens a flow to a port of the peer. It gives up after timeout.
+func (t *Transport) Dial(port uint32, timeout time.Duration) (*Conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fail := func(err error) (*Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "vsock", Addr: Addr{t.peer, port}, Err: err}
+	}
+	if t.closed {
+		return fail(net.ErrClosed)
+	}
+	if len(t.flows) >= maxFlows {
+		return fail(fmt.Errorf("more than %d flows", maxFlows))
+	}
+	key := flowKey{remote: port}
+	for {
+		t.nextPort++
+		key.local = t.nextPort
+		if t.nextPort > 1<<31 {
+			t.nextPort = 1 << 30
+		}
+		if t.flows[key] == nil {
+			break
+		}
+	}
+	c := t.newConn(key)
+	c.connecting = true
+	c.send(pendRequest)
+	t.pump()
+	c.wdl.set(&c.wcond, time.Now().Add(timeout))
+	for c.connecting && c.err == nil && !c.wdl.passed() {
+		c.wcond.Wait()
+	}
+	c.wdl.set(&c.wcond, time.Time{})
+	switch {
+	case c.err != nil:
+		if errors.Is(c.err, syscall.ECONNRESET) {
+			return fail(syscall.ECONNREFUSED)
+		}
+		return fail(c.err)
+	case c.connecting:
+		c.abort(syscall.ETIMEDOUT)
+		return fail(os.ErrDeadlineExceeded)
+	}
+	return c, nil
+}
+
+// Input handles one packet from the peer. It never blocks.
+func (t *Transport) Input(pkt []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.input(pkt)
+	t.pump()
+}
+
+func (t *Transport) input(pkt []byte) {
+	h, err := ParseHeader(pkt)
+	if err != nil || uint64(h.Len) > uint64(len(pkt)-HeaderSize) {
+		t.stats.Malformed++
+		return
+	}
+	payload := pkt[HeaderSize : HeaderSize+int(h.Len)]
+	t.stats.PacketsIn++
+	t.stats.BytesIn += uint64(len(payload))
+	switch {
+	case h.SrcCID != uint64(t.peer) || h.DstCID != uint64(t.local):
+		t.stats.ForeignCID++
+		return
+	case h.Type != TypeStream:
+		t.stats.BadType++
+		t.reply(&h)
+		return
+	}
+	c := t.flows[flowKey{local: h.DstPort, remote: h.SrcPort}]
+	switch {
+	case c != nil:
+		c.input(&h, payload)
+	case h.Op == OpRequest:
+		t.request(&h)
+	case h.Op != OpReset:
+		t.stats.UnknownFlow++
+		t.reply(&h)
+	}
+}
+
+// request opens a flow for a listener, or refuses it.
+func (t *Transport) request(h *Header) {
+	l := t.listeners[h.DstPort]
+	if l == nil || len(l.backlog) >= maxBacklog || len(t.flows) >= maxFlows {
+		t.stats.Refused++
+		t.reply(h)
+		return
+	}
+	c := t.newConn(flowKey{local: h.DstPort, remote: h.SrcPort})
+	c.credit(h)
+	c.send(pendResponse)
+	l.backlog = append(l.backlog, c)
+	l.cond.Signal()
+}
+
+// reply queues a reset for a packet that belongs to no flow, Virtio §5.10.6.4.
+// The queue is bounded: a peer that gets no reset runs into its own timeout.
+func (t *Transport) reply(h *Header) {
+	if h.Op == OpReset {
+		return
+	}
+	if len(t.replies) >= maxReplies {
+		t.stats.RepliesDropped++
+		return
+	}
+	t.replies = append(t.replies, Header{
+		SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: h.DstPort, DstPort: h.SrcPort, Type: h.Type, Op: OpReset,
+	})
+}
+
+// pump fills the link: resets first, then one packet per flow in turn.
+func (t *Transport) pump() {
+	if t.link == nil {
+		return
+	}
+	sent := false
+	for len(t.replies) > 0 || !t.ready.empty() {
+		room := t.link.Room()
+		if room <= HeaderSize {
+			break
+		}
+		pkt := t.scratch[:0]
+		if len(t.replies) > 0 {
+			pkt = t.replies[0].Append(pkt)
+			t.replies = t.replies[1:]
+		} else {
+			c := t.ready.pop()
+			pkt = c.next(pkt, min(room-HeaderSize, maxPayload))
+			if c.pending() {
+				t.ready.push(c)
+			}
+			if len(pkt) == 0 {
+				continue
+			}
+		}
+		t.stats.PacketsOut++
+		t.stats.BytesOut += uint64(len(pkt) - HeaderSize)
+		t.link.Put(pkt)
+		sent = true
+	}
+	if sent {
+		t.link.Flush()
+	}
+}
+
+// flowList is the round-robin queue of flows that have something to send.
+type flowList struct{ head, tail *Conn }
+
+func (l *flowList) empty() bool { return l.head == nil }
+
+func (l *flowList) push(c *Conn) {
+	if c.queued {
+		return
+	}
+	c.queued, c.nextReady = true, nil
+	if l.tail == nil {
+		l.head = c
+	} else {
+		l.tail.nextReady = c
+	}
+	l.tail = c
+}
+
+func (l *flowList) pop() *Conn {
+	c := l.head
+	l.head = c.nextReady
+	if l.head == nil {
+		l.tail = nil
+	}
+	c.queued, c.nextReady = false, nil
+	return c
+}
