@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// demoOptions are the flags of `vnic demo`.
+type demoOptions struct {
+	noVM    bool
+	fabric  string // "memory" or "tap"; "" = tap with guests, memory without
+	out     string // folder for logs, captures, configs
+	kernel  string // kernel package folder to use instead of Debian's current one
+	timeout time.Duration
+	count   int // operations per row; 0 = the workload's own choice
+}
+
+func demoCommand() *cobra.Command {
+	var o demoOptions
+	demo := &cobra.Command{
+		Use:   "demo",
+		Short: "two guests do RDMA through two NICs, Falcon in PSP tunnel mode",
+		Long: `Makes a private network namespace with a bridge and two uplink TAPs, starts two
+NICs (vnic run, one config file each), boots two QEMU guests, and lets them run
+SEND, WRITE, READ and atomics from 1 byte to 1 MiB, every byte verified on the
+far side. Then it prints a table and takes everything down.
+
+With --no-vm two bare clients take the guests' place, over unix sockets and
+shared memory files; then neither root nor QEMU is needed, unless --fabric=tap
+asks for TAPs and a bridge.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := demo.Flags()
+	f.BoolVar(&o.noVM, "no-vm", false, "two bare clients instead of QEMU guests")
+	f.StringVar(&o.fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
+	f.StringVar(&o.out, "out", "demo-out", "folder for logs, captures and configs; replaced")
+	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
+	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
+	return demo
+}
+
+// runDemo checks what this machine can do, builds the scene, runs the workload
+// and reports. Whatever happens, the scene is taken down before it returns.
+func runDemo(ctx context.Context, o demoOptions, w io.Writer) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("demo: not done after %v (--timeout)", o.timeout))
+	defer cancel()
+
+	r := newReport(w)
+	s, err := newScene(o, r)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, s.tearDown())
+		if err != nil {
+			r.step("logs are in %s", s.out)
+		}
+	}()
+	if err := s.build(ctx); err != nil {
+		return contextCause(ctx, err)
+	}
+	if err := s.work(ctx); err != nil {
+		return contextCause(ctx, err)
+	}
+	return s.finish()
+}
+
+// check refuses what this machine cannot do, before anything is made.
+func (o *demoOptions) check() error {
+	if o.fabric == "" {
+		o.fabric = "tap"
+		if o.noVM {
+			o.fabric = "memory"
+		}
+	}
+	switch {
+	case o.fabric != "tap" && o.fabric != "memory":
+		return fmt.Errorf("--fabric %q: choose tap or memory", o.fabric)
+	case !o.noVM && o.fabric == "memory":
+		return errors.New("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
+	case o.fabric == "tap" && os.Geteuid() != 0:
+		return errors.New("TAPs, a bridge and a network namespace need root: run with sudo, or use vnic demo --no-vm")
+	}
+	out, err := filepath.Abs(o.out)
+	o.out = out
+	return err
+}
+
+// contextCause prefers the reason a context ended over the error that followed from it.
+func contextCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, context.Canceled) {
+			return errors.New("interrupted; everything taken down")
+		}
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// The demo's address plan. Both guests are in one tenant; the underlay is
+// another network altogether, and only the NICs are in it.
+const (
+	demoTenant  = 100
+	demoService = 4791
+	demoMTU     = 4500 // underlay; carries RDMA MTU 4096 sealed
+	demoBridge  = "vnic-br0"
+)
+
+// demoHost is one of the demo's two hosts and its guest.
+type demoHost struct {
+	Host, PeerHost   uint8
+	Uplink           string // name of the TAP
+	Backend          string
+	Underlay, PeerIP string
+	CM, PeerCM       string
+	TenantIP, PeerGI string // tenant addresses of this guest's VF and of the other's
+	GuestCID         uint32
+	Keys             string
+	Control, Socket  string // unix sockets: control API, guest attachment
+	VM               bool
+	Log, Config      string
+}
+
+func (h *demoHost) name() string  { return fmt.Sprintf("host %d", h.Host) }
+func (h *demoHost) guest() string { return fmt.Sprintf("guest %d", h.Host) }
+
+// newHosts lays the two hosts out. run is a short folder for sockets, whose
+// paths may not exceed 107 bytes; cmPorts are free TCP ports.
+func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
+	var hs [2]*demoHost
+	for i := range hs {
+		me, peer := i+1, 2-i
+		backend := "native"
+		if o.fabric == "memory" {
+			backend = "memory"
+		}
+		hs[i] = &demoHost{
+			Host: uint8(me), PeerHost: uint8(peer),
+			Uplink: fmt.Sprintf("vnic-up%d", me), Backend: backend,
+			Underlay: fmt.Sprintf("10.99.0.%d", me), PeerIP: fmt.Sprintf("10.99.0.%d", peer),
+			CM: fmt.Sprintf("127.0.0.1:%d", cmPorts[i]), PeerCM: fmt.Sprintf("127.0.0.1:%d", cmPorts[1-i]),
+			TenantIP: fmt.Sprintf("192.168.100.1%d", me), PeerGI: fmt.Sprintf("192.168.100.1%d", peer),
+			GuestCID: uint32(1000 + me),
+			Keys:     filepath.Join(o.out, "keys"),
+			Control:  filepath.Join(run, fmt.Sprintf("host%d.ctl", me)),
+			Socket:   filepath.Join(run, fmt.Sprintf("guest%d.sock", me)),
+			VM:       !o.noVM,
+			Log:      filepath.Join(o.out, fmt.Sprintf("host%d.log", me)),
+			Config:   filepath.Join(o.out, fmt.Sprintf("host%d.yaml", me)),
+		}
+	}
+	return hs
+}
+
+var demoYAML = template.Must(template.New("config").Parse(`# Written by vnic demo; a good start for your own (vnic run -c THIS).
+nic: {host: {{.Host}}}
+log: {level: info}
+control: {{.Control}}
+uplink:
+  backend: {{.Backend}}
+  name: {{.Uplink}}
+{{- if eq .Backend "native"}}
+  bridge: ` + demoBridge + `
+{{- end}}
+  mtu: {{.MTU}}
+  address: {{.Underlay}}/24
+rdma: {mtu: 4096}
+cm:
+  listen: {{.CM}}
+  identity: {{.Keys}}
+peers:
+  - host: {{.PeerHost}}
+    underlay: {{.PeerIP}}
+    cm: {{.PeerCM}}
+    identity: vnic://demo/host/{{.PeerHost}}
+    tenants: [{{.Tenant}}]
+functions:
+  - pf: 0
+    vf_count: 4
+    vfs:
+      - vf: 1
+        tenant: {{.Tenant}}
+        address: {{.TenantIP}}
+{{- if .VM}}
+        guest: {cid: {{.GuestCID}}}
+{{- else}}
+        guest: {unix: guest}
+{{- end}}
+attach:
+{{- if .VM}}
+  - {type: vhost-user, socket: {{.Socket}}, cid: {{.GuestCID}}}
+{{- else}}
+  - {type: unix, name: guest, socket: {{.Socket}}}
+{{- end}}
+`))
+
+// writeConfig writes the host's config file.
+func (h *demoHost) writeConfig() error {
+	var b strings.Builder
+	err := demoYAML.Execute(&b, struct {
+		*demoHost
+		MTU, Tenant int
+	}{h, demoMTU, demoTenant})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(h.Config, []byte(b.String()), 0o644)
+}

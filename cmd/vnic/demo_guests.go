@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// workloadArgs is the vnic command that a guest runs, in a VM or bare.
+func (h *demoHost) workloadArgs(device string, count int) []string {
+	order := "--first"
+	if h.Host == 2 {
+		order = "--second"
+	}
+	args := []string{"guest", "workload", "--device", device, order, "--peer", h.PeerGI, "--service", strconv.Itoa(demoService)}
+	if count > 0 {
+		args = append(args, "--count", strconv.Itoa(count))
+	}
+	return args
+}
+
+// follow reads one guest's lines until it is done. The stream ending before
+// that is an error.
+func (r *report) follow(who string, lines io.Reader) error {
+	sc := bufio.NewScanner(lines)
+	sc.Buffer(make([]byte, 0, 4096), 1<<20)
+	for sc.Scan() {
+		line, err := workload.DecodeLine(sc.Bytes())
+		if err != nil {
+			continue // a console may interleave; only whole lines count
+		}
+		switch line.Kind {
+		case workload.KindProgress:
+			r.step("%s  %s", who, line.Text)
+		case workload.KindResult:
+			r.result(who, *line.Result)
+		case workload.KindDone:
+			return nil
+		case workload.KindError:
+			return fmt.Errorf("%s: %s", who, line.Text)
+		}
+	}
+	if err := sc.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("%s: %w", who, err)
+	}
+	return fmt.Errorf("%s: ended before its work was done", who)
+}
+
+// followAll follows both guests and returns the first failure.
+func (r *report) followAll(ctx context.Context, hosts [2]*demoHost, lines [2]io.Reader) error {
+	errs := make(chan error, len(hosts))
+	for i, h := range hosts {
+		go func() { errs <- r.follow(h.guest(), lines[i]) }()
+	}
+	for range hosts {
+		select {
+		case err := <-errs:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// bareGuests are clients without a VM: child processes that attach over a unix
+// socket and share a memfd.
+type bareGuests struct {
+	s     *scene
+	procs []*process
+	lines [2]io.Reader
+}
+
+func (g *bareGuests) start(context.Context) error { return nil }
+
+func (g *bareGuests) work(ctx context.Context) error {
+	for i, h := range g.s.hosts {
+		cmd := exec.Command(self(), h.workloadArgs("unix://"+h.Socket, g.s.o.count)...)
+		out, in, err := os.Pipe() // not StdoutPipe: Wait would close it before the last line is read
+		if err != nil {
+			return err
+		}
+		g.lines[i], cmd.Stdout = out, in
+		g.s.later(out.Close)
+		log, err := os.Create(filepath.Join(g.s.out, fmt.Sprintf("guest%d.log", h.Host)))
+		if err != nil {
+			return err
+		}
+		cmd.Stderr = log
+		p, err := start(h.guest(), cmd)
+		log.Close()
+		in.Close()
+		if err != nil {
+			return err
+		}
+		g.procs = append(g.procs, p)
+		g.s.r.step("%s: bare client, pid %d, shares a memfd over %s", h.guest(), cmd.Process.Pid, filepath.Base(h.Socket))
+	}
+	return g.s.r.followAll(ctx, g.s.hosts, g.lines)
+}
+
+func (g *bareGuests) stop() error {
+	for _, p := range g.procs {
+		p.stop(2 * time.Second)
+	}
+	return nil
+}
+
+// self is the path of this program, for children.
+func self() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "/proc/self/exe"
+	}
+	return exe
+}

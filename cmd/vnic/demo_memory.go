@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+)
+
+// startHostsHere runs both NICs in this process, joined by an in-memory
+// Ethernet segment; everything else is as in two processes.
+func (s *scene) startHostsHere(ctx context.Context) error {
+	segment := fabric.New(demoMTU)
+	for _, h := range s.hosts {
+		cfg, err := config.Load(h.Config)
+		if err != nil {
+			return err
+		}
+		logFile, err := os.Create(h.Log)
+		if err != nil {
+			return err
+		}
+		s.later(logFile.Close)
+		log := slog.New(slog.NewTextHandler(logFile, nil))
+		uplink, err := segment.Port(h.Uplink)
+		if err != nil {
+			return err
+		}
+		attachments, err := attach(cfg, log)
+		if err != nil {
+			return errors.Join(err, uplink.Close())
+		}
+		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Log: log})
+		if err != nil {
+			return err
+		}
+		if err := s.runHere(ctx, h, nic); err != nil {
+			return err
+		}
+		s.r.step("%s: in this process, uplink %s %s on an in-memory segment", h.name(), h.Uplink, h.Underlay)
+	}
+	return nil
+}
+
+// runHere starts a NIC in a goroutine and returns when it serves.
+func (s *scene) runHere(ctx context.Context, h *demoHost, nic *device.NIC) error {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- nic.Run(run) }()
+	select {
+	case <-nic.Ready():
+		s.later(func() error {
+			cancel()
+			return <-ended
+		})
+		return nil
+	case err := <-ended:
+		cancel()
+		return fmt.Errorf("%s: %w", h.name(), err)
+	}
+}
+
+// freePorts finds two TCP ports of the loopback interface that are free now.
+func freePorts() (ports [2]int, err error) {
+	var ls [2]net.Listener
+	for i := range ls {
+		if ls[i], err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
+			return ports, err
+		}
+		defer ls[i].Close()
+		ports[i] = ls[i].Addr().(*net.TCPAddr).Port
+	}
+	return ports, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// report prints what the demo does while it does it, and the table at the end.
+type report struct {
+	mu    sync.Mutex
+	w     io.Writer
+	start time.Time
+	rows  []reportRow
+}
+
+// reportRow is one line of the table.
+type reportRow struct {
+	who string
+	workload.Result
+}
+
+func newReport(w io.Writer) *report { return &report{w: w, start: time.Now()} }
+
+// step prints one line of progress.
+func (r *report) step(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.w, "%6.1fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// result prints and keeps one finished row.
+func (r *report) result(who string, res workload.Result) {
+	verdict := "verified"
+	if !res.Verified {
+		verdict = "NOT VERIFIED"
+	}
+	r.step("%s  %-10s %9s ×%-3d %s", who, res.Op, sizeName(res.Size), res.Count, verdict)
+	r.mu.Lock()
+	r.rows = append(r.rows, reportRow{who, res})
+	r.mu.Unlock()
+}
+
+// table prints all rows; it returns how many were not verified.
+func (r *report) table() (bad int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(r.w)
+	tw := tabwriter.NewWriter(r.w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "from\toperation\tsize\tcount\tlatency p50\tmean\trate\tverified\t")
+	fmt.Fprintln(tw, strings.Repeat("-\t", 8))
+	for _, row := range r.rows {
+		yes := "yes"
+		if !row.Verified {
+			yes = "NO"
+			bad++
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%.1f MB/s\t%s\t\n",
+			row.who, row.Op, sizeName(row.Size), row.Count, micros(row.P50US), micros(row.MeanUS), row.MBps, yes)
+	}
+	tw.Flush()
+	fmt.Fprintln(r.w)
+	return bad
+}
+
+func micros(us float64) string {
+	if us >= 10000 {
+		return fmt.Sprintf("%.1f ms", us/1000)
+	}
+	return fmt.Sprintf("%.0f µs", us)
+}
+
+// sizeName prints a size as people say it: 1000 B, 64 KiB, 1 MiB.
+func sizeName(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

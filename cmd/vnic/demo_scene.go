@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// scene is what the demo builds and takes down again:
+//
+//	         private network namespace
+//	guest 1 ── vnic run ── vnic-up1 ═ vnic-br0 ═ vnic-up2 ── vnic run ── guest 2
+//	              └──────────── mutual TLS on lo ───────────────┘
+//
+// Everything in it lives as long as the process: the namespace has no name and
+// goes with its last process, children die with us (process), sockets lie in a
+// temporary folder.
+type scene struct {
+	o     demoOptions
+	out   string
+	run   string // sockets
+	r     *report
+	hosts [2]*demoHost
+
+	undo    []func() error // in reverse order
+	sniffer *capture.Sniffer
+	guests  guests
+}
+
+// guests are the two that work: QEMU guests or bare clients.
+type guests interface {
+	// start makes them ready to run; work runs the workload on both and reports rows.
+	start(ctx context.Context) error
+	work(ctx context.Context) error
+	stop() error
+}
+
+func newScene(o demoOptions, r *report) (*scene, error) {
+	if err := os.RemoveAll(o.out); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return nil, err
+	}
+	run, err := os.MkdirTemp("", "vnic-demo-")
+	if err != nil {
+		return nil, err
+	}
+	// Children die with the thread that starts them, so it must stay.
+	runtime.LockOSThread()
+	s := &scene{o: o, out: o.out, run: run, r: r}
+	s.later(func() error { return os.RemoveAll(run) })
+	return s, nil
+}
+
+func (s *scene) later(undo func() error) { s.undo = append(s.undo, undo) }
+
+// build makes everything up to guests that are ready to work.
+func (s *scene) build(ctx context.Context) error {
+	ports, err := freePorts()
+	if err != nil {
+		return err
+	}
+	s.hosts = newHosts(&s.o, s.run, ports)
+	if err := s.prepareGuests(ctx); err != nil {
+		return err
+	}
+	if s.o.fabric == "tap" {
+		if err := s.network(); err != nil {
+			return err
+		}
+	}
+	if err := cmlink.Init(filepath.Join(s.out, "keys"), "demo", []uint8{1, 2}); err != nil {
+		return err
+	}
+	s.r.step("keys: an identity for each host in %s", filepath.Join(s.out, "keys"))
+	for _, h := range s.hosts {
+		if err := h.writeConfig(); err != nil {
+			return err
+		}
+	}
+	if s.o.fabric == "tap" {
+		err = s.startHosts(ctx)
+	} else {
+		err = s.startHostsHere(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.waitForPeers(ctx); err != nil {
+		return err
+	}
+	return s.guests.start(ctx)
+}
+
+// network moves this thread, and so all children, into a namespace of its own
+// with a bridge that is watched by a witness independent of both NICs.
+func (s *scene) network() error {
+	if err := netns.New(); err != nil {
+		return err
+	}
+	if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
+		return err
+	}
+	pcap := filepath.Join(s.out, "bridge.pcapng")
+	sniffer, err := capture.Sniff(demoBridge, pcap)
+	if err != nil {
+		return err
+	}
+	s.sniffer = sniffer
+	s.r.step("network: a private namespace with bridge %s, all its traffic recorded", demoBridge)
+	return nil
+}
+
+// startHosts starts one vnic run process per host.
+func (s *scene) startHosts(ctx context.Context) error {
+	for _, h := range s.hosts {
+		p, err := startProcess(h.name(), h.Log, self(), "run", "-c", h.Config)
+		if err != nil {
+			return err
+		}
+		s.later(func() error { p.stop(5 * time.Second); return nil })
+		err = p.until(ctx, func(ctx context.Context) error {
+			_, err := control.NewClient(h.Control).NIC(ctx)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%w (see %s)", err, h.Log)
+		}
+		s.r.step("%s: vnic run, pid %d, uplink %s %s", h.name(), p.cmd.Process.Pid, h.Uplink, h.Underlay)
+	}
+	return nil
+}
+
+// waitForPeers waits until both connection managers have found each other.
+func (s *scene) waitForPeers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("the hosts' connection managers did not find each other in 20 s"))
+	defer cancel()
+	for _, h := range s.hosts {
+		for {
+			nic, err := control.NewClient(h.Control).NIC(ctx)
+			if err == nil && len(nic.Peers) == 1 && nic.Peers[0].Up && nic.Peers[0].Functions > 0 {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return contextCause(ctx, err)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	s.r.step("hosts: connection managers joined by mutual TLS 1.3")
+	return nil
+}
+
+func (s *scene) work(ctx context.Context) error {
+	s.r.step("work: each guest in turn drives every operation, the other serves and checks")
+	return s.guests.work(ctx)
+}
+
+// finish prints the table and where everything is. A row that was not
+// verified, or a foreign frame on the bridge, fails the demo.
+func (s *scene) finish() error {
+	bad := s.r.table()
+	var errs []error
+	if bad > 0 {
+		errs = append(errs, fmt.Errorf("%d rows were not verified", bad))
+	}
+	if s.sniffer != nil {
+		n, err := s.sniffer.Close()
+		s.sniffer = nil
+		errs = append(errs, err)
+		s.r.step("bridge: %d PSP, %d ARP, %d ND frames, %d others", n.PSP, n.ARP, n.ND, n.ICMPv6+n.Other)
+		if n.ICMPv6+n.Other > 0 {
+			errs = append(errs, fmt.Errorf("%d frames on the bridge were neither PSP nor ARP nor ND", n.ICMPv6+n.Other))
+		}
+		s.r.step("capture: %s", filepath.Join(s.out, "bridge.pcapng"))
+	}
+	s.r.step("logs and configs: %s", s.out)
+	return errors.Join(errs...)
+}
+
+// tearDown undoes everything, newest first.
+func (s *scene) tearDown() error {
+	var errs []error
+	if s.guests != nil {
+		errs = append(errs, s.guests.stop())
+	}
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		errs = append(errs, s.undo[i]())
+	}
+	if s.sniffer != nil {
+		_, err := s.sniffer.Close()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

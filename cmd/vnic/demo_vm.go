@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// guestMemory is each guest's RAM in MiB: a stock kernel, one static binary
+// and the workload's buffers.
+const guestMemory = 320
+
+// vmGuests are QEMU guests: Debian's stock kernel, and an initramfs that holds
+// this program and the vsock modules.
+type vmGuests struct {
+	s              *scene
+	kernel, initrd string
+	vms            []*qemu.Process
+}
+
+// prepareGuests makes what the guests need before the network is cut off:
+// fetching a kernel package needs the host's own network.
+func (s *scene) prepareGuests(ctx context.Context) error {
+	if s.o.noVM {
+		s.guests = &bareGuests{s: s}
+		return nil
+	}
+	k, err := s.openKernel(ctx)
+	if err != nil {
+		return err
+	}
+	initrd := filepath.Join(s.out, "initramfs.cpio")
+	if err := (image.Initramfs{Kernel: k, Init: self(), Modules: image.VsockModules}).Write(initrd); err != nil {
+		return err
+	}
+	s.r.step("guests: Debian kernel %s, initramfs with this program as /init", k.Release)
+	s.guests = &vmGuests{s: s, kernel: k.Image, initrd: initrd}
+	return nil
+}
+
+func (s *scene) openKernel(ctx context.Context) (image.Kernel, error) {
+	if s.o.kernel != "" {
+		return image.OpenKernel(s.o.kernel)
+	}
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return image.Kernel{}, err
+	}
+	s.r.step("kernel: Debian's linux-image-amd64, unpacked (not installed) in %s", cache)
+	return image.FetchKernel(ctx, cache)
+}
+
+func (g *vmGuests) start(ctx context.Context) error {
+	for _, h := range g.s.hosts {
+		console := filepath.Join(g.s.out, fmt.Sprintf("guest%d.log", h.Host))
+		vm, err := qemu.Start(ctx, qemu.Machine{
+			Name:     fmt.Sprintf("vnic-guest%d", h.Host),
+			Memory:   guestMemory,
+			Kernel:   g.kernel,
+			Initrd:   g.initrd,
+			InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), g.s.o.count),
+			Vsock:    h.Socket,
+			Console:  qemu.FileChardev(console),
+		})
+		if err != nil {
+			return err
+		}
+		g.vms = append(g.vms, vm)
+		g.s.r.step("%s: QEMU booting, pid %d, CID %d, console %s", h.guest(), vm.PID(), h.GuestCID, console)
+	}
+	return nil
+}
+
+func (g *vmGuests) work(ctx context.Context) error {
+	return g.s.r.followAll(ctx, g.s.hosts, [2]io.Reader{g.vms[0].Output(), g.vms[1].Output()})
+}
+
+func (g *vmGuests) stop() error {
+	for _, vm := range g.vms {
+		vm.Stop()
+	}
+	return nil
+}

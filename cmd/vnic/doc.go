@@ -1,0 +1,15 @@
+// Command vnic emulates Falcon-capable NICs for QEMU guests, and is the driver
+// side inside them.
+//
+//	vnic run -c nic.yaml      one NIC: functions, RDMA, Falcon, PSP, uplink
+//	vnic demo                 two NICs, two guests, every operation, one table
+//	vnic keys init            identities for the connection managers' mutual TLS
+//	vnic show …               what a running NIC holds, over its control socket
+//	vnic guest …              the guest side: device information, workload
+//
+// It is the only package that knows both ends: it makes qemu's attachments and
+// hands them to device as queues.Attachment.
+//
+// In a guest the same binary is /init: as process 1 it prepares the system and
+// runs itself with the arguments of the kernel command line (qemu/guestinit).
+package main

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+func guestCommand() *cobra.Command {
+	guest := &cobra.Command{Use: "guest", Short: "the guest side: attach to a function and use it"}
+	var url string
+	guest.PersistentFlags().StringVarP(&url, "device", "d", fmt.Sprintf("vsock://2:%d", abi.Port),
+		"the function: vsock://2:PORT in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
+
+	var asJSON bool
+	info := &cobra.Command{
+		Use: "info", Short: "what the function is and what it offers", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return guestInfo(cmd.Context(), url, asJSON, cmd.OutOrStdout())
+		},
+	}
+	info.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+
+	guest.AddCommand(info, workloadCommand(&url))
+	return guest
+}
+
+func guestInfo(ctx context.Context, url string, asJSON bool, w io.Writer) error {
+	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic guest info"})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	info, limits := dev.Info(), dev.Limits()
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(struct {
+			Device string
+			guestlib.Info
+			Limits guestlib.Limits
+		}{url, info, limits})
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "device\t%s\n", url)
+	fmt.Fprintf(tw, "function\t%v (%v)\n", info.Function, info.Type)
+	fmt.Fprintf(tw, "MAC\t%v\n", info.MAC)
+	fmt.Fprintf(tw, "GID\t%v\n", info.GID)
+	fmt.Fprintf(tw, "tenant\t%d\n", info.Tenant)
+	fmt.Fprintf(tw, "path MTU\t%d\n", info.MTU)
+	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD\n", limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD)
+	return tw.Flush()
+}
+
+func workloadCommand(url *string) *cobra.Command {
+	var cfg workload.Config
+	var first, second bool
+	var peer string
+	cmd := &cobra.Command{
+		Use:   "workload --first|--second --peer GID",
+		Short: "every operation and size with a peer, every byte verified; the demo's work",
+		Long: `Runs with the same command on another guest, one --first and the other --second:
+the first drives every operation while the second serves and checks, then they
+change places. It prints a JSON line per result.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			gid, err := guestlib.ParseGID(peer)
+			if err != nil {
+				return fmt.Errorf("--peer: %w", err)
+			}
+			cfg.URL, cfg.PeerGID, cfg.First, cfg.Out = *url, gid, first, cmd.OutOrStdout()
+			return workload.Run(cmd.Context(), cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&first, "first", false, "drive first, then serve")
+	f.BoolVar(&second, "second", false, "serve first, then drive")
+	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
+	f.Uint64Var(&cfg.Service, "service", 4791, "service number to meet at")
+	f.IntVar(&cfg.Count, "count", 0, "operations per row (0: by size)")
+	cmd.MarkFlagsOneRequired("first", "second")
+	cmd.MarkFlagsMutuallyExclusive("first", "second")
+	_ = cmd.MarkFlagRequired("peer")
+	return cmd
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+)
+
+func keysCommand() *cobra.Command {
+	keys := &cobra.Command{Use: "keys", Short: "identities of the connection managers"}
+	var dir, domain string
+	initKeys := &cobra.Command{
+		Use:   "init HOST [HOST ...]",
+		Short: "make a certificate authority and one identity per host number",
+		Long: `Makes ca.pem, ca.key and host-N.pem, host-N.key for each host number.
+A host needs ca.pem and its own pair; keep ca.key away from the hosts.
+Existing files are never overwritten.`,
+		Example: "  vnic keys init --dir keys --domain lab 1 2",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Init(dir, domain, hosts); err != nil {
+				return err
+			}
+			for _, h := range hosts {
+				fmt.Fprintf(cmd.OutOrStdout(), "host %d: %s in %s\n", h, cmlink.URI(domain, h), dir)
+			}
+			return nil
+		},
+	}
+	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
+	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
+	keys.AddCommand(initKeys)
+	return keys
+}
+
+func hostNumbers(args []string) ([]uint8, error) {
+	var hosts []uint8
+	for _, a := range args {
+		n, err := strconv.ParseUint(a, 10, 8)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("host %q: a host number is 1 to 255", a)
+		}
+		hosts = append(hosts, uint8(n))
+	}
+	return hosts, nil
+}

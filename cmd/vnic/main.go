@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// version is set by the Makefile.
+var version = "unknown"
+
+func main() {
+	if guestinit.Active() {
+		guestinit.Run(os.Args[1:]) // does not return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vnic:", err)
+		os.Exit(1)
+	}
+}
+
+// command is the whole command tree.
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "vnic",
+		Short:         "a software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(runCommand(), demoCommand(), keysCommand(), showCommand(), guestCommand())
+	return root
+}

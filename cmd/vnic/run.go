@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+func runCommand() *cobra.Command {
+	var path string
+	var check bool
+	run := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "run one NIC until it is told to stop",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			if check {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
+				return nil
+			}
+			return runNIC(cmd.Context(), cfg)
+		},
+	}
+	run.Flags().StringVarP(&path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
+	run.Flags().BoolVar(&check, "check", false, "only check the configuration")
+	_ = run.MarkFlagRequired("config")
+	return run
+}
+
+func runNIC(ctx context.Context, cfg *config.Config) error {
+	log, err := newLog(cfg.Log.Level)
+	if err != nil {
+		return err
+	}
+	attachments, err := attach(cfg, log)
+	if err != nil {
+		return err
+	}
+	nic, err := device.NewNIC(cfg, device.Deps{Attachments: attachments, Log: log})
+	if err != nil {
+		return err
+	}
+	return nic.Run(ctx)
+}
+
+func newLog(level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log.level: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+}
+
+// attach listens wherever the configuration lets guests in. On failure nothing
+// is left listening.
+func attach(cfg *config.Config, log *slog.Logger) (as []device.Attachment, err error) {
+	defer func() {
+		if err != nil {
+			for _, a := range as {
+				_ = a.Close()
+			}
+			as = nil
+		}
+	}()
+	for i := range cfg.Attach {
+		c := &cfg.Attach[i]
+		a := device.Attachment{Name: c.Name}
+		switch c.Type {
+		case config.AttachVhostUser:
+			a.Attachment, err = listenVhostUser(c, log)
+		case config.AttachUnix:
+			a.Attachment, err = qemu.ListenUnix(c.Socket)
+		case config.AttachVsock:
+			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM))
+		}
+		if err != nil {
+			return as, fmt.Errorf("attach[%d]: %w", i, err)
+		}
+		as = append(as, a)
+	}
+	return as, nil
+}
+
+// vhostUser is an attachment that owns its device: closing one closes both.
+type vhostUser struct {
+	device.Attachment
+	dev *qemu.VhostUser
+}
+
+func (v vhostUser) Close() error {
+	err := v.Attachment.Close()
+	if e := v.dev.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func listenVhostUser(c *config.Attach, log *slog.Logger) (*vhostUser, error) {
+	dev, err := qemu.ListenVhostUser(c.Socket, c.CID, qemu.VhostOptions{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	l, err := dev.Listen(abi.Port)
+	if err != nil {
+		_ = dev.Close()
+		return nil, err
+	}
+	return &vhostUser{device.Attachment{Attachment: l}, dev}, nil
+}
+
+func guestRAM(rams []config.RAM) []qemu.GuestRAM {
+	var gs []qemu.GuestRAM
+	for _, r := range rams {
+		g := qemu.GuestRAM{CID: r.CID, File: r.File}
+		for _, l := range r.Layout {
+			g.Ranges = append(g.Ranges, qemu.RAMRange{Addr: uint64(l.Address), Size: uint64(l.Size), Offset: uint64(l.Offset)})
+		}
+		gs = append(gs, g)
+	}
+	return gs
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+// showing is one thing `vnic show` knows: how to ask for it and how to print it.
+type showing struct {
+	name, short string
+	ask         func(context.Context, *control.Client) (any, error)
+	print       func(io.Writer, any)
+}
+
+var showings = []showing{
+	{
+		"nic", "the NIC, its uplink and its peers",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.NIC(ctx) },
+		printNIC,
+	},
+	{
+		"functions", "functions, their state and who is attached",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Functions(ctx) },
+		printFunctions,
+	},
+	{
+		"connections", "connections between functions",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Connections(ctx) },
+		printConnections,
+	},
+	{
+		"counters", "packet and drop counters",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Counters(ctx) },
+		printCounters,
+	},
+}
+
+func showCommand() *cobra.Command {
+	show := &cobra.Command{Use: "show", Short: "what a running NIC holds"}
+	var socket string
+	var asJSON bool
+	show.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	show.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	for _, s := range showings {
+		show.AddCommand(&cobra.Command{
+			Use: s.name, Short: s.short, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				v, err := s.ask(cmd.Context(), control.NewClient(socket))
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					enc := json.NewEncoder(cmd.OutOrStdout())
+					enc.SetIndent("", "  ")
+					return enc.Encode(v)
+				}
+				tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				s.print(tw, v)
+				return tw.Flush()
+			},
+		})
+	}
+	return show
+}
+
+func printNIC(w io.Writer, v any) {
+	n := v.(control.NIC)
+	fmt.Fprintf(w, "host %d\t%s\tvnic %s\tpid %d\n", n.Host, n.Name, n.Version, n.PID)
+	for _, u := range n.Uplinks {
+		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d\n", u.Name, u.Addr, u.MAC, u.MTU)
+	}
+	for _, p := range n.Peers {
+		state := "down"
+		if p.Up {
+			state = "up"
+		}
+		fmt.Fprintf(w, "peer %d\t%s\t%s\t%s, %d functions, %d connections\n", p.Host, p.Underlay, p.Identity, state, p.Functions, p.Connections)
+	}
+}
+
+func printFunctions(w io.Writer, v any) {
+	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tFAULT")
+	for _, f := range v.([]control.Function) {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%d\t%d\t%s\n",
+			f.ID, f.State, f.Tenant, f.Addr, f.GuestCID, f.Attached, f.QPs, f.CQs, f.MRs, f.Fault)
+	}
+}
+
+func printConnections(w io.Writer, v any) {
+	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU")
+	for _, c := range v.([]control.Connection) {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\n",
+			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU)
+	}
+}
+
+func printCounters(w io.Writer, v any) {
+	counters := v.(control.Counters)
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		fmt.Fprintf(w, "%s\t%d\n", name, counters[name])
+	}
+}
