@@ -2,10 +2,12 @@ package device
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -51,7 +53,7 @@ func (n *NIC) Functions(context.Context) (list []control.Function, err error) {
 func (f *function) snapshot() control.Function {
 	v := control.Function{
 		ID: f.ID.String(), Number: uint32(f.ID), Type: "pf", State: f.Lifecycle.State().String(),
-		Tenant: f.Tenant, MAC: f.cfg.MAC.String(), GuestCID: f.GuestCID,
+		Tenant: f.Tenant, MAC: f.cfg.MAC.String(), Guest: guestName(f.cfg.Guest),
 	}
 	if f.ID.IsVF() {
 		v.Type = "vf"
@@ -70,6 +72,17 @@ func (f *function) snapshot() control.Function {
 		v.QPs, v.CQs, v.MRs = c.QPs, c.CQs, c.MRs
 	}
 	return v
+}
+
+// guestName says who may drive a function; "" is nobody.
+func guestName(g *config.Guest) string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Unix != "":
+		return "unix " + g.Unix
+	}
+	return fmt.Sprintf("cid %d", g.CID)
 }
 
 // Connections describes every connection, established or not.

@@ -60,12 +60,21 @@ func (r *report) table() (bad int) {
 			yes = "NO"
 			bad++
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%.1f MB/s\t%s\t\n",
-			row.who, row.Op, sizeName(row.Size), row.Count, micros(row.P50US), micros(row.MeanUS), row.MBps, yes)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n",
+			row.who, row.Op, sizeName(row.Size), row.Count, micros(row.P50US), micros(row.MeanUS), rate(row.Result), yes)
 	}
 	tw.Flush()
 	fmt.Fprintln(r.w)
 	return bad
+}
+
+// rate prints what matters at a size: operations of small messages, bytes of
+// large ones.
+func rate(r workload.Result) string {
+	if r.Size < 4096 {
+		return fmt.Sprintf("%.0f /s", 1e6/r.MeanUS)
+	}
+	return fmt.Sprintf("%.1f MB/s", r.MBps)
 }
 
 func micros(us float64) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
@@ -19,6 +20,7 @@ func main() {
 	if guestinit.Active() {
 		guestinit.Run(os.Args[1:]) // does not return
 	}
+	device.Version = version
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()

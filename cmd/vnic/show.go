@@ -90,8 +90,8 @@ func printNIC(w io.Writer, v any) {
 func printFunctions(w io.Writer, v any) {
 	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tFAULT")
 	for _, f := range v.([]control.Function) {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%d\t%d\t%s\n",
-			f.ID, f.State, f.Tenant, f.Addr, f.GuestCID, f.Attached, f.QPs, f.CQs, f.MRs, f.Fault)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n",
+			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, f.Fault)
 	}
 }
 

@@ -50,7 +50,7 @@ func sample() *fake {
 			Uplinks: []Uplink{{"up0", "02:00:00:00:00:01", "192.0.2.1/24", 1500}},
 			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 1}},
 		},
-		funcs: []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", GuestCID: 3, QPs: 2}},
+		funcs: []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", QPs: 2}},
 		conns: []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},
 		count: Counters{"falcon.tx_packets": 1 << 60},
 	}
