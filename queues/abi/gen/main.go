@@ -1,6 +1,3 @@
-// Command gen writes the files generated from the ABI schema: the Go code of
-// queues/abi and the reference of docs/abi. It is run by
-// "go generate ./queues/abi" and takes the root of the tree as its argument.
 package main
 
 import (
