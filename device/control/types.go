@@ -42,7 +42,7 @@ type Function struct {
 	Tenant   uint32 `json:"tenant"`
 	Addr     string `json:"addr"`
 	MAC      string `json:"mac"`
-	Guest    string `json:"guest,omitempty"` // who may drive it: "cid 1001" or "unix client1"
+	Guest    string `json:"guest,omitempty"`    // who may drive it: "cid 1001" or "unix client1"
 	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix"
 	QPs      int    `json:"qps"`
 	CQs      int    `json:"cqs"`
