@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // demoOptions are the flags of `vnic demo`.
@@ -17,6 +20,7 @@ type demoOptions struct {
 	noVM    bool
 	fabric  string // "memory" or "tap"; "" = tap with guests, memory without
 	out     string // folder for logs, captures, configs
+	capture string // what each NIC records: "", sealed, clear or both
 	kernel  string // kernel package folder to use instead of Debian's current one
 	timeout time.Duration
 	count   int // operations per row; 0 = the workload's own choice
@@ -44,6 +48,7 @@ asks for TAPs and a bridge.`,
 	f.BoolVar(&o.noVM, "no-vm", false, "two bare clients instead of QEMU guests")
 	f.StringVar(&o.fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
 	f.StringVar(&o.out, "out", "demo-out", "folder for logs, captures and configs; replaced")
+	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in host1.pcapng and host2.pcapng: sealed, clear or both")
 	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
@@ -90,6 +95,8 @@ func (o *demoOptions) check() error {
 	switch {
 	case o.fabric != "tap" && o.fabric != "memory":
 		return fmt.Errorf("--fabric %q: choose tap or memory", o.fabric)
+	case o.capture != "" && !slices.Contains([]string{config.CaptureSealed, config.CaptureClear, config.CaptureBoth}, o.capture):
+		return fmt.Errorf("--capture %q: choose sealed, clear or both", o.capture)
 	case !o.noVM && o.fabric == "memory":
 		return errors.New("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
 	case o.fabric == "tap" && os.Geteuid() != 0:

@@ -30,6 +30,7 @@ type demoHost struct {
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM               bool
 	Log, Config      string
+	Capture, Mode    string // pcapng file and what goes into it; no mode: none
 }
 
 func (h *demoHost) name() string  { return fmt.Sprintf("host %d", h.Host) }
@@ -58,6 +59,8 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			VM:       !o.noVM,
 			Log:      filepath.Join(o.out, fmt.Sprintf("host%d.log", me)),
 			Config:   filepath.Join(o.out, fmt.Sprintf("host%d.yaml", me)),
+			Capture:  filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
+			Mode:     o.capture,
 		}
 	}
 	return hs
@@ -102,6 +105,9 @@ attach:
   - {type: vhost-user, socket: {{.Socket}}, cid: {{.GuestCID}}}
 {{- else}}
   - {type: unix, name: guest, socket: {{.Socket}}}
+{{- end}}
+{{- if .Mode}}
+capture: {file: {{.Capture}}, mode: {{.Mode}}}
 {{- end}}
 `))
 

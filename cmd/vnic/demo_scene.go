@@ -186,6 +186,9 @@ func (s *scene) finish() error {
 		}
 		s.r.step("capture: %s", filepath.Join(s.out, "bridge.pcapng"))
 	}
+	if s.o.capture != "" {
+		s.r.step("captures: %s (docs/troubleshooting.md says how to read them)", filepath.Join(s.out, "host*.pcapng"))
+	}
 	s.r.step("logs and configs: %s", s.out)
 	return errors.Join(errs...)
 }
