@@ -10,6 +10,7 @@ want() { # command package
 want qemu-system-x86_64 qemu-system-x86
 want ip iproute2
 want gcc gcc # go test -race
+want tshark tshark # the test of docs/wireshark
 [ -n "$need" ] || exit 0
 if [ "$(id -u)" != 0 ]; then
 	echo "missing packages:$need; run as root, or: sudo apt-get install -y --no-install-recommends$need" >&2
