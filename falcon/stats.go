@@ -42,6 +42,7 @@ type ConnInfo struct {
 	Fcwnd             float64 // packets
 	Ncwnd             uint32  // packets
 	RTT, RTO          Time    // ns
+	Delay             Time    // ns, congestion control's smoothed delay signal
 	Outstanding       int     // transactions of the initiator
 	RequestsInFlight  uint32  // packets between base and next of the request window
 	DataInFlight      uint32  // the same of the data window
@@ -53,7 +54,7 @@ type ConnInfo struct {
 // Info returns a snapshot.
 func (c *Conn) Info() ConnInfo {
 	return ConnInfo{
-		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO),
+		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
 		Outstanding:      int(c.nextRSN - c.baseRSN),
 		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
 		WaitingForOrder: c.cells, TargetTransaction: c.requests + c.responses, Xoff: c.waiting,

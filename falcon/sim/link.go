@@ -160,8 +160,10 @@ const (
 )
 
 // draw returns a number in [0,1) that depends on the seed, the frame and the purpose only.
-func (l *Link) draw(index, purpose uint64) float64 {
-	return float64(Mix(l.seed+Mix(index*draws+purpose))>>11) / (1 << 53)
+func (l *Link) draw(index, purpose uint64) float64 { return draw(l.seed, index, purpose) }
+
+func draw(seed, index, purpose uint64) float64 {
+	return float64(Mix(seed+Mix(index*draws+purpose))>>11) / (1 << 53)
 }
 
 // Mix is the splitmix64 finaliser: a bijection that looks random.

@@ -68,6 +68,26 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The simulation's figures belong to the room of the transport.
+func TestSharesOfTheSimulation(t *testing.T) {
+	var r report
+	r.parse("BenchmarkX-2 1 9 ns/op 0.99 sim/goodput_loss1pct 0.0001 sim/spurious_retx_reorder2 1 sim/incast32_jain 0 sim/incast32_loss 1.07 sim/incast32_delay_over_target\n")
+	got, warnings := r.metrics(rooms(t, "falcon"))
+	want := []Metric{
+		{Name: "sim/goodput_loss1pct", Value: 0.99, Unit: "ratio", HigherIsBetter: true},
+		{Name: "sim/incast32_delay_over_target", Value: 1.07, Unit: "ratio"},
+		{Name: "sim/incast32_jain", Value: 1, Unit: "ratio", HigherIsBetter: true},
+		{Name: "sim/incast32_loss", Value: 0, Unit: "ratio"},
+		{Name: "sim/spurious_retx_reorder2", Value: 0.0001, Unit: "ratio"},
+	}
+	if !reflect.DeepEqual(got, want) || len(warnings) != 0 {
+		t.Errorf("got %+v, %q", got, warnings)
+	}
+	if got, warnings := r.metrics(rooms(t, "rdma")); len(got) != 0 || len(warnings) != 0 {
+		t.Errorf("room rdma: %+v, %q", got, warnings)
+	}
+}
+
 func TestOnlyTheRoomsAskedFor(t *testing.T) {
 	got, warnings := parsed().metrics(rooms(t, "rdma"))
 	if len(got) != 2 || len(warnings) != 1 {

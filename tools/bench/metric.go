@@ -33,6 +33,17 @@ var suffixes = []struct {
 	{"_bytes", "bytes", false},
 }
 
+// shares are metrics without a unit, by the part of the name that says so.
+var shares = []struct {
+	part   string
+	higher bool
+}{
+	{"/goodput_", true},
+	{"_jain", true},
+	{"_loss", false},
+	{"/spurious_", false},
+}
+
 // unitOf reads unit and direction from a metric's name. A quotient, like
 // rdma/sealed_over_clear, is better when it is lower.
 func unitOf(name string) (unit string, higher, ok bool) {
@@ -44,6 +55,11 @@ func unitOf(name string) (unit string, higher, ok bool) {
 	if strings.Contains(name, "_over_") {
 		return "ratio", false, true
 	}
+	for _, s := range shares {
+		if strings.Contains(name, s.part) {
+			return "ratio", s.higher, true
+		}
+	}
 	return "", false, false
 }
 
@@ -54,9 +70,9 @@ func (r *report) metrics(rooms []room) (list []Metric, warnings []string) {
 	var names []string
 	for name := range r.samples {
 		roomName, _, _ := strings.Cut(name, "/")
-		if slices.ContainsFunc(rooms, func(r room) bool { return r.name == roomName }) {
+		if slices.ContainsFunc(rooms, func(r room) bool { return r.owns(roomName) }) {
 			names = append(names, name)
-		} else if !slices.ContainsFunc(allRooms, func(r room) bool { return r.name == roomName }) {
+		} else if !slices.ContainsFunc(allRooms, func(r room) bool { return r.owns(roomName) }) {
 			warn("metric %s: there is no room %q", name, roomName)
 		}
 	}
@@ -67,7 +83,7 @@ func (r *report) metrics(rooms []room) (list []Metric, warnings []string) {
 		v := median(r.samples[name])
 		switch {
 		case !ok:
-			warn("metric %s: its name must end in one of %s, or contain _over_", name, suffixList())
+			warn("metric %s: its name must end in one of %s, or contain _over_, /goodput_, _jain, _loss or /spurious_", name, suffixList())
 			continue
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			warn("metric %s: its value is %v", name, v)

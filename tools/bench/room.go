@@ -15,16 +15,18 @@ import (
 )
 
 // room is one of the subjects that are measured. Its metrics begin with its
-// name and a slash; they are reported by benchmarks in its packages.
+// name, or the other one it owns, and a slash; they are reported by benchmarks
+// in its packages.
 type room struct {
 	name     string
+	also     string   // another name its metrics begin with
 	packages []string // in the order in which they run
 	needs    string   // a program without which some are skipped
 	install  string   // how to get it
 }
 
 var allRooms = []room{
-	{name: "falcon", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "falcon/cm"}},
+	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "falcon/sim/scenario", "falcon/cm"}},
 	{name: "tunnel", packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/capture", "device"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
@@ -54,6 +56,9 @@ func selectRooms(list string) ([]room, error) {
 	}
 	return rooms, nil
 }
+
+// owns says whether metrics that begin with this name are the room's.
+func (r room) owns(name string) bool { return name == r.name || name != "" && name == r.also }
 
 // missing says what keeps some of the room's benchmarks from running, "" if
 // nothing does.

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"sort"
+)
+
+// Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a configuration: every
+// problem is reported with its path. It is for other files that hold sections of a configuration.
+func Decode(b []byte, v any) error {
+	r := &report{lines: map[string]int{}}
+	if len(b) > maxFileSize {
+		r.add("", fmt.Sprintf("the file is larger than %d bytes", maxFileSize), "give a smaller file")
+		return r.problems
+	}
+	root, problem := parseNodes(b)
+	if problem != nil {
+		problem.Remedy = "" // it speaks of a NIC's file
+		return Problems{*problem}
+	}
+	if root != nil {
+		d := decoder{r}
+		d.value(root, "", reflect.ValueOf(v).Elem())
+	}
+	return r.sorted()
+}
+
+// Check reports every value of the section that is out of range.
+func (f *Falcon) Check() error {
+	r := &report{}
+	f.check(r)
+	return r.sorted()
+}
+
+// sorted returns the problems in the order of the file, nil if there are none.
+func (r *report) sorted() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	sort.SliceStable(r.problems, func(i, j int) bool { return r.problems[i].order() < r.problems[j].order() })
+	return r.problems
+}

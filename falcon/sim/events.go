@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+const never falcon.Time = math.MaxInt64
+
+// eventKind is what happens in a Network.
+type eventKind uint8
+
+const (
+	atSwitch   eventKind = iota // a packet arrives at the switch
+	atHost                      // a packet arrives at a host
+	uplinkIdle                  // a host's uplink can take the next packet
+	timerDue                    // a timer of a host's engine
+	holdOver                    // a host's held packets waited long enough
+	flowStart                   // a flow of the host begins
+	sampling                    // a sample is due
+)
+
+type event struct {
+	at     falcon.Time
+	order  uint64 // first scheduled first among equals
+	packet *packet
+	host   int32
+	kind   eventKind
+}
+
+// eventHeap is a binary heap by time; container/heap would allocate for every event.
+type eventHeap []event
+
+func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
+
+func (n *Network) at(at falcon.Time, kind eventKind, host int, p *packet) {
+	n.order++
+	n.events.push(event{at: at, order: n.order, kind: kind, host: int32(host), packet: p})
+}
+
+func (q *eventHeap) push(ev event) {
+	h := append(*q, ev)
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !ev.before(&h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = ev
+	*q = h
+}
+
+func (q *eventHeap) pop() event {
+	h := *q
+	top, last := h[0], h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	*q = h
+	if len(h) == 0 {
+		return top
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if child+1 < len(h) && h[child+1].before(&h[child]) {
+			child++
+		}
+		if !h[child].before(&last) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	h[i] = last
+	return top
+}

@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+func network(tb testing.TB, edit func(*NetworkConfig)) *Network {
+	tb.Helper()
+	cfg := NetworkConfig{Hosts: 2, Rate: 100e9, RTT: 10000, Buffer: 1 << 20}
+	edit(&cfg)
+	n, err := NewNetwork(1, cfg, falcon.Config{Profile: falcon.Hardware()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+func add(tb testing.TB, n *Network, f FlowConfig) *flow {
+	tb.Helper()
+	if err := n.AddFlow(f); err != nil {
+		tb.Fatal(err)
+	}
+	return n.flows[len(n.flows)-1]
+}
+
+// frame makes a packet to host 1 that is not the engine's.
+func frame(n *Network, f *flow, size int, psn uint32) *packet {
+	p := n.get()
+	p.n, p.dst, p.to, p.window, p.psn = size-Overhead, n.Hosts[1], f.to, dataWindow, psn
+	return p
+}
+
+func TestPortQueue(t *testing.T) {
+	// 1 Gbit/s: a frame of 1250 bytes takes 10 µs.
+	n := network(t, func(c *NetworkConfig) { c.Rate, c.Buffer, c.Mark = 1e9, 4*maxFrame, 2500 })
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+	var sent []*packet
+	for i := range 20 {
+		p := frame(n, f, 1250, uint32(i))
+		sent = append(sent, p)
+		n.forward(p)
+	}
+	port := &n.Ports[1]
+	fits := 4 * maxFrame / 1250
+	if int(port.Sent) != fits || int(port.Dropped) != 20-fits {
+		t.Errorf("%d queued, %d dropped, want %d and %d", port.Sent, port.Dropped, fits, 20-fits)
+	}
+	if int(port.Marked) != fits-3 || sent[2].ce || !sent[3].ce {
+		t.Errorf("%d marked, want those behind 2500 bytes, %d", port.Marked, fits-3)
+	}
+	if port.Peak != fits*1250 {
+		t.Errorf("peak %d", port.Peak)
+	}
+	last := n.Now + int64(fits)*10000 + n.hop()
+	var got falcon.Time
+	for _, ev := range n.events {
+		if ev.kind == atHost {
+			got = max(got, ev.at)
+		}
+	}
+	if got != last {
+		t.Errorf("last frame arrives at %d, want %d", got, last)
+	}
+	n.Now += 15000 // one and a half frames left
+	n.forward(frame(n, f, 1250, 99))
+	if port.Dropped != uint64(20-fits) {
+		t.Error("no room after frames left")
+	}
+}
+
+// TestReorderBound: a frame is overtaken by at most ReorderBy others, and some are overtaken by as many.
+func TestReorderBound(t *testing.T) {
+	n := network(t, func(c *NetworkConfig) { c.Reorder, c.ReorderBy = 0.5, 2 })
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+	h := n.Hosts[0]
+	const frames = 2000
+	for i := range frames {
+		n.Now += 1000
+		h.busy = n.Now * picos
+		h.impair(frame(n, f, 1000, uint32(i)))
+	}
+	h.busy = 0
+	h.releaseAll()
+	var order []uint32
+	for len(n.events) > 0 {
+		if ev := n.events.pop(); ev.kind == atSwitch {
+			order = append(order, ev.packet.psn)
+		}
+	}
+	if len(order) != frames {
+		t.Fatalf("%d of %d frames came out", len(order), frames)
+	}
+	overtakers := map[int]int{}
+	for i, psn := range order {
+		n := 0
+		for _, before := range order[:i] {
+			if before > psn {
+				n++
+			}
+		}
+		overtakers[n]++
+	}
+	if overtakers[0] == 0 || overtakers[1] == 0 || overtakers[2] == 0 || overtakers[0]+overtakers[1]+overtakers[2] != frames {
+		t.Errorf("frames by number of overtakers: %v", overtakers)
+	}
+}
+
+// TestSpuriousCount: copies of what the receiver has are counted when they end, whether they arrive or not.
+func TestSpuriousCount(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+	e := f.from
+	e.received(frame(n, f, 1000, 5))
+	e.ended(frame(n, f, 1000, 5), false) // a duplicate arrived
+	e.ended(frame(n, f, 1000, 5), true)  // another was lost
+	e.ended(frame(n, f, 1000, 6), true)  // an original was lost
+	if e.tally != (tally{spurious: 2, lost: 2}) {
+		t.Errorf("%+v", e.tally)
+	}
+}
+
+// TestNetworkMeasures compares a run with numbers worked out by hand: operations one at a time.
+func TestNetworkMeasures(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{4096}, Outstanding: 1})
+	n.Run(n.Now + 10e6)
+	// An operation takes 10 µs of propagation, data of 4250 bytes and an ACK through two links each, and up to the
+	// 8 µs an ACK may wait.
+	if ops := f.received / 4096; ops < 500 || ops > 925 {
+		t.Errorf("%d operations in 10 ms", ops)
+	}
+	if f.failed != 0 || f.from.tally.again != 0 || f.from.tally.first < f.received/4096 {
+		t.Errorf("%d failed, %+v", f.failed, f.from.tally)
+	}
+	if d := f.from.conn.Info().Delay; d < 10000 || d > 11500 {
+		t.Errorf("delay %d ns", d)
+	}
+}
+
+func TestNetworkDoesNotAllocate(t *testing.T) {
+	n := network(t, func(c *NetworkConfig) { c.Hosts, c.Loss, c.Reorder, c.ReorderBy = 5, 0.01, 0.1, 2 })
+	for i := range 4 {
+		add(t, n, FlowConfig{From: i + 1, To: 0, Pull: i%2 == 0, Ordered: i < 2, Sizes: []int{64, 4096}, Outstanding: 64})
+	}
+	n.Run(n.Now + 50e6)
+	before := n.Ports[0].Sent
+	if a := testing.AllocsPerRun(10, func() { n.Run(n.Now + 1e6) }); a > 1 {
+		t.Errorf("%v allocations in a millisecond", a)
+	}
+	if n.Ports[0].Sent-before < 10000 {
+		t.Errorf("only %d packets", n.Ports[0].Sent-before)
+	}
+}
+
+func TestScenarioErrors(t *testing.T) {
+	good := func() *Scenario {
+		return &Scenario{
+			Network: NetworkConfig{Hosts: 2, Rate: 1e9, RTT: 1000, Buffer: 1 << 20}, Profile: falcon.Hardware(),
+			Flows: []FlowConfig{{From: 0, To: 1, Sizes: []int{8}}}, Duration: 1e6, Sample: 1e5,
+		}
+	}
+	for want, edit := range map[string]func(*Scenario){
+		"network.hosts: 1 ":        func(s *Scenario) { s.Network.Hosts = 1 },
+		"network.rate: 5 ":         func(s *Scenario) { s.Network.Rate = 5 },
+		"network.rtt: -1 ":         func(s *Scenario) { s.Network.RTT = -1 },
+		"network.buffer: 100 ":     func(s *Scenario) { s.Network.Buffer = 100 },
+		"network.mark: -3 ":        func(s *Scenario) { s.Network.Mark = -3 },
+		"network.loss: 1 ":         func(s *Scenario) { s.Network.Loss = 1 },
+		"network.reorder: 2 ":      func(s *Scenario) { s.Network.Reorder = 2 },
+		"network.reorder_by: 0 ":   func(s *Scenario) { s.Network.Reorder = 0.5 },
+		"falcon: ":                 func(s *Scenario) { s.Profile.MaxTxn = 3 },
+		"duration: 0s ":            func(s *Scenario) { s.Duration = 0 },
+		"warm_up: 2ms ":            func(s *Scenario) { s.WarmUp = 2e6 },
+		"sample: 1ns ":             func(s *Scenario) { s.Sample = 1 },
+		"flows: 0 ":                func(s *Scenario) { s.Flows = nil },
+		"flows[0].from: ":          func(s *Scenario) { s.Flows[0].From = 2 },
+		"flows[0].to: 0 ":          func(s *Scenario) { s.Flows[0].To = 0 },
+		"flows[0].sizes: empty":    func(s *Scenario) { s.Flows[0].Sizes = nil },
+		"flows[0].sizes: 5000 ":    func(s *Scenario) { s.Flows[0].Sizes = []int{8, 5000} },
+		"flows[0].outstanding: -1": func(s *Scenario) { s.Flows[0].Outstanding = -1 },
+		"flows[0].start: -1":       func(s *Scenario) { s.Flows[0].Start = -1 },
+	} {
+		s := good()
+		edit(s)
+		if _, err := Run(s, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v, want it to begin with %q", err, want)
+		}
+	}
+	if _, err := Run(good(), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJain(t *testing.T) {
+	if Jain([]float64{2, 2, 2}) != 1 || Jain([]float64{1, 0, 0, 0}) != 0.25 || Jain(nil) != 0 {
+		t.Error("Jain's index")
+	}
+}

@@ -1,0 +1,143 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+)
+
+// File is the content of a scenario file.
+type File struct {
+	Name     string        `yaml:"name"` // default: the file's
+	Network  Network       `yaml:"network"`
+	Falcon   config.Falcon `yaml:"falcon"` // as in a NIC's configuration; profile defaults to hardware
+	Flows    []Flow        `yaml:"flows"`
+	Duration time.Duration `yaml:"duration"` // virtual, of the whole run
+	WarmUp   time.Duration `yaml:"warm_up"`  // the start of it, which totals leave out
+	Sample   time.Duration `yaml:"sample"`   // distance of samples, default 1/200 of the duration
+}
+
+// Network describes the hosts and the switch between them.
+type Network struct {
+	Hosts     int           `yaml:"hosts"`  // default: what the flows need
+	Rate      Rate          `yaml:"rate"`   // of every link, as 100G
+	RTT       time.Duration `yaml:"rtt"`    // of the empty network
+	Buffer    Bytes         `yaml:"buffer"` // of a switch port, as 64K or 6BDP
+	Mark      Bytes         `yaml:"mark"`   // ECN threshold of a switch port, 0 = none
+	Loss      float64       `yaml:"loss"`
+	Reorder   float64       `yaml:"reorder"`
+	ReorderBy int           `yaml:"reorder_by"`
+}
+
+// Flow describes connections that do the same: each of the hosts from, from+1, … opens some to one host.
+type Flow struct {
+	From        int           `yaml:"from"`
+	Senders     *int          `yaml:"senders"` // hosts, default 1
+	To          int           `yaml:"to"`
+	Count       *int          `yaml:"count"`       // connections of each sender, default 1
+	Op          string        `yaml:"op"`          // push (default) or pull
+	Ordered     *bool         `yaml:"ordered"`     // default true
+	Sizes       []int         `yaml:"sizes"`       // bytes, drawn at random
+	Outstanding int           `yaml:"outstanding"` // operations at once
+	Start       time.Duration `yaml:"start"`
+	Stagger     time.Duration `yaml:"stagger"` // the i-th starts i times that later
+}
+
+// maxFile bounds what is read.
+const maxFile = 1 << 20
+
+// Load reads and checks the scenario at path. Its error names the file and lists the problems found.
+func Load(path string) (*sim.Scenario, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("scenario: %w; give the path of a file like those in falcon/sim/scenarios", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", path, err)
+	}
+	s, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s:\n%w", path, err)
+	}
+	if s.Name == "" {
+		s.Name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	}
+	return s, nil
+}
+
+// Parse reads and checks a scenario.
+func Parse(b []byte) (*sim.Scenario, error) {
+	f := File{Falcon: config.Falcon{Profile: config.ProfileHardware}}
+	if err := config.Decode(b, &f); err != nil {
+		return nil, err
+	}
+	if err := f.Falcon.Check(); err != nil {
+		return nil, err
+	}
+	s := &sim.Scenario{
+		Name: f.Name, Profile: f.Falcon.Build(),
+		Duration: int64(f.Duration), WarmUp: int64(f.WarmUp), Sample: int64(f.Sample),
+	}
+	if s.Sample == 0 {
+		s.Sample = max(s.Duration/200, 1)
+	}
+	for i := range f.Flows {
+		if err := f.Flows[i].expand(s); err != nil {
+			return nil, fmt.Errorf("flows[%d].%w", i, err)
+		}
+	}
+	n := &f.Network
+	bdp := float64(n.Rate) * n.RTT.Seconds() / 8
+	s.Network = sim.NetworkConfig{
+		Hosts: n.Hosts, Rate: int64(n.Rate), RTT: int64(n.RTT), Buffer: n.Buffer.of(bdp), Mark: n.Mark.of(bdp),
+		Loss: n.Loss, Reorder: n.Reorder, ReorderBy: n.ReorderBy,
+	}
+	if n.Hosts == 0 {
+		s.Network.Hosts = 2
+		for _, f := range s.Flows {
+			s.Network.Hosts = max(s.Network.Hosts, f.From+1, f.To+1)
+		}
+	}
+	return s, s.Check()
+}
+
+// maxCount bounds the connections of one sender.
+const maxCount = 1024
+
+func (f *Flow) expand(s *sim.Scenario) error {
+	senders, count, ordered := 1, 1, true
+	override(&senders, f.Senders)
+	override(&count, f.Count)
+	override(&ordered, f.Ordered)
+	switch {
+	case senders < 1 || senders >= sim.MaxHosts:
+		return fmt.Errorf("senders: %d is out of range; use 1 to %d", senders, sim.MaxHosts-1)
+	case count < 1 || count > maxCount:
+		return fmt.Errorf("count: %d is out of range; use 1 to %d", count, maxCount)
+	case f.Op != "" && f.Op != "push" && f.Op != "pull":
+		return fmt.Errorf("op: %q is not an operation; use push or pull", f.Op)
+	case f.Stagger < 0 || f.Stagger > time.Second:
+		return fmt.Errorf("stagger: %v is out of range; use 0s to 1s", f.Stagger)
+	}
+	for i := range senders * count {
+		s.Flows = append(s.Flows, sim.FlowConfig{
+			From: f.From + i/count, To: f.To, Pull: f.Op == "pull", Ordered: ordered, Sizes: f.Sizes,
+			Outstanding: f.Outstanding, Start: int64(f.Start) + int64(i)*int64(f.Stagger),
+		})
+	}
+	return nil
+}
+
+func override[T any](v *T, with *T) {
+	if with != nil {
+		*v = *with
+	}
+}

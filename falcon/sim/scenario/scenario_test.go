@@ -1,0 +1,106 @@
+package scenario_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/sim/scenario"
+)
+
+const minimal = `
+network: {rate: 100G, rtt: 10us, buffer: 2BDP}
+flows: [{from: 0, to: 1, sizes: [64]}]
+duration: 1ms
+`
+
+func TestParse(t *testing.T) {
+	s, err := scenario.Parse([]byte(`
+network: {rate: 25G, rtt: 8us, buffer: 64K, mark: 1BDP, loss: 0.5, reorder: 0.25, reorder_by: 3}
+falcon: {max_txn: 32}
+flows:
+  - {from: 1, senders: 2, count: 2, to: 0, op: pull, ordered: false, sizes: [64, 128], outstanding: 4, start: 1ms, stagger: 10us}
+  - {from: 0, to: 5, sizes: [8]}
+duration: 4ms
+warm_up: 1ms
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := s.Network
+	if n.Hosts != 6 || n.Rate != 25e9 || n.RTT != 8000 || n.Buffer != 65536 || n.Mark != 25000 || n.Loss != 0.5 || n.Reorder != 0.25 || n.ReorderBy != 3 {
+		t.Errorf("network %+v", n)
+	}
+	if s.Profile.Name != "hardware" || s.Profile.MaxTxn != 32 || s.Duration != 4e6 || s.WarmUp != 1e6 || s.Sample != 20000 {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Flows) != 5 {
+		t.Fatalf("%d flows, want 5", len(s.Flows))
+	}
+	if f := s.Flows[3]; f.From != 2 || f.To != 0 || !f.Pull || f.Ordered || len(f.Sizes) != 2 || f.Outstanding != 4 || f.Start != 1_030_000 {
+		t.Errorf("fourth flow %+v", f)
+	}
+	if f := s.Flows[4]; f.From != 0 || f.To != 5 || f.Pull || !f.Ordered {
+		t.Errorf("last flow %+v", f)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tc := range []struct{ change, to, want string }{
+		{"100G", "fast", `network.rate: "fast" is not a rate; write`},
+		{"2BDP", "manyBDP", `network.buffer: "manyBDP" is not a buffer; write`},
+		{"2BDP", "12X", `network.buffer: "12X" is not a buffer; write`},
+		{"2BDP", "0", "network.buffer: 0 bytes is out of range; use"},
+		{"rtt:", "rttt:", `network.rttt: unknown key; did you mean "rtt"?`},
+		{"10us", "10", `network.rtt: "10" is not a duration; write`},
+		{"to: 1", "to: 0", "flows[0].to: 0 is not another host; use"},
+		{"to: 1", "to: 1, op: read", `flows[0].op: "read" is not an operation; use`},
+		{"to: 1", "to: 1, senders: 0", "flows[0].senders: 0 is out of range; use"},
+		{"to: 1", "to: 1, count: 5000", "flows[0].count: 5000 is out of range; use"},
+		{"to: 1", "to: 1, stagger: -1s", "flows[0].stagger: -1s is out of range; use"},
+		{"to: 1", "to: 99", "network.hosts: 100 is out of range; use"},
+		{"duration: 1ms", "", "duration: 0s is out of range; use"},
+		{"duration: 1ms", "duration: 1ms\nfalcon: {profile: fast}", "falcon.profile:"},
+		{"duration: 1ms", "duration: 1ms\nfalcon: {max_txn: 3}", "falcon.max_txn: 3 is out of range; use"},
+		{"duration: 1ms", "duration: [", "not YAML"},
+	} {
+		_, err := scenario.Parse([]byte(strings.Replace(minimal, tc.change, tc.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q for %q: error %v, want %q", tc.to, tc.change, err, tc.want)
+		}
+	}
+	if _, err := scenario.Parse([]byte(minimal)); err != nil {
+		t.Error(err)
+	}
+	if _, err := scenario.Parse(nil); err == nil {
+		t.Error("accepted an empty file")
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	if _, err := scenario.Load("nowhere.yaml"); err == nil || !strings.Contains(err.Error(), "nowhere.yaml") || !strings.Contains(err.Error(), "falcon/sim/scenarios") {
+		t.Errorf("error %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "my.yaml")
+	if err := os.WriteFile(path, []byte(minimal), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := scenario.Load(path); err != nil || s.Name != "my" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := os.WriteFile(path, []byte("flow: 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scenario.Load(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `line 1: flow: unknown key; did you mean "flows"?`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(minimal)
+	f.Add("network: {rate: 1e400G, buffer: 1e9BDP}")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = scenario.Parse([]byte(text))
+	})
+}

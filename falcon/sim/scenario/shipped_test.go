@@ -1,0 +1,119 @@
+package scenario_test
+
+import (
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/sim/scenario"
+)
+
+const shipped = "../scenarios"
+
+func load(tb testing.TB, name string) *sim.Scenario {
+	tb.Helper()
+	s, err := scenario.Load(filepath.Join(shipped, name+".yaml"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// TestShipped runs every shipped scenario and holds those that promise something to it, whatever the seed.
+func TestShipped(t *testing.T) {
+	promises := map[string]func(t *testing.T, r *sim.Result){
+		"loss1pct": func(t *testing.T, r *sim.Result) {
+			atLeast(t, "goodput over lossless", *r.GoodputOverIdeal, 0.95)
+			atLeast(t, "loss", r.LossShare, 0.009)
+		},
+		"reorder2": func(t *testing.T, r *sim.Result) {
+			atLeast(t, "goodput over in order", *r.GoodputOverIdeal, 0.97)
+			atMost(t, "spurious retransmissions", r.SpuriousShare, 0.001)
+		},
+		"incast32":      settled(1.1),
+		"incast32-1bdp": settled(1.1),
+		"incast64":      settled(1.15),
+	}
+	files, err := filepath.Glob(filepath.Join(shipped, "*.yaml"))
+	if err != nil || len(files) < len(promises) {
+		t.Fatalf("scenarios: %v, %v", files, err)
+	}
+	for _, f := range files {
+		s, err := scenario.Load(f)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			seeds := uint64(2)
+			if testing.Short() {
+				seeds = 1
+			}
+			for seed := uint64(1); seed <= seeds; seed++ {
+				r, err := sim.Run(s, seed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("seed %d: %.2f Gbit/s, Jain %.4f, %d retransmitted, %d spurious, %d lost, delay %.2f of target",
+					seed, r.Goodput/1e9, r.Jain, r.Retransmissions, r.Spurious, r.Lost, r.DelayOverTarget)
+				if check := promises[s.Name]; check != nil {
+					check(t, r)
+					if r.Failed != 0 {
+						t.Errorf("%d operations failed", r.Failed)
+					}
+				}
+			}
+		})
+	}
+}
+
+// settled is what an incast promises after it converged.
+func settled(delay float64) func(*testing.T, *sim.Result) {
+	return func(t *testing.T, r *sim.Result) {
+		t.Helper()
+		atLeast(t, "Jain index", r.Jain, 0.98)
+		atMost(t, "loss", r.LossShare, 0)
+		atLeast(t, "delay over target", r.DelayOverTarget, 0.9)
+		atMost(t, "delay over target", r.DelayOverTarget, delay)
+		atLeast(t, "goodput over rate", r.GoodputOverRate, 0.85)
+	}
+}
+
+func atLeast(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(got >= want) {
+		t.Errorf("%s: %v, want at least %v", what, got, want)
+	}
+}
+
+func atMost(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(got <= want) {
+		t.Errorf("%s: %v, want at most %v", what, got, want)
+	}
+}
+
+// TestReplays: a result is a function of scenario and seed.
+func TestReplays(t *testing.T) {
+	s := load(t, "pull-mixed")
+	s.Duration, s.WarmUp = 5e6, 0
+	a, err := sim.Run(s, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := sim.Run(s, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(a, b) {
+		t.Error("equal seeds gave different results")
+	}
+	c, err := sim.Run(s, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reflect.DeepEqual(a.Series, c.Series) {
+		t.Error("different seeds gave equal results")
+	}
+}
