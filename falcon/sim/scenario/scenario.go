@@ -82,6 +82,9 @@ func Parse(b []byte) (*sim.Scenario, error) {
 	if err := f.Falcon.Check(); err != nil {
 		return nil, err
 	}
+	if strings.ContainsAny(f.Name, "/\\") || len(f.Name) > 100 {
+		return nil, fmt.Errorf("name: %.100q cannot be part of a file name; leave out slashes and be short", f.Name)
+	}
 	s := &sim.Scenario{
 		Name: f.Name, Profile: f.Falcon.Build(),
 		Duration: int64(f.Duration), WarmUp: int64(f.WarmUp), Sample: int64(f.Sample),

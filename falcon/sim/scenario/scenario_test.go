@@ -64,6 +64,7 @@ func TestParseErrors(t *testing.T) {
 		{"duration: 1ms", "duration: 1ms\nfalcon: {profile: fast}", "falcon.profile:"},
 		{"duration: 1ms", "duration: 1ms\nfalcon: {max_txn: 3}", "falcon.max_txn: 3 is out of range; use"},
 		{"duration: 1ms", "duration: [", "not YAML"},
+		{"duration: 1ms", "duration: 1ms\nname: ../x", `name: "../x" cannot be part of a file name; leave`},
 	} {
 		_, err := scenario.Parse([]byte(strings.Replace(minimal, tc.change, tc.to, 1)))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
