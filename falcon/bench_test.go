@@ -165,6 +165,57 @@ func BenchmarkPull4k(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "falcon/pull4k_per_s")
 }
 
+// benchmarkManyConns pushes over 10 000 connections in turn, 64 transactions at a time as benchmarkPush does, so that all
+// the difference to it is what other connections cost: memory that is not in the cache, and shorter bursts.
+func benchmarkManyConns(b *testing.B, burst int, metric string) {
+	const conns, batch = 10000, 64
+	w := newBackToBack(b)
+	all := []*falcon.Conn{w.conn}
+	for i := uint32(1); i < conns; i++ {
+		cfg := connConfig(true)
+		cfg.LocalCID += i
+		cfg.RemoteCID += i
+		c, err := w.e[0].Open(w.now, cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := w.e[1].Open(w.now, sim.Mirror(cfg)); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	next := 0
+	run := func(n int) {
+		for ; n > 0; n -= batch {
+			for i := range batch {
+				if i%burst == 0 {
+					next = (next + 7919) % conns // no order that memory was allocated in
+				}
+				if err := all[next].Push(w.now, 1, 64); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for want := w.ulp[0].done + batch; w.ulp[0].done < want; {
+				w.exchange()
+				w.now += 100 * us
+			}
+		}
+	}
+	run(conns * 32) // windows grow to their size
+	b.ReportAllocs()
+	b.ResetTimer()
+	run(b.N)
+	b.ReportMetric(float64((b.N+batch-1)/batch*batch)/b.Elapsed().Seconds(), metric)
+}
+
+func BenchmarkPush64ManyConns(b *testing.B) {
+	benchmarkManyConns(b, 16, "falcon/push64_10k_conns_per_s")
+}
+
+func BenchmarkPush64ManyConnsBurst1(b *testing.B) {
+	benchmarkManyConns(b, 1, "falcon/push64_10k_conns_burst1_per_s")
+}
+
 // BenchmarkIdleConn measures the memory of a connection that was opened and not used.
 func BenchmarkIdleConn(b *testing.B) {
 	const n = 10000
