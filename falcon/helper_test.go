@@ -1,6 +1,8 @@
 package falcon_test
 
 import (
+	"flag"
+	"os"
 	"testing"
 	"time"
 
@@ -14,6 +16,8 @@ const (
 	us = int64(time.Microsecond)
 	ms = int64(time.Millisecond)
 )
+
+var draw = flag.Bool("draw", false, "log the packets of every test as a sequence diagram, not of failed tests alone")
 
 // testProfile is the hardware profile with congestion control that stays put, so that a test controls what it looks at.
 func testProfile() falcon.Profile {
@@ -65,6 +69,11 @@ func newPair(t *testing.T, opts ...pairOption) *pair {
 		t.Fatal(err)
 	}
 	p.ae, p.be = p.Nodes[0].Engine, p.Nodes[1].Engine
+	t.Cleanup(func() {
+		if t.Failed() || *draw {
+			t.Logf("packets of this test (Mermaid):\n%s", p.Sequence())
+		}
+	})
 	return p
 }
 
@@ -237,4 +246,16 @@ func ack(t *testing.T, b []byte) wire.Ack {
 		t.Fatalf("parse ACK: %v", d)
 	}
 	return a
+}
+
+// wantSequence compares the packets with a drawing.
+func (p *pair) wantSequence(file string) {
+	p.t.Helper()
+	want, err := os.ReadFile(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if got := p.Sequence(); got != string(want) {
+		p.t.Errorf("%s shows another sequence:\n%s", file, want)
+	}
 }

@@ -167,4 +167,5 @@ func TestCase61_EarlyRetransmission(t *testing.T) {
 	p.wantTags(0, falcon.EvPushDone, 1, 2, 3, 4)
 	p.wantKeys(1, falcon.EvPush, 1, 2, 3, 4)
 	p.wantIdle()
+	p.wantSequence("testdata/case61.mmd")
 }

@@ -16,6 +16,7 @@ import (
 var (
 	seedFlag = flag.Uint64("seed", 0, "replay the model test with this seed only")
 	runsFlag = flag.Int("runs", 60, "seeds the model test tries")
+	drawFlag = flag.Bool("draw", false, "with -seed: log the packets of the model test as a sequence diagram")
 )
 
 // TestModel runs random transactions in both directions over a bad link and compares what happened with what the
@@ -34,6 +35,26 @@ func TestModel(t *testing.T) {
 			t.Fatalf("replay: go test ./falcon/sim -run 'TestModel$' -seed %d", seed)
 		}
 	}
+}
+
+// TestModelSmall is TestModel with schedules of few transactions, thousands of them a second: most mistakes need few
+// packets, and a short failing schedule can be read (-draw).
+func TestModelSmall(t *testing.T) {
+	if *seedFlag != 0 {
+		runSmallModel(t, *seedFlag)
+		return
+	}
+	runs := 50 * *runsFlag
+	if testing.Short() {
+		runs = 500
+	}
+	start := time.Now()
+	for seed := uint64(1); seed <= uint64(runs); seed++ {
+		if runSmallModel(t, seed); t.Failed() {
+			t.Fatalf("replay: go test ./falcon/sim -run 'TestModelSmall$' -seed %d -draw", seed)
+		}
+	}
+	t.Logf("%d schedules, %.0f per second", runs, float64(runs)/time.Since(start).Seconds())
 }
 
 const (
@@ -94,6 +115,20 @@ func (r *random) intn(n int) int        { return int(r.next() % uint64(n)) }
 func (r *random) chance(p float64) bool { return float64(r.next()>>11)/(1<<53) < p }
 
 func runModel(t *testing.T, seed uint64) {
+	m := newModel(t, seed)
+	m.connect(1 + m.rnd.intn(4))
+	m.left = 200 + m.rnd.intn(2500)
+	m.run()
+}
+
+func runSmallModel(t *testing.T, seed uint64) {
+	m := newModel(t, seed)
+	m.connect(1 + m.rnd.intn(2))
+	m.left = 1 + m.rnd.intn(16)
+	m.run()
+}
+
+func newModel(t *testing.T, seed uint64) *model {
 	m := &model{t: t, rnd: random{seed: seed}, txns: map[uint64]*modelTxn{}}
 	r := &m.rnd
 	hardware := r.chance(0.3)
@@ -123,8 +158,18 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	m.w = sim.NewWorld(seed, cfg, [2]sim.Handler{m.nodes[0], m.nodes[1]}, imp)
 	m.w.FlushAcks = r.chance(0.5)
+	if *drawFlag && *seedFlag != 0 {
+		m.w.Tracing = true
+		t.Cleanup(func() { t.Logf("packets (Mermaid):\n%s", m.w.Sequence()) })
+	}
 	m.w.Now = 1e6
-	for i := range 1 + r.intn(4) {
+	return m
+}
+
+// connect opens connections.
+func (m *model) connect(conns int) {
+	r := &m.rnd
+	for i := range conns {
 		base := uint32(math.MaxUint32 - r.intn(200)) // windows cross the 2^32 wrap
 		a, b, err := m.w.Connect(falcon.ConnConfig{
 			LocalCID: uint32(0x100 + i), RemoteCID: uint32(0x500 + 3*i), LocalFunction: 1, RemoteFunction: 2,
@@ -132,7 +177,7 @@ func runModel(t *testing.T, seed uint64) {
 			TxDataPSN: base, TxReqPSN: base + 50, RxDataPSN: base - 60, RxReqPSN: base + 7, TxRSN: base + 90, RxRSN: uint32(r.next()),
 		})
 		if err != nil {
-			t.Fatal(err)
+			m.t.Fatal(err)
 		}
 		for j, c := range []*falcon.Conn{a, b} {
 			mc := &modelConn{conn: c, ordered: c.Config().Ordered}
@@ -140,8 +185,6 @@ func runModel(t *testing.T, seed uint64) {
 			m.nodes[j].conns = append(m.nodes[j].conns, mc)
 		}
 	}
-	m.left = 200 + r.intn(2500)
-	m.run()
 }
 
 func (m *model) run() {

@@ -56,6 +56,7 @@ type Sent struct {
 	From   int
 	Type   wire.PacketType
 	Packet []byte
+	Lost   bool // by the Filter or the link
 }
 
 // trailer: send time in Falcon units, checksum.
@@ -157,15 +158,27 @@ func (w *World) transmit(i int) bool {
 		v = w.Filter(i, w.buf[:n])
 	}
 	if v.Drop {
+		w.traceLoss()
 		return true
 	}
 	sealed := seal(w.Now, w.buf[:n])
 	if v.Delay > 0 {
 		w.held = append(w.held, heldPacket{at: w.Now + v.Delay, from: i, data: append([]byte(nil), sealed...)})
-	} else {
-		w.Links[i].Send(w.Now, sealed)
+		return true
+	}
+	before := w.Links[i].stats
+	w.Links[i].Send(w.Now, sealed)
+	if after := &w.Links[i].stats; after.Lost > before.Lost || after.Overflowed > before.Overflowed && after.Duplicated == before.Duplicated {
+		w.traceLoss()
 	}
 	return true
+}
+
+// traceLoss notes that the packet traced last was lost.
+func (w *World) traceLoss() {
+	if w.Tracing {
+		w.Trace[len(w.Trace)-1].Lost = true
+	}
 }
 
 // release puts held packets of the other node on the wire.
