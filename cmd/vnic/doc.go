@@ -5,6 +5,7 @@
 //	vnic demo                 two NICs, two guests, every operation, one table
 //	vnic keys init            identities for the connection managers' mutual TLS
 //	vnic show …               what a running NIC holds, over its control socket
+//	vnic sim FILE             the transport in virtual time: a scenario, its table and plots
 //	vnic guest …              the guest side: device information, workload
 //
 // It is the only package that knows both ends: it makes qemu's attachments and
