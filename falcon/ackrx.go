@@ -3,7 +3,7 @@ package falcon
 import (
 	"math/bits"
 
-	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
@@ -22,21 +22,21 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
 		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
 	}
-	c.delaySample(now, p, cc.Ack, a.T1, a.T2, &a.Congestion)
-	c.e.ccEvent.EackDrop, c.e.ccEvent.EackOwn = lost, a.DataOWN || a.ReqOWN
-	c.congestion()
+	ev := c.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
+	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
+	c.congestion(now)
 	c.kick()
 	return wire.DropNone
 }
 
-// delaySample prepares the congestion event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was sent and received.
-func (c *Conn) delaySample(now Time, p *Packet, kind cc.Kind, t1, t2 uint32, info *wire.Congestion) {
-	t4 := FalconTime(now)
-	c.e.ccEvent = cc.Event{
-		Kind: kind, Hops: info.Hops, RxOccupancy: info.RxOccupancy, Acked: c.acked,
-		T1: t1, T2: t2, T3: p.T1, T4: t4, Now: t4,
+// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was sent and received.
+func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
+	ev := &c.e.rate.ev
+	*ev = rue.Event{
+		Type: typ, Hops: info.Hops, RxLevel: info.RxOccupancy, ECN: info.ECN, Metadata: info.RUE,
+		T1: t1, T2: t2, T3: p.T1, T4: FalconTime(now),
 	}
-	c.acked = 0
+	return ev
 }
 
 // checkBases compares the bases of an acknowledgement with the windows: behind either one it is stale and ignored
@@ -83,6 +83,9 @@ func (c *Conn) packetAcked(t *txn) {
 	c.e.wheel.stop(&t.timer)
 	c.uncountAgain(t)
 	t.unlink()
+	if c.flight.empty() {
+		c.e.wheel.stop(&c.flightTimer)
+	}
 	t.packetDone = true
 	w.packets.clear(t.psn)
 	if c.acked < maxAcked {

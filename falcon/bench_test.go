@@ -47,10 +47,15 @@ type backToBack struct {
 
 func newBackToBack(tb testing.TB) *backToBack {
 	tb.Helper()
+	return newBackToBackWith(tb, falcon.Software())
+}
+
+func newBackToBackWith(tb testing.TB, p falcon.Profile) *backToBack {
+	tb.Helper()
 	b := &backToBack{now: ms}
 	for i := range b.e {
 		b.ulp[i] = &plainULP{payload: make([]byte, 8192)}
-		b.e[i] = falcon.NewEngine(falcon.Config{Profile: falcon.Software(), Credits: credit.New(nil, credit.NoLimit())}, b.ulp[i])
+		b.e[i] = falcon.NewEngine(falcon.Config{Profile: p, Credits: credit.New(nil, credit.NoLimit())}, b.ulp[i])
 	}
 	cfg := connConfig(true)
 	var err error

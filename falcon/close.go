@@ -20,6 +20,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	delete(e.conns, c.cfg.LocalCID)
 	e.wheel.stop(&c.txnTimer)
 	e.wheel.stop(&c.paceTimer)
+	e.wheel.stop(&c.flightTimer)
 	c.stopAckTimer()
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {

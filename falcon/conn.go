@@ -29,6 +29,7 @@ type Conn struct {
 	cfg     ConnConfig
 	credits *credit.Node // nil: unlimited
 	cc      cc.State
+	ipg     Time // gap while fcwnd < 1
 	closed  bool
 
 	// Initiator (Falcon §8.4.1) and transmitter (§9.1.1).
@@ -40,10 +41,13 @@ type Conn struct {
 	txnTimer         timer
 	lastRNR          Time // RNR NACK received
 	paceTimer        timer
-	nextSend         Time // no packet before
-	ipg              Time // gap while fcwnd < 1
-	acked            uint16
-	arSpacing        uint32 // packets until the next AR
+	nextSend         Time    // no packet before
+	flight           txnList // sent and neither acknowledged nor refused, the longest ago first
+	flightTimer      timer   // not later than its head's retransmission
+	acked            uint16  // packets since the last event to the RUE
+	eventOut         bool    // an event is on its way through the RUE
+	lastEvent        Time    // when the last one was raised
+	arSpacing        uint32  // packets until the next AR
 	random           uint32
 	path             uint8
 	dataFirst        bool // retransmit pull data before initiator packets next time
@@ -118,6 +122,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.txnTimer.conn, c.txnTimer.kind = c, timerTxn
 	c.paceTimer.conn, c.paceTimer.kind = c, timerPace
 	c.ackTimer.conn, c.ackTimer.kind = c, timerAck
+	c.flightTimer.conn, c.flightTimer.kind = c, timerFlight
+	c.lastEvent = longAgo
 	c.drawSpacing()
 	e.conns[cfg.LocalCID] = c
 	return c, nil

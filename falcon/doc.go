@@ -11,7 +11,7 @@
 //	     │                                       │ window.go, rx.go: receive windows, duplicates
 //	 tx.go  header, Fill by the ULP, PSN, timer  │ ackrx.go, nack.go, resync.go, retransmit.go
 //	─────┼───────────────────────────────────────┼───────────────────────────────────────────
-//	     ▼ Transmit                              │ Receive                 wheel.go ◀ Advance
+//	     ▼ Transmit                              │ Receive     rue.go      wheel.go ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
 //
 // # Driving an engine
@@ -35,6 +35,12 @@
 //
 // A packet that is not acknowledged is retransmitted with its PSN; when that is hopeless, or the target refused it, a
 // Resync takes its place and fills the hole; when the Resync is not acknowledged the connection ends (§11).
+//
+// # Congestion control
+//
+// Acknowledgements and timeouts raise events for the Rate Update Engine (package cc/rue); its results are the windows,
+// the gap between packets and the retransmission timeout of the connection, also for packets in flight. In the software
+// profile it answers at once; in the hardware profile events and results go through bounded queues and take time.
 //
 // # Ownership
 //

@@ -1,7 +1,6 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -72,7 +71,7 @@ type Engine struct {
 	recheck            bool    // something was freed since the waiting connections were last looked at
 	ackPending         *Conn   // connections with a coalesced acknowledgement
 
-	ccEvent cc.Event // scratch: passed through an interface, it must not be allocated per packet
+	rate rateUpdate
 }
 
 // NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first
@@ -83,6 +82,8 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 		panic(err)
 	}
 	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, conns: make(map[CID]*Conn)}
+	e.rate = newRateUpdate(&e.profile)
+	e.rate.timer.kind = timerRUE
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
 	for i := range e.queues {
 		e.queues[i].class = txClass(i)
@@ -105,8 +106,12 @@ func (e *Engine) Advance(now Time) {
 			return
 		}
 		switch t.kind {
-		case timerRetransmit:
-			t.txn.conn.onRetransmitTimer(now, t.txn)
+		case timerFlight:
+			t.conn.onFlightTimer(now)
+		case timerRNR:
+			t.txn.conn.onRNRTimer(t.txn)
+		case timerRUE:
+			e.onRateTimer(now)
 		case timerRedeliver:
 			t.rx.conn.redeliver(t.rx)
 		case timerAck:
@@ -164,7 +169,7 @@ func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 	}
 	e.txnsInUse++
 	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
-	t.timer.txn, t.timer.kind = t, timerRetransmit
+	t.timer.txn, t.timer.kind = t, timerRNR
 	return t
 }
 

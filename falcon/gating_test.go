@@ -194,7 +194,7 @@ func TestCase48_RetransmitCount(t *testing.T) {
 	s := newSingle(t, p)
 	s.push(1)
 	s.advance(9*ms + 500*us)
-	equal(t, "counts", seen, []uint8{1, 2, 3, 4, 5, 6, 7, 7, 7})
+	equal(t, "counts", seen, []uint8{1, 2, 3, 4, 5, 6, 6, 6, 6})
 }
 
 func TestCase49_BlockedPushIsNotOvertaken(t *testing.T) {

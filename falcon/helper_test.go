@@ -8,6 +8,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -22,7 +23,7 @@ var draw = flag.Bool("draw", false, "log the packets of every test as a sequence
 // testProfile is the hardware profile with congestion control that stays put, so that a test controls what it looks at.
 func testProfile() falcon.Profile {
 	p := falcon.Hardware()
-	p.CC = fixed(32, 64)
+	p.CC, p.RUE = fixed(32, 64), rue.Immediate()
 	p.OpGap = 0
 	p.ARFcwnd, p.ARPercent = 0, 0
 	return p

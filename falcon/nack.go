@@ -1,7 +1,7 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
@@ -46,12 +46,8 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	// The transaction is looked up before the bases move: a pull request refused by the target's ULP is acknowledged.
 	t := c.refused(n)
 	c.advanceBases(n.DataBase, n.ReqBase)
-	kind := cc.Nack
-	if n.Code == wire.NackResource {
-		kind = cc.NackResource
-	}
-	c.delaySample(now, p, kind, n.T1, n.T2, &n.Congestion)
-	c.congestion()
+	c.delaySample(now, p, rue.TypeNack, n.T1, n.T2, &n.Congestion).NackCode = uint8(n.Code)
+	c.congestion(now)
 	defer c.kick()
 	if !n.Code.Valid() {
 		return wire.DropNackCode

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
 // Profile holds every timing and sizing choice of an engine. Software and Hardware are the two defaults; a zero field
@@ -11,6 +12,7 @@ import (
 type Profile struct {
 	Name string
 	CC   cc.Algorithm // congestion control, shared by all connections
+	RUE  rue.Config   // the engine that runs it
 
 	ReqTxWindow  uint32 // packets in flight in the request window, power of two ≤ MaxTxWindow
 	DataTxWindow uint32 // packets in flight in the data window, power of two ≤ MaxTxWindow
@@ -45,7 +47,7 @@ const MaxTxWindow = 1024
 // Software is the profile for TAP devices: round trips of tens of microseconds when idle, milliseconds under load.
 func Software() Profile {
 	return Profile{
-		Name: "software", CC: cc.NewSwift(cc.SoftwareParams()),
+		Name: "software", CC: cc.NewSwift(cc.SoftwareParams()), RUE: rue.Immediate(),
 		ReqTxWindow: 64, DataTxWindow: 128,
 		AckCount: 10, AckTimeout: 50 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
@@ -58,7 +60,7 @@ func Software() Profile {
 // Hardware is the profile of a NIC on a microsecond fabric, for virtual time.
 func Hardware() Profile {
 	return Profile{
-		Name: "hardware", CC: cc.NewSwift(cc.HardwareParams()),
+		Name: "hardware", CC: cc.NewSwift(cc.HardwareParams()), RUE: rue.Hardware(),
 		ReqTxWindow: 256, DataTxWindow: 256,
 		AckCount: 10, AckTimeout: 8 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10,
@@ -89,5 +91,5 @@ func (p *Profile) Check() error {
 	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
 		return configError("Profile weights", "below 1", "use at least 1")
 	}
-	return nil
+	return p.RUE.Check()
 }

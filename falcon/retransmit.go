@@ -1,17 +1,36 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// onRetransmitTimer handles a packet that was not acknowledged in time, or whose RNR delay is over (Falcon §9.1.5, §11).
-func (c *Conn) onRetransmitTimer(now Time, t *txn) {
-	if t.rnr {
-		t.rnr = false
-		c.sendLater(t)
+// timeFlight arms the timer of the packets in flight. All have the same timeout, the one now in force, and are in the
+// order they were sent in: the first is due first. A deadline that moved away is found out when the timer fires.
+func (c *Conn) timeFlight() {
+	if c.flight.empty() {
 		return
 	}
+	if at := c.flight.head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.flightTimer.at {
+		c.e.wheel.arm(&c.flightTimer, at)
+	}
+}
+
+func (c *Conn) onFlightTimer(now Time) {
+	for t := c.flight.head; t != nil && t.lastSent+c.rto() <= now; t = c.flight.head {
+		c.onTimeout(now, t)
+	}
+	c.timeFlight()
+}
+
+// onRNRTimer ends the delay of an RNR NACK.
+func (c *Conn) onRNRTimer(t *txn) {
+	t.rnr = false
+	c.sendLater(t)
+}
+
+// onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
+func (c *Conn) onTimeout(now Time, t *txn) {
 	t.retries++
 	c.e.stats.TimeoutRetransmits++
 	p := &c.e.profile
@@ -27,19 +46,20 @@ func (c *Conn) onRetransmitTimer(now Time, t *txn) {
 		c.resync(t, wire.ResyncRetransmit, CmplLocalTO)
 		return
 	}
-	c.e.ccEvent = cc.Event{Kind: cc.Retransmit, RetransmitCount: uint8(min(t.retries, maxRetransmitCount)), Now: FalconTime(now)}
-	c.congestion()
+	c.e.rate.ev = rue.Event{Type: rue.TypeRetransmit, RetransmitCount: uint8(min(t.retries, maxRetransmitCount))}
+	c.congestion(now)
 	c.sendLater(t)
 }
 
-// maxRetransmitCount is where the 3-bit count of the congestion event saturates.
-const maxRetransmitCount = 7
+// maxRetransmitCount is where the count of the RUE's event saturates, in a field of 3 bits (Falcon §10.6.2.1).
+const maxRetransmitCount = 6
 
 // sendLater queues a packet in flight for retransmission.
 func (c *Conn) sendLater(t *txn) {
 	c.e.wheel.stop(&t.timer)
 	c.uncountAgain(t)
-	if t.list == nil {
+	if t.list == nil || t.list == &c.flight {
+		t.unlink()
 		c.retx[t.kind].insertByPSN(t)
 	}
 	c.kick()
@@ -94,20 +114,10 @@ func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitma
 }
 
 func (c *Conn) sendEarly(t *txn) {
-	if t.list != nil || t.early >= c.e.profile.EarlyLimit {
+	if t.list != &c.flight || t.early >= c.e.profile.EarlyLimit {
 		return
 	}
 	t.early++
 	c.e.stats.EarlyRetransmits++
 	c.sendLater(t)
-}
-
-// congestion gives e.ccEvent to the algorithm and applies its result.
-func (c *Conn) congestion() {
-	r := c.e.profile.CC.Update(&c.cc, &c.e.ccEvent)
-	c.ipg = Time(r.IPG) * cc.TUNanos
-	if r.Repath {
-		c.path++
-		c.e.stats.Repaths++
-	}
 }

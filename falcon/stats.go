@@ -23,6 +23,9 @@ type Stats struct {
 	ConnsFailed        uint64 // ended because the peer did not acknowledge
 	CreditErrors       uint64 // credits returned twice: a bug of this package
 	Repaths            uint64
+	RUEEvents          uint64 // events given to the Rate Update Engine
+	RUEBusy            uint64 // not raised: one of the connection was on the way
+	RUESkipped         uint64 // not raised by the policy, or the queue was full
 
 	Conns      int // open now
 	TxContexts int // transactions held

@@ -52,13 +52,14 @@ func (c *Conn) sendAgain(now Time, dst []byte) int {
 	return n
 }
 
-// sentTxn starts the retransmission timer.
+// sentTxn starts the retransmission timer (Falcon §9.1.3).
 func (c *Conn) sentTxn(now Time, t *txn) {
 	t.lastSent = now
 	if t.firstSent < 0 {
 		t.firstSent = now
 	}
-	c.e.wheel.arm(&t.timer, now+c.rto())
+	c.flight.pushBack(t)
+	c.timeFlight()
 	c.pace(now)
 	c.piggybacked()
 }

@@ -29,7 +29,7 @@ type txn struct {
 	next, prev *txn
 	list       *txnList // the list it is in, nil for none
 	conn       *Conn
-	timer      timer // retransmission, or the delay of an RNR NACK
+	timer      timer // the delay of an RNR NACK
 	tag        uint64
 	started    Time // when the ULP issued it
 	firstSent  Time // since when its packet, or its Resync, is unanswered; −1 = not sent

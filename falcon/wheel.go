@@ -19,14 +19,16 @@ const (
 type timerKind uint8
 
 const (
-	timerRetransmit timerKind = iota // of a txn
-	timerRedeliver                   // of an rxTxn: pull under RNR
-	timerAck                         // of a conn: coalesced ACK
-	timerPace                        // of a conn: next packet allowed
-	timerTxn                         // of a conn: oldest transaction times out
+	timerFlight    timerKind = iota // of a conn: the packet sent longest ago is not acknowledged
+	timerRNR                        // of a txn: the delay of an RNR NACK
+	timerRedeliver                  // of an rxTxn: pull under RNR
+	timerAck                        // of a conn: coalesced ACK
+	timerPace                       // of a conn: next packet allowed
+	timerTxn                        // of a conn: oldest transaction times out
+	timerRUE                        // of the engine: a result of the Rate Update Engine comes into force
 )
 
-// timer is embedded in what it belongs to; exactly one of conn, txn and rx is set.
+// timer is embedded in what it belongs to; one of conn, txn and rx is set, none in the engine's own.
 type timer struct {
 	next, prev *timer
 	at         Time

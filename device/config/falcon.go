@@ -41,7 +41,8 @@ type Falcon struct {
 	WeightRetransmit *int           `yaml:"weight_retransmit"`
 	WeightAck        *int           `yaml:"weight_ack"`
 
-	CC Congestion `yaml:"cc"`
+	RUE RateUpdate `yaml:"rue"`
+	CC  Congestion `yaml:"cc"`
 }
 
 // Congestion replaces parameters of Swift and PLB. What a field means is said
@@ -66,6 +67,7 @@ type Congestion struct {
 	TargetRxLevel        *uint8         `yaml:"target_rx_level"`
 	RTTAlpha             *float64       `yaml:"rtt_alpha"`
 	DelayAlpha           *float64       `yaml:"delay_alpha"`
+	SmoothedRTT          *bool          `yaml:"smoothed_rtt"`
 	PerHop               *time.Duration `yaml:"per_hop"`
 	MinFlowScalingWindow *float64       `yaml:"min_flow_scaling_window"`
 	MaxFlowScalingWindow *float64       `yaml:"max_flow_scaling_window"`
@@ -92,6 +94,7 @@ func (f *Falcon) Build() falcon.Profile {
 	}
 	f.CC.apply(&params)
 	p.CC = cc.NewSwift(params)
+	f.RUE.apply(&p.RUE)
 	override(&p.ReqTxWindow, f.ReqTxWindow)
 	override(&p.DataTxWindow, f.DataTxWindow)
 	override(&p.AckCount, f.AckCount)
@@ -137,6 +140,7 @@ func (c *Congestion) apply(p *cc.Params) {
 	override(&p.TargetRxLevel, c.TargetRxLevel)
 	override(&p.RTTAlpha, c.RTTAlpha)
 	override(&p.DelayAlpha, c.DelayAlpha)
+	override(&p.SmoothedRTT, c.SmoothedRTT)
 	overrideFU(&p.PerHop, c.PerHop)
 	override(&p.MinFlowScalingWindow, c.MinFlowScalingWindow)
 	override(&p.MaxFlowScalingWindow, c.MaxFlowScalingWindow)
@@ -208,6 +212,7 @@ func (f *Falcon) check(r *report) {
 	duration("txn_timeout", f.TxnTimeout, 0, time.Hour)
 	duration("op_gap", f.OpGap, 0, time.Second)
 	before := len(r.problems)
+	f.RUE.check(r, duration)
 	f.CC.check(r, duration)
 	if err := p.Check(); err != nil && len(r.problems) == before {
 		r.add("falcon", err.Error(), "")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
 // TestFalconCoversProfile: each field of the transport's profile and of the
@@ -18,6 +19,8 @@ func TestFalconCoversProfile(t *testing.T) {
 		not          map[string]bool
 	}{
 		{reflect.TypeFor[falcon.Profile](), reflect.TypeFor[Falcon](), map[string]bool{"Name": true}},
+		{reflect.TypeFor[rue.Config](), reflect.TypeFor[RateUpdate](), map[string]bool{"Policy": true}},
+		{reflect.TypeFor[rue.Policy](), reflect.TypeFor[RateUpdate](), nil},
 		{reflect.TypeFor[cc.Params](), reflect.TypeFor[Congestion](), nil},
 	} {
 		for i := range c.theirs.NumField() {

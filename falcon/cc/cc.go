@@ -34,6 +34,9 @@ type State struct {
 	NICMarker    uint32    // FU: within an RTT of it ncwnd may not move on in the same direction
 	Direction    Direction // of the last ncwnd change
 
+	BaseDelay uint32      // FU: delay target of an uncongested path
+	Select    DelaySelect // which delay is the congestion signal
+
 	PLBAcked     uint16 // packets acknowledged in the current PLB round
 	PLBCongested uint16 // those of them that saw congestion
 	PLBAttempts  uint8  // consecutive congested rounds
@@ -56,9 +59,10 @@ type Event struct {
 	Hops            uint8  // forward hop count, 0..15
 	RxOccupancy     uint8  // quantised receive buffer level, 0..31
 	RetransmitCount uint8  // Retransmit: successive timeouts of the packet, from 1
-	EackDrop        bool   // the EACK's bitmaps show a loss
+	EackDrop        bool   // the EACK's bitmaps show a loss, or the NACK reports one
 	EackOwn         bool   // the EACK reports a drop outside the receive window
 	Acked           uint16 // packets acknowledged since the last event
+	ECN             uint16 // packets with a congestion mark the peer received so far, 14 bits, wraps
 	T1, T2, T3, T4  uint32 // Ack and Nack: FU timestamps of Falcon §10.1 (only the low 24 bits are used)
 	Now             uint32 // FU
 }

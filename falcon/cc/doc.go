@@ -1,4 +1,5 @@
-// Package cc is the Rate Update Engine of Falcon §10: congestion control as pure functions of (state, event).
+// Package cc is the congestion control of Falcon §10 as pure functions of (state, event). Package rue below it is the
+// interface by which the engine asks.
 //
 //	ACK, NACK, retransmission ──▶ Event ─▶ Algorithm.Update(&State) ─▶ Result{IPG, Repath}
 //	                                             │

@@ -11,12 +11,14 @@ type Fixed struct {
 var _ Algorithm = Fixed{}
 
 // Init implements Algorithm.
-func (f Fixed) Init(s *State) { *s = State{Fcwnd: f.Fcwnd, Ncwnd: f.Ncwnd, RTO: f.RTO} }
+func (f Fixed) Init(s *State) {
+	*s = State{Fcwnd: f.Fcwnd, Ncwnd: f.Ncwnd, RTO: f.RTO, Select: DelayFabric}
+}
 
 // Update implements Algorithm: RTT and Delay follow the last sample, the rest stays.
 func (f Fixed) Update(s *State, ev *Event) Result {
 	if ev.Kind != Retransmit {
-		s.RTT, s.Delay = ev.RTT(), ev.Delay(DelayFabric)
+		s.RTT, s.Delay = ev.RTT(), ev.Delay(s.Select)
 	}
 	return Result{}
 }

@@ -23,8 +23,9 @@ type Params struct {
 	MaxNICMD           float64
 	TargetRxLevel      uint8 // 0..31
 
-	RTTAlpha   float64 // weight of the old smoothed RTT
-	DelayAlpha float64 // weight of the old smoothed delay
+	RTTAlpha    float64 // weight of the old smoothed RTT
+	SmoothedRTT bool    // pace and guard the windows with the smoothed RTT, not with the last one
+	DelayAlpha  float64 // weight of the old smoothed delay
 
 	PerHop               uint32 // FU per forward hop
 	MinFlowScalingWindow float64

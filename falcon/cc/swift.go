@@ -22,6 +22,7 @@ func (w *Swift) Init(s *State) {
 	*s = State{
 		Fcwnd: toFixed(w.p.InitialFcwnd), Ncwnd: w.p.InitialNcwnd, RTO: w.p.InitialRTO,
 		RTT: w.p.InitialRTT, Delay: w.p.InitialRTT, Direction: Increase,
+		BaseDelay: w.p.BaseDelayTarget, Select: w.p.DelaySelect,
 	}
 }
 
@@ -38,8 +39,11 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 	} else {
 		rtt = ev.RTT()
 		s.RTT = smooth(w.p.RTTAlpha, s.RTT, rtt)
-		s.Delay = smooth(w.p.DelayAlpha, s.Delay, ev.Delay(w.p.DelaySelect))
-		target := w.target(fcwnd, ev.Hops)
+		if w.p.SmoothedRTT {
+			rtt = s.RTT
+		}
+		s.Delay = smooth(w.p.DelayAlpha, s.Delay, ev.Delay(s.Select))
+		target := w.target(s.BaseDelay, fcwnd, ev.Hops)
 		next := w.fabricWindow(s, ev, fcwnd, target, now, rtt)
 		if ev.Kind == NackResource {
 			w.setNcwnd(s, w.exhaustedWindow(s, now, rtt), now, rtt)
@@ -58,10 +62,10 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 }
 
 // target is FabricDelayTarget of §10.3.4, FU.
-func (w *Swift) target(fcwnd float64, hops uint8) uint32 {
+func (w *Swift) target(base uint32, fcwnd float64, hops uint8) uint32 {
 	scaling := math.Trunc(w.alpha/math.Sqrt(fcwnd) + w.beta)
 	scaling = min(max(scaling, 0), float64(w.p.MaxFlowScaling))
-	t := uint64(w.p.BaseDelayTarget) + uint64(scaling) + uint64(w.p.PerHop)*uint64(hops)
+	t := uint64(base) + uint64(scaling) + uint64(w.p.PerHop)*uint64(hops)
 	return uint32(min(t, TimeMask))
 }
 

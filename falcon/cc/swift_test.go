@@ -20,7 +20,7 @@ func swift(edit ...func(*Params)) *Swift {
 	return NewSwift(p)
 }
 
-func TestTarget(t *testing.T) {
+func TestCase83_DelayTarget(t *testing.T) {
 	w := swift()
 	if math.Abs(w.alpha-246.147) > 0.001 || math.Abs(w.beta+15.384) > 0.001 {
 		t.Errorf("flow scaling alpha %v beta %v", w.alpha, w.beta)
@@ -30,17 +30,16 @@ func TestTarget(t *testing.T) {
 		hops  uint8
 		want  uint32
 	}{{256, 0, 191}, {32, 3, 243}, {1, 3, 445}, {0.1, 3, 978}, {0.01, 5, 994}, {64, 15, 326}} {
-		if got := w.target(tc.fcwnd, tc.hops); got != tc.want {
+		if got := w.target(w.p.BaseDelayTarget, tc.fcwnd, tc.hops); got != tc.want {
 			t.Errorf("target(%v, %d) = %d, want %d", tc.fcwnd, tc.hops, got, tc.want)
 		}
 	}
-	huge := swift(func(p *Params) { p.BaseDelayTarget = TimeMask })
-	if got := huge.target(1, 15); got != TimeMask {
+	if got := w.target(TimeMask, 1, 15); got != TimeMask {
 		t.Errorf("target does not saturate: %d", got)
 	}
 }
 
-func TestFabricWindow(t *testing.T) {
+func TestCase84_85_FabricWindow(t *testing.T) {
 	const now, rtt = 10000, 400
 	for _, tc := range []struct {
 		name          string
@@ -72,7 +71,7 @@ func TestFabricWindow(t *testing.T) {
 }
 
 // The same numbers through Update, with the target of three hops at fcwnd 32 being 243.
-func TestUpdateFabricWindowAndMarker(t *testing.T) {
+func TestCase85_FabricWindowAndMarker(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
 		rtt, delay, since uint32
@@ -84,7 +83,7 @@ func TestUpdateFabricWindowAndMarker(t *testing.T) {
 		{"no decrease within an RTT", 400, 400, 399, 32768, 50000 - 399},
 	} {
 		w := swift()
-		s := State{Fcwnd: 32 * One, Ncwnd: 64, FabricMarker: 50000 - tc.since, Direction: Increase}
+		s := State{Fcwnd: 32 * One, Ncwnd: 64, FabricMarker: 50000 - tc.since, Direction: Increase, BaseDelay: 191, Select: DelayFabric}
 		ev := ack(50000, tc.rtt, tc.delay, 8)
 		ev.Hops = 3
 		if res := w.Update(&s, ev); res.IPG != 0 || res.Repath {
@@ -96,7 +95,7 @@ func TestUpdateFabricWindowAndMarker(t *testing.T) {
 	}
 }
 
-func TestNICWindow(t *testing.T) {
+func TestCase89_NICWindow(t *testing.T) {
 	const now, rtt = 10000, 400
 	for _, tc := range []struct {
 		name    string
@@ -128,9 +127,9 @@ func TestNICWindow(t *testing.T) {
 	}
 }
 
-func TestResourceNackHalvesTheNICWindow(t *testing.T) {
+func TestCase89_ResourceNackHalvesTheNICWindow(t *testing.T) {
 	w := swift()
-	s := State{Fcwnd: 8 * One, Ncwnd: 100, Direction: Increase, NICMarker: 50000}
+	s := State{Fcwnd: 8 * One, Ncwnd: 100, Direction: Increase, NICMarker: 50000, BaseDelay: 191, Select: DelayFabric}
 	ev := ack(50000, 400, 100, 0)
 	ev.Kind = NackResource
 	w.Update(&s, ev)
@@ -153,7 +152,7 @@ func TestResourceNackHalvesTheNICWindow(t *testing.T) {
 	}
 }
 
-func TestRetransmit(t *testing.T) {
+func TestCase87_Retransmit(t *testing.T) {
 	for _, tc := range []struct {
 		count uint8
 		dt    uint32
@@ -168,10 +167,10 @@ func TestRetransmit(t *testing.T) {
 	}
 }
 
-func TestEackDrop(t *testing.T) {
+func TestCase91_EackDrop(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		w := swift(func(p *Params) { p.MaxDecreaseOnDrop = on })
-		s := State{Fcwnd: 32 * One, Ncwnd: 64, FabricMarker: 50000 - 400}
+		s := State{Fcwnd: 32 * One, Ncwnd: 64, FabricMarker: 50000 - 400, BaseDelay: 191, Select: DelayFabric}
 		ev := ack(50000, 400, 100, 0)
 		ev.EackDrop = true
 		w.Update(&s, ev)
@@ -182,7 +181,7 @@ func TestEackDrop(t *testing.T) {
 	}
 }
 
-func TestGapAndTimeout(t *testing.T) {
+func TestCase83_GapAndTimeout(t *testing.T) {
 	w := swift()
 	for _, tc := range []struct {
 		fcwnd    float64
@@ -206,7 +205,7 @@ func TestGapAndTimeout(t *testing.T) {
 	}
 }
 
-func TestDelays(t *testing.T) {
+func TestCase79_80_Delays(t *testing.T) {
 	for _, d := range []uint32{0, 1<<24 - 1500, 1<<32 - 2000} { // the second and third wrap
 		ev := Event{T1: 1000 + d, T2: 2000 + d, T3: 2500 + d, T4: 2600 + d}
 		got := [5]uint32{ev.RTT(), ev.Delay(DelayFull), ev.Delay(DelayFabric), ev.Delay(DelayForward), ev.Delay(DelayReverse)}
@@ -228,7 +227,7 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-func TestPLB(t *testing.T) {
+func TestCase90_PLB(t *testing.T) {
 	w := swift(func(p *Params) { p.PLB = true; p.MaxFcwnd = 64; p.MinFcwnd = 64; p.InitialFcwnd = 64 })
 	var s State
 	w.Init(&s)
@@ -281,7 +280,7 @@ func TestFixedOnlyMeasures(t *testing.T) {
 			t.Errorf("kind %d: %+v", k, res)
 		}
 	}
-	if s != (State{Fcwnd: 16 * One, Ncwnd: 9, RTO: 1000, RTT: 400, Delay: 100}) {
+	if s != (State{Fcwnd: 16 * One, Ncwnd: 9, RTO: 1000, RTT: 400, Delay: 100, Select: DelayFabric}) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -303,7 +302,7 @@ func FuzzUpdate(f *testing.F) {
 	f.Add(uint8(0), uint8(3), uint8(31), uint8(1), uint16(8), uint32(1), uint32(2), uint32(3), uint32(4), uint32(5), uint32(32*One), uint32(64))
 	f.Fuzz(func(t *testing.T, kind, hops, level, count uint8, acked uint16, t1, t2, t3, t4, now, fcwnd, ncwnd uint32) {
 		w := swift(func(p *Params) { p.PLB = true })
-		s := State{Fcwnd: fcwnd & MaxFcwnd, Ncwnd: 1 + ncwnd%256, RTT: t1 & TimeMask, Direction: Direction(kind >> 7)}
+		s := State{Fcwnd: fcwnd & MaxFcwnd, Ncwnd: 1 + ncwnd%256, RTT: t1 & TimeMask, BaseDelay: t2 & TimeMask, Select: DelaySelect(kind >> 5 & 3), Direction: Direction(kind >> 7)}
 		ev := Event{Kind: Kind(kind % 4), Hops: hops & 15, RxOccupancy: level & 31, RetransmitCount: count, Acked: acked, T1: t1, T2: t2, T3: t3, T4: t4, Now: now}
 		for range 3 {
 			res := w.Update(&s, &ev)

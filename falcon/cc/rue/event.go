@@ -1,0 +1,100 @@
+package rue
+
+import "github.com/falcon-vnic/vnic/falcon/cc"
+
+// Type is what raised an event.
+type Type uint8
+
+// Event types (Falcon §10.6.2.1).
+const (
+	TypeAck        Type = 0
+	TypeNack       Type = 1
+	TypeRetransmit Type = 2
+)
+
+// Event is an entry of the CC event queue (Falcon §10.6.2.1). Times are Falcon units of 24 bits.
+type Event struct {
+	Conn            uint32 // CID, 24 bits
+	Type            Type
+	T1, T2, T3, T4  uint32 // ACK and NACK: of Falcon §10.1
+	RetransmitCount uint8  // retransmission: timeouts of the packet in a row, 0..7
+	Early           bool   // retransmission: early, not by timeout
+	NackCode        uint8
+	Hops            uint8    // forward hops, 0..15
+	RxLevel         uint8    // receive buffer level of the peer, 0..31
+	Metadata        uint32   // RUE Info of the acknowledgement: 22 bits of an ACK, 24 of a NACK
+	IPG             uint32   // gap in force, TU, 20 bits
+	Acked           uint16   // packets acknowledged since the connection's last event, 0..1023
+	EackDrop        bool     // EACK whose bitmaps show a loss
+	Eack            bool     // EACK
+	EackOwn         bool     // EACK with an out-of-window notification; in the bits reserved after eack
+	Queue           uint8    // event queue, 2 bits
+	State           cc.State // of the connection; PLB counters are in the reserved bits
+	Opaque          uint8    // 2 bits
+	ECN             uint16   // marked packets the peer received so far, 14 bits, wraps
+	Gen             bool     // alternates with every lap of the queue
+}
+
+func (e *Event) layout(c *codec) {
+	s := &e.State
+	field(c, &e.Conn, 24)
+	field(c, &e.Type, 2)
+	field(c, &e.T1, 24)
+	field(c, &e.T2, 24)
+	field(c, &e.T3, 24)
+	field(c, &e.T4, 24)
+	field(c, &e.RetransmitCount, 3)
+	flag(c, &e.Early)
+	field(c, &e.NackCode, 8)
+	field(c, &e.Hops, 4)
+	field(c, &e.RxLevel, 5)
+	field(c, &e.Metadata, 24)
+	field(c, &s.Fcwnd, 21) // fraction 10, integer 11
+	field(c, &e.IPG, 20)
+	field(c, &s.Ncwnd, 11)
+	field(c, &s.RTO, 24)
+	field(c, &e.Acked, 10)
+	flag(c, &e.EackDrop)
+	flag(c, &e.Eack)
+	flag(c, &e.EackOwn)
+	c.reserved(7)
+	field(c, &e.Queue, 2)
+	field(c, &s.Select, 2)
+	field(c, &s.FabricMarker, 24)
+	field(c, &s.NICMarker, 24)
+	field(c, &s.Direction, 1)
+	field(c, &s.BaseDelay, 24)
+	field(c, &s.Delay, 24)
+	field(c, &s.RTT, 24)
+	field(c, &e.Opaque, 2)
+	field(c, &e.ECN, 14)
+	plbLayout(c, s)
+	c.reserved(107 - plbBits)
+	flag(c, &e.Gen)
+}
+
+// plbBits are taken from the reserved bits of both formats for the counters of Falcon §10.4, which must come back with
+// the next event like the rest of the state.
+const plbBits = 24
+
+func plbLayout(c *codec, s *cc.State) {
+	field(c, &s.PLBCongested, 10)
+	field(c, &s.PLBAcked, 10)
+	field(c, &s.PLBAttempts, 4)
+}
+
+// Append adds the 64 bytes of the event; values too large for their field are cut.
+func (e *Event) Append(b []byte) []byte {
+	b = append(b, make([]byte, EntryLen)...)
+	e.layout(&codec{b: b[len(b)-EntryLen:]})
+	return b
+}
+
+// ParseEvent decodes an event; it is false unless b is exactly one entry.
+func ParseEvent(b []byte) (e Event, ok bool) {
+	if len(b) != EntryLen {
+		return e, false
+	}
+	e.layout(&codec{b: b, read: true})
+	return e, true
+}

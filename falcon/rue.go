@@ -1,0 +1,142 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+)
+
+// rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in the order they were
+// raised, so the connections they belong to are a queue beside the two of binary entries.
+type rateUpdate struct {
+	rue     rue.RUE
+	ev      rue.Event
+	result  rue.Result
+	events  rue.Queue
+	results rue.Queue
+	jobs    jobQueue // one for every event on the way; the first results.Len() of them are answered
+	busy    Time     // the RUE works on what is queued until then
+	timer   timer    // the next result comes into force
+}
+
+// job is an event on the way.
+type job struct {
+	conn *Conn
+	done Time // answered; in force Config.Latency later
+}
+
+func newRateUpdate(p *Profile) rateUpdate {
+	return rateUpdate{rue: rue.New(p.CC), events: rue.NewQueue(p.RUE.Size), results: rue.NewQueue(rue.MaxQueue)}
+}
+
+// congestion raises the event in e.rate.ev, unless one of the connection is on the way or the policy finds it is not
+// worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
+func (c *Conn) congestion(now Time) {
+	u, cfg := &c.e.rate, &c.e.profile.RUE
+	if c.eventOut {
+		c.e.stats.RUEBusy++
+		return
+	}
+	if !cfg.AnswersAtOnce() {
+		c.e.answer(now)
+	}
+	if !cfg.Admit(u.events.Len(), now-c.lastEvent, c.acked) {
+		c.e.stats.RUESkipped++
+		return
+	}
+	c.e.stats.RUEEvents++
+	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.cfg.LocalCID, c.acked, c.cc, uint32(c.ipg/cc.TUNanos)
+	c.acked, c.lastEvent = 0, now
+	if cfg.AnswersAtOnce() {
+		u.rue.Process(&u.ev, FalconTime(now), &u.result)
+		c.rateUpdated(&u.result)
+		return
+	}
+	u.ev.Gen = u.events.Gen()
+	u.ev.Append(u.events.Put())
+	u.busy = max(u.busy, now) + cfg.Service
+	*u.jobs.push() = job{conn: c, done: u.busy}
+	c.eventOut = true
+	if !u.timer.armed() {
+		c.e.wheel.arm(&u.timer, u.busy+cfg.Latency)
+	}
+}
+
+// answer lets the RUE do its work up to now.
+func (e *Engine) answer(now Time) {
+	u := &e.rate
+	for u.events.Len() > 0 {
+		j := u.jobs.at(u.results.Len()) // of the first event not answered
+		if j.done > now {
+			return
+		}
+		entry := u.results.Put()
+		if entry == nil {
+			return // the RUE waits until results are taken
+		}
+		ev, _ := rue.ParseEvent(u.events.Take())
+		u.rue.Process(&ev, FalconTime(j.done), &u.result)
+		u.result.Append(entry)
+	}
+}
+
+// onRateTimer puts the results that are due into force.
+func (e *Engine) onRateTimer(now Time) {
+	u := &e.rate
+	for e.answer(now); u.results.Len() > 0; e.answer(now) {
+		j := u.jobs.at(0)
+		if j.done+e.profile.RUE.Latency > now {
+			break
+		}
+		r, _ := rue.ParseResult(u.results.Take())
+		c := j.conn
+		u.jobs.pop()
+		if c.closed {
+			continue
+		}
+		c.eventOut = false
+		r.State.Select = c.cc.Select // not part of a result
+		c.rateUpdated(&r)
+		c.kick()
+	}
+	if u.jobs.n > 0 {
+		e.wheel.arm(&u.timer, u.jobs.at(0).done+e.profile.RUE.Latency)
+	}
+}
+
+// rateUpdated applies a result. A new timeout holds for packets in flight too (Falcon §10.6.2.2).
+func (c *Conn) rateUpdated(r *rue.Result) {
+	c.cc = r.State
+	c.ipg = Time(r.IPG) * cc.TUNanos
+	if r.Repath {
+		c.path++
+		c.e.stats.Repaths++
+	}
+	c.timeFlight()
+}
+
+// jobQueue is a growing circular queue, bounded by the event queue and the events in their latency.
+type jobQueue struct {
+	buf  []job
+	head int
+	n    int
+}
+
+func (q *jobQueue) at(i int) *job { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
+
+func (q *jobQueue) push() *job {
+	if q.n == len(q.buf) {
+		buf := make([]job, max(2*len(q.buf), 16))
+		for i := range q.n {
+			buf[i] = *q.at(i)
+		}
+		q.buf, q.head = buf, 0
+	}
+	q.n++
+	return q.at(q.n - 1)
+}
+
+func (q *jobQueue) pop() {
+	q.at(0).conn = nil
+	q.head = (q.head + 1) & (len(q.buf) - 1)
+	q.n--
+}

@@ -1,0 +1,260 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// recorder is congestion control that notes its events and does what the test says.
+type recorder struct {
+	cc.Fixed
+	events *[]cc.Event
+	then   func(s *cc.State) cc.Result
+}
+
+func (r recorder) Update(s *cc.State, ev *cc.Event) cc.Result {
+	*r.events = append(*r.events, *ev)
+	r.Fixed.Update(s, ev)
+	if r.then != nil {
+		return r.then(s)
+	}
+	return cc.Result{}
+}
+
+// recording is the test profile with a recorder and a RUE.
+func recording(cfg rue.Config, then func(*cc.State) cc.Result) (falcon.Profile, *[]cc.Event) {
+	p, events := testProfile(), new([]cc.Event)
+	p.CC, p.RUE = recorder{fixed(32, 64).(cc.Fixed), events, then}, cfg
+	return p, events
+}
+
+// slow is a RUE that needs 10 µs for an event and 5 µs for the result.
+func slow() rue.Config {
+	c := rue.Hardware()
+	c.Service, c.Latency = 10*us, 5*us
+	return c
+}
+
+func TestCase93_EventFields(t *testing.T) {
+	p, events := recording(rue.Immediate(), nil)
+	s := newSingle(t, p)
+	s.push(6)
+	s.transmit()
+	s.now += 10 * us
+	info := wire.Congestion{Hops: 5, RxOccupancy: 9, ECN: 77}
+	at := falcon.FalconTime
+	want := cc.Event{
+		Hops: 5, RxOccupancy: 9, ECN: 77, Acked: 2,
+		T1: at(s.now - 10*us), T2: at(s.now - 5*us), T3: at(s.now - 5*us), T4: at(s.now), Now: at(s.now),
+	}
+	s.ack(wire.Ack{DataBase: 302, Congestion: info})
+	eack := want
+	eack.Acked, eack.EackDrop, eack.EackOwn = 1, true, true
+	s.ack(wire.Ack{Extended: true, DataBase: 302, DataRx: bits(3), DataAck: bits(3), DataOWN: true, Congestion: info})
+	nack := want
+	nack.Kind, nack.Acked = cc.NackResource, 1
+	n := wire.Nack{
+		CID: s.c.Config().LocalCID, DataBase: 303, ReqBase: 100, PSN: 303, Code: wire.NackResource, Congestion: info,
+		T1: want.T1, T2: want.T2,
+	}
+	s.receive(n.Append(nil))
+	n.Code = wire.NackRNR
+	other := nack
+	other.Kind, other.Acked = cc.Nack, 0
+	s.receive(n.Append(nil))
+	equal(t, "events", *events, []cc.Event{want, eack, nack, other})
+	*events = nil
+	s.advance(2 * ms)
+	if len(*events) == 0 || (*events)[0].Kind != cc.Retransmit || (*events)[0].RetransmitCount != 1 {
+		t.Errorf("timeout: %+v", *events)
+	}
+}
+
+// TestCase93_OneEventOutstanding: while an event is on its way, what is acknowledged adds up for the next.
+func TestCase93_OneEventOutstanding(t *testing.T) {
+	fcwnd := uint32(1 << 10)
+	p, events := recording(slow(), func(s *cc.State) cc.Result { s.Fcwnd = fcwnd; return cc.Result{IPG: 2} })
+	s := newSingle(t, p)
+	s.push(20)
+	s.transmit()
+	sent := s.now
+	s.ack(wire.Ack{DataBase: 301})
+	s.advance(4 * us)
+	s.ack(wire.Ack{DataBase: 303})
+	s.ack(wire.Ack{DataBase: 306})
+	if len(*events) != 0 || s.c.Info().Fcwnd != 32 {
+		t.Fatalf("answered before its time: %+v, fcwnd %v", *events, s.c.Info().Fcwnd)
+	}
+	s.advance(11*us - 1)
+	if s.c.Info().Fcwnd != 32 {
+		t.Fatal("result in force before its latency")
+	}
+	s.advance(1)
+	if got := s.c.Info().Fcwnd; got != 1 {
+		t.Fatalf("fcwnd %v at %d µs, want the result at 15 µs", got, (s.now-sent)/us)
+	}
+	s.ack(wire.Ack{DataBase: 310})
+	s.advance(20 * us)
+	var acked []uint16
+	var nows []uint32
+	for _, e := range *events {
+		acked, nows = append(acked, e.Acked), append(nows, e.Now)
+	}
+	equal(t, "acknowledged", acked, []uint16{1, 9})
+	equal(t, "answered at", nows, []uint32{falcon.FalconTime(sent + 10*us), falcon.FalconTime(sent + 25*us)})
+	if st := s.e.Stats(); st.RUEEvents != 2 || st.RUEBusy != 2 || st.RUESkipped != 0 {
+		t.Errorf("%d events, %d busy, %d skipped", st.RUEEvents, st.RUEBusy, st.RUESkipped)
+	}
+	if at := s.e.Deadline(); at < sent+ms {
+		t.Errorf("a timer runs at %d with nothing to wait for", at)
+	}
+}
+
+// TestCase92_BoundedQueue: a RUE that is too slow for its connections is asked no more than it can queue, and every
+// event it took is answered.
+func TestCase92_BoundedQueue(t *testing.T) {
+	cfg := slow()
+	cfg.Size, cfg.Threshold1, cfg.Threshold2, cfg.Threshold3 = 4, 2, 3, 3
+	p, events := recording(cfg, nil)
+	s := newSingle(t, p)
+	conns := []*falcon.Conn{s.c}
+	for i := range uint32(9) {
+		c := connConfig(true)
+		c.LocalCID += 1 + i
+		conn, err := s.e.Open(s.now, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	round := func(base uint32) {
+		for _, c := range conns {
+			if err := c.Push(s.now, 1, 32); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.transmit()
+		for _, c := range conns {
+			a := wire.Ack{CID: c.Config().LocalCID, DataBase: base, ReqBase: 100}
+			s.receive(a.Append(nil))
+		}
+	}
+	// At first P1 holds for all, since none had an event: two below the first threshold, one below the third; the last
+	// place needs P2 too, and one packet is not enough for it.
+	round(301)
+	if st := s.e.Stats(); st.RUEEvents != 3 || st.RUESkipped != 7 {
+		t.Errorf("%d events, %d skipped, want 3 and 7", st.RUEEvents, st.RUESkipped)
+	}
+	s.advance(100 * us)
+	// Now P1 holds only for those that were skipped.
+	round(302)
+	s.advance(100 * us)
+	st := s.e.Stats()
+	if st.RUEEvents != uint64(len(*events)) || st.RUEEvents != 6 {
+		t.Errorf("%d events raised, %d answered, want 6", st.RUEEvents, len(*events))
+	}
+	last := (*events)[len(*events)-1]
+	if last.Acked != 2 {
+		t.Errorf("the first event of a skipped connection counts %d packets, want 2", last.Acked)
+	}
+}
+
+// A result on its way does not reach a connection that took the CID of one closed meanwhile.
+func TestResultOfAClosedConnection(t *testing.T) {
+	p, events := recording(slow(), func(s *cc.State) cc.Result { s.Fcwnd = 7 << 10; return cc.Result{} })
+	s := newSingle(t, p)
+	s.push(2)
+	s.transmit()
+	s.ack(wire.Ack{DataBase: 301})
+	s.c.Close(s.now)
+	c, err := s.e.Open(s.now, connConfig(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.c = c
+	s.push(1)
+	s.transmit()
+	s.advance(50 * us)
+	if len(*events) != 1 || c.Info().Fcwnd != 32 {
+		t.Errorf("%d events, fcwnd %v of the new connection", len(*events), c.Info().Fcwnd)
+	}
+	s.ack(wire.Ack{DataBase: 301})
+	s.advance(50 * us)
+	if c.Info().Fcwnd != 7 {
+		t.Errorf("fcwnd %v after its own event", c.Info().Fcwnd)
+	}
+}
+
+// TestRTOHoldsForPacketsInFlight: a new timeout applies to existing retransmission (Falcon §10.6.2.2), up and down.
+func TestRTOHoldsForPacketsInFlight(t *testing.T) {
+	for _, c := range []struct {
+		rto  uint32 // FU
+		want falcon.Time
+	}{{1000, 131072}, {2000, 262144}, {15260, 2000158}} {
+		for _, cfg := range []rue.Config{rue.Immediate(), rue.Hardware()} {
+			p, _ := recording(cfg, func(s *cc.State) cc.Result { s.RTO = c.rto; return cc.Result{} })
+			s := newSingle(t, p)
+			s.push(2)
+			sent := s.now
+			s.transmit()
+			s.now += 20 * us
+			s.ack(wire.Ack{DataBase: 301})
+			got := s.advance(3 * ms)
+			if len(got) == 0 || got[0].At != sent+c.want || header(t, got[0].Packet).PSN != 301 {
+				t.Errorf("RTO %d FU: retransmitted %+v, want it %d ns after transmission", c.rto, got, c.want)
+			}
+		}
+	}
+}
+
+// TestCase90_PathChanges: a congested path is left, and a good one is not.
+func TestCase90_PathChanges(t *testing.T) {
+	for _, congested := range []bool{true, false} {
+		params := cc.HardwareParams()
+		params.PLB, params.InitialFcwnd, params.MinFcwnd, params.MaxFcwnd = true, 4, 4, 4
+		p := testProfile()
+		p.CC = cc.NewSwift(params)
+		s := newSingle(t, p)
+		path := s.c.Path()
+		for i := range uint32(4 * 5) {
+			s.push(1)
+			s.transmit()
+			s.now += 10 * us
+			if congested {
+				s.now += 300 * us
+			}
+			a := wire.Ack{CID: s.c.Config().LocalCID, DataBase: 301 + i, ReqBase: 100}
+			a.T1 = falcon.FalconTime(s.now - 10*us)
+			if congested {
+				a.T1 = falcon.FalconTime(s.now - 305*us)
+			}
+			a.T2 = falcon.FalconTime(s.now - 5*us)
+			s.receive(a.Append(nil))
+		}
+		if got := s.c.Path() != path; got != congested || s.e.Stats().Repaths > 1 {
+			t.Errorf("congested %v: path changed %v, %d times", congested, got, s.e.Stats().Repaths)
+		}
+	}
+}
+
+// The queues of the RUE allocate nothing either, once they have grown.
+func TestHardwareRUEDoesNotAllocate(t *testing.T) {
+	b := newBackToBackWith(t, falcon.Hardware())
+	round := func() {
+		b.pushes(t, 50, 4096)
+		b.pulls(t, 50, 4096)
+	}
+	for range 50 {
+		round()
+	}
+	if n := testing.AllocsPerRun(100, round); n != 0 {
+		t.Errorf("%v allocations in 100 transactions, want 0", n)
+	}
+	if b.e[0].Stats().RUEEvents == 0 {
+		t.Error("no event went through the RUE")
+	}
+}
