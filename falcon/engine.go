@@ -60,8 +60,8 @@ type Engine struct {
 	txnsInUse int
 	rxFree    *rxTxn
 	rxInUse   int
-	rxLevel   uint32 // exponential average of rxInUse, ·256
-	cellLevel uint32 // of cells in use, ·256
+	rxLevel   poolLevel // of rxInUse
+	cellLevel poolLevel // of cells with requests
 
 	queues  [numClasses]connQueue
 	arbiter arbiter
@@ -82,6 +82,8 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 		panic(err)
 	}
 	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, conns: make(map[CID]*Conn)}
+	e.rxLevel = newPoolLevel(&e.profile.RxPackets, cfg.RxContexts)
+	e.cellLevel = newPoolLevel(&e.profile.RxBuffers, cfg.RxCells)
 	e.rate = newRateUpdate(&e.profile)
 	e.rate.timer.kind = timerRUE
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
@@ -191,7 +193,7 @@ func (e *Engine) newRx(c *Conn) *rxTxn {
 		rx = new(rxTxn)
 	}
 	e.rxInUse++
-	e.rxLevel = (e.rxLevel + uint32(e.rxInUse)<<8) / 2
+	e.rxLevel.update(e.rxInUse)
 	rx.conn = c
 	rx.timer.rx, rx.timer.kind = rx, timerRedeliver
 	return rx
@@ -202,7 +204,7 @@ func (e *Engine) putRx(rx *rxTxn) {
 	e.wheel.stop(&rx.timer)
 	rx.dropPayload(e)
 	e.rxInUse--
-	e.rxLevel = (e.rxLevel + uint32(e.rxInUse)<<8) / 2
+	e.rxLevel.update(e.rxInUse)
 	rx.gen++
 	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
 	rx.nextFree = e.rxFree
@@ -212,17 +214,11 @@ func (e *Engine) putRx(rx *rxTxn) {
 // copyRequest copies a push that must wait; nil if there is no room for it.
 func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
 	k := e.cells.copyRequest(c, payload, 2*wire.DataWindow)
-	e.cellLevel = (e.cellLevel + uint32(e.cells.requests)<<8) / 2
+	e.cellLevel.update(e.cells.requests)
 	return k
 }
 
 func (e *Engine) putCell(k *cell) {
 	e.cells.put(k)
-	e.cellLevel = (e.cellLevel + uint32(e.cells.requests)<<8) / 2
-}
-
-// rxOccupancy is the quantised level of the fuller of the two receive pools, 0..31 (Falcon §10.2).
-func (e *Engine) rxOccupancy() uint8 {
-	level := func(ema uint32, limit int) uint64 { return uint64(ema) * 32 / (uint64(limit) << 8) }
-	return uint8(min(max(level(e.rxLevel, e.cfg.RxContexts), level(e.cellLevel, e.cfg.RxCells)), 31))
+	e.cellLevel.update(e.cells.requests)
 }

@@ -38,6 +38,8 @@ type Profile struct {
 	OpGap  Time   // least distance of two packets of a connection, 0 = none
 	MaxTxn uint32 // transactions in progress per connection and direction, power of two ≤ MaxTxWindow
 
+	RxPackets, RxBuffers Occupancy // level of the receive pools, contexts and cells, told to the peer
+
 	WeightNew, WeightRetransmit, WeightAck int // shares of the transmit arbiter, each at least 1
 }
 
@@ -53,6 +55,7 @@ func Software() Profile {
 		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
 		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
 		GiveUp: 8 * int64(time.Second), ResyncGiveUp: 2 * int64(time.Second), TxnTimeout: 30 * int64(time.Second),
+		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
 	}
 }
@@ -66,6 +69,7 @@ func Hardware() Profile {
 		ARFcwnd: 2, ARPercent: 10,
 		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
 		MaxRetransmits: 7, TxnTimeout: 5 * int64(time.Millisecond), OpGap: 25,
+		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
 	}
 }
@@ -90,6 +94,12 @@ func (p *Profile) Check() error {
 		return configError("Profile limits", "negative", "use 0 for no limit")
 	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
 		return configError("Profile weights", "below 1", "use at least 1")
+	}
+	if err := p.RxPackets.check("Profile.RxPackets"); err != nil {
+		return err
+	}
+	if err := p.RxBuffers.check("Profile.RxBuffers"); err != nil {
+		return err
 	}
 	return p.RUE.Check()
 }

@@ -258,3 +258,45 @@ func TestHardwareRUEDoesNotAllocate(t *testing.T) {
 		t.Error("no event went through the RUE")
 	}
 }
+
+// TestCase94_CongestionInfo: hop count, marks and the level of the receive pools reach the sender's algorithm.
+func TestCase94_CongestionInfo(t *testing.T) {
+	p := testProfile()
+	p.AckCount = 1
+	p.RxPackets = falcon.Occupancy{Alpha: 1}
+	s := newSingle(t, p)
+	marked, held := uint16(0), 0
+	s.ulp.OnPull = func(falcon.Time, *falcon.Event, uint64) {}
+	for i := range uint32(20) {
+		s.now += us
+		h := wire.PullRequest{Header: s.header(wire.TypePullRequest, 500+i, 7+i, false), RequestLength: 64}
+		ce := i%3 == 0
+		if ce {
+			marked++
+		}
+		s.e.Receive(s.now, falcon.Packet{T1: 1000 + i, Hops: uint8(i), CE: ce, Data: append(h.Append(nil), make([]byte, 44)...)})
+		s.drain()
+		held++
+		got := s.transmit()
+		if len(got) != 1 {
+			t.Fatalf("%d packets, want the acknowledgement", len(got))
+		}
+		a := ack(t, got[0].Packet)
+		want := wire.Congestion{Hops: uint8(min(i, 15)), ECN: marked, RxOccupancy: uint8(held * 32 / 65536)}
+		if a.Congestion != want || a.T1 != 1000+i || a.T2 != falcon.FalconTime(s.now) {
+			t.Errorf("packet %d: %+v t1 %d, want %+v", i, a.Congestion, a.T1, want)
+		}
+	}
+	small := falcon.NewEngine(falcon.Config{Profile: p, RxContexts: 32}, s.ulp)
+	s.e = small
+	var err error
+	if s.c, err = small.Open(s.now, connConfig(true)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(32) {
+		s.pullRequest(500+i, 7+i, false)
+		if got := ack(t, s.transmit()[0].Packet).RxOccupancy; got != uint8(min(i+1, 31)) {
+			t.Errorf("%d of 32 contexts held: level %d", i+1, got)
+		}
+	}
+}

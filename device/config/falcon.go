@@ -41,6 +41,9 @@ type Falcon struct {
 	WeightRetransmit *int           `yaml:"weight_retransmit"`
 	WeightAck        *int           `yaml:"weight_ack"`
 
+	RxPackets Occupancy `yaml:"rx_packets"`
+	RxBuffers Occupancy `yaml:"rx_buffers"`
+
 	RUE RateUpdate `yaml:"rue"`
 	CC  Congestion `yaml:"cc"`
 }
@@ -82,6 +85,19 @@ type Congestion struct {
 	PLBAttempts          *uint8         `yaml:"plb_attempts"`
 }
 
+// Occupancy replaces how the level of a receive pool is averaged and quantised.
+type Occupancy struct {
+	Alpha  *float64 `yaml:"alpha"`
+	Levels []uint32 `yaml:"levels"`
+}
+
+func (o *Occupancy) apply(p *falcon.Occupancy) {
+	override(&p.Alpha, o.Alpha)
+	if len(o.Levels) > 0 {
+		p.Levels = o.Levels
+	}
+}
+
 var delaySelects = map[string]cc.DelaySelect{
 	"full": cc.DelayFull, "fabric": cc.DelayFabric, "forward": cc.DelayForward, "reverse": cc.DelayReverse,
 }
@@ -95,6 +111,8 @@ func (f *Falcon) Build() falcon.Profile {
 	f.CC.apply(&params)
 	p.CC = cc.NewSwift(params)
 	f.RUE.apply(&p.RUE)
+	f.RxPackets.apply(&p.RxPackets)
+	f.RxBuffers.apply(&p.RxBuffers)
 	override(&p.ReqTxWindow, f.ReqTxWindow)
 	override(&p.DataTxWindow, f.DataTxWindow)
 	override(&p.AckCount, f.AckCount)

@@ -1,0 +1,53 @@
+package falcon
+
+import "testing"
+
+// Falcon §10.2: the average moves by alpha with each change, and 31 thresholds make 32 half-open steps.
+func TestOccupancyLevels(t *testing.T) {
+	p := newPoolLevel(&Occupancy{Alpha: 0.5}, 65536)
+	for _, c := range []struct {
+		ema  float64
+		want uint8
+	}{{0, 0}, {2047.9, 0}, {2048, 1}, {4095.9, 1}, {4096, 2}, {31 * 2048, 31}, {1e9, 31}} {
+		p.ema = c.ema
+		if got := p.quantised(); got != c.want {
+			t.Errorf("average %v: level %d, want %d", c.ema, got, c.want)
+		}
+	}
+	p.ema = 0
+	for _, want := range []float64{5000, 7500, 8750} {
+		if p.update(10000); p.ema != want {
+			t.Errorf("average %v, want %v", p.ema, want)
+		}
+	}
+	now := newPoolLevel(&Occupancy{Alpha: 1}, 32)
+	now.update(17)
+	if now.ema != 17 || now.quantised() != 17 {
+		t.Errorf("alpha 1: average %v, level %d", now.ema, now.quantised())
+	}
+	own := make([]uint32, occupancyLevels)
+	for i := range own {
+		own[i] = 5
+	}
+	own[30] = 100
+	steps := newPoolLevel(&Occupancy{Alpha: 1, Levels: own}, 65536)
+	for inUse, want := range map[int]uint8{4: 0, 5: 30, 99: 30, 100: 31} {
+		if steps.update(inUse); steps.quantised() != want {
+			t.Errorf("%d in use: level %d, want %d", inUse, steps.quantised(), want)
+		}
+	}
+}
+
+func TestOccupancyCheck(t *testing.T) {
+	falling := make([]uint32, occupancyLevels)
+	falling[0] = 1
+	for _, o := range []Occupancy{{}, {Alpha: 1.1}, {Alpha: -1}, {Alpha: 1, Levels: make([]uint32, 30)}, {Alpha: 1, Levels: falling}} {
+		for i := range 2 {
+			p := Software()
+			*[]*Occupancy{&p.RxPackets, &p.RxBuffers}[i] = o
+			if p.Check() == nil {
+				t.Errorf("%+v accepted", o)
+			}
+		}
+	}
+}
