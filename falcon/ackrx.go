@@ -113,6 +113,7 @@ func (c *Conn) packetAcked(t *txn) {
 	default:
 		t.state = pullReqAckd
 	}
+	c.checkDrained()
 }
 
 // maxAcked is where the 10-bit count of packets between congestion events saturates.

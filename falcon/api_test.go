@@ -29,6 +29,7 @@ func TestOpenRefusals(t *testing.T) {
 		"Protocol":       func(c *falcon.ConnConfig) { c.Protocol = 1 },
 		"MTU":            func(c *falcon.ConnConfig) { c.MTU = 5000 },
 		"GiveUp":         func(c *falcon.ConnConfig) { c.GiveUp = -1 },
+		"Weight":         func(c *falcon.ConnConfig) { c.Weight = 256 },
 	} {
 		cfg := connConfig(true)
 		edit(&cfg)
@@ -220,13 +221,14 @@ func TestNames(t *testing.T) {
 		seen[s] = true
 	}
 	for k := range falcon.EventKind(10) {
-		name("event: "+k.String(), "event: event ", k <= falcon.EvRNR)
+		name("event: "+k.String(), "event: event ", k <= falcon.EvDrained)
 	}
 	for _, c := range []falcon.Completion{0, 1, 3, 4, 8, 9, 10, 11, 12, 13, 15} {
 		name(c.String(), "completion ", true)
 	}
 	name(falcon.Completion(2).String(), "completion ", false)
-	name(falcon.CloseLocal.String(), "reason ", true)
-	name(falcon.CloseResync.String(), "reason ", true)
+	for r := range falcon.CloseReason(5) {
+		name(r.String(), "reason ", true)
+	}
 	name(falcon.CloseReason(9).String(), "reason ", false)
 }

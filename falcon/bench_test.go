@@ -43,6 +43,8 @@ type backToBack struct {
 	sent int
 	// loss drops every n-th packet, 0 = none.
 	loss int
+	// through is what a packet goes through on its way to a node, nil for nothing.
+	through func(to int, packet []byte) falcon.Packet
 }
 
 func newBackToBack(tb testing.TB) *backToBack {
@@ -85,7 +87,11 @@ func (b *backToBack) exchange() {
 				if b.sent++; b.loss > 0 && b.sent%b.loss == 0 {
 					continue
 				}
-				peer.Receive(b.now, falcon.Packet{T1: falcon.FalconTime(b.now - 20*us), Data: b.buf[:n]})
+				packet := falcon.Packet{T1: falcon.FalconTime(b.now - 20*us), Data: b.buf[:n]}
+				if b.through != nil {
+					packet = b.through(1-i, b.buf[:n])
+				}
+				peer.Receive(b.now, packet)
 				for peer.Next(&ev) {
 					b.ulp[1-i].handle(b.now, &ev)
 				}

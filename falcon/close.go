@@ -8,6 +8,35 @@ func (c *Conn) Close(now Time) {
 	}
 }
 
+// Abort is Close for a reason: transactions complete with CmplDeadConn, and EvClosed carries the reason.
+func (c *Conn) Abort(now Time, reason CloseReason) {
+	if !c.closed {
+		c.shutdown(CmplDeadConn, reason)
+	}
+}
+
+// Drain lets the connection finish what is under way: Push and Pull are refused with ErrDraining from now on, and
+// EvDrained tells when it is safe to Close. Requests of the peer are still served; it stops when the connection managers
+// have agreed to. Before closing, transmit what FlushAcks yields, or the peer waits for its last acknowledgement.
+func (c *Conn) Drain(now Time) {
+	if c.closed || c.draining {
+		return
+	}
+	c.draining = true
+	c.checkDrained()
+}
+
+// checkDrained is called whenever something of the connection has ended.
+func (c *Conn) checkDrained() {
+	if !c.draining || c.drained || c.closed {
+		return
+	}
+	if c.baseRSN == c.nextRSN && c.reqTx.base == c.reqTx.next && c.dataTx.base == c.dataTx.next && c.requests+c.responses == 0 {
+		c.drained = true
+		c.e.emit(Event{Kind: EvDrained, Conn: c})
+	}
+}
+
 // fail ends a connection whose peer does not answer.
 func (c *Conn) fail() {
 	c.e.stats.ConnsFailed++

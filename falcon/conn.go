@@ -19,8 +19,12 @@ type ConnConfig struct {
 
 	Credits     *credit.Node // function's node; nil: Config.Credits of the engine
 	CreditLimit credit.Cost  // limit of the connection's own node below it; zero: no node of its own
-	GiveUp      Time         // overrides Profile.GiveUp if not 0
-	User        any          // the ULP's own
+	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull without room is not refused
+	// with ErrXoff but completes at once with CmplLocalRsrc, or with CmplUlpCdtErr if waiting would not help.
+	NoFlowControl bool
+	Weight        int  // new packets of a kind the connection may send in its turn, 1 to 255; 0: 1
+	GiveUp        Time // overrides Profile.GiveUp if not 0
+	User          any  // the ULP's own
 }
 
 // Conn is one end of a connection. All methods belong to the engine's owner.
@@ -31,6 +35,8 @@ type Conn struct {
 	cc      cc.State
 	ipg     Time // gap while fcwnd < 1
 	closed  bool
+
+	draining, drained bool
 
 	// Initiator (Falcon §8.4.1) and transmitter (§9.1.1).
 	baseRSN, nextRSN uint32
@@ -75,7 +81,8 @@ type Conn struct {
 	// Scheduler.
 	queued      [numClasses]bool
 	nextIn      [numClasses]*Conn
-	waiting     bool // refused with ErrXoff
+	turn        [numClasses]uint8 // packets sent in the turn under way
+	waiting     bool              // refused with ErrXoff
 	waitingCost credit.Cost
 	nextWaiting *Conn
 }
@@ -95,6 +102,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
 	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
 		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
+	case cfg.Weight < 0 || cfg.Weight > 255:
+		return nil, configError("Weight", cfg.Weight, "use 1 to 255, or 0 for 1")
 	case cfg.GiveUp < 0:
 		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
 	case e.conns[cfg.LocalCID] != nil:

@@ -25,8 +25,8 @@ type Config struct {
 	MaxConns   int          // default 65536
 	RxCells    int          // cells for pushes that wait for their turn, default 4096
 	CellBytes  int          // size of a cell and so the largest MTU, default 4608
-	TxContexts int          // transactions of all initiators, default 65536
-	RxContexts int          // requests received and not answered, default 65536; the head of line of a connection is always accepted
+	TxContexts int          // transactions of all initiators, default 65536; pull responses have their own
+	RxContexts int          // requests received and not answered, default 65536; above, in the red zone, only a connection's head of line is accepted
 }
 
 func (c *Config) setDefaults() {
@@ -58,6 +58,7 @@ type Engine struct {
 
 	txnFree   *txn
 	txnsInUse int
+	responses int // of txnsInUse: pull responses
 	rxFree    *rxTxn
 	rxInUse   int
 	rxLevel   poolLevel // of rxInUse
@@ -170,6 +171,9 @@ func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 		t = new(txn)
 	}
 	e.txnsInUse++
+	if kind == TxnPullData {
+		e.responses++
+	}
 	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
 	t.timer.txn, t.timer.kind = t, timerRNR
 	return t
@@ -179,6 +183,9 @@ func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 func (e *Engine) putTxn(t *txn) {
 	t.conn.returnCredits(&t.cost)
 	e.txnsInUse--
+	if t.kind == TxnPullData {
+		e.responses--
+	}
 	*t = txn{next: e.txnFree}
 	e.txnFree = t
 	e.recheck = true

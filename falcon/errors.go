@@ -11,6 +11,8 @@ var (
 	ErrXoff = errors.New("falcon: no credit, wait for EvCredit")
 	// ErrClosed means the connection has ended.
 	ErrClosed = errors.New("falcon: connection closed")
+	// ErrDraining means the connection only finishes what is under way.
+	ErrDraining = errors.New("falcon: connection is draining")
 	// ErrTooLong means a length is negative, above the MTU of the connection or, for a response, above what was asked.
 	ErrTooLong = errors.New("falcon: length exceeds the limit")
 	// ErrNoTransaction means no pull with that RSN waits for an answer.

@@ -26,6 +26,8 @@ const (
 	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the engine, which sends it
 	// again after the larger of RTO and RNR timeout; a ULP that counts retries may close the connection.
 	EvRNR
+	// EvDrained follows Drain, once: nothing of this side is under way and no request of the peer is unanswered.
+	EvDrained
 )
 
 // String names the event.
@@ -47,6 +49,8 @@ func (k EventKind) String() string {
 		return "closed"
 	case EvRNR:
 		return "receiver not ready"
+	case EvDrained:
+		return "drained"
 	}
 	return "event " + strconv.Itoa(int(k))
 }
@@ -76,8 +80,8 @@ const (
 	CmplLocalTO       Completion = 0x8 // timed out
 	CmplOpErr         Completion = 0x9 // pull data larger than requested
 	CmplDeadConn      Completion = 0xA // connection not alive
-	CmplLocalRsrc     Completion = 0xB // local resources exceeded
-	CmplUlpCdtErr     Completion = 0xC // ULP credit error
+	CmplLocalRsrc     Completion = 0xB // local resources exceeded, on a connection without flow control
+	CmplUlpCdtErr     Completion = 0xC // costs more than a limit allows at all, on a connection without flow control
 	CmplRemoteErr     Completion = 0xD // remote xLR drop or remote error
 	CmplLocalXlr      Completion = 0xF // dropped locally: the ULP could not supply the data
 )
@@ -118,6 +122,9 @@ type CloseReason uint8
 const (
 	CloseLocal  CloseReason = iota // Conn.Close
 	CloseResync                    // a Resync packet was not acknowledged: the peer is gone
+	ClosePeer                      // Abort: the peer ended it
+	CloseULP                       // Abort: the upper layer protocol was violated
+	CloseKeys                      // Abort: no security association is left
 )
 
 // String is a phrase for logs and error messages.
@@ -127,6 +134,12 @@ func (r CloseReason) String() string {
 		return "closed locally"
 	case CloseResync:
 		return "peer did not acknowledge"
+	case ClosePeer:
+		return "closed by the peer"
+	case CloseULP:
+		return "upper layer protocol violated"
+	case CloseKeys:
+		return "no security association"
 	}
 	return "reason " + strconv.Itoa(int(r))
 }

@@ -22,7 +22,9 @@ func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
 	if err != nil {
 		return err
 	}
-	t.state, t.last = pushReqUlpRx, last
+	if t != nil {
+		t.state, t.last = pushReqUlpRx, last
+	}
 	return nil
 }
 
@@ -37,16 +39,25 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	if err != nil {
 		return err
 	}
-	t.state, t.pullLength = pullReqUlpRx, respLen
+	if t != nil {
+		t.state, t.pullLength = pullReqUlpRx, respLen
+	}
 	return nil
 }
 
-// issue takes credits and an RSN for a transaction and queues its packet.
+// issue takes credits and an RSN for a transaction and queues its packet; nil without error if it was rejected.
 func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
 	if c.closed {
 		return nil, ErrClosed
 	}
+	if c.draining {
+		return nil, ErrDraining
+	}
 	if !c.hasRoom() || !c.takeCredits(cost) {
+		if c.cfg.NoFlowControl {
+			c.reject(kind, tag, cost)
+			return nil, nil
+		}
 		c.wait(cost)
 		return nil, ErrXoff
 	}
@@ -63,8 +74,23 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	return t, nil
 }
 
+// reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing waits for it.
+func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
+	ev := Event{Kind: EvPushDone, Conn: c, Tag: tag, Code: CmplLocalRsrc}
+	if kind == TxnPull {
+		ev.Kind = EvPullDone
+	}
+	if c.credits != nil && !c.credits.Possible(cost) {
+		ev.Code = CmplUlpCdtErr
+	}
+	c.e.stats.Rejected++
+	c.e.emit(ev)
+}
+
+// hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP Data of Falcon
+// §8.2.2, CR rule 2): their number is bounded by the peers' requests that were admitted.
 func (c *Conn) hasRoom() bool {
-	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse < c.e.cfg.TxContexts
+	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse-c.e.responses < c.e.cfg.TxContexts
 }
 
 // wait puts the connection in the list of those that get EvCredit when there is room again.
@@ -154,6 +180,7 @@ func (c *Conn) complete(t *txn, code Completion) {
 			c.release(head)
 		}
 	}
+	c.checkDrained()
 }
 
 // report emits the completion event.

@@ -55,6 +55,19 @@ func (q *connQueue) push(c *Conn) {
 	q.tail = c
 }
 
+// pushFront puts a connection back whose turn is not over.
+func (q *connQueue) pushFront(c *Conn) {
+	if c.queued[q.class] {
+		return
+	}
+	c.queued[q.class] = true
+	c.nextIn[q.class] = q.head
+	q.head = c
+	if q.tail == nil {
+		q.tail = c
+	}
+}
+
 func (q *connQueue) pop() *Conn {
 	c := q.head
 	if c == nil {

@@ -13,7 +13,7 @@ const (
 )
 
 // arbiter shares transmission between acknowledgements, retransmissions and new packets by weight; between initiator
-// and target packets, and between connections, it is round robin.
+// and target packets it is round robin, between connections weighted round robin (Falcon §8.3).
 type arbiter struct {
 	left        [3]int // of the current round: ack, retransmit, new
 	targetFirst bool
@@ -72,14 +72,26 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 		}
 		n := c.send(now, class, dst)
 		if n == 0 {
+			c.turn[class] = 0
 			continue // blocked: what unblocks it queues it again
 		}
-		if c.wants(class) {
-			e.queues[class].push(c)
-		}
+		c.endTurn(class)
 		e.arbiter.charge(class)
 		e.stats.PacketsSent++
 		return n, c
+	}
+}
+
+// endTurn queues the connection for its next packet of the class: at the end, or in front while its weight allows more.
+func (c *Conn) endTurn(class txClass) {
+	q := &c.e.queues[class]
+	if c.turn[class]++; int(c.turn[class]) < c.cfg.Weight && c.wants(class) {
+		q.pushFront(c)
+		return
+	}
+	c.turn[class] = 0
+	if c.wants(class) {
+		q.push(c)
 	}
 }
 

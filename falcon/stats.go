@@ -19,6 +19,8 @@ type Stats struct {
 	EarlyRetransmits   uint64
 	FillErrors         uint64
 	Xoffs              uint64 // Push or Pull refused with ErrXoff
+	Rejected           uint64 // Push or Pull completed at once for lack of room, without flow control
+	RedZone            uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
 	TxnTimeouts        uint64
 	ConnsFailed        uint64 // ended because the peer did not acknowledge
 	CreditErrors       uint64 // credits returned twice: a bug of this package

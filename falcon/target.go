@@ -25,8 +25,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	refuse := c.hold && !head
 	var k *cell
 	if !c.admit(head) || !head && !refuse && !c.copyPayload(&k, payload) {
-		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
-		return wire.DropResource
+		return c.refuseResource(h.PSN, false)
 	}
 	rx := c.e.newRx(c)
 	rx.push, rx.rsn, rx.psn, rx.ackReq = true, h.RSN, h.PSN, h.AckReq
@@ -96,9 +95,12 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 		return d
 	}
 	head := !c.cfg.Ordered || h.RSN == c.targetNext
-	if d != wire.DropNone || c.requests+c.responses >= 2*int(c.e.profile.MaxTxn) || !c.admit(head) {
+	if d == wire.DropResource {
 		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
-		return wire.DropResource
+		return d
+	}
+	if c.requests+c.responses >= 2*int(c.e.profile.MaxTxn) || !c.admit(head) {
+		return c.refuseResource(h.PSN, true)
 	}
 	rx := c.e.newRx(c)
 	rx.rsn, rx.psn, rx.length = h.RSN, h.PSN, int(m.RequestLength)
@@ -129,11 +131,23 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// admit is the resource check for requests from the network (Falcon §8.2.4). Beyond the limit, in the red zone, every
-// connection may still have its head of line, or everything would stop with contexts full of requests that wait for one.
+// admit is the resource check for requests from the network (Falcon §8.2.4). In the green zone, below Config.RxContexts,
+// everything is accepted. In the red zone above it every connection may still have its head of line (UR rule), or
+// everything would stop with contexts full of requests that wait for one.
 func (c *Conn) admit(head bool) bool {
-	return c.e.rxInUse < c.e.cfg.RxContexts || head && (c.cfg.Ordered || c.requests == 0)
+	return c.e.rxInUse < c.e.cfg.RxContexts || head && c.guaranteed()
 }
+
+// refuseResource answers a request there is no room for.
+func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
+	c.e.stats.RedZone++
+	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
+	return wire.DropResource
+}
+
+// guaranteed reports whether a head of line may have the context reserved for it: on an ordered connection there is one
+// at a time, on an unordered one every request is a head of line, so the first counts.
+func (c *Conn) guaranteed() bool { return c.cfg.Ordered || c.requests == 0 }
 
 func (c *Conn) copyPayload(k **cell, payload []byte) bool {
 	*k = c.e.copyRequest(c, payload)
@@ -302,6 +316,7 @@ func (c *Conn) holdFrom(rx *rxTxn) {
 func (c *Conn) finish(rx *rxTxn) {
 	c.dropRx(rx)
 	c.retire()
+	c.checkDrained()
 }
 
 func (c *Conn) dropRx(rx *rxTxn) {

@@ -54,6 +54,18 @@ func (n *Node) Take(c *Cost) bool {
 	return true
 }
 
+// Possible reports whether the limits leave room for c when nothing else is taken.
+func (n *Node) Possible(c *Cost) bool {
+	for m := n; m != nil; m = m.parent {
+		for i, v := range c {
+			if v > m.limit[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Return gives c back to the node and all levels above it. If any level holds less than c, nothing changes, the node
 // counts an underflow and ErrUnderflow is returned: losing credits is safer than inventing them.
 func (n *Node) Return(c *Cost) error {
