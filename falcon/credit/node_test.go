@@ -22,7 +22,7 @@ func all(n uint32) Cost {
 }
 
 // Falcon §8.2.3: each counter exhausts and recovers on its own, at each level.
-func TestEachCounterAtEachLevelExhaustsAndRecovers(t *testing.T) {
+func TestCase102_EachCounterAtEachLevel(t *testing.T) {
 	for c := range Counter(NumCounters) {
 		for level := range 4 {
 			var chain [4]*Node
@@ -61,7 +61,7 @@ func TestEachCounterAtEachLevelExhaustsAndRecovers(t *testing.T) {
 	}
 }
 
-func TestCosts(t *testing.T) {
+func TestCase73_Costs(t *testing.T) {
 	for _, tc := range []struct {
 		got, want Cost
 	}{
@@ -79,7 +79,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-func TestDoubleReturnIsReportedAndChangesNothing(t *testing.T) {
+func TestCase73_DoubleReturn(t *testing.T) {
 	root := New(nil, all(10))
 	a, b := New(root, all(10)), New(root, all(10))
 	cost := PushCost(3, 1)
@@ -118,7 +118,7 @@ func TestResizeBelowUseRefusesUntilReturned(t *testing.T) {
 }
 
 // A flooding sibling never takes another's guarantee, through all levels.
-func TestGuaranteeSurvivesAFlood(t *testing.T) {
+func TestCase76_GuaranteeSurvivesAFlood(t *testing.T) {
 	nic := New(nil, all(10))
 	host := New(nic, all(10))
 	victim, flooder := New(host, NoLimit()), New(host, NoLimit())
@@ -309,4 +309,16 @@ func BenchmarkTakeReturn(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "credits/take_return_ns")
+}
+
+func TestPossible(t *testing.T) {
+	root := New(nil, all(10))
+	n := New(root, all(20))
+	c := all(10)
+	if !n.Possible(&c) || !n.Take(&c) || !n.Possible(&c) {
+		t.Error("what the limits allow is possible, also while it is taken")
+	}
+	if c = one(DataBufTx, 11); n.Possible(&c) {
+		t.Error("more than a level above has is not possible")
+	}
 }

@@ -1,0 +1,292 @@
+package falcon_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// crowded is an engine whose contexts for network requests are all held by requests of another connection, and whose
+// ULP does not answer: the red zone.
+func crowded(t *testing.T, ordered bool) *single {
+	t.Helper()
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxContexts: 2}, s.ulp)
+	cfg := connConfig(true)
+	var err error
+	if s.c, err = s.e.Open(s.now, cfg); err != nil {
+		t.Fatal(err)
+	}
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.want(s.pullRequest(500, 8, false), wire.DropNone)
+	cfg.LocalCID++
+	cfg.Ordered = ordered
+	if s.c, err = s.e.Open(s.now, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestCase72_HeadOfLine: in the red zone only heads of line are accepted. On an ordered connection that is the RSN
+// expected next, on an unordered one every request is, and the first has a context reserved.
+func TestCase72_HeadOfLine(t *testing.T) {
+	for _, push := range []bool{true, false} {
+		request := func(s *single, n uint32) wire.Drop {
+			if push {
+				return s.pushData(200+n, 7+n, false)
+			}
+			return s.pullRequest(500+n, 7+n, false)
+		}
+		s := crowded(t, true)
+		s.want(request(s, 1), wire.DropResource)
+		s.want(request(s, 0), wire.DropNone)
+		s.want(request(s, 2), wire.DropResource)
+		s.want(request(s, 1), wire.DropNone) // now it is the head
+		s = crowded(t, false)
+		s.want(request(s, 1), wire.DropNone)
+		s.want(request(s, 0), wire.DropResource)
+		if st := s.e.Stats(); st.RedZone != 1 || st.Drops[wire.DropResource] != 1 {
+			t.Errorf("%d in the red zone, %d dropped", st.RedZone, st.Drops[wire.DropResource])
+		}
+		if n := len(only(s.transmit(), wire.TypeNACK)); n != 1 {
+			t.Errorf("%d NACKs, want 1", n)
+		}
+	}
+}
+
+// TestCase76_RedZoneOfBuffers: with all cells taken, what must wait for its turn is refused; the head of line needs no
+// cell, and brings back those it makes wait no longer.
+func TestCase76_RedZoneOfBuffers(t *testing.T) {
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 2}, s.ulp)
+	var err error
+	if s.c, err = s.e.Open(s.now, connConfig(true)); err != nil {
+		t.Fatal(err)
+	}
+	s.want(s.pushData(201, 8, false), wire.DropNone)
+	s.want(s.pushData(203, 10, false), wire.DropNone)
+	s.want(s.pushData(202, 9, false), wire.DropResource)
+	s.want(s.pullRequest(500, 11, false), wire.DropNone) // needs none
+	if st := s.e.Stats(); st.RxCells != 2 || st.RedZone != 1 {
+		t.Errorf("%d cells, %d refused", st.RxCells, st.RedZone)
+	}
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.want(s.pushData(202, 9, false), wire.DropNone)
+	if n := s.count(falcon.EvPush) + s.count(falcon.EvPull); n != 5 || s.e.Stats().RxCells != 0 {
+		t.Errorf("%d delivered, %d cells held", n, s.e.Stats().RxCells)
+	}
+}
+
+// TestCase73_CreditsOfATransaction: what each kind takes when it is issued (Falcon §8.2.3), and that it comes back.
+func TestCase73_CreditsOfATransaction(t *testing.T) {
+	nodes := [2]*credit.Node{credit.New(nil, credit.NoLimit()), credit.New(nil, credit.NoLimit())}
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		for i := range cfg {
+			cfg[i].Credits, cfg[i].CreditCell = nodes[i], 64
+		}
+	})
+	p.ulp[1].OnPush, p.ulp[1].OnPull = noAnswer, noAnswer
+	p.push(p.a, 200, 1)
+	if got, want := nodes[0].InUse(), (credit.Cost{1, 4, 1, 0, 0, 0}); got != want {
+		t.Errorf("push: %v, want %v", got, want)
+	}
+	p.pull(p.a, 1000, 2)
+	if got, want := nodes[0].InUse(), (credit.Cost{2, 5, 2, 16, 0, 0}); got != want {
+		t.Errorf("push and pull: %v, want %v", got, want)
+	}
+	p.run(20 * us)
+	p.b.AckPush(p.Now, 1)
+	if err := p.b.RespondPull(p.Now, 2, 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := nodes[1].InUse(), (credit.Cost{0, 0, 0, 0, 1, 2}); got != want {
+		t.Errorf("response: %v, want %v", got, want)
+	}
+	p.run(ms)
+	for i, n := range nodes {
+		if n.InUse() != (credit.Cost{}) {
+			t.Errorf("node %d holds %v", i, n.InUse())
+		}
+	}
+	p.wantIdle()
+}
+
+// TestCase74_Xoff: a pool of one. The second request gets Xoff until the first is over; the second response waits for
+// the first (what isekai calls global Xoff) and neither stops the other kind.
+func TestCase74_Xoff(t *testing.T) {
+	limit := credit.Cost{1, 100, 1, 100, 1, 100}
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].Credits = credit.New(nil, limit)
+		cfg[0].Profile.AckTimeout, cfg[1].Profile.AckTimeout = 100*us, 100*us
+	})
+	p.pull(p.a, 100, 1)
+	if err := p.a.Pull(p.Now, 2, 10, 10); !errors.Is(err, falcon.ErrXoff) || !p.a.Info().Xoff {
+		t.Errorf("second pull: %v, Xoff %v", err, p.a.Info().Xoff)
+	}
+	p.pull(p.b, 100, 3, 4)
+	p.run(6 * us)
+	if n := len(p.packets(0, wire.TypePullData)); n != 1 {
+		t.Errorf("%d responses sent with a pool of one, want 1", n)
+	}
+	if n := len(p.events(0, falcon.EvCredit)); n != 0 {
+		t.Error("Xon before the pull is over")
+	}
+	p.run(ms)
+	if n := len(p.events(0, falcon.EvCredit)); n != 1 || p.a.Info().Xoff {
+		t.Errorf("%d Xon, Xoff %v", n, p.a.Info().Xoff)
+	}
+	p.push(p.a, 100, 2)
+	p.run(ms)
+	p.wantTags(0, falcon.EvPushDone, 2)
+	p.wantTags(1, falcon.EvPullDone, 3, 4)
+	p.wantIdle()
+}
+
+// TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and NIC, is what stops a
+// transaction when it is used up, and lets it go when it comes back.
+func TestCase102_CountersOfTheEngine(t *testing.T) {
+	for counter := range credit.Counter(credit.NumCounters) {
+		for level := range 4 {
+			t.Run(fmt.Sprintf("%v at level %d", counter, level), func(t *testing.T) {
+				limits := [4]credit.Cost{credit.NoLimit(), credit.NoLimit(), credit.NoLimit(), credit.NoLimit()}
+				limits[level][counter] = 2 // one transaction of 100 bytes and no second one of 300
+				var node *credit.Node
+				for _, l := range limits[:3] {
+					node = credit.New(node, l)
+				}
+				p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+					cfg[0].Credits = node
+				}, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) { conn.MTU = 4000 })
+				cfg := connConfig(true)
+				cfg.LocalCID, cfg.RemoteCID, cfg.CreditLimit = 1, 2, limits[3]
+				c, err := p.Nodes[0].Engine.Open(p.Now, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := sim.Mirror(cfg)
+				if _, err = p.Nodes[1].Engine.Open(p.Now, m); err != nil {
+					t.Fatal(err)
+				}
+				switch counter {
+				case credit.DataPktTx, credit.DataBufTx:
+					exhaustData(t, p, c)
+				default:
+					exhaustRequests(t, p, c, counter)
+				}
+				if node.InUse() != (credit.Cost{}) {
+					t.Errorf("left: %v", node.InUse())
+				}
+			})
+		}
+	}
+}
+
+func exhaustRequests(t *testing.T, p *pair, c *falcon.Conn, counter credit.Counter) {
+	issue := func(tag uint64) error {
+		switch counter {
+		case credit.ReqBufTx:
+			return c.Push(p.Now, tag, 256)
+		case credit.ReqBufRx:
+			return c.Pull(p.Now, tag, 44, 256)
+		}
+		return c.Push(p.Now, tag, 100)
+	}
+	n := uint64(0)
+	for issue(n+1) == nil {
+		if n++; n > 2 {
+			t.Fatal("not exhausted")
+		}
+	}
+	if want := map[bool]uint64{true: 1, false: 2}[counter == credit.ReqBufTx || counter == credit.ReqBufRx]; n != want {
+		t.Errorf("%d transactions, want %d", n, want)
+	}
+	p.run(ms)
+	if len(p.events(0, falcon.EvCredit)) != 1 {
+		t.Errorf("%d EvCredit, want 1", len(p.events(0, falcon.EvCredit)))
+	}
+	if err := issue(9); err != nil {
+		t.Errorf("not recovered: %v", err)
+	}
+	p.run(ms)
+}
+
+func exhaustData(t *testing.T, p *pair, c *falcon.Conn) {
+	peer := p.Nodes[1].Engine.Conn(c.Config().RemoteCID)
+	const length = 130 // two cells
+	for tag := range uint64(4) {
+		if err := peer.Pull(p.Now, tag, 44, length); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.run(6 * us)
+	if n := len(p.packets(0, wire.TypePullData)); n > 2 || n == 0 {
+		t.Errorf("%d responses at once", n)
+	}
+	p.run(5 * ms)
+	if n := len(p.events(1, falcon.EvPullDone)); n != 4 {
+		t.Errorf("%d pulls completed, want 4", n)
+	}
+}
+
+// TestCase78_RequestsDoNotStarveResponses: all contexts of the initiator are taken by requests that wait for the peer's
+// responses, and both sides are in that state; responses have contexts of their own (CR rules 1 and 2).
+func TestCase78_RequestsDoNotStarveResponses(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+		cfg[0].TxContexts, cfg[1].TxContexts = 1, 1
+	})
+	p.pull(p.a, 100, 1)
+	p.pull(p.b, 100, 2)
+	if err := p.a.Push(p.Now, 3, 10); !errors.Is(err, falcon.ErrXoff) {
+		t.Errorf("second transaction: %v", err)
+	}
+	p.run(ms)
+	p.wantTags(0, falcon.EvPullDone, 1)
+	p.wantTags(1, falcon.EvPullDone, 2)
+	p.wantIdle()
+}
+
+// TestCase10_ConnectionWeights: connections take turns in proportion to their weights.
+func TestCase10_ConnectionWeights(t *testing.T) {
+	p := windows(256, 256)
+	p.ARPercent = 0
+	s := newSingle(t, p)
+	weights := map[falcon.CID]int{}
+	var order []falcon.CID
+	for i, w := range []int{0, 1, 3} {
+		cfg := connConfig(true)
+		cfg.LocalCID, cfg.Weight = uint32(i+1), w
+		c, err := s.e.Open(s.now, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights[cfg.LocalCID] = max(w, 1)
+		for tag := range uint64(60) {
+			if err := c.Push(s.now, tag, 32); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 50 {
+		n, c := s.e.Transmit(s.now, s.buf[:])
+		if n == 0 {
+			t.Fatal("nothing to send")
+		}
+		order = append(order, c.Config().LocalCID)
+	}
+	equal(t, "order", order[:10], []falcon.CID{1, 2, 3, 3, 3, 1, 2, 3, 3, 3})
+	sent := map[falcon.CID]int{}
+	for _, cid := range order {
+		sent[cid]++
+	}
+	for cid, w := range weights {
+		if sent[cid] != 10*w {
+			t.Errorf("connection %d of weight %d sent %d of 50", cid, w, sent[cid])
+		}
+	}
+}
