@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-// Push issues a push of length bytes, which Fill writes when the packet is sent. EvPushDone with tag follows exactly
+// Push issues a push (Falcon §8.4.3.3) of length bytes, which Fill writes when the packet is sent. EvPushDone with tag follows exactly
 // once. ErrXoff: no room, EvCredit follows; ErrTooLong: length is negative or above the MTU; ErrClosed.
 func (c *Conn) Push(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, false)
@@ -28,7 +28,7 @@ func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
 	return nil
 }
 
-// Pull issues a pull: reqLen bytes of ULP headers, at most MaxPullHeader, in the request, and up to respLen bytes in the response. EvPullDone with
+// Pull issues a pull (Falcon §8.4.3.1): reqLen bytes of ULP headers, at most MaxPullHeader, in the request, and up to respLen bytes in the response. EvPullDone with
 // tag follows exactly once. Errors as Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	if reqLen < 0 || reqLen > min(c.cfg.MTU, MaxPullHeader) || respLen < 0 || respLen > c.cfg.MTU {
@@ -156,7 +156,7 @@ func (c *Conn) couldTake(cost *credit.Cost) bool {
 }
 
 // complete records the outcome of a transaction of the initiator and reports it, on an ordered connection when all
-// earlier ones are reported.
+// earlier ones are reported (Falcon §8.4.2).
 func (c *Conn) complete(t *txn, code Completion) {
 	if t.done {
 		return

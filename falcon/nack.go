@@ -96,7 +96,7 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 	return nil
 }
 
-// onRNR delays the retransmission by the larger of RTO and the timeout asked for. It proves that the peer is alive.
+// onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4). It proves that the peer is alive.
 func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
 		return
@@ -112,7 +112,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 }
 
 // onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is acknowledged the
-// transaction completes. A pull whose request is acknowledged leaves no hole.
+// transaction completes (Falcon §8.4.3.5). A pull whose request is acknowledged leaves no hole.
 func (c *Conn) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
 	if t.resync != 0 || t.done {
 		return

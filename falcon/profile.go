@@ -25,6 +25,7 @@ type Profile struct {
 	ARBurst   bool   // AR on the push after which nothing waits, and on pushes marked last
 
 	OOODistance uint32 // early retransmission: distance to the highest PSN received (Falcon §9.1.4)
+	OOOCount    int    // also when so many packets behind it were received; 0: not
 	EarlyLimit  uint8  // early retransmissions of one packet
 
 	ReqOWNSlack  uint32 // packets in flight above which new ones pause after an out-of-window notification
@@ -90,7 +91,7 @@ func (p *Profile) Check() error {
 		return configError("Profile.AckCount, AckTimeout", p.AckCount, "use at least 1 packet and 1 ns")
 	case p.ARPercent < 0 || p.ARPercent > 100:
 		return configError("Profile.ARPercent", p.ARPercent, "use 0 to 100")
-	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.OpGap < 0 || p.MaxRetransmits < 0:
+	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.OpGap < 0 || p.MaxRetransmits < 0 || p.OOOCount < 0:
 		return configError("Profile limits", "negative", "use 0 for no limit")
 	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
 		return configError("Profile weights", "below 1", "use at least 1")

@@ -52,6 +52,23 @@ func TestCase51_Recency(t *testing.T) {
 	equal(t, "an RTT later", psns(t, s.transmit()), []uint32{300, 302})
 }
 
+// TestCase51_OOOCount: with the count heuristic three packets received behind a missing one are enough, however close.
+func TestCase51_OOOCount(t *testing.T) {
+	p := rttProfile(20 * us)
+	p.OOODistance, p.OOOCount = 100, 3
+	s := newSingle(t, p)
+	s.push(9)
+	s.transmit()
+	s.now += 30 * us
+	s.ack(wire.Ack{Extended: true, DataRx: bits(1, 3)})
+	equal(t, "two behind", psns(t, s.transmit()), nil)
+	s.ack(wire.Ack{Extended: true, DataRx: bits(1, 3, 4, 6)})
+	equal(t, "three behind", psns(t, s.transmit()), []uint32{300, 302})
+	s.now += 10 * us
+	s.ack(wire.Ack{Extended: true, DataBase: 302, DataRx: bits(1, 2, 4, 5, 6)})
+	equal(t, "10 µs later recency stops the scan", psns(t, s.transmit()), nil)
+}
+
 func TestCase52_EarlyLimit(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.EarlyLimit = 1

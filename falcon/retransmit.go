@@ -76,7 +76,7 @@ func (c *Conn) uncountAgain(t *txn) {
 // on. It reports whether the bitmap shows a loss.
 func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool, slack uint32) (lost bool) {
 	rtt := fromFU(c.cc.RTT)
-	for n := range highest(rx) - int(c.e.profile.OOODistance) + 1 {
+	for n := range c.lossLimit(rx) {
 		if bit(rx, uint32(n)) {
 			continue
 		}
@@ -95,6 +95,17 @@ func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap
 		w.paused = w.next-w.base > slack
 	}
 	return lost
+}
+
+// lossLimit is the first index that does not count as lost when it is missing: too close to the highest one received
+// and, if the profile counts, with too few received behind it.
+func (c *Conn) lossLimit(rx *wire.Bitmap128) int {
+	p := &c.e.profile
+	limit := highest(rx) - int(p.OOODistance) + 1
+	if p.OOOCount > 0 {
+		limit = max(limit, nthHighest(rx, p.OOOCount))
+	}
+	return limit
 }
 
 // recoverOutside answers an out-of-window notification: everything not known as received and not sent within an RTT goes

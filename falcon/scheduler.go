@@ -158,7 +158,7 @@ func (c *Conn) pace(now Time) {
 	}
 }
 
-// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead.
+// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead (Falcon §10.3.5).
 func (c *Conn) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
 
 func (c *Conn) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }

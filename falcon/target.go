@@ -132,7 +132,7 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 }
 
 // admit is the resource check for requests from the network (Falcon §8.2.4). In the green zone, below Config.RxContexts,
-// everything is accepted. In the red zone above it every connection may still have its head of line (UR rule), or
+// everything is accepted. In the red zone above it every connection may still have its head of line (UR rule, §8.2.1.1), or
 // everything would stop with contexts full of requests that wait for one.
 func (c *Conn) admit(head bool) bool {
 	return c.e.rxInUse < c.e.cfg.RxContexts || head && c.guaranteed()
@@ -173,7 +173,7 @@ func (c *Conn) queueRequest(rx *rxTxn) {
 	u.rx, u.gen = rx, rx.gen
 }
 
-// deliverInOrder delivers waiting requests from targetNext on.
+// deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
 func (c *Conn) deliverInOrder() {
 	if !c.cfg.Ordered {
 		return
@@ -236,8 +236,9 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 }
 
 // NackPush refuses a push delivered by EvPush. With wire.NackRNR the peer sends it again after the timeout of index
-// rnr, and on an ordered connection nothing later is delivered before; NackCIE, NackNRE and NackCID end it with ulpCode.
-// NackCID may also refuse a pull.
+// rnr, and on an ordered connection nothing later is delivered before; NackCIE (Falcon §8.5.3.5), NackNRE, NackCID and
+// NackXLR end it with ulpCode.
+// NackCID and NackXLR may also refuse a pull.
 func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
 	rx := c.withULP(rsn)
 	if rx == nil {
@@ -334,7 +335,7 @@ func (c *Conn) retire() {
 	}
 }
 
-// RespondPull answers a pull delivered by EvPull with length bytes, which Fill writes when the packet is sent.
+// RespondPull answers a pull delivered by EvPull (Falcon §8.5.3.2) with length bytes, which Fill writes when the packet is sent.
 // EvResponseDone with tag follows exactly once. It is never refused for credits: a response without waits inside.
 // ErrTooLong: longer than requested; ErrNoTransaction: no such pull; ErrClosed.
 func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {

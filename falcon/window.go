@@ -128,5 +128,18 @@ func highest(b *wire.Bitmap128) int {
 	return bits.Len64(b.Lo) - 1
 }
 
+// nthHighest returns the index of the n-th one from the top, −1 if there are fewer.
+func nthHighest(b *wire.Bitmap128, n int) int {
+	rest := *b
+	for ; n > 1; n-- {
+		if i := highest(&rest); i >= 64 {
+			rest.Hi &^= 1 << (i - 64)
+		} else if i >= 0 {
+			rest.Lo &^= 1 << i
+		}
+	}
+	return highest(&rest)
+}
+
 // hasHole reports a zero below the highest one.
 func hasHole(b *wire.Bitmap128) bool { return highest(b) >= int(trailingOnes(b)) }

@@ -28,6 +28,7 @@ type Falcon struct {
 	ARPercent        *int           `yaml:"ar_percent"`
 	ARBurst          *bool          `yaml:"ar_burst"`
 	OOODistance      *uint32        `yaml:"ooo_distance"`
+	OOOCount         *int           `yaml:"ooo_count"`
 	EarlyLimit       *uint8         `yaml:"early_limit"`
 	ReqOWNSlack      *uint32        `yaml:"req_own_slack"`
 	DataOWNSlack     *uint32        `yaml:"data_own_slack"`
@@ -121,6 +122,7 @@ func (f *Falcon) Build() falcon.Profile {
 	override(&p.ARPercent, f.ARPercent)
 	override(&p.ARBurst, f.ARBurst)
 	override(&p.OOODistance, f.OOODistance)
+	override(&p.OOOCount, f.OOOCount)
 	override(&p.EarlyLimit, f.EarlyLimit)
 	override(&p.ReqOWNSlack, f.ReqOWNSlack)
 	override(&p.DataOWNSlack, f.DataOWNSlack)
@@ -214,6 +216,7 @@ func (f *Falcon) check(r *report) {
 	number("data_tx_window", f.DataTxWindow != nil, int64(p.DataTxWindow), 1, falcon.MaxTxWindow, true)
 	number("max_txn", f.MaxTxn != nil, int64(p.MaxTxn), 1, falcon.MaxTxWindow, true)
 	number("ack_count", f.AckCount != nil, int64(p.AckCount), 1, 1<<16, false)
+	number("ooo_count", f.OOOCount != nil, int64(p.OOOCount), 0, 128, false)
 	number("ar_percent", f.ARPercent != nil, int64(p.ARPercent), 0, 100, false)
 	number("max_retransmits", f.MaxRetransmits != nil, int64(p.MaxRetransmits), 0, 1<<16, false)
 	number("weight_new", f.WeightNew != nil, int64(p.WeightNew), 1, 1<<10, false)

@@ -6,7 +6,7 @@ import (
 )
 
 // The SPI table of Falcon §9.2.2.3. A has phase 0, B phase 1.
-func TestGuardSPI(t *testing.T) {
+func TestCase109_GuardSPI(t *testing.T) {
 	const a, a2, b = 5, 6, PhaseBit | 5
 	guard := func(prev, cur, gen uint32) Guard {
 		return Guard{previous: prev, current: cur, generation: gen, anyPCID: true, margin: 1}
@@ -66,7 +66,7 @@ func TestGuardRekey(t *testing.T) {
 }
 
 // Falcon §9.2.2.2: accept iff remote time − margin < IV, modulo 2^64.
-func TestGuardReplay(t *testing.T) {
+func TestCase108_GuardReplay(t *testing.T) {
 	const margin = 10                                   // ns
 	for _, start := range []uint64{1e9, 3, 1<<64 - 5} { // far from, just after and just before the wrap
 		g := NewGuard(GuardConfig{SPI: 1, AnyPCID: true, Margin: margin, RemoteTime: start})
@@ -94,7 +94,7 @@ func TestGuardReplay(t *testing.T) {
 	}
 }
 
-func TestGuardPCID(t *testing.T) {
+func TestCase110_GuardPCID(t *testing.T) {
 	g := NewGuard(GuardConfig{SPI: 1, PCID: 42 << 32, Margin: 1})
 	for _, tc := range []struct {
 		h    Header

@@ -60,7 +60,7 @@ func sadbWith(t testing.TB, version uint8, spi uint32) *RxSADB {
 	return d
 }
 
-func TestVectorsOpen(t *testing.T) {
+func TestCase107_VectorsOpen(t *testing.T) {
 	for _, v := range loadJSON[[]vector](t, "psp.json") {
 		t.Run(v.Name, func(t *testing.T) {
 			packet, want := v.parts(t)
@@ -78,7 +78,7 @@ func TestVectorsOpen(t *testing.T) {
 	}
 }
 
-func TestVectorsSeal(t *testing.T) {
+func TestCase107_VectorsSeal(t *testing.T) {
 	for _, v := range loadJSON[[]vector](t, "psp.json") {
 		t.Run(v.Name, func(t *testing.T) {
 			want, clear := v.parts(t)
@@ -105,7 +105,7 @@ func TestVectorsSeal(t *testing.T) {
 	}
 }
 
-func TestVectorsFlipEveryByte(t *testing.T) {
+func TestCase111_VectorsFlipEveryByte(t *testing.T) {
 	for _, v := range loadJSON[[]vector](t, "psp.json") {
 		t.Run(v.Name, func(t *testing.T) {
 			packet, _ := v.parts(t)
@@ -139,7 +139,7 @@ func TestReservedBitIsAuthenticated(t *testing.T) {
 }
 
 // Falcon in tunnel mode: outer IPv4 | UDP | PSP | inner IPv4 (protocol 252) | Falcon. The CID, the first Falcon word, is readable before opening.
-func TestFalconTunnelVectors(t *testing.T) {
+func TestCase111_FalconTunnelVectors(t *testing.T) {
 	vectors := loadJSON[[]struct{ Name, Hex string }](t, "falcon.json")
 	if len(vectors) == 0 {
 		t.Fatal("no vectors")
