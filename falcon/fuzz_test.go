@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -54,6 +55,9 @@ func FuzzReceive(f *testing.F) {
 		}
 		profile := testProfile()
 		profile.MaxRetransmits = 2
+		if answers%2 == 0 { // congestion control that moves, through queues
+			profile.CC, profile.RUE = cc.NewSwift(cc.HardwareParams()), slow()
+		}
 		e := falcon.NewEngine(falcon.Config{Profile: profile, Credits: node, RxCells: 4, RxContexts: 6}, ulp)
 		cfg := connConfig(answers%3 != 0)
 		c, err := e.Open(ms, cfg)
@@ -99,6 +103,9 @@ func FuzzReceive(f *testing.F) {
 				}
 			}
 			e.Receive(now, falcon.Packet{Data: packet})
+			if op&0xe0 == 0xe0 {
+				c.Drain(now)
+			}
 			if op&16 != 0 {
 				now += falcon.Time(op) * 100 * us
 				e.Advance(now)

@@ -323,3 +323,30 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
+
+// TestGuardingAcrossTheWrap: Falcon §10.3.6. A window that fell at 5 and only rose since then may fall again just after the
+// 24 bits of time went round, because the rises in between took the marker along.
+func TestGuardingAcrossTheWrap(t *testing.T) {
+	const rtt = 1000
+	w := swift()
+	s := State{Fcwnd: 64 * One, Ncwnd: 64, FabricMarker: 1<<24 + 5 - 2*rtt, Direction: Increase, BaseDelay: 191, Select: DelayFabric}
+	fell := func(now, delay uint32) bool {
+		before := s.Fcwnd
+		w.Update(&s, ack(now&TimeMask, rtt, delay, 0))
+		return s.Fcwnd < before
+	}
+	if !fell(5, 900) {
+		t.Fatal("first cut refused")
+	}
+	if fell(5+rtt-1, 900) {
+		t.Fatal("cut twice within an RTT")
+	}
+	for now := uint32(5 + rtt); now < 1<<24; now += 1 << 20 {
+		if fell(now, 10) {
+			t.Fatal("cut without congestion")
+		}
+	}
+	if !fell(1<<24+10, 900) {
+		t.Error("the cut after the wrap was taken for one within an RTT of the first")
+	}
+}
