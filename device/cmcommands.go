@@ -185,6 +185,7 @@ func (s *Shard) drainManager(now falcon.Time) {
 		o := s.cmOut
 		if o.Kind == cm.OutSend {
 			s.toPeers = append(s.toPeers, PeerMessage{Host: o.Peer, Data: o.Msg})
+			s.underlay.Resolve(now, s.peers[o.Peer].underlay) // packets are likely to follow
 			continue
 		}
 		if f := s.functionByNumber(o.Function); f != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/bits"
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -13,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
@@ -107,17 +107,12 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	})
 	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
 	s.open[p.ID] = p.LocalCID
-	if st := q.Connect(now, conn, p.PeerQPN, pathMTU(p.MTU), p.PeerGID); st != 0 {
+	if st := q.Connect(now, conn, p.PeerQPN, abi.PathMTUFor(p.MTU-ulpHeaders).Bytes(), p.PeerGID); st != 0 {
 		conn.Close(now)
 		c.close()
 		return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
 	}
 	return nil
-}
-
-// pathMTU is the RDMA path MTU, a power of two, that a Falcon MTU has room for.
-func pathMTU(mtu int) int {
-	return 1 << (bits.Len(uint(max(mtu-ulpHeaders, 1))) - 1)
 }
 
 // closeConnection ends a connection that the connection manager has closed:

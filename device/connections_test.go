@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -233,6 +234,23 @@ func TestAdminBacklog(t *testing.T) {
 	}
 	if took := v.shards[0].counters.steps - steps; took < n/2 {
 		t.Errorf("all commands ran in %d steps", took)
+	}
+}
+
+// TestFirstWindow: neighbours are resolved while the managers talk, so the first
+// burst of a new connection is neither parked nor sent twice.
+func TestFirstWindow(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	a.send(abi.OpWrite, 0, 1<<20, b, 1<<20)
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	for i, s := range v.shards {
+		f, u := s.falcon.Stats(), s.underlay.Stats()
+		if f.TimeoutRetransmits+f.EarlyRetransmits != 0 || u[underlay.Parked] != 0 || u[underlay.DropParkFull] != 0 {
+			t.Errorf("shard %d: %d+%d retransmissions, %d frames parked, %d dropped", i, f.TimeoutRetransmits, f.EarlyRetransmits, u[underlay.Parked], u[underlay.DropParkFull])
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package device
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -90,7 +89,7 @@ func newFunctionSet(s *Shard, nic *credit.Node) (*functionSet, error) {
 func functionLimits(l *config.Limits) rdma.Limits {
 	return rdma.Limits{
 		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP),
-		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic),
+		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
 	}.WithDefaults()
 }
 
@@ -258,15 +257,4 @@ func peerName(p queues.Peer) string {
 		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)
 	}
 	return fmt.Sprintf("%s process %d", p.Transport, p.PID)
-}
-
-// cString reads zero-padded text that a guest sent, printable characters only.
-func cString(b []byte) string {
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\ufffd' {
-			return '.'
-		}
-		return r
-	}, s)
 }

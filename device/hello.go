@@ -64,7 +64,7 @@ func (s *session) open(m *abi.Hello) error {
 		return &refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
 	}
 	b := &binding{
-		peer: s.conn.Peer(), driver: cString(m.Driver[:]), features: m.Features & features,
+		peer: s.conn.Peer(), driver: abi.Text(m.Driver[:]), features: m.Features & features,
 		mem: queues.NewMemory(nil), out: newOutbox(),
 	}
 	st, why := abi.StatusOK, ""

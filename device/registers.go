@@ -2,7 +2,6 @@ package device
 
 import (
 	"encoding/binary"
-	"math/bits"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -133,7 +132,7 @@ func (f *function) gid() [16]byte {
 
 // pathMTU is the ABI's code of the NIC's RDMA MTU.
 func (s *Shard) pathMTU() abi.PathMTU {
-	return abi.MTU256 + abi.PathMTU(bits.TrailingZeros32(uint32(s.cfg.RDMA.MTU))-8)
+	return abi.PathMTUFor(s.cfg.RDMA.MTU)
 }
 
 func (f *function) writeRegister(now falcon.Time, offset, width uint32, v uint64) abi.Status {

@@ -56,7 +56,7 @@ func (n *NIC) serve(conn queues.Session, attach string) {
 	if fault != nil {
 		n.guestLog("guest broke the protocol", append(who, "reason", fault)...)
 		m := abi.ErrorMsg{Code: abi.StatusInvalidArgument}
-		copy(m.Reason[:], fault.Error())
+		abi.PutText(m.Reason[:], fault.Error())
 		s.b.out.finish(&m)
 	}
 	s.b.out.close()

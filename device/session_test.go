@@ -101,7 +101,7 @@ func (c *rawClient) expectEnd() (reason string) {
 		if h.Type == abi.MsgError {
 			var m abi.ErrorMsg
 			m.Unmarshal(body)
-			reason = cString(m.Reason[:])
+			reason = abi.Text(m.Reason[:])
 		}
 	}
 }

@@ -13,7 +13,6 @@ type CQ struct {
 	fn       *Function
 	number   uint32
 	ring     *ring.CQWriter
-	entries  uint32
 	notified uint32 // index after the last solicited or failed completion
 	armed    armState
 	failed   bool // overflowed: writes nothing any more
@@ -46,7 +45,7 @@ func (f *Function) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	if st != abi.StatusOK {
 		return 0, st
 	}
-	q := &CQ{fn: f, ring: ring.NewCQWriter(area, layout), entries: layout.Entries()}
+	q := &CQ{fn: f, ring: ring.NewCQWriter(area, layout)}
 	q.number, _ = f.cqs.add(q)
 	return q.number, abi.StatusOK
 }
@@ -119,13 +118,14 @@ func (c *CQ) fail(err error) {
 }
 
 // armFor asks for one event when there is an entry at or after index, or, with solicitedOnly, such an entry that is
-// solicited or failed. Entries already there count, so that none is missed between polling and arming.
+// solicited or failed. Entries already there count, so that none is missed between polling and arming. An index far behind
+// is a doorbell that was overtaken, or a coalesced one that came late, and costs no more than an early event.
 func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	f := c.fn
 	next := c.ring.Next()
-	if next-index > c.entries {
-		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, %d entries were written and it holds %d; arm at the index of the next entry to poll",
-			c.number, index, next, c.entries)
+	if int32(index-next) > 0 {
+		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
+			c.number, index, next)
 		return
 	}
 	if c.failed {

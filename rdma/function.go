@@ -33,6 +33,8 @@ type Function struct {
 	cqs table[CQ]
 	qps table[QP]
 
+	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes
+
 	fault  abi.Fault
 	closed bool
 	// dirty asks settle to move QPs to ERR after a fault or a CQ overflow. It is set where doing so at once would

@@ -134,6 +134,12 @@ func TestDoorbells(t *testing.T) {
 			p.bell(abi.DoorbellSQ, p.a.number, 0)
 		}, abi.FaultDoorbell},
 		{"CQ armed in the future", func(p *pair) { p.bell(abi.DoorbellCQArm, p.a.send.number, 1) }, abi.FaultDoorbell},
+		{"CQ armed far behind", func(p *pair) {
+			p.bell(abi.DoorbellCQArm, p.a.send.number, ^uint32(0)-100_000)
+			if n := len(p.hosts[0].cqEvents); n != 1 {
+				p.t.Errorf("%d events, want one at once (DEV-708)", n)
+			}
+		}, abi.FaultNone},
 		{"old doorbell", func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 0xffffffff) }, abi.FaultNone},
 	} {
 		t.Run(c.name, func(t *testing.T) {

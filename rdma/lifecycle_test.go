@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -442,5 +443,49 @@ func TestModifyAndQuery(t *testing.T) {
 	}
 	if _, st := h.fn.QueryQP(1); st != abi.StatusNotFound {
 		t.Error(st)
+	}
+}
+
+// TestPageListBytes: page lists of scattered regions take host memory only up to a bound, and give it back.
+func TestPageListBytes(t *testing.T) {
+	const pages = 8
+	w := newWorld(t, worldConfig{limits: Limits{PageListBytes: 3 * 4 * pages}})
+	h := w.hosts[0]
+	pdn, st := h.fn.AllocPD()
+	ok(t, st)
+	list := h.pageList(h.alloc(pages*abi.PageSize), pages*abi.PageSize, 1)
+	entries := h.bytes(list, 8*pages)
+	register := func() (uint32, abi.Status) {
+		key, _, st := h.fn.RegMR(&abi.RegMR{PDN: pdn, Length: pages * abi.PageSize, Pages: list, Levels: 1})
+		return key, st
+	}
+	for range 10 { // contiguous: a list of no size
+		_, st := register()
+		ok(t, st)
+	}
+	first, last := binary.LittleEndian.Uint64(entries), binary.LittleEndian.Uint64(entries[8*(pages-1):])
+	binary.LittleEndian.PutUint64(entries, last)
+	binary.LittleEndian.PutUint64(entries[8*(pages-1):], first)
+	var keys []uint32
+	for range 20 {
+		key, st := register()
+		if st == abi.StatusNoResources {
+			break
+		}
+		ok(t, st)
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 || len(keys) > 3 {
+		t.Fatalf("%d scattered regions registered, room for 3", len(keys))
+	}
+	ok(t, h.fn.DeregMR(keys[0]))
+	_, st = register()
+	ok(t, st)
+	if _, st = register(); st != abi.StatusNoResources {
+		t.Fatalf("over the bound again: %v", st)
+	}
+	h.fn.Close(w.now)
+	if h.fn.pageListBytes != 0 {
+		t.Fatalf("%d bytes still counted after Close", h.fn.pageListBytes)
 	}
 }

@@ -9,6 +9,7 @@ import (
 // Limits bounds what one function may hold. They are fixed for its life.
 type Limits struct {
 	PDs, MRs, CQs, QPs int // objects
+	PageListBytes      int // host memory for the page lists of all MRs
 	QPEntries          int // entries of a send or receive queue
 	CQEntries          int // entries of a completion queue
 	SGEs               int // SGEs of one work request, at most 64
@@ -19,7 +20,8 @@ type Limits struct {
 // DefaultLimits are the limits of a function nobody configured.
 var DefaultLimits = Limits{
 	PDs: 256, MRs: 4096, CQs: 512, QPs: 256,
-	QPEntries: 4096, CQEntries: 65536,
+	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
+	QPEntries:     4096, CQEntries: 65536,
 	SGEs: 16, Inline: 224, ReadAtomic: 16,
 }
 
@@ -33,6 +35,7 @@ func (l Limits) WithDefaults() Limits {
 		}
 		*v = min(*v, most)
 	}
+	fill(&l.PageListBytes, d.PageListBytes, 1<<30)
 	fill(&l.PDs, d.PDs, 1<<20)
 	fill(&l.MRs, d.MRs, 1<<20)
 	fill(&l.CQs, d.CQs, 1<<20)

@@ -47,6 +47,10 @@ func (f *Function) RegMR(r *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
 	if st != abi.StatusOK {
 		return 0, 0, st
 	}
+	if f.pageListBytes+area.Footprint() > f.limits.PageListBytes {
+		return 0, 0, abi.StatusNoResources
+	}
+	f.pageListBytes += area.Footprint()
 	m := &MR{
 		fn: f, pd: pd, access: r.Access, iova: r.IOVA, length: r.Length,
 		skew: uint64(r.Offset), area: area, valid: true,
@@ -68,6 +72,7 @@ func (f *Function) DeregMR(lkey uint32) abi.Status {
 
 func (m *MR) deregister() {
 	m.valid = false
+	m.fn.pageListBytes -= m.area.Footprint()
 	m.area = nil
 	m.pd.users--
 	m.fn.mrs.remove(m.key)

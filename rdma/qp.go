@@ -77,10 +77,7 @@ func (q *QP) Conn() *falcon.Conn { return q.conn }
 
 // PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
 func (q *QP) PathMTU() int {
-	if q.attr.pathMTU == 0 {
-		return 0
-	}
-	return 128 << q.attr.pathMTU
+	return q.attr.pathMTU.Bytes()
 }
 
 // RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for falcon.ConnConfig.GiveUp;
@@ -252,8 +249,8 @@ func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU
 	}
 	q.conn, q.peer, q.peerGID = conn, peerQPN, peerGID
 	q.segment, q.ordered, q.waitCredit = segment, cfg.Ordered, false
-	for mtu := abi.MTU256; mtu <= abi.MTU4096 && 128<<mtu <= pathMTU; mtu++ {
-		q.attr.pathMTU = mtu
+	if m := abi.PathMTUFor(pathMTU); m != 0 {
+		q.attr.pathMTU = m
 	}
 	q.req.connect()
 	q.rsp.connect(q.ordered, q.rq.layout.Entries())

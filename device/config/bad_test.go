@@ -88,7 +88,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"guest nobody serves", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {cid: 3}}]\n", []string{"functions[0].guest.cid: nothing under attach serves guest 3"}},
 		{"guest unix unknown", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {unix: a}}]\n", []string{`functions[0].guest.unix: no unix attachment is named "a"`}},
 		{"guest both", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {cid: 3, unix: a}}]\n", []string{"functions[0].guest: names neither or both of cid and unix"}},
-		{"limits", base + "functions: [{pf: 0, limits: {qp: 1000000, qp_entries: 1000}}]\n", []string{"functions[0].limits.qp: 1000000 is out of range", "functions[0].limits.qp_entries: 1000 is not a power of two"}},
+		{"limits", base + "functions: [{pf: 0, limits: {qp: 1000000, qp_entries: 1000, page_lists: 2G}}]\n", []string{"functions[0].limits.page_lists: 2147483648 bytes are too much", "functions[0].limits.qp: 1000000 is out of range", "functions[0].limits.qp_entries: 1000 is not a power of two"}},
 		{"attach type", base + "attach: [{type: pcie}]\n", []string{`attach[0].type: "pcie" is not known; write one of vhost-user, unix, vsock`}},
 		{"attach no type", base + "attach: [{}]\n", []string{"attach[0].type: missing"}},
 		{"attach no socket", base + "attach: [{type: unix}]\n", []string{"attach[0].socket: missing"}},

@@ -116,6 +116,9 @@ func checkLimits(r *report, path string, l *Limits) {
 			r.add(path+"."+c.key, fmt.Sprintf("%d is out of range", c.value), fmt.Sprintf("use 1 to %d", c.max))
 		}
 	}
+	if l.PageLists > 1<<30 {
+		r.add(path+".page_lists", fmt.Sprintf("%d bytes are too much for one function", l.PageLists), "use at most 1G; 64M holds the page lists of 64 GiB")
+	}
 	for _, c := range []struct {
 		key   string
 		value uint32

@@ -126,6 +126,7 @@ type Limits struct {
 	QPEntries  uint32 `yaml:"qp_entries"`
 	CQEntries  uint32 `yaml:"cq_entries"`
 	ReadAtomic uint32 `yaml:"read_atomic"` // outstanding READ and atomic requests per QP
+	PageLists  Size   `yaml:"page_lists"`  // memory of the NIC for the page lists of all MRs
 }
 
 // Credits bounds what a function holds of the NIC's packet resources: the six

@@ -16,7 +16,7 @@ const (
 	DefaultVsockPort    = 7000
 )
 
-var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 16}
+var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 16, PageLists: 64 << 20}
 
 var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,
@@ -92,6 +92,7 @@ func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 	set(&l.QPEntries, d.QPEntries)
 	set(&l.CQEntries, d.CQEntries)
 	set(&l.ReadAtomic, d.ReadAtomic)
+	set(&l.PageLists, d.PageLists)
 	c, k := &f.Credits, defaultCredits
 	set(&c.RequestPacketTx, k.RequestPacketTx)
 	set(&c.RequestBufferTx, k.RequestBufferTx)

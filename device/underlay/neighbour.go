@@ -1,6 +1,9 @@
 package underlay
 
-import "math"
+import (
+	"math"
+	"net/netip"
+)
 
 // Times of the neighbour table, nanoseconds.
 const (
@@ -89,6 +92,29 @@ func (s *Stack) remove(nb *neighbour) {
 	s.table[len(s.table)-1] = nil
 	s.table = s.table[:len(s.table)-1]
 	delete(s.neighbours, nb.ip)
+}
+
+// Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it need not wait. It
+// does nothing for an address without a route, while a request is under way, or when the table is full.
+func (s *Stack) Resolve(now int64, dst netip.Addr) {
+	hop, ok := s.nextHop(dst)
+	if !ok {
+		return
+	}
+	switch nb := s.neighbours[hop]; {
+	case nb == nil && len(s.neighbours) < maxNeighbours:
+		s.request(now, s.add(now, hop))
+	case nb != nil:
+		s.touch(now, nb)
+	}
+}
+
+// touch notes that a neighbour is used, and re-confirms it when that was long ago.
+func (s *Stack) touch(now int64, nb *neighbour) {
+	nb.used = now
+	if now >= nb.confirmed+refreshAfter && nb.state == reachable {
+		s.probe(now, nb)
+	}
 }
 
 // park keeps a copy of a frame until its neighbour answers.

@@ -99,6 +99,36 @@ func TestRetryAndGiveUp(t *testing.T) {
 	}
 }
 
+// Resolve asks once, and what is sent after the answer does not wait.
+func TestResolveAhead(t *testing.T) {
+	a := newStack(t, macA, "10.0.0.1/24")
+	out := make([]byte, 1514)
+	a.Resolve(0, ipA) // our own: no route
+	a.Resolve(0, ipB)
+	a.Resolve(0, ipB)
+	if n := a.Next(out); n != arpFrameLen || MAC(out[:6]) != broadcast {
+		t.Fatalf("a request of %d bytes", n)
+	}
+	if n := a.Next(out); n != 0 {
+		t.Fatal("asked twice")
+	}
+	a.Input(1, arpFrame(macA, macB, arp{op: arpReply, senderMAC: macB, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
+	f, n := payload("x")
+	if _, ok := a.Output(2, ipB, 1, false, f, n); !ok || a.Stats()[Parked] != 0 {
+		t.Fatalf("not sent at once: %v", a.Stats())
+	}
+	a.Resolve(2*second, ipB)
+	if n := a.Next(out); n != 0 {
+		t.Fatal("asked for a neighbour just confirmed")
+	}
+	a.Output(31*second, ipC, 1, false, f, n) // another neighbour does not matter
+	a.Next(out)
+	a.Resolve(31*second, ipB)
+	if n := a.Next(out); n != arpFrameLen || MAC(out[:6]) != macB {
+		t.Fatal("an old neighbour is not re-confirmed")
+	}
+}
+
 func TestRefreshExpiryAndMove(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)

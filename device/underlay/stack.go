@@ -163,10 +163,7 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, ect bool, fram
 		putEthernet(frame, MAC{}, s.mac, typeIPv4)
 		return 0, s.park(now, hop, nb, frame[:total])
 	}
-	nb.used = now
-	if now >= nb.confirmed+refreshAfter && nb.state == reachable {
-		s.probe(now, nb)
-	}
+	s.touch(now, nb)
 	putEthernet(frame, nb.mac, s.mac, typeIPv4)
 	return total, Sent
 }
