@@ -46,21 +46,40 @@ type guests interface {
 }
 
 func newScene(o demoOptions, r *report) (*scene, error) {
-	if err := os.RemoveAll(o.out); err != nil {
+	if err := replaceFolder(o.out); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return nil, err
-	}
-	run, err := os.MkdirTemp("", "vnic-demo-")
+	run, removeRun, err := newRunDir()
 	if err != nil {
 		return nil, err
 	}
 	// Children die with the thread that starts them, so it must stay.
 	runtime.LockOSThread()
 	s := &scene{o: o, out: o.out, run: run, r: r}
-	s.later(func() error { return os.RemoveAll(run) })
+	s.later(removeRun)
 	return s, nil
+}
+
+// demoMark is a file that tells a demo's folder from one with other things.
+const demoMark = ".vnic-demo"
+
+// replaceFolder makes the demo's folder anew. It removes nothing but what an
+// earlier demo made.
+func replaceFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--out: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(path, demoMark)); err != nil && len(entries) > 0 {
+		return fmt.Errorf("--out %s: holds other things than a demo's; name another folder", path)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(path, demoMark), nil, 0o644)
 }
 
 func (s *scene) later(undo func() error) { s.undo = append(s.undo, undo) }

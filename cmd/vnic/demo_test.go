@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// demoRun is a running demo with a temporary folder of its own.
+type demoRun struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	mark  string // in the environment of all its processes
+	tmp   string
+	out   string
+	lines *bufio.Scanner
+	text  bytes.Buffer // what it has printed
+	errs  bytes.Buffer
+}
+
+func startDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	dir := t.TempDir()
+	d := &demoRun{t: t, tmp: filepath.Join(dir, "tmp"), out: filepath.Join(dir, "out")}
+	d.mark = "VNIC_TEST_DEMO=" + dir
+	if err := os.Mkdir(d.tmp, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.start(args...)
+	return d
+}
+
+func (d *demoRun) start(args ...string) {
+	d.t.Helper()
+	d.cmd = exec.Command(vnic(d.t), append([]string{"demo", "--timeout", "2m", "--out", d.out}, args...)...)
+	d.cmd.Env = append(os.Environ(), d.mark, "TMPDIR="+d.tmp)
+	d.text.Reset()
+	d.errs.Reset()
+	d.cmd.Stderr = &d.errs
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.lines = bufio.NewScanner(out)
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	cmd := d.cmd
+	d.t.Cleanup(func() { _ = cmd.Process.Kill() })
+}
+
+// read reads lines up to one with that text, or to the end.
+func (d *demoRun) read(until string) (found bool) {
+	for d.lines.Scan() {
+		fmt.Fprintln(&d.text, d.lines.Text())
+		if until != "" && strings.Contains(d.lines.Text(), until) {
+			return true
+		}
+	}
+	return false
+}
+
+// wait reads to the end and returns the exit code.
+func (d *demoRun) wait() int {
+	d.t.Helper()
+	d.read("")
+	err := d.cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		d.t.Fatal(err)
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// nothingLeft checks that no process, no socket folder and no link is left.
+func (d *demoRun) nothingLeft() {
+	d.t.Helper()
+	d.noProcess()
+	if left, _ := filepath.Glob(d.tmp + "/*vnic-demo-*"); len(left) > 0 {
+		d.t.Errorf("left in the temporary folder: %v", left)
+	}
+}
+
+// noProcess checks that no process and no link of it is left. A killed
+// process's children follow it at once, but not in no time.
+func (d *demoRun) noProcess() {
+	d.t.Helper()
+	eventually(d.t, "processes of the demo", func() error {
+		if pids := marked(d.mark); len(pids) > 0 {
+			return fmt.Errorf("%v still run", pids)
+		}
+		return nil
+	})
+	links, err := net.Interfaces()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, "vnic-") {
+			d.t.Errorf("link %s in the host's own network", l.Name)
+		}
+	}
+}
+
+// tableRow is one line of the demo's table.
+var tableRow = regexp.MustCompile(`(?m)^ *guest ([12]) +([A-Z_]+) +(\d+ (?:B|KiB|MiB)) +(\d+) .* (yes|NO)$`)
+
+// succeeded checks a whole run: its end, and every row of the table.
+func (d *demoRun) succeeded() {
+	d.t.Helper()
+	if code := d.wait(); code != 0 {
+		d.t.Fatalf("exit status %d: %s\n%s", code, &d.errs, &d.text)
+	}
+	rows := map[string]bool{}
+	for _, m := range tableRow.FindAllStringSubmatch(d.text.String(), -1) {
+		if m[5] != "yes" || m[4] == "0" {
+			d.t.Errorf("not verified: %s", m[0])
+		}
+		rows[m[1]+" "+m[2]+" "+m[3]] = true
+	}
+	want := 0
+	for _, guest := range []string{"1", "2"} {
+		for _, op := range []string{"SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ", "CMP_SWAP", "FETCH_ADD"} {
+			sizes := []string{"1 B", "64 B", "1000 B", "4 KiB", "4097 B", "64 KiB", "1 MiB"}
+			if op == "CMP_SWAP" || op == "FETCH_ADD" {
+				sizes = []string{"8 B"}
+			}
+			for _, size := range sizes {
+				want++
+				if row := guest + " " + op + " " + size; !rows[row] {
+					d.t.Errorf("no row for guest %s", row)
+				}
+			}
+		}
+	}
+	if len(rows) != want {
+		d.t.Errorf("%d rows, want %d", len(rows), want)
+	}
+	if d.t.Failed() {
+		d.t.Logf("%s", &d.text)
+	}
+}
+
+// sealedOnly checks what crossed the bridge.
+func (d *demoRun) sealedOnly() {
+	d.t.Helper()
+	if !regexp.MustCompile(`bridge: [1-9]\d{3,} PSP, \d+ ARP, \d+ ND frames, 0 others`).MatchString(d.text.String()) {
+		d.t.Errorf("the bridge saw something else:\n%s", &d.text)
+	}
+	if st, err := os.Stat(filepath.Join(d.out, "bridge.pcapng")); err != nil || st.Size() < 1<<20 {
+		d.t.Errorf("capture: %v", err)
+	}
+}
+
+func TestDemoInMemory(t *testing.T) {
+	d := startDemo(t, "--no-vm")
+	d.succeeded()
+	d.nothingLeft()
+}
+
+func TestDemoOverTAPs(t *testing.T) {
+	requireRoot(t)
+	d := startDemo(t, "--no-vm", "--fabric", "tap")
+	d.succeeded()
+	d.sealedOnly()
+	d.nothingLeft()
+}
+
+func TestDemoGuests(t *testing.T) {
+	requireGuests(t)
+	d := startDemo(t)
+	d.succeeded()
+	d.sealedOnly()
+	d.nothingLeft()
+}
+
+// TestDemoStopped ends the demo in the middle of its work in each way there is.
+func TestDemoStopped(t *testing.T) {
+	bare := []string{"--no-vm", "--fabric", "tap", "--count", "3000"}
+	for _, tc := range []struct {
+		name string
+		need func(testing.TB)
+		sig  syscall.Signal
+		at   string // the line after which
+		args []string
+	}{
+		{"interrupt", requireRoot, syscall.SIGINT, "guest 1  SEND ", bare},
+		{"terminate", requireRoot, syscall.SIGTERM, "guest 1  SEND ", bare},
+		{"kill", requireRoot, syscall.SIGKILL, "guest 1  SEND ", bare},
+		{"interrupt in memory", func(testing.TB) {}, syscall.SIGINT, "guest 1  SEND ", []string{"--no-vm", "--count", "3000"}},
+		{"interrupt while starting", requireRoot, syscall.SIGINT, "network: ", bare},
+		{"interrupt with guests", requireGuests, syscall.SIGINT, "work: ", nil},
+		{"kill with guests", requireGuests, syscall.SIGKILL, "work: ", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.need(t)
+			d := startDemo(t, tc.args...)
+			if !d.read(tc.at) {
+				t.Fatalf("it never came to %q:\n%s%s", tc.at, &d.text, &d.errs)
+			}
+			if err := d.cmd.Process.Signal(tc.sig); err != nil {
+				t.Fatal(err)
+			}
+			code := d.wait()
+			if tc.sig != syscall.SIGKILL {
+				if code != 1 || !strings.Contains(d.errs.String(), "interrupted; everything taken down") {
+					t.Errorf("exit status %d: %s", code, &d.errs)
+				}
+				d.nothingLeft()
+				return
+			}
+			d.noProcess() // nobody was left to remove the folder of sockets: the next does
+			d.start("--no-vm")
+			d.succeeded()
+			d.nothingLeft()
+		})
+	}
+}
+
+// TestDemoRefuses holds the errors for what cannot be done.
+func TestDemoRefuses(t *testing.T) {
+	precious := t.TempDir()
+	if err := os.WriteFile(precious+"/thesis", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"demo", "--fabric", "ether"}, `vnic: --fabric "ether": choose tap or memory` + "\n"},
+		{[]string{"demo", "--fabric", "memory"}, "vnic: --fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs\n"},
+		{[]string{"demo", "--no-vm", "--out", precious}, "vnic: --out " + precious + ": holds other things than a demo's; name another folder\n"},
+		{[]string{"demo", "now"}, `vnic: unknown command "now" for "vnic demo"` + "\n"},
+	} {
+		if _, stderr, code := run(t, tc.args...); code != 1 || stderr != tc.want {
+			t.Errorf("%v: exit status %d, %q, want %q", tc.args, code, stderr, tc.want)
+		}
+	}
+}

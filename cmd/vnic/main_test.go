@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests run the program as users do: the one static binary, built once.
+var program struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if program.dir != "" {
+		os.RemoveAll(program.dir)
+	}
+	os.Exit(code)
+}
+
+// vnic is the path of the program.
+func vnic(t testing.TB) string {
+	t.Helper()
+	program.once.Do(func() {
+		if program.dir, program.err = os.MkdirTemp("", "vnic-test-"); program.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-o", program.dir+"/vnic", ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // static: it is also the guests' init
+		if out, err := build.CombinedOutput(); err != nil {
+			program.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	return program.dir + "/vnic"
+}
+
+// run runs the program to its end.
+func run(t testing.TB, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(vnic(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// require skips a test that this machine cannot run, or fails it where it must.
+func require(t testing.TB, ok bool, reason string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv("VNIC_TEST_REQUIRE") == "1":
+		t.Fatal(reason)
+	default:
+		t.Skip(reason)
+	}
+}
+
+func requireRoot(t testing.TB) {
+	t.Helper()
+	require(t, os.Geteuid() == 0, "TAPs and network namespaces need root")
+}
+
+func requireGuests(t testing.TB) {
+	t.Helper()
+	requireRoot(t)
+	for _, tool := range []string{"qemu-system-x86_64", "apt-get", "dpkg-deb"} {
+		_, err := exec.LookPath(tool)
+		require(t, err == nil, tool+" is not installed")
+	}
+}
+
+// eventually polls until ok, which is nil, or fails with its last error.
+func eventually(t testing.TB, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// marked lists the processes that have an environment entry, which children
+// inherit.
+func marked(entry string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range files {
+		env, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(env, []byte(entry+"\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// alive reports whether a process has not ended.
+func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

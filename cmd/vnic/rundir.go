@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const runDirPrefix = "vnic-demo-"
+
+// newRunDir makes a folder for sockets. It is in the temporary folder because a
+// socket's path may not exceed 107 bytes. The folder is locked while the demo
+// lives: those of demos that were killed are not, and go when the next begins.
+func newRunDir() (dir string, remove func() error, err error) {
+	removeDead(os.TempDir())
+	hidden, err := os.MkdirTemp("", "."+runDirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err := lockDir(hidden)
+	if err != nil {
+		return "", nil, errors.Join(err, os.Remove(hidden))
+	}
+	// It gets the name that others look for when it is locked.
+	dir = filepath.Join(filepath.Dir(hidden), strings.TrimPrefix(filepath.Base(hidden), "."))
+	if err := os.Rename(hidden, dir); err != nil {
+		return "", nil, errors.Join(err, lock.Close(), os.Remove(hidden))
+	}
+	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
+}
+
+// removeDead removes the folders of demos that are no more. What is another
+// user's stays.
+func removeDead(tmp string) {
+	dirs, _ := filepath.Glob(filepath.Join(tmp, runDirPrefix+"*"))
+	for _, d := range dirs {
+		if lock, err := lockDir(d); err == nil {
+			_ = os.RemoveAll(d)
+			lock.Close()
+		}
+	}
+}
+
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
