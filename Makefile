@@ -52,7 +52,6 @@ deps: ## install what the full tests and the demo need (Debian packages, by apt,
 test: deps build ## all tests with -race, including the TAP and QEMU ones; fails rather than skips
 	VNIC_TEST_REQUIRE=1 CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 30m ./...
 	cd tools && $(GO) test ./...
-	VNIC_TEST_REQUIRE=1 $(GO) test -count=1 -timeout 15m ./cmd/vnic -run TestDemo
 
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html

@@ -22,7 +22,7 @@ import (
 // provides one where the machine's own has none.
 func TestKernelVsock(t *testing.T) {
 	if _, err := os.Stat("/dev/vsock"); err != nil {
-		t.Skip("no /dev/vsock on this machine")
+		t.Skip("no /dev/vsock on this machine: TestKernelVsockInGuest runs this test in a Debian guest instead")
 	}
 	file := filepath.Join(t.TempDir(), "ram")
 	if err := os.WriteFile(file, make([]byte, 0x4000), 0o600); err != nil {
@@ -31,12 +31,12 @@ func TestKernelVsock(t *testing.T) {
 	const port = 0x7fee0001
 	a, err := ListenVsock(port, []GuestRAM{{CID: vsock.Local, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}})
 	if err != nil {
-		t.Skipf("no kernel vsock: %v", err)
+		t.Skipf("no kernel vsock: %v: TestKernelVsockInGuest runs this test in a Debian guest instead", err)
 	}
 	defer a.Close()
 	probe, err := vsock.Dial(vsock.Local, port, nil)
 	if err != nil {
-		t.Skipf("no vsock loopback (modprobe vsock_loopback): %v", err)
+		t.Skipf("no vsock loopback (modprobe vsock_loopback): %v: TestKernelVsockInGuest runs this test in a Debian guest instead", err)
 	}
 	probe.Close()
 	if s, err := a.Accept(); err != nil {

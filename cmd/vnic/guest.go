@@ -33,6 +33,19 @@ func guestCommand() *cobra.Command {
 	return guest
 }
 
+// guestDescription is what `vnic guest info --json` prints.
+type guestDescription struct {
+	Device   string          `json:"device"`
+	Function string          `json:"function"`
+	Type     string          `json:"type"`
+	MAC      string          `json:"mac"`
+	GID      string          `json:"gid"`
+	Tenant   uint32          `json:"tenant"`
+	MTU      int             `json:"mtu"`
+	Features uint64          `json:"features"`
+	Limits   guestlib.Limits `json:"limits"`
+}
+
 func guestInfo(ctx context.Context, url string, asJSON bool, w io.Writer) error {
 	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic guest info"})
 	if err != nil {
@@ -43,11 +56,10 @@ func guestInfo(ctx context.Context, url string, asJSON bool, w io.Writer) error 
 	if asJSON {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		return enc.Encode(struct {
-			Device string
-			guestlib.Info
-			Limits guestlib.Limits
-		}{url, info, limits})
+		return enc.Encode(guestDescription{
+			Device: url, Function: info.Function.String(), Type: info.Type.String(), MAC: info.MAC.String(), GID: info.GID.String(),
+			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits,
+		})
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "device\t%s\n", url)

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+const exampleConfig = "../../docs/vnic.example.yaml"
+
+// checkInfo checks what `vnic guest info --json` printed of a host's VF 1.
+func checkInfo(t *testing.T, text string, h *demoHost) {
+	t.Helper()
+	var info guestDescription
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if info.Function != "h1.pf0.vf1" || info.GID != h.TenantIP || info.Tenant != demoTenant || info.MTU != 4096 || info.Limits.MaxQP == 0 {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestRunCheck(t *testing.T) {
+	stdout, stderr, code := run(t, "run", "--check", "-c", exampleConfig)
+	if want := exampleConfig + ": good: host 1, 5 functions, 1 peers\n"; code != 0 || stdout != want || stderr != "" {
+		t.Errorf("the example: exit status %d, %q, %q, want %q", code, stdout, stderr, want)
+	}
+	file := filepath.Join(t.TempDir(), "nic.yaml")
+	head := "vnic: configuration " + file + ":\n"
+	for _, tc := range []struct{ name, yaml, want string }{
+		{
+			"unknown key", "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\nrmda: {}\n",
+			head + `line 3: rmda: unknown key; did you mean "rdma"?` + "\n",
+		},
+		{
+			"every problem at once", "nic: {host: 256}\nuplink: {name: abcdefghijklmnop, mtu: 1500, address: 10.0.0.1/24}\n",
+			head + `line 1: nic.host: "256" is not a number in range; write a whole number between 0 and 255` + "\n" +
+				`line 2: uplink.name: "abcdefghijklmnop" has 16 characters; use at most 15` + "\n" +
+				"rdma.mtu: 4096 does not fit uplink.mtu 1500: with 156 bytes of headers it needs 4252; write 1024, or raise uplink.mtu\n",
+		},
+		{"impossible value", "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\npsp: {version: 4}\n", head + "line 3: psp.version: 4 is not a PSP version; write 0 (AES-GCM-128), 1 (AES-GCM-256), 2 (AES-GMAC-128) or 3 (AES-GMAC-256)\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := os.WriteFile(file, []byte(tc.yaml), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"run", "--check", "-c", file}, {"run", "-c", file}} {
+				if stdout, stderr, code := run(t, args...); code != 1 || stdout != "" || stderr != tc.want {
+					t.Errorf("%v: exit status %d, %q\n%swant\n%s", args, code, stdout, stderr, tc.want)
+				}
+			}
+		})
+	}
+	_, stderr, code = run(t, "run", "--check", "-c", "/nowhere.yaml")
+	if want := "vnic: configuration: open /nowhere.yaml: no such file or directory; give the path of a file like docs/vnic.example.yaml\n"; code != 1 || stderr != want {
+		t.Errorf("exit status %d, %q, want %q", code, stderr, want)
+	}
+}
+
+func TestKeysInit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	args := []string{"keys", "init", "--dir", dir, "--domain", "lab", "1", "2"}
+	stdout, stderr, code := run(t, args...)
+	if want := fmt.Sprintf("host 1: vnic://lab/host/1 in %[1]s\nhost 2: vnic://lab/host/2 in %[1]s\n", dir); code != 0 || stdout != want {
+		t.Fatalf("exit status %d, %q, %q", code, stdout, stderr)
+	}
+	before := map[string]string{}
+	for _, name := range []string{"ca.pem", "ca.key", "host-1.pem", "host-1.key", "host-2.pem", "host-2.key"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[name] = string(b)
+		if st, err := os.Stat(filepath.Join(dir, name)); strings.HasSuffix(name, ".key") && (err != nil || st.Mode().Perm() != 0o600) {
+			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+		}
+	}
+	if _, stderr, code = run(t, args...); code != 1 || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "exists") {
+		t.Errorf("again: exit status %d, %q", code, stderr)
+	}
+	for name, was := range before {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != was {
+			t.Errorf("%s was changed, %v", name, err)
+		}
+	}
+	if _, stderr, code = run(t, "keys", "init", "--dir", dir, "256"); code != 1 || stderr != `vnic: host "256": a host number is 1 to 255`+"\n" {
+		t.Errorf("exit status %d, %q", code, stderr)
+	}
+}
+
+// TestShow asks a NIC that works.
+func TestShow(t *testing.T) {
+	d := startDemo(t, "--no-vm", "--count", "100000")
+	if !d.read("guest 1  attached") {
+		t.Fatalf("%s%s", &d.text, &d.errs)
+	}
+	sockets, _ := filepath.Glob(d.tmp + "/vnic-demo-*/host1.ctl")
+	if len(sockets) != 1 {
+		t.Fatal(sockets)
+	}
+	show := func(args ...string) string {
+		t.Helper()
+		stdout, stderr, code := run(t, append([]string{"show", "-s", sockets[0]}, args...)...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("%v: exit status %d, %s", args, code, stderr)
+		}
+		return stdout
+	}
+	eventually(t, "connection", func() error {
+		var cs []control.Connection
+		if err := json.Unmarshal([]byte(show("connections", "--json")), &cs); err != nil {
+			t.Fatal(err)
+		}
+		if len(cs) != 1 || cs[0].State != "ESTABLISHED" || cs[0].Function != "h1.pf0.vf1" || cs[0].PeerFunction != "h2.pf0.vf1" {
+			return fmt.Errorf("%+v", cs)
+		}
+		return nil
+	})
+	for _, tc := range []struct{ what, want string }{
+		{"nic", `host 1 +nic1 .*\nuplink vnic-up1 +10\.99\.0\.1/24 +02:56:4e:ff:00:01 +mtu 4500\npeer 2 +10\.99\.0\.2 +vnic://demo/host/2 +up, 1 functions, 1 connections\n`},
+		{"functions", `FUNCTION +STATE +TENANT +ADDRESS .*\nh1\.pf0 +DISABLED .*\nh1\.pf0\.vf1 +READY +100 +192\.168\.100\.11 .*unix +1 +1 +1`},
+		{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+\n`},
+		{"counters", `(?s)cm\.established +1\n.*drop\.psp_auth +0\n.*drop\.unknown_cid +0\n.*falcon\.data_sent +[1-9]\d*\n.*shard\.tx_packets +[1-9]\d*\n`},
+	} {
+		if text := show(tc.what); !regexp.MustCompile(tc.want).MatchString(text) {
+			t.Errorf("show %s:\n%swant %s", tc.what, text, tc.want)
+		}
+	}
+	var n control.NIC
+	if err := json.Unmarshal([]byte(show("nic", "--json")), &n); err != nil || n.Host != 1 || len(n.Peers) != 1 || n.PID != d.cmd.Process.Pid {
+		t.Errorf("%+v, %v", n, err)
+	}
+	var fs []control.Function
+	if err := json.Unmarshal([]byte(show("functions", "--json")), &fs); err != nil || len(fs) != 5 || fs[1].Attached != "unix" {
+		t.Errorf("%+v, %v", fs, err)
+	}
+	var c control.Counters
+	if err := json.Unmarshal([]byte(show("counters", "--json")), &c); err != nil || c["shard.rx_packets"] == 0 {
+		t.Errorf("%v, %v", c, err)
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	d.wait()
+	if _, stderr, code := run(t, "show", "nic", "-s", sockets[0]); code != 1 || !strings.Contains(stderr, sockets[0]) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("of a NIC that is gone: exit status %d, %q", code, stderr)
+	}
+}
+
+// TestGuestInfo asks as a bare client.
+func TestGuestInfo(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		h := l.hosts[0]
+		text, stderr, code := run(t, "guest", "info", "--device", "unix://"+h.Socket)
+		if want := `(?s)function +h1\.pf0\.vf1 .*\nGID +\S*192\.168\.100\.11\ntenant +100\npath MTU +4096\nlimits +256 QP, 512 CQ`; code != 0 || !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("exit status %d, %s\n%s", code, stderr, text)
+		}
+		l.free(0)
+		text, stderr, code = run(t, "guest", "info", "--json", "--device", "unix://"+h.Socket)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		checkInfo(t, text, h)
+	})
+}

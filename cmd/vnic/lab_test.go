@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// lab is two hosts in a private network namespace, as the demo lays them out,
+// whose processes a test starts and kills by itself.
+type lab struct {
+	t     *testing.T
+	dir   string
+	hosts [2]*demoHost
+	nics  [2]*process
+}
+
+// inLab runs f with a lab, on a thread that is in the lab's namespace.
+func inLab(t *testing.T, vm bool, f func(l *lab)) {
+	t.Helper()
+	requireRoot(t)
+	l := &lab{t: t, dir: t.TempDir()}
+	run, err := os.MkdirTemp("", "vnic-lab-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	vnic(t)
+	netns.Run(t, func() {
+		if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
+			t.Fatal(err)
+		}
+		ports, err := freePorts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &demoOptions{fabric: "tap", noVM: !vm, out: l.dir}
+		l.hosts = newHosts(o, run, ports)
+		if err := cmlink.Init(l.hosts[0].Keys, "demo", []uint8{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range l.hosts {
+			if err := h.writeConfig(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer func() {
+			for _, p := range l.nics {
+				if p != nil {
+					p.stop(5 * time.Second)
+				}
+			}
+			if t.Failed() {
+				for _, h := range l.hosts {
+					b, _ := os.ReadFile(h.Log)
+					t.Logf("%s:\n%s", h.Log, b)
+				}
+			}
+		}()
+		f(l)
+	})
+}
+
+// start starts a NIC and waits until it serves.
+func (l *lab) start(i int) {
+	l.t.Helper()
+	h := l.hosts[i]
+	p, err := startProcess(h.name(), h.Log, vnic(l.t), "run", "-c", h.Config)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.nics[i] = p
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err = p.until(ctx, func(ctx context.Context) error {
+		n, err := l.control(i).NIC(ctx)
+		if err == nil && n.PID != p.cmd.Process.Pid {
+			err = fmt.Errorf("process %d answers", n.PID)
+		}
+		return err
+	})
+	if err != nil {
+		b, _ := os.ReadFile(h.Log)
+		l.t.Fatalf("%v\n%s", err, b)
+	}
+}
+
+func (l *lab) control(i int) *control.Client { return control.NewClient(l.hosts[i].Control) }
+
+// joined waits until the hosts know each other's functions.
+func (l *lab) joined() {
+	l.t.Helper()
+	for i := range l.hosts {
+		eventually(l.t, "hosts joined", func() error {
+			n, err := l.control(i).NIC(context.Background())
+			if err == nil && (!n.Peers[0].Up || n.Peers[0].Functions == 0) {
+				err = fmt.Errorf("peer %+v", n.Peers[0])
+			}
+			return err
+		})
+	}
+}
+
+// vf is what host i says of its only assigned function.
+func (l *lab) vf(i int) control.Function {
+	l.t.Helper()
+	fs, err := l.control(i).Functions(context.Background())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return fs[1]
+}
+
+// free waits until nothing is attached to the function and it is reset.
+func (l *lab) free(i int) {
+	l.t.Helper()
+	eventually(l.t, "function free", func() error {
+		if f := l.vf(i); f.Attached != "" || f.State != "RESET" || f.QPs+f.CQs+f.MRs != 0 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+}
+
+// client is a bare client doing the workload.
+type client struct {
+	t     *testing.T
+	p     *process
+	lines *bufio.Scanner
+	text  bytes.Buffer
+}
+
+func (l *lab) client(i, count int) *client {
+	l.t.Helper()
+	h := l.hosts[i]
+	cmd := exec.Command(vnic(l.t), h.workloadArgs("unix://"+h.Socket, count)...)
+	out, in, err := os.Pipe()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { out.Close() })
+	cmd.Stdout = in
+	c := &client{t: l.t, lines: bufio.NewScanner(out)}
+	if c.p, err = start(h.guest(), cmd); err != nil {
+		l.t.Fatal(err)
+	}
+	in.Close()
+	return c
+}
+
+// next reads lines up to the first of a kind, and fails at the end.
+func (c *client) next(kind string) workload.Line {
+	c.t.Helper()
+	for c.lines.Scan() {
+		fmt.Fprintln(&c.text, c.lines.Text())
+		line, err := workload.DecodeLine(c.lines.Bytes())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if line.Kind == kind {
+			return line
+		}
+	}
+	c.t.Fatalf("%s ended without a line of kind %q:\n%s", c.p.name, kind, &c.text)
+	return workload.Line{}
+}
+
+// works runs the whole workload between two fresh clients.
+func (l *lab) works() {
+	l.t.Helper()
+	a, b := l.client(0, 3), l.client(1, 3)
+	a.next(workload.KindDone)
+	b.next(workload.KindDone)
+	<-a.p.done
+	<-b.p.done
+}
+
+// TestNICKilled kills a NIC under load. What it leaves (sockets, the name of
+// its TAP) does not keep the same command from working again, and the other
+// NIC, its guest and then everybody go on.
+func TestNICKilled(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		a, b := l.client(0, 100_000), l.client(1, 100_000)
+		a.next(workload.KindProgress)
+		eventually(t, "load", func() error {
+			c, err := l.control(0).Counters(context.Background())
+			if err == nil && c["falcon.data_sent"] < 1000 {
+				err = fmt.Errorf("%d packets", c["falcon.data_sent"])
+			}
+			return err
+		})
+		if err := l.nics[0].cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-l.nics[0].done
+		for _, path := range []string{l.hosts[0].Control, l.hosts[0].Socket} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("the kill left nothing to stumble over: %v", err)
+			}
+		}
+		if line := a.next(workload.KindError); line.Text == "" {
+			t.Error("its guest got no reason")
+		}
+		l.start(0)
+		if line := b.next(workload.KindError); line.Text == "" {
+			t.Error("the peer's guest got no reason")
+		}
+		l.joined()
+		l.free(0)
+		l.free(1)
+		l.works()
+	})
+}
+
+// TestClientKilled kills a guest in the middle of its work: the peer's guest
+// hears of it, and the function is free for the next.
+func TestClientKilled(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		a, b := l.client(0, 100_000), l.client(1, 100_000)
+		eventually(t, "load", func() error {
+			if f := l.vf(0); f.QPs == 0 || f.State != "READY" {
+				return fmt.Errorf("%+v", f)
+			}
+			return nil
+		})
+		b.next(workload.KindProgress)
+		if err := a.p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if line := b.next(workload.KindError); line.Text == "" {
+			t.Error("no reason")
+		}
+		l.free(0)
+		l.free(1)
+		l.works()
+	})
+}
+
+// TestWrongIdentity: a peer that proves to be somebody else is refused and
+// counted, on both sides.
+func TestWrongIdentity(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		path := l.hosts[1].Config
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = bytes.ReplaceAll(b, []byte("vnic://demo/host/1"), []byte("vnic://other/host/1"))
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l.start(0)
+		l.start(1)
+		eventually(t, "refusal counted", func() error {
+			out, _, code := run(t, "show", "counters", "-s", l.hosts[1].Control)
+			for line := range strings.Lines(out) {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "cmlink.refused_identity" && f[1] != "0" {
+					return nil
+				}
+			}
+			return fmt.Errorf("exit status %d:\n%s", code, out)
+		})
+		for i := range l.hosts {
+			if n, err := l.control(i).NIC(context.Background()); err != nil || n.Peers[0].Up || n.Peers[0].Functions != 0 {
+				t.Errorf("host %d: %+v, %v", i+1, n.Peers, err)
+			}
+		}
+		if b, err = os.ReadFile(filepath.Join(l.dir, "host2.log")); err != nil || !bytes.Contains(b, []byte("vnic://demo/host/1")) {
+			t.Errorf("the log does not say who was refused: %s, %v", b, err)
+		}
+	})
+}
