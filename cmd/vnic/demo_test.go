@@ -17,7 +17,7 @@ import (
 
 // demoRun is a running demo with a temporary folder of its own.
 type demoRun struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	mark  string // in the environment of all its processes
 	tmp   string
@@ -27,7 +27,7 @@ type demoRun struct {
 	errs  bytes.Buffer
 }
 
-func startDemo(t *testing.T, args ...string) *demoRun {
+func startDemo(t testing.TB, args ...string) *demoRun {
 	t.Helper()
 	dir := t.TempDir()
 	d := &demoRun{t: t, tmp: filepath.Join(dir, "tmp"), out: filepath.Join(dir, "out")}

@@ -32,7 +32,7 @@ var allRooms = []room{
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "cmd/vnic"},
+		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }
