@@ -1,6 +1,8 @@
 package device
 
 import (
+	"fmt"
+
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -33,6 +35,18 @@ func newTapPoint(to *capture.Capture, mode string, wallOffset int64) tapPoint {
 func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
 	if t.wantSealed {
 		t.to.Packet(capture.Sealed, dir, now+t.wallOffset, frame, "")
+	}
+}
+
+// received takes what came from the uplink, superframes with a remark: what
+// decodes the capture sees only the first of their packets.
+func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
+	switch {
+	case !t.wantSealed:
+	case segment <= 0:
+		t.sealed(captureIn, now, frame)
+	default:
+		t.to.Packet(capture.Sealed, captureIn, now+t.wallOffset, frame, fmt.Sprintf("superframe: UDP datagrams of %d bytes one after the other", segment))
 	}
 }
 

@@ -15,7 +15,8 @@ func FuzzReceive(f *testing.F) {
 	seeds := 0
 	v.tap = func(_ int, frame []byte) []byte {
 		if seeds < 50 {
-			f.Add(append([]byte(nil), frame...))
+			f.Add(append([]byte(nil), frame...), 0)
+			f.Add(append([]byte(nil), frame...), 100)
 			seeds++
 		}
 		return frame
@@ -29,10 +30,10 @@ func FuzzReceive(f *testing.F) {
 	}
 	v.tap = nil
 	s := v.shards[1]
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(func(t *testing.T, frame []byte, segment int) {
 		delivered, done := s.underlay.Stats()[underlay.Deliver], accounted(s)
 		v.now++
-		s.receive(v.now, append([]byte(nil), frame...))
+		s.receive(v.now, append([]byte(nil), frame...), segment)
 		if d, n := s.underlay.Stats()[underlay.Deliver]-delivered, accounted(s)-done; d != n {
 			t.Errorf("%d packets delivered by the underlay, %d accounted for", d, n)
 		}

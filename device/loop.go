@@ -14,6 +14,7 @@ import (
 // Tuning of the shard's thread.
 const (
 	rxBatch     = 64          // frames read at once
+	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
 	maxSpin     = 200_000     // ns the thread looks for work before it sleeps, at most
 	minSpin     = 2_000       // ns of the first try
 	contended   = 300_000     // ns away for letting others run: they need the processor more
@@ -32,15 +33,14 @@ type loop struct {
 	send  func(host uint8, msg []byte) // to another NIC's connection manager; must not block
 	log   *slog.Logger
 
-	park   *parker
-	stop   atomic.Bool
-	rx     [][]byte
-	frames [][]byte
-	lens   []int
-	in     Input
-	out    Output
-	spin   int64 // ns to look for work before sleeping, adapted
-	most   int64 // limit of spin
+	park *parker
+	stop atomic.Bool
+	rx   [][]byte
+	got  []tap.Received
+	in   Input
+	out  Output
+	spin int64 // ns to look for work before sleeping, adapted
+	most int64 // limit of spin
 
 	readErr, writeErr bool // reported once, until it works again
 }
@@ -54,13 +54,16 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	if runtime.NumCPU() > 1 {
 		l.most = maxSpin
 	}
-	size := port.MTU() + tap.FrameOverhead
-	store := make([]byte, rxBatch*size)
-	for i := range rxBatch {
+	size, batch := tap.BufferSize(port), rxBatch
+	if port.Capabilities().USO {
+		batch = rxSuper
+	}
+	store := make([]byte, batch*size)
+	for i := range batch {
 		l.rx = append(l.rx, store[i*size:(i+1)*size:(i+1)*size])
 	}
-	l.frames = make([][]byte, 0, rxBatch)
-	l.lens = make([]int, rxBatch)
+	l.in.Frames, l.in.Segments = make([][]byte, 0, batch), make([]int, 0, batch)
+	l.got = make([]tap.Received, batch)
 	s.inbox.wake = p.wake
 	return l, nil
 }
@@ -98,13 +101,14 @@ func (l *loop) run() {
 
 // turn reads, steps and writes once. It reports whether there was work.
 func (l *loop) turn() bool {
-	n, err := l.port.Read(l.rx, l.lens)
+	n, err := l.port.Read(l.rx, l.got)
 	l.report(&l.readErr, "read", err)
-	l.frames = l.frames[:0]
-	for i := range n {
-		l.frames = append(l.frames, l.rx[i][:l.lens[i]])
+	l.in.Frames, l.in.Segments = l.in.Frames[:0], l.in.Segments[:0]
+	for i, r := range l.got[:n] {
+		l.in.Frames = append(l.in.Frames, l.rx[i][:r.Len])
+		l.in.Segments = append(l.in.Segments, r.Segment)
 	}
-	l.in.Frames, l.in.ready = l.frames, l.shard.inbox.take()
+	l.in.ready = l.shard.inbox.take()
 	l.shard.Step(l.clock(), &l.in, &l.out)
 	worked := n > 0 || len(l.in.ready) > 0 || l.out.More
 	for _, m := range l.out.PeerMessages {

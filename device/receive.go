@@ -14,14 +14,30 @@ import (
 const sealedTTL = 255
 
 // receive takes one frame of the uplink through to guest memory. The frame is
-// opened in place and not kept.
-func (s *Shard) receive(now falcon.Time, frame []byte) {
-	s.capture.sealed(captureIn, now, frame)
+// opened in place and not kept. A superframe is to the underlay one datagram;
+// it holds one sealed packet after the other, of segment bytes each but the
+// last, under the same outer headers. segment is 0 for a frame that is none.
+func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
+	s.capture.received(now, frame, segment)
 	d, verdict := s.underlay.Input(now, frame)
 	if verdict != underlay.Deliver {
 		return // ARP, or counted by the underlay
 	}
-	hdr, _, clear, err := s.rxSAs.db.Open(d.Payload)
+	if segment <= 0 {
+		s.unseal(now, &d, d.Payload)
+		return
+	}
+	sealed := d.Payload
+	for ; len(sealed) > segment; sealed = sealed[segment:] {
+		s.unseal(now, &d, sealed[:segment:segment])
+		s.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
+	}
+	s.unseal(now, &d, sealed)
+}
+
+// unseal opens one PSP packet, which came in d, and hands on what is in it.
+func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
+	hdr, _, clear, err := s.rxSAs.db.Open(sealed)
 	if err != nil {
 		s.drops.count(openDrop(err))
 		return

@@ -25,8 +25,9 @@ const (
 
 // Input is what a Step works on.
 type Input struct {
-	Frames [][]byte // received from the uplink, each cut to its length; opened in place
-	ready  []source // posted to the inbox
+	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
+	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
+	ready    []source // posted to the inbox
 }
 
 // Output is what a Step leaves, beside the frames in the shard's tx queue and
@@ -146,8 +147,12 @@ const maxRxSAs = 1 << 16
 //	guest memory ▶ rdma ▶ falcon ▶ inner IPv4 ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
-	for _, f := range in.Frames {
-		s.receive(now, f)
+	for i, f := range in.Frames {
+		segment := 0
+		if in.Segments != nil {
+			segment = in.Segments[i]
+		}
+		s.receive(now, f, segment)
 	}
 	s.runAdminBacklog(now)
 	for _, src := range in.ready {

@@ -109,6 +109,7 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 		v = n.shard.counts()
 		p := n.deps.Uplink.Stats() // the port belongs to the shard's thread
 		v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
+		v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
 		v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
 	})
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 )
 
 const (
-	slots   = 4096    // packets queued at most
-	snapLen = 1 << 16 // bytes kept of a frame
+	slots   = 4096       // packets queued at most
+	snapLen = 1<<16 + 32 // bytes kept of a frame: all of a superframe
 )
 
 // Capture is a pcapng file being written.

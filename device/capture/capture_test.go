@@ -77,7 +77,7 @@ func TestCapture(t *testing.T) {
 	want := []string{
 		`0 out 1700000000123456789 61/61 abababab ["QP 5"]`,
 		`1 in 1700000001000000001 40/40 00ababab []`,
-		`0 in 3 65536/65546 00000000 []`,
+		`0 in 3 65568/65578 00000000 []`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("packets (-want +got):\n%s", d)

@@ -40,6 +40,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"IPv6 address", base + "functions: [{pf: 0, tenant: 1, address: 'fd00::1'}]\n", []string{`functions[0].address: "fd00::1" is not an IPv4 address`}},
 		{"loopback address", base + "functions: [{pf: 0, tenant: 1, address: 127.0.0.1}]\n", []string{"functions[0].address: 127.0.0.1 cannot be a function's address"}},
 		{"log level", base + "log: {level: loud}\n", []string{`log.level: "loud" is not known; write one of debug, info, warn, error`}},
+		{"superframes", "nic: {host: 1}\nuplink: {superframes: yes, name: a, address: 10.0.0.1/24}\n", []string{`uplink.superframes: "yes"`}},
 		{"backend", "nic: {host: 1}\nuplink: {backend: dpdk, name: a, address: 10.0.0.1/24}\n", []string{`uplink.backend: "dpdk"`}},
 		{"long name", "nic: {host: 1}\nuplink: {name: abcdefghijklmnop, address: 10.0.0.1/24}\n", []string{`uplink.name: "abcdefghijklmnop" has 16 characters`}},
 		{"slash name", "nic: {host: 1}\nuplink: {name: a/b, address: 10.0.0.1/24}\n", []string{`"a/b" is not a network device name`}},

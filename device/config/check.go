@@ -78,6 +78,7 @@ func (l Log) SlogLevel() slog.Level {
 func (c *Config) checkUplink(r *report) {
 	u := &c.Uplink
 	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
+	oneOf(r, "uplink.superframes", u.Superframes, SuperframesAuto, SuperframesOff)
 	if u.Name == "" {
 		r.add("uplink.name", "missing", "name the TAP device to make, as vnic1")
 	} else {

@@ -41,15 +41,22 @@ const (
 	BackendMemory = "memory" // an in-process Ethernet segment, no kernel device
 )
 
+// Superframes of an uplink.
+const (
+	SuperframesAuto = "auto" // where the kernel and the backend can
+	SuperframesOff  = "off"
+)
+
 // Uplink is the Ethernet port towards the other NICs.
 type Uplink struct {
-	Backend string       `yaml:"backend"`
-	Name    string       `yaml:"name"`    // of the network device, at most 15 characters
-	Bridge  string       `yaml:"bridge"`  // bridge to join; empty: none
-	MTU     int          `yaml:"mtu"`     // bytes of IP packet, 576..65521
-	MAC     MAC          `yaml:"mac"`     // derived from the host number when absent
-	Address netip.Prefix `yaml:"address"` // the NIC's own underlay address
-	Gateway netip.Addr   `yaml:"gateway"` // for peers outside Address's network
+	Backend     string       `yaml:"backend"`
+	Name        string       `yaml:"name"`        // of the network device, at most 15 characters
+	Bridge      string       `yaml:"bridge"`      // bridge to join; empty: none
+	MTU         int          `yaml:"mtu"`         // bytes of IP packet, 576..65521
+	MAC         MAC          `yaml:"mac"`         // derived from the host number when absent
+	Superframes string       `yaml:"superframes"` // packets of one size to one peer cross the kernel together: auto or off
+	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address
+	Gateway     netip.Addr   `yaml:"gateway"`     // for peers outside Address's network
 }
 
 // RDMA sets what the RDMA engine puts in one packet.

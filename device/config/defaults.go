@@ -29,6 +29,7 @@ func (c *Config) setDefaults() {
 	set(&c.Log.Level, "info")
 	set(&c.Uplink.Backend, BackendNative)
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
+	set(&c.Uplink.Superframes, SuperframesAuto)
 	if c.Uplink.Backend == BackendMemory {
 		set(&c.Uplink.Name, "uplink")
 	}

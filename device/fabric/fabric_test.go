@@ -53,7 +53,7 @@ func readable(t testing.TB, p tap.Port) bool {
 func drain(t testing.TB, p tap.Port) (frames [][]byte) {
 	t.Helper()
 	for {
-		bufs, lens := [][]byte{make([]byte, mtu+18), make([]byte, mtu+18)}, make([]int, 2)
+		bufs, lens := [][]byte{make([]byte, mtu+18), make([]byte, mtu+18)}, make([]tap.Received, 2)
 		ready := readable(t, p)
 		n, err := p.Read(bufs, lens)
 		if err != nil {
@@ -66,7 +66,7 @@ func drain(t testing.TB, p tap.Port) (frames [][]byte) {
 			return frames
 		}
 		for i := range n {
-			frames = append(frames, bufs[i][:lens[i]])
+			frames = append(frames, bufs[i][:lens[i].Len])
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestDropsAreCounted(t *testing.T) {
 	if st := b.Stats(); st.RxDropped != 5 {
 		t.Errorf("%+v", st)
 	}
-	if n, err := b.Read([][]byte{make([]byte, 10)}, make([]int, 1)); n != 0 || err != nil {
+	if n, err := b.Read([][]byte{make([]byte, 10)}, make([]tap.Received, 1)); n != 0 || err != nil {
 		t.Errorf("frames read into a short buffer: %d, %v", n, err)
 	}
 	if readable(t, b) || b.Stats().RxDropped != queueLen+5 {
@@ -165,7 +165,7 @@ func TestClose(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	s := New(mtu)
 	a, b := open(t, s, "a"), open(t, s, "b")
-	frames, bufs, lens := [][]byte{frame(2, 1, 1514)}, [][]byte{make([]byte, mtu+18)}, make([]int, 1)
+	frames, bufs, lens := [][]byte{frame(2, 1, 1514)}, [][]byte{make([]byte, mtu+18)}, make([]tap.Received, 1)
 	for range queueLen { // every slot has its memory
 		write(t, a, frames...)
 	}

@@ -29,6 +29,9 @@ func (p *port) Name() string { return p.name }
 func (p *port) FD() int      { return p.event }
 func (p *port) MTU() int     { return p.sw.mtu }
 
+// Capabilities implements tap.Port: a segment in memory carries single frames.
+func (p *port) Capabilities() tap.Capabilities { return tap.Capabilities{MaxSegments: 1} }
+
 func (p *port) Stats() tap.Stats {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
@@ -74,7 +77,7 @@ var one = [8]byte{0: 1}
 func (p *port) signal() { _, _ = unix.Write(p.event, one[:]) }
 
 // Read implements tap.Port.
-func (p *port) Read(bufs [][]byte, lens []int) (n int, err error) {
+func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
 	if p.closed {
@@ -89,9 +92,9 @@ func (p *port) Read(bufs [][]byte, lens []int) (n int, err error) {
 			p.stats.RxDropped++
 			continue
 		}
-		lens[n] = copy(bufs[n], f)
+		got[n] = tap.Received{Len: copy(bufs[n], f)}
 		p.stats.RxFrames++
-		p.stats.RxBytes += uint64(lens[n])
+		p.stats.RxBytes += uint64(got[n].Len)
 		n++
 	}
 	if had && p.count == 0 {

@@ -13,6 +13,8 @@ type port struct {
 	name   string
 	mtu    int
 	dev    opened
+	caps   Capabilities
+	super  bool // superframes are written
 	closed bool
 	stats  Stats
 	rx, tx vector
@@ -20,20 +22,24 @@ type port struct {
 
 var _ Port = (*port)(nil)
 
-func newPort(name string, mtu int, dev opened) *port { return &port{name: name, mtu: mtu, dev: dev} }
+func newPort(name string, mtu int, dev opened) *port {
+	caps := Capabilities{USO: dev.segments > 1, MaxSegments: max(dev.segments, 1)}
+	return &port{name: name, mtu: mtu, dev: dev, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}
+}
 
-func (p *port) Name() string { return p.name }
-func (p *port) FD() int      { return p.dev.fd }
-func (p *port) MTU() int     { return p.mtu }
-func (p *port) Stats() Stats { return p.stats }
+func (p *port) Name() string               { return p.name }
+func (p *port) FD() int                    { return p.dev.fd }
+func (p *port) MTU() int                   { return p.mtu }
+func (p *port) Stats() Stats               { return p.stats }
+func (p *port) Capabilities() Capabilities { return p.caps }
 
 // Read implements Port.
-func (p *port) Read(bufs [][]byte, lens []int) (n int, err error) {
+func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
 	if p.closed {
 		return 0, p.fail("read", net.ErrClosed)
 	}
 	for n < len(bufs) {
-		got, errno := p.rx.readv(p.dev.fd, p.dev.header, bufs[n])
+		size, errno := p.rx.readv(p.dev.fd, p.dev.header, bufs[n])
 		switch {
 		case errno == unix.EAGAIN:
 			return n, nil
@@ -42,25 +48,40 @@ func (p *port) Read(bufs [][]byte, lens []int) (n int, err error) {
 		case errno != 0:
 			return n, p.fail("read", errno)
 		}
-		got -= p.dev.header
-		if !p.acceptable(got, len(bufs[n])) {
-			p.stats.RxDropped++
-			continue
+		if p.accept(bufs[n], size-p.dev.header, &got[n]) {
+			n++
 		}
-		p.stats.RxFrames++
-		p.stats.RxBytes += uint64(got)
-		lens[n] = got
-		n++
 	}
 	return n, nil
 }
 
-// acceptable refuses what is no Ethernet frame, what is a superframe (no offload was enabled), and what was perhaps cut: the kernel
-// does not say when a frame was longer than the buffer.
-func (p *port) acceptable(got, room int) bool {
-	const gsoType = 1 // offset in the virtio-net header, which is all zero when there is none
+// accept describes and counts the frame of size bytes in buf. It refuses what is no Ethernet frame, superframes that were not agreed
+// on, and what was perhaps cut: the kernel does not say when a frame was longer than the buffer.
+func (p *port) accept(buf []byte, size int, got *Received) bool {
 	longest := p.mtu + FrameOverhead
-	return got >= MinFrame && got <= longest && (got < room || room >= longest) && p.rx.header[gsoType] == 0
+	var h vnetHeader // all zero when there is none
+	if p.dev.header > 0 {
+		h = parseVnetHeader(p.rx.header[:])
+	}
+	r, ok := Received{}, size >= 0 && (size < len(buf) || len(buf) >= longest)
+	if ok {
+		r, ok = inspect(h, buf[:size], p.mtu)
+	}
+	if !ok || r.Segment > 0 && !p.caps.USO {
+		p.stats.RxDropped++
+		return false
+	}
+	*got = r
+	p.stats.RxFrames++
+	p.stats.RxBytes += uint64(size)
+	if r.Segment > 0 {
+		headers := headersOf(buf[:size])
+		more := r.datagrams(headers) - 1
+		p.stats.RxFrames += uint64(more)
+		p.stats.RxBytes += uint64(more * headers)
+		p.stats.RxSuperframes++
+	}
+	return true
 }
 
 // Write implements Port.
@@ -75,11 +96,14 @@ func (p *port) Write(frames [][]byte) (n int, err error) {
 			n++
 			continue
 		}
-		switch errno := p.tx.writev(p.dev.fd, p.dev.header, f); errno {
+		run, errno := p.writeNext(frames[n:])
+		switch errno {
 		case 0:
-			p.stats.TxFrames++
-			p.stats.TxBytes += uint64(len(f))
-			n++
+			for _, f := range frames[n : n+run] {
+				p.stats.TxBytes += uint64(len(f))
+			}
+			p.stats.TxFrames += uint64(run)
+			n += run
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			return n, nil
@@ -90,6 +114,24 @@ func (p *port) Write(frames [][]byte) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// writeNext writes the first of the frames, with those behind it that fit into a superframe, and returns how many were written.
+func (p *port) writeNext(frames [][]byte) (run int, errno unix.Errno) {
+	if p.super {
+		run, headers := p.tx.gather(frames)
+		if run > 1 {
+			errno := p.tx.writeSuper(p.dev.fd, headers, frames[:run])
+			if errno == 0 {
+				p.stats.TxSuperframes++
+			}
+			if errno != unix.EINVAL {
+				return run, errno
+			}
+			p.super = false // the kernel promised otherwise when the port was opened
+		}
+	}
+	return 1, p.tx.writev(p.dev.fd, p.dev.header, frames[0])
 }
 
 // Close implements Port.

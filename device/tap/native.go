@@ -8,15 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	tunDevice     = "/dev/net/tun"
-	vnetHeaderLen = 12 // struct virtio_net_hdr_v1
-)
+const tunDevice = "/dev/net/tun"
 
 // Flags that make up the kind of device; the kernel sets others of its own.
 const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
 
-// openNative opens a TAP with virtio-net headers and no offload.
+// openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be had.
 func openNative(cfg Config) (opened, error) {
 	const kind = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 	fd, err := attach(cfg.Name, kind, cfg.Adopt)
@@ -26,11 +23,11 @@ func openNative(cfg Config) (opened, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
 		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), unix.Close(fd))
 	}
-	// An adopted device may have been left with offloads that would hand us packets larger than the MTU.
-	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
-		return opened{}, errors.Join(os.NewSyscallError("TUNSETOFFLOAD", err), unix.Close(fd))
+	segments, err := negotiate(fd, cfg.Superframes)
+	if err != nil {
+		return opened{}, errors.Join(err, unix.Close(fd))
 	}
-	return opened{fd: fd, header: vnetHeaderLen, close: func() error { return unix.Close(fd) }}, nil
+	return opened{fd: fd, header: vnetHeaderLen, segments: segments, close: func() error { return unix.Close(fd) }}, nil
 }
 
 // attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be new.

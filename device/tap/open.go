@@ -12,9 +12,10 @@ import (
 
 // opened is what a backend hands over: an open, non-blocking TAP descriptor.
 type opened struct {
-	fd     int
-	header int // bytes of virtio-net header in front of each frame
-	close  func() error
+	fd       int
+	header   int // bytes of virtio-net header in front of each frame
+	segments int // datagrams the kernel takes in one superframe; 1 or less: no superframes
+	close    func() error
 }
 
 var backends = map[string]func(Config) (opened, error){

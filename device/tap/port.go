@@ -9,26 +9,53 @@ type Port interface {
 	Name() string
 	// FD is readable (poll's POLLIN) while frames wait. The port keeps ownership of it.
 	FD() int
-	// Read takes up to len(bufs) waiting Ethernet frames, one per buffer, and writes their lengths to lens.
-	// It returns the number taken, 0 and nil when none waits. Buffers must hold MTU()+18 bytes (Ethernet header and VLAN tag);
-	// a longer frame is dropped and counted. lens must be at least as long as bufs.
-	Read(bufs [][]byte, lens []int) (int, error)
+	// Read takes up to len(bufs) waiting Ethernet frames, one per buffer, and describes them in got, which must be at least as
+	// long as bufs. It returns the number taken, 0 and nil when none waits. Buffers must hold BufferSize bytes; a longer frame
+	// is dropped and counted.
+	Read(bufs [][]byte, got []Received) (int, error)
 	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when the port is full.
-	// Frames shorter than an Ethernet header or longer than MTU()+18 are dropped and counted as taken.
+	// Frames shorter than an Ethernet header or longer than MTU()+18 are dropped and counted as taken. Neighbouring frames
+	// may leave together as a superframe, if the port is capable of that.
 	Write(frames [][]byte) (int, error)
 	// MTU is the largest Ethernet payload in bytes.
 	MTU() int
+	// Capabilities tells what the port does beyond single frames.
+	Capabilities() Capabilities
 	// Stats returns the port's counters.
 	Stats() Stats
 	// Close releases the port. A device the port created disappears with it. Closing twice is an error (net.ErrClosed).
 	Close() error
 }
 
-// Stats counts what a port carried and dropped.
+// Received describes a frame that Read took.
+type Received struct {
+	Len int // bytes
+	// Segment is 0 but for a superframe: one UDP datagram in one IP packet, longer than the MTU, that stands for several of
+	// equal headers. Each has Segment bytes of its payload, the last perhaps fewer.
+	Segment int
+}
+
+// Capabilities is what a port does beyond single frames.
+type Capabilities struct {
+	USO         bool // superframes leave and arrive
+	MaxSegments int  // datagrams in one superframe at most; 1 without USO
+}
+
+// BufferSize returns the size of the buffers that p.Read needs, bytes.
+func BufferSize(p Port) int {
+	if p.Capabilities().USO {
+		return maxPacket + FrameOverhead
+	}
+	return p.MTU() + FrameOverhead
+}
+
+// Stats counts what a port carried and dropped. Each datagram of a superframe counts as a frame, with its headers.
 type Stats struct {
 	RxFrames, RxBytes    uint64
 	TxFrames, TxBytes    uint64
 	RxDropped, TxDropped uint64 // malformed, too long, or no room
+
+	RxSuperframes, TxSuperframes uint64
 }
 
 // FrameOverhead is the room for Ethernet header and one VLAN tag that buffers need above the MTU, bytes.
@@ -53,4 +80,8 @@ type Config struct {
 	Bridge  string // bridge to enslave the interface to; "" for none
 	Backend string // BackendNative (also "") or BackendWater
 	Adopt   bool   // use an existing persistent interface instead of making one
+
+	// Superframes lets the native backend exchange superframes with the kernel, if the kernel can (Linux 6.2 and newer).
+	// Others on the fabric need not: the kernel cuts superframes up for them.
+	Superframes bool
 }

@@ -21,7 +21,7 @@ import (
 func each(t *testing.T, f func(t *testing.T, backend string)) {
 	t.Helper()
 	requireTUN(t)
-	for _, backend := range []string{tap.BackendNative, tap.BackendWater} {
+	for _, backend := range []string{tap.BackendNative, superframes, tap.BackendWater} {
 		t.Run(backend, func(t *testing.T) {
 			netns.Run(t, func() {
 				before := tunDescriptors(t)
@@ -68,9 +68,19 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// superframes is the native backend with superframes.
+const superframes = "native, superframes"
+
+func resolve(cfg tap.Config) tap.Config {
+	if cfg.Backend == superframes {
+		cfg.Backend, cfg.Superframes = tap.BackendNative, true
+	}
+	return cfg
+}
+
 func open(t testing.TB, cfg tap.Config) tap.Port {
 	t.Helper()
-	p, err := tap.Open(cfg)
+	p, err := tap.Open(resolve(cfg))
 	must(t, err)
 	return p
 }
@@ -118,13 +128,13 @@ func wait(t testing.TB, p tap.Port) {
 
 func readOne(t testing.TB, p tap.Port) []byte {
 	t.Helper()
-	bufs, lens := [][]byte{make([]byte, p.MTU()+tap.FrameOverhead)}, make([]int, 1)
+	bufs, lens := [][]byte{make([]byte, tap.BufferSize(p))}, make([]tap.Received, 1)
 	wait(t, p)
 	n, err := p.Read(bufs, lens)
 	if n != 1 || err != nil {
 		t.Fatalf("read %d frames: %v", n, err)
 	}
-	return bufs[0][:lens[0]]
+	return bufs[0][:lens[0].Len]
 }
 
 // Frames of every kind of length cross the bridge unchanged, and nothing else does.
@@ -135,7 +145,7 @@ func TestConformanceFramesCross(t *testing.T) {
 		if a.MTU() != 4500 || a.Name() != "up1" {
 			t.Fatalf("%s has MTU %d", a.Name(), a.MTU())
 		}
-		if n, err := b.Read([][]byte{make([]byte, 5000)}, make([]int, 1)); n != 0 || err != nil {
+		if n, err := b.Read([][]byte{make([]byte, 5000)}, make([]tap.Received, 1)); n != 0 || err != nil {
 			t.Fatalf("a silent port: %d, %v", n, err)
 		}
 		for seq, size := range []int{60, 61, 1514, 1515, 4513, 4514} {
@@ -155,15 +165,15 @@ func TestConformanceFramesCross(t *testing.T) {
 			t.Fatalf("batch: %d, %v", n, err)
 		}
 		for got := 0; got < len(batch); {
-			bufs, lens := make([][]byte, 8), make([]int, 8)
+			bufs, lens := make([][]byte, 8), make([]tap.Received, 8)
 			for i := range bufs {
-				bufs[i] = make([]byte, b.MTU()+tap.FrameOverhead)
+				bufs[i] = make([]byte, tap.BufferSize(b))
 			}
 			wait(t, b)
 			n, err := b.Read(bufs, lens)
 			must(t, err)
 			for i := range n {
-				if !bytes.Equal(bufs[i][:lens[i]], batch[got]) {
+				if !bytes.Equal(bufs[i][:lens[i].Len], batch[got]) {
 					t.Fatalf("frame %d differs", got)
 				}
 				got++
@@ -172,7 +182,7 @@ func TestConformanceFramesCross(t *testing.T) {
 		if st := b.Stats(); st.RxFrames != 26 || st.RxDropped != 0 {
 			t.Errorf("%+v", st)
 		}
-		if n, err := b.Read([][]byte{make([]byte, 5000)}, make([]int, 1)); n != 0 || err != nil {
+		if n, err := b.Read([][]byte{make([]byte, 5000)}, make([]tap.Received, 1)); n != 0 || err != nil {
 			t.Errorf("the kernel sent frames of its own: %d, %v", n, err)
 		}
 	})
@@ -187,7 +197,7 @@ func TestConformanceBadFramesAreCounted(t *testing.T) {
 			t.Fatalf("%d %v %+v", n, err, a.Stats())
 		}
 		wait(t, b)
-		if n, err := b.Read([][]byte{make([]byte, 59)}, make([]int, 1)); n != 0 || err != nil || b.Stats().RxDropped != 1 {
+		if n, err := b.Read([][]byte{make([]byte, 59)}, make([]tap.Received, 1)); n != 0 || err != nil || b.Stats().RxDropped != 1 {
 			t.Fatalf("a cut frame was delivered: %d %v %+v", n, err, b.Stats())
 		}
 	})
@@ -207,7 +217,7 @@ func TestConformanceDownAndDeleted(t *testing.T) {
 			t.Errorf("write after up: %d, %v", n, err)
 		}
 		must(t, netlink.LinkDel(link))
-		if _, err := p.Read([][]byte{make([]byte, 2000)}, make([]int, 1)); err == nil || !strings.Contains(err.Error(), "deleted") {
+		if _, err := p.Read([][]byte{make([]byte, 2000)}, make([]tap.Received, 1)); err == nil || !strings.Contains(err.Error(), "deleted") {
 			t.Errorf("read after deletion: %v", err)
 		}
 		if _, err := p.Write([][]byte{frame(60, 0)}); err == nil || !strings.Contains(err.Error(), "deleted") {
@@ -227,7 +237,7 @@ func TestConformanceClose(t *testing.T) {
 		must(t, p.Close())
 		for _, f := range []func() error{
 			p.Close,
-			func() error { _, err := p.Read([][]byte{nil}, []int{0}); return err },
+			func() error { _, err := p.Read([][]byte{nil}, make([]tap.Received, 1)); return err },
 			func() error { _, err := p.Write([][]byte{frame(60, 0)}); return err },
 		} {
 			if err := f(); !errors.Is(err, net.ErrClosed) {
@@ -297,7 +307,7 @@ func TestConformanceRefusals(t *testing.T) {
 				if tc.cfg.Backend == "" {
 					tc.cfg.Backend = backend
 				}
-				p, err := tap.Open(tc.cfg)
+				p, err := tap.Open(resolve(tc.cfg))
 				if p != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -372,7 +382,7 @@ func TestConformanceNoAllocations(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		a, b, done := pair(t, backend, 1500)
 		defer done()
-		out, bufs, lens := [][]byte{frame(1514, 1)}, [][]byte{make([]byte, 1518)}, make([]int, 1)
+		out, bufs, lens := [][]byte{frame(1514, 1)}, [][]byte{make([]byte, tap.BufferSize(b))}, make([]tap.Received, 1)
 		if n := testing.AllocsPerRun(50, func() {
 			if n, err := a.Write(out); n != 1 || err != nil {
 				t.Fatal(n, err)

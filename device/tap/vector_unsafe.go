@@ -6,36 +6,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vector is the scatter list of one frame: the virtio-net header, if any, and the frame. It is kept in the port so that a
-// call allocates nothing. unix.Readv and Writev build theirs anew each time.
+// vector is the scatter list of one frame or superframe. It is kept in the port so that a call allocates nothing.
+// unix.Readv and Writev build theirs anew each time.
 type vector struct {
-	header [vnetHeaderLen]byte
-	iov    [2]unix.Iovec
+	header [vnetHeaderLen]byte // of what is read; of a superframe written
+	zero   [vnetHeaderLen]byte // of a frame written: nothing for the kernel to complete
+	packet [maxHeaders]byte    // Ethernet, IP and UDP header of a superframe
+	iov    []unix.Iovec        // virtio-net header, frame; or virtio-net header, headers, payloads
 }
 
-func (v *vector) set(header int, b []byte) (first *unix.Iovec, n uintptr) {
-	v.iov[1].Base = unsafe.SliceData(b)
-	v.iov[1].SetLen(len(b))
+func newVector(segments int) vector { return vector{iov: make([]unix.Iovec, 2+max(segments, 1))} }
+
+func (v *vector) set(i int, b []byte) {
+	v.iov[i].Base = unsafe.SliceData(b)
+	v.iov[i].SetLen(len(b))
+}
+
+// call makes one readv or writev over the first n entries, without the virtio-net header if there is none.
+func (v *vector) call(trap uintptr, fd, header, n int) (int, unix.Errno) {
+	list := v.iov[:n]
 	if header == 0 {
-		return &v.iov[1], 1
+		list = list[1:]
 	}
-	v.iov[0].Base = &v.header[0]
-	v.iov[0].SetLen(header)
-	return &v.iov[0], 2
+	got, _, errno := unix.Syscall(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
+	for i := 1; i < n; i++ {
+		v.iov[i].Base = nil // the buffers are the caller's again
+	}
+	return int(got), errno
 }
 
 // readv reads one frame into b and its header into v.header; it returns the bytes of both.
 func (v *vector) readv(fd, header int, b []byte) (int, unix.Errno) {
-	first, n := v.set(header, b)
-	got, _, errno := unix.Syscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(first)), n)
-	v.iov[1].Base = nil // the buffer is the caller's again
-	return int(got), errno
+	v.set(0, v.header[:])
+	v.set(1, b)
+	return v.call(unix.SYS_READV, fd, header, 2)
 }
 
-// writev writes one frame behind v.header, which is all zero: nothing for the kernel to complete.
+// writev writes one frame.
 func (v *vector) writev(fd, header int, b []byte) unix.Errno {
-	first, n := v.set(header, b)
-	_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(first)), n)
-	v.iov[1].Base = nil
+	v.set(0, v.zero[:])
+	v.set(1, b)
+	_, errno := v.call(unix.SYS_WRITEV, fd, header, 2)
+	return errno
+}
+
+// gather finds out how many of the frames make one superframe and completes its headers. It returns 1 when there is none.
+func (v *vector) gather(frames [][]byte) (run, headers int) {
+	run, total, headers := runOf(frames, len(v.iov)-2)
+	if run > 1 {
+		putHeaders(v.header[:], v.packet[:], frames[0], total, headers)
+	}
+	return run, headers
+}
+
+// writeSuper writes the superframe that gather found: its headers once, then the payloads of all frames from where they are.
+func (v *vector) writeSuper(fd, headers int, frames [][]byte) unix.Errno {
+	v.set(0, v.header[:])
+	v.set(1, v.packet[:headers])
+	for i, f := range frames {
+		v.set(2+i, f[headers:])
+	}
+	_, errno := v.call(unix.SYS_WRITEV, fd, vnetHeaderLen, 2+len(frames))
 	return errno
 }

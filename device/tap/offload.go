@@ -1,0 +1,110 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// offloads is the ladder of what we offer to take from the kernel, best first: superframes with an open checksum, frames with an
+// open checksum (which spares the kernel to sum what it cuts up for us; PSP authenticates it anyway), plain frames. Linux wants both
+// kinds of USO or none.
+var offloads = []struct {
+	bits int
+	uso  bool
+}{
+	{unix.TUN_F_CSUM | unix.TUN_F_USO4 | unix.TUN_F_USO6, true},
+	{unix.TUN_F_CSUM, false},
+	{0, false},
+}
+
+// negotiate sets the offloads of a TAP and returns how many datagrams a superframe written to it may have, 1 when there
+// are no superframes. Without them every offload is turned off: an adopted device may have been left with some that
+// would hand us packets larger than the MTU.
+func negotiate(fd int, superframes bool) (segments int, err error) {
+	ladder := offloads
+	if !superframes {
+		ladder = offloads[len(offloads)-1:]
+	}
+	for _, o := range ladder {
+		err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, o.bits)
+		if errors.Is(err, unix.EINVAL) && o.bits != 0 {
+			continue // the kernel does not know one of the bits
+		}
+		if err != nil {
+			return 0, os.NewSyscallError("TUNSETOFFLOAD", err)
+		}
+		if o.uso {
+			return probe(fd)
+		}
+		return 1, nil
+	}
+	return 1, nil
+}
+
+// Limits of a superframe. Linux has no way to ask for its own.
+const (
+	maxSegments  = 128 // Linux 6.11 and newer
+	sureSegments = 64  // every Linux that has USO
+	maxPacket    = 65535
+)
+
+// probe finds how many datagrams a superframe may have. It writes to the device while that is down: the kernel refuses
+// what has too many with EINVAL before it sees that it could not send it, and everything else with EIO. So nothing leaves. An adopted
+// device that is up is not tried.
+func probe(fd int) (int, error) {
+	ifr, err := unix.NewIfreq("")
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr)
+	}
+	if err != nil {
+		return 0, os.NewSyscallError("TUNGETIFF", err)
+	}
+	if up, err := isUp(ifr.Name()); err != nil || up {
+		return sureSegments, err
+	}
+	for _, n := range []int{maxSegments, sureSegments} {
+		switch err := probeWrite(fd, n); {
+		case errors.Is(err, unix.EIO):
+			return n, nil
+		case errors.Is(err, unix.EINVAL):
+		case err == nil: // somebody brought the link up meanwhile: a PSP packet of zeros to nobody has left
+			return n, nil
+		default:
+			return 0, os.NewSyscallError("write", err)
+		}
+	}
+	return 1, nil
+}
+
+// probeWrite writes a superframe of n datagrams of 16 zero bytes.
+func probeWrite(fd, n int) error {
+	const each = 16
+	frame := make([]byte, ethernetLen+ipv4Len+udpLen+each)
+	ip := frame[ethernetLen:]
+	frame[12], ip[0], ip[3], ip[9] = typeIPv4>>8, 0x45, byte(len(ip)), unix.IPPROTO_UDP
+	frames := make([][]byte, n)
+	for i := range frames {
+		frames[i] = frame
+	}
+	v := newVector(n)
+	run, headers := v.gather(frames)
+	if run != n {
+		return fmt.Errorf("a probe of %d datagrams was cut at %d", n, run)
+	}
+	if errno := v.writeSuper(fd, headers, frames); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// isUp tells whether a link is administratively up.
+func isUp(name string) (bool, error) {
+	link, err := findLink(name)
+	if err != nil || link == nil {
+		return false, err
+	}
+	return link.Attrs().RawFlags&unix.IFF_UP != 0, nil
+}

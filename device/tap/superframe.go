@@ -1,0 +1,154 @@
+package tap
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// A superframe stands for a run of UDP datagrams whose Ethernet, IP and UDP headers are equal and whose payloads have one
+// length, but for the last, which may be shorter:
+//
+//	Ethernet | IP | UDP │ payload 1 │ payload 2 │ … │ payload n
+//
+// The lengths in its headers are those of the whole, and its UDP checksum is left to the kernel, which needs the sum of
+// the pseudo header in its place. The kernel carries it through bridges and veths as one packet, and cuts it up (UDP
+// segmentation offload, USO) in front of the first device that cannot take it.
+
+const (
+	ethernetLen = 14
+	ipv4Len     = 20
+	ipv6Len     = 40
+	udpLen      = 8
+	maxHeaders  = ethernetLen + ipv6Len + udpLen
+	udpCheckAt  = 6
+
+	typeIPv4 = 0x0800
+	typeIPv6 = 0x86DD
+)
+
+// headersOf returns the length of the headers of a frame that may join a superframe: Ethernet, an IP header without
+// options, UDP and a payload, with nothing behind it. It returns 0 for any other.
+func headersOf(f []byte) int {
+	if len(f) <= ethernetLen+ipv4Len+udpLen {
+		return 0
+	}
+	switch p := f[ethernetLen:]; binary.BigEndian.Uint16(f[12:]) {
+	case typeIPv4:
+		const mayFragment = 0xbfff // all but DF
+		if p[0] == 0x45 && p[9] == unix.IPPROTO_UDP && int(binary.BigEndian.Uint16(p[2:])) == len(p) && binary.BigEndian.Uint16(p[6:])&mayFragment == 0 {
+			return ethernetLen + ipv4Len + udpLen
+		}
+	case typeIPv6:
+		if len(f) > maxHeaders && p[0]>>4 == 6 && p[6] == unix.IPPROTO_UDP && int(binary.BigEndian.Uint16(p[4:])) == len(p)-ipv6Len {
+			return maxHeaders
+		}
+	}
+	return 0
+}
+
+// sameFlow tells whether two frames with headers of n bytes, the second not longer, differ in lengths and checksums only.
+func sameFlow(a, b []byte, n int) bool {
+	if len(a) == len(b) && n == ethernetLen+ipv4Len+udpLen {
+		return bytes.Equal(a[:n-2], b[:n-2]) // the lengths are equal too
+	}
+	ip, udp := ethernetLen, n-udpLen
+	if !bytes.Equal(a[udp:udp+4], b[udp:udp+4]) {
+		return false
+	}
+	if n == maxHeaders {
+		return bytes.Equal(a[:ip+4], b[:ip+4]) && bytes.Equal(a[ip+6:udp], b[ip+6:udp])
+	}
+	return bytes.Equal(a[:ip+2], b[:ip+2]) && bytes.Equal(a[ip+4:ip+10], b[ip+4:ip+10]) && bytes.Equal(a[ip+12:udp], b[ip+12:udp])
+}
+
+// runOf returns how many frames at the start of frames make one superframe of at most limit datagrams, its length, and the
+// length of its headers. Where there is none to make it returns a run of 1.
+func runOf(frames [][]byte, limit int) (run, total, headers int) {
+	first := frames[0]
+	total, headers = len(first), headersOf(first)
+	if headers == 0 {
+		return 1, total, 0
+	}
+	for run = 1; run < min(len(frames), limit); run++ {
+		f := frames[run]
+		payload := len(f) - headers
+		if payload <= 0 || len(f) > len(first) || total+payload > ethernetLen+maxPacket || headersOf(f) != headers || !sameFlow(first, f, headers) {
+			break
+		}
+		total += payload
+		if len(f) < len(first) {
+			run++
+			break // a shorter one is the last
+		}
+	}
+	return run, total, headers
+}
+
+// putHeaders makes the headers of a superframe of total bytes, whose datagrams have frames like first, and its virtio-net header.
+func putHeaders(vnet, b, first []byte, total, headers int) {
+	copy(b, first[:headers])
+	udpAt := headers - udpLen
+	ip, udp := b[ethernetLen:udpAt], b[udpAt:headers]
+	datagram := total - udpAt
+	var pseudo uint32 // sum of the pseudo header, not complemented
+	if len(ip) == ipv4Len {
+		binary.BigEndian.PutUint16(ip[2:], uint16(total-ethernetLen))
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+		pseudo = sum(0, ip[12:20])
+	} else {
+		binary.BigEndian.PutUint16(ip[4:], uint16(datagram))
+		pseudo = sum(0, ip[8:40])
+	}
+	binary.BigEndian.PutUint16(udp[4:], uint16(datagram))
+	binary.BigEndian.PutUint16(udp[udpCheckAt:], fold(pseudo+unix.IPPROTO_UDP+uint32(datagram)))
+	h := vnetHeader{
+		flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, gsoType: gsoUDPL4, headerLen: uint16(headers),
+		gsoSize: uint16(len(first) - headers), csumStart: uint16(udpAt), csumOffset: udpCheckAt,
+	}
+	h.put(vnet)
+}
+
+// sum adds the 16-bit words of b; len(b) must be even.
+func sum(s uint32, b []byte) uint32 {
+	for ; len(b) >= 2; b = b[2:] {
+		s += uint32(b[0])<<8 | uint32(b[1])
+	}
+	return s
+}
+
+func fold(s uint32) uint16 {
+	s = s>>16 + s&0xffff
+	return uint16(s>>16 + s)
+}
+
+// inspect describes the frame that came behind a virtio-net header, or refuses it: a kind of superframe that was not agreed on, or
+// one whose numbers do not fit together. mtu bounds what each datagram's packet may have.
+func inspect(h vnetHeader, f []byte, mtu int) (Received, bool) {
+	r := Received{Len: len(f)}
+	switch h.gsoType {
+	case gsoNone:
+		return r, len(f) >= MinFrame && len(f) <= mtu+FrameOverhead
+	case gsoUDPL4:
+	default:
+		return r, false
+	}
+	headers := headersOf(f)
+	if headers == 0 || h.gsoSize == 0 {
+		return r, false
+	}
+	r.Segment = int(h.gsoSize)
+	payload := len(f) - headers
+	ok := payload > r.Segment && payload <= r.Segment*maxSegments && r.Segment+headers-ethernetLen <= mtu
+	return r, ok && int(binary.BigEndian.Uint16(f[headers-udpLen+4:])) == payload+udpLen
+}
+
+// datagrams is the number of frames a superframe with headers of the given length stands for, 1 for a plain one.
+func (r Received) datagrams(headers int) int {
+	if r.Segment == 0 {
+		return 1
+	}
+	return (r.Len - headers + r.Segment - 1) / r.Segment
+}
