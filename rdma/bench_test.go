@@ -176,7 +176,7 @@ func stream(b *testing.B, op abi.Opcode, n int) (d *direct, elapsed time.Duratio
 
 func BenchmarkWrite64(b *testing.B) {
 	_, t := stream(b, abi.OpWrite, 64)
-	b.ReportMetric(float64(b.N)/t.Seconds(), "rdma/backtoback_write64_per_s")
+	b.ReportMetric(float64(b.N)/t.Seconds(), "rdma/backtoback_write64_msgs_per_s")
 }
 
 func BenchmarkWrite64K(b *testing.B) {

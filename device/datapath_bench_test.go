@@ -1,0 +1,277 @@
+package device
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// The data path between two NICs over TAPs on a bridge, sealed, with bare
+// clients: underlay MTU 9000, RDMA MTU 4096, software profile. Clients and
+// NICs share one process and all its processors; nothing is pinned. Each
+// figure is measured with superframes, and again without (…@singly).
+//
+// Throughput: one QP, a window of requests in flight, every eighth signaled,
+// the client asleep while it waits. Latency: one request in flight, the client
+// polls. See docs/tuning.md.
+
+// both measures with and without superframes and reports both.
+func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float64) {
+	b.Helper()
+	values := map[string]float64{} // ResetTimer forgets what was reported before
+	for _, m := range []struct{ mode, suffix string }{{config.SuperframesAuto, ""}, {config.SuperframesOff, "@singly"}} {
+		onTAPs(b, [2]string{m.mode, m.mode}, func(w *world) {
+			x, y := newDeepEndpoint(b, w.open(0, "pf0.vf1")), newDeepEndpoint(b, w.open(1, "pf0.vf1"))
+			connect(b, x, y, 1)
+			r := &rig{w: w, from: x, to: y}
+			r.stream(b, guestlib.Write, 65536, 200) // windows open, pools fill
+			b.ResetTimer()
+			values[metric+m.suffix] = measure(b, r)
+			b.StopTimer()
+		})
+	}
+	for name, v := range values {
+		b.ReportMetric(v, name)
+	}
+}
+
+// newDeepEndpoint is newEndpoint with long queues.
+func newDeepEndpoint(b *testing.B, d *guestlib.Device) *endpoint {
+	b.Helper()
+	ctx := testContext(b)
+	e := newEndpoint(b, d)
+	err := e.qp.Destroy(ctx)
+	if err == nil {
+		e.cq, err = d.CreateCQ(ctx, 2*maxInFlight)
+	}
+	if err == nil {
+		e.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: e.cq, SendEntries: maxInFlight, RecvEntries: maxInFlight, Access: allAccess})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return e
+}
+
+// rig is a client's connection from one NIC to the other.
+type rig struct {
+	w        *world
+	from, to *endpoint
+}
+
+const (
+	signalEvery = 8
+	maxInFlight = 512     // requests
+	maxWindow   = 1 << 20 // bytes in flight
+)
+
+// stream does n requests of one size and returns the time they took.
+func (r *rig) stream(b testing.TB, op guestlib.Opcode, size, n int) time.Duration {
+	b.Helper()
+	ctx := testContext(b)
+	window := max(4, min(maxInFlight, maxWindow/size))
+	every := min(signalEvery, window/2)
+	wr := guestlib.SendWR{Opcode: op, SGL: []guestlib.SGE{r.from.mr.SGE(0, size)}}
+	if op != guestlib.Send {
+		wr.RemoteAddr, wr.RKey = r.to.mr.Addr(), r.to.mr.RKey()
+	}
+	recv := guestlib.RecvWR{SGL: []guestlib.SGE{r.to.mr.SGE(0, size)}}
+	var wc [64]guestlib.WC
+	reap := func(e *endpoint) int {
+		k, err := e.cq.Poll(wc[:])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range wc[:k] {
+			if err := wc[i].Err(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return k
+	}
+	receives := 0 // posted and not completed
+	start := time.Now()
+	posted, done := 0, 0
+	for done < n {
+		if op == guestlib.Send {
+			for receives -= reap(r.to); receives < window; receives++ {
+				if err := r.to.qp.PostRecv(&recv); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		for posted < n && posted-done < window {
+			wr.ID, wr.Flags = uint64(posted), 0
+			if posted%every == every-1 || posted == n-1 {
+				wr.Flags = guestlib.Signaled
+			}
+			if err := r.from.qp.PostSend(&wr); err != nil {
+				b.Fatal(err)
+			}
+			posted++
+		}
+		if k := reap(r.from); k > 0 {
+			done = int(wc[k-1].ID) + 1
+			continue
+		}
+		if err := r.from.cq.Wait(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return time.Since(start)
+}
+
+func gbps(size, n int, d time.Duration) float64 {
+	return float64(size) * float64(n) * 8 / d.Seconds() / 1e9
+}
+
+func BenchmarkDataPathWrite64(b *testing.B) {
+	both(b, "rdma/write64_msgs_per_s", func(b *testing.B, r *rig) float64 {
+		return float64(b.N) / r.stream(b, guestlib.Write, 64, b.N).Seconds()
+	})
+}
+
+func benchmarkGoodput(b *testing.B, metric string, op guestlib.Opcode, size int) {
+	b.Helper()
+	both(b, metric, func(b *testing.B, r *rig) float64 {
+		b.SetBytes(int64(size))
+		return gbps(size, b.N, r.stream(b, op, size, b.N))
+	})
+}
+
+func BenchmarkDataPathWrite4K(b *testing.B) {
+	benchmarkGoodput(b, "rdma/write4k_gbps", guestlib.Write, 4096)
+}
+
+func BenchmarkDataPathWrite64K(b *testing.B) {
+	benchmarkGoodput(b, "rdma/write64k_gbps", guestlib.Write, 65536)
+}
+
+func BenchmarkDataPathWrite1M(b *testing.B) {
+	benchmarkGoodput(b, "rdma/write1m_gbps", guestlib.Write, 1<<20)
+}
+
+func BenchmarkDataPathRead64K(b *testing.B) {
+	benchmarkGoodput(b, "rdma/read64k_gbps", guestlib.Read, 65536)
+}
+
+func BenchmarkDataPathSend64K(b *testing.B) {
+	benchmarkGoodput(b, "rdma/send64k_gbps", guestlib.Send, 65536)
+}
+
+// BenchmarkDataPathOverCipher is the share of what the processors could seal
+// and open at all: 64 KiB WRITEs beside a goroutine per processor doing
+// nothing but AES-GCM on 4 KiB.
+func BenchmarkDataPathOverCipher(b *testing.B) {
+	both(b, "rdma/write64k_over_cipher", func(b *testing.B, r *rig) float64 {
+		n := max(b.N, 1000)
+		rate := gbps(65536, n, r.stream(b, guestlib.Write, 65536, n))
+		const rounds = 20000
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range runtime.NumCPU() {
+			wg.Go(func() { sealOpen(b, rounds) })
+		}
+		wg.Wait()
+		return rate / gbps(4096, rounds*runtime.NumCPU(), time.Since(start))
+	})
+}
+
+// BenchmarkDataPathCPU is the processor time, user and system, that both NICs
+// spend per 4 KiB packet, over that of AES-GCM seal and open alone. It counts
+// everything this process does but the client's own thread.
+func BenchmarkDataPathCPU(b *testing.B) {
+	both(b, "tunnel/seal4k_cpu_over_cipher", func(b *testing.B, r *rig) float64 {
+		n := max(b.N, 2000)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		all, own := cpu(b, unix.RUSAGE_SELF), cpu(b, unix.RUSAGE_THREAD)
+		r.stream(b, guestlib.Write, 65536, n)
+		own = cpu(b, unix.RUSAGE_THREAD) - own
+		perPacket := (cpu(b, unix.RUSAGE_SELF) - all - own) / time.Duration(n*16)
+		const rounds = 50000
+		own = cpu(b, unix.RUSAGE_THREAD)
+		sealOpen(b, rounds)
+		alone := (cpu(b, unix.RUSAGE_THREAD) - own) / rounds
+		return float64(perPacket) / float64(alone)
+	})
+}
+
+func cpu(b *testing.B, who int) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// sealOpen seals and opens 4 KiB n times.
+func sealOpen(b *testing.B, n int) {
+	block, err := aes.NewCipher(make([]byte, 16))
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	nonce, aad, buf := make([]byte, 12), make([]byte, 48), make([]byte, 4096+16)
+	for range n {
+		nonce[0]++
+		aead.Seal(buf[:0], nonce, buf[:4096], aad)
+		if _, err := aead.Open(buf[:0], nonce, buf, aad); err != nil {
+			b.Error(err)
+			return
+		}
+	}
+}
+
+// BenchmarkDataPathLatency is one 64 B WRITE at a time, from PostSend to its
+// completion, polled.
+func BenchmarkDataPathLatency(b *testing.B) {
+	var p99 []float64
+	both(b, "rdma/write64_lat_p50_us", func(b *testing.B, r *rig) float64 {
+		took := make([]time.Duration, max(b.N, 1000))
+		wr := guestlib.SendWR{
+			Opcode: guestlib.Write, Flags: guestlib.Signaled,
+			SGL: []guestlib.SGE{r.from.mr.SGE(0, 64)}, RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
+		}
+		var wc [1]guestlib.WC
+		for i := range took {
+			start := time.Now()
+			if err := r.from.qp.PostSend(&wr); err != nil {
+				b.Fatal(err)
+			}
+			for {
+				k, err := r.from.cq.Poll(wc[:])
+				if err != nil {
+					b.Fatal(err)
+				}
+				if k == 1 {
+					break
+				}
+				runtime.Gosched()
+			}
+			took[i] = time.Since(start)
+		}
+		slices.Sort(took)
+		us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+		p99 = append(p99, us(took[len(took)*99/100]))
+		return us(took[len(took)/2])
+	})
+	for i, suffix := range []string{"", "@singly"} {
+		b.ReportMetric(p99[i], "rdma/write64_lat_p99_us"+suffix)
+	}
+}
