@@ -19,8 +19,9 @@ import (
 
 // Bounds of one Step, so that input is looked at between them.
 const (
-	txSlots   = 128 // frames waiting for the uplink
-	txQuantum = 64  // packets made per Step
+	txSlots   = 128    // frames waiting for the uplink
+	txQuantum = 64     // packets made per Step
+	txBurst   = 60_000 // bytes, about a superframe: it leaves while it is still in the processor's cache
 )
 
 // Input is what a Step works on.

@@ -32,7 +32,7 @@ func (s *Shard) transmit(now falcon.Time) bool {
 		s.capture.sealed(captureOut, now, b[:n])
 		s.tx.commit(n)
 	}
-	for range txQuantum {
+	for made, bytes := 0, 0; made < txQuantum && bytes < txBurst; made++ {
 		b := s.tx.slot()
 		if b == nil {
 			return false
@@ -42,6 +42,7 @@ func (s *Shard) transmit(now falcon.Time) bool {
 			return false
 		}
 		s.seal(now, b, n, conn)
+		bytes += n
 	}
 	return true
 }

@@ -10,7 +10,7 @@ type Port interface {
 	// FD is readable (poll's POLLIN) while frames wait. The port keeps ownership of it.
 	FD() int
 	// Read takes up to len(bufs) waiting Ethernet frames, one per buffer, and describes them in got, which must be at least as
-	// long as bufs. It returns the number taken, 0 and nil when none waits. Buffers must hold BufferSize bytes; a longer frame
+	// long as bufs. It returns the number taken, 0 and nil when none waits; it may leave some for the next call. Buffers must hold BufferSize bytes; a longer frame
 	// is dropped and counted.
 	Read(bufs [][]byte, got []Received) (int, error)
 	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when the port is full.
