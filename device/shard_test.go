@@ -79,8 +79,13 @@ func TestReplay(t *testing.T) {
 // TestNoAllocations: once a connection works, packets cost no memory, in
 // either direction: doorbell, rings, Falcon, sealing, opening, completion.
 func TestNoAllocations(t *testing.T) {
+	t.Run("singly", func(t *testing.T) { testNoAllocations(t, nil) })
+	t.Run("superframes", func(t *testing.T) { testNoAllocations(t, &joiner{}) })
+}
+
+func testNoAllocations(t *testing.T, super *joiner) {
 	v := newVirtual(t, 1, wire100us)
-	v.tell = false
+	v.tell, v.super = false, super
 	a, b := pair(v)
 	work := func(op abi.Opcode, n int) func() {
 		return func() {

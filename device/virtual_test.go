@@ -23,17 +23,19 @@ import (
 //	driver 0 ▶ mailbox ▶ shard 0 ▶ link ▶ shard 1 ◀ mailbox ◀ driver 1
 //	                        └──── cm messages ────┘
 type virtual struct {
-	t      testing.TB
-	now    falcon.Time
-	shards [2]*Shard
-	outs   [2]Output
-	links  [2]*sim.Link // by sender
-	mail   [2][]cmMail  // by receiver
-	peers  [2]*peerMail
-	trace  hash.Hash64
-	tap    func(from int, frame []byte) []byte // changes or drops (nil) a frame
-	frames [][]byte
-	tell   bool // keep a trace
+	t        testing.TB
+	now      falcon.Time
+	shards   [2]*Shard
+	outs     [2]Output
+	links    [2]*sim.Link // by sender
+	mail     [2][]cmMail  // by receiver
+	peers    [2]*peerMail
+	trace    hash.Hash64
+	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
+	frames   [][]byte
+	segments []int
+	tell     bool    // keep a trace
+	super    *joiner // neighbouring frames travel as superframes; nil: singly
 }
 
 type cmMail struct {
@@ -76,8 +78,13 @@ func (v *virtual) step() {
 			v.frames = v.frames[:0]
 			in := Input{}
 			if f, ok := v.links[1-i].Receive(v.now); ok {
-				v.frames = append(v.frames, f.Data)
-				in.Frames = v.frames
+				data, segment := f.Data, 0
+				if v.super != nil {
+					data, segment = v.super.split(data)
+				}
+				v.frames = append(v.frames, data)
+				in.Frames, in.Segments = v.frames, append(v.segments[:0], segment)
+				v.segments = in.Segments
 				again = true
 			}
 			for len(v.mail[i]) > 0 && v.mail[i][0].at <= v.now {
@@ -94,7 +101,11 @@ func (v *virtual) step() {
 				s.Flush(v.now, &v.outs[i])
 				again = again || v.outs[i].More
 			}
-			for _, f := range s.tx.pending() {
+			pending := s.tx.pending()
+			if v.super != nil {
+				pending = v.super.join(pending)
+			}
+			for _, f := range pending {
 				v.record(i, f)
 				if v.tap != nil {
 					f = v.tap(i, f)
