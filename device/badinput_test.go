@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -112,7 +113,7 @@ func TestForeignSPI(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	sa, err := v.shards[1].rxSAs.get(1, 8) // issued to the same peer for tenant 8
+	sa, err := v.shards[1].rxSAs.get(saKey{1, 8, cm.ClassFalcon}) // issued to the same peer for tenant 8
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,9 +365,6 @@ func TestLostPeer(t *testing.T) {
 	for i, s := range v.shards {
 		if n := s.slots.inUse(); n != 0 {
 			t.Errorf("shard %d: %d connection identifiers in use", i, n)
-		}
-		if n := len(s.txSAs.current); n != 0 {
-			t.Errorf("shard %d: %d transmit SAs", i, n)
 		}
 		if n := s.falcon.Stats().Conns; n != 0 {
 			t.Errorf("shard %d: %d transport connections", i, n)

@@ -188,6 +188,10 @@ func (s *Shard) drainManager(now falcon.Time) {
 			s.underlay.Resolve(now, s.peers[o.Peer].underlay) // packets are likely to follow
 			continue
 		}
+		if o.Kind >= cm.OutRekey {
+			s.keyOutput(now, &o)
+			continue
+		}
 		if f := s.functionByNumber(o.Function); f != nil {
 			f.managerOutput(now, &o)
 		}

@@ -23,10 +23,14 @@ var _ cm.Resources = resources{}
 
 func (r resources) AllocCID(uint32) (uint32, error) { return r.s.slots.alloc() }
 func (r resources) FreeCID(cid uint32)              { r.s.slots.release(cid) }
-func (r resources) ForgetSAs(host cm.HostID)        { r.s.rxSAs.forget(host) }
+
+func (r resources) ForgetSAs(host cm.HostID) {
+	r.s.rxSAs.forgetPeer(host)
+	r.s.txSAs.forgetPeer(host)
+}
 
 func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
-	sa, err := r.s.rxSAs.get(host, tenant)
+	sa, err := r.s.rxSAs.get(saKey{host, tenant, cm.ClassFalcon})
 	if err != nil {
 		return cm.SA{}, err
 	}
@@ -75,8 +79,8 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	if q == nil {
 		return fmt.Errorf("queue pair %#x is gone", p.QPN)
 	}
-	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant}]
-	if rx == nil || rx.sa.SPI != p.RxSPI {
+	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant, cm.ClassFalcon}]
+	if rx == nil {
 		return fmt.Errorf("the peer restarted while connecting")
 	}
 	inner := underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
@@ -96,13 +100,12 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		Credits: f.Credits, User: q, GiveUp: q.RetryTime(),
 	})
 	if err != nil {
-		tx.release()
 		return err
 	}
 	c.conn, c.tx, c.peer, c.fn, c.id = conn, tx, to, f, p.ID
 	c.inner = inner
 	c.guard = psp.NewGuard(psp.GuardConfig{
-		SPI: p.RxSPI, Generation: rx.generation, PCID: cookie(p.Tenant),
+		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant),
 		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
 	})
 	info.qpn, info.peerQPN = p.QPN, p.PeerQPN

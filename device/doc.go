@@ -13,7 +13,7 @@
 //
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
 // asks is in session.go, hello.go, registers.go, admin.go and cmcommands.go;
-// connections come and go in cmglue.go; the thread is in loop.go.
+// connections come and go in cmglue.go, keys in sa.go and rekey.go; the thread is in loop.go.
 //
 // # Ownership and concurrency
 //

@@ -1,6 +1,11 @@
 package device
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
@@ -17,89 +22,134 @@ const (
 // half, tunnel 0 in the lower (docs/wire.md). It is also Falcon's PCID.
 func cookie(tenant uint32) uint64 { return uint64(tenant) << 32 }
 
-// saKey names a security association's use: one peer's packets of one tenant.
+// saKey names a security association's use: one peer's packets of one tenant
+// in one class.
 type saKey struct {
 	peer   cm.HostID
 	tenant uint32
+	class  cm.Class
+}
+
+func compareSAKeys(a, b saKey) int {
+	return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.class, b.class))
 }
 
 // rxSA is what we issued for a peer to seal with.
 type rxSA struct {
 	sa         cm.SA
 	generation uint32
+	previous   uint32      // SPI that sa replaced, still accepted; 0: none
+	dropAt     falcon.Time // when it is not any more; never until the peer has confirmed sa
 }
 
-// rxSAs issues receive SAs, one per peer and tenant, and remembers them until
-// the peer has restarted: then its clock, which its nonces are made of, may
-// have started over, and the key must not be used again.
+// rxSAs issues receive SAs, one per peer, tenant and class, and remembers them
+// until the peer has restarted: then its clock, which its nonces are made of,
+// may have started over, and the key must not be used again.
 type rxSAs struct {
 	db      *psp.RxSADB
 	version uint8
 	current map[saKey]*rxSA
 }
 
-func (r *rxSAs) get(peer cm.HostID, tenant uint32) (*rxSA, error) {
-	k := saKey{peer, tenant}
+func (r *rxSAs) get(k saKey) (*rxSA, error) {
 	if sa := r.current[k]; sa != nil {
 		return sa, nil
 	}
-	spi, key, err := r.db.Issue(r.version)
-	if err != nil {
+	sa := &rxSA{dropAt: never}
+	if err := r.issue(sa); err != nil {
 		return nil, err
 	}
-	sa := &rxSA{sa: cm.SA{Version: r.version, SPI: spi, Key: key}, generation: r.db.Generation().Current}
 	r.current[k] = sa
 	return sa, nil
 }
 
-func (r *rxSAs) forget(peer cm.HostID) {
-	for k, sa := range r.current {
+// issue puts a new key of the current generation into sa.
+func (r *rxSAs) issue(sa *rxSA) error {
+	spi, key, err := r.db.Issue(r.version)
+	if err != nil {
+		return err
+	}
+	sa.sa = cm.SA{Version: r.version, SPI: spi, Key: key}
+	sa.generation = r.db.Generation().Current
+	return nil
+}
+
+// unsettled counts the uses whose previous key is still accepted.
+func (r *rxSAs) unsettled() (n int) {
+	for _, sa := range r.current {
+		if sa.previous != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rxSAs) forget(k saKey) {
+	sa := r.current[k]
+	r.db.Forget(sa.sa.SPI)
+	r.db.Forget(sa.previous)
+	delete(r.current, k)
+}
+
+func (r *rxSAs) forgetPeer(peer cm.HostID) {
+	for k := range r.current {
 		if k.peer == peer {
-			r.db.Forget(sa.sa.SPI)
-			delete(r.current, k)
+			r.forget(k)
 		}
 	}
 }
 
-// txSA is a transmit SA shared by all connections that the peer gave the same
-// SPI, so that no nonce is used twice.
+// keys returns the uses in an order that a replay repeats.
+func (r *rxSAs) keys() []saKey { return slices.SortedFunc(maps.Keys(r.current), compareSAKeys) }
+
+// txSA is the transmit SA of all connections to one peer in one tenant: no
+// nonce is used twice, and a new key serves all of them at once. It stays when
+// the last connection goes, with the IVs it has used.
 type txSA struct {
 	*psp.TxSA
-	owner *txSAs
-	key   txKey
-	users int
+	key   saKey
+	asked bool // for another one
 }
 
-type txKey struct {
-	saKey
-	version uint8
-	spi     uint32
+type txSAs struct {
+	current map[saKey]*txSA
+	limit   uint64 // packets per key
 }
 
-type txSAs struct{ current map[txKey]*txSA }
-
-// get returns the transmit SA for what the connection manager agreed, counting
-// one more user.
+// get returns the transmit SA for what the connection manager agreed.
 func (t *txSAs) get(p *cm.Params) (*txSA, error) {
-	k := txKey{saKey{p.Peer, p.Tenant}, p.TxVersion, p.TxSPI}
-	if sa := t.current[k]; sa != nil {
-		sa.users++
-		return sa, nil
+	k := saKey{p.Peer, p.Tenant, cm.ClassFalcon}
+	tx := t.current[k]
+	if tx == nil {
+		tx = &txSA{key: k}
 	}
-	sa, err := psp.NewTxSA(p.TxVersion, p.TxSPI, p.TxKey, cookie(p.Tenant), cryptOffset)
-	if err != nil {
+	if err := t.renew(tx, cm.SA{Version: p.TxVersion, SPI: p.TxSPI, Key: p.TxKey}); err != nil {
 		return nil, err
 	}
-	tx := &txSA{TxSA: sa, owner: t, key: k, users: 1}
 	t.current[k] = tx
 	return tx, nil
 }
 
-// release gives up one use. An SA that is set up again later goes on with
-// later nonces, since they are the clock.
-func (t *txSA) release() {
-	t.users--
-	if t.users == 0 {
-		delete(t.owner.current, t.key)
+// forgetPeer drops what a peer gave us that has lost it with its memory: its
+// new process may issue the same SPIs with other keys.
+func (t *txSAs) forgetPeer(peer cm.HostID) {
+	maps.DeleteFunc(t.current, func(k saKey, _ *txSA) bool { return k.peer == peer })
+}
+
+// renew makes tx seal with sa from now on.
+func (t *txSAs) renew(tx *txSA, sa cm.SA) error {
+	old := tx.TxSA
+	if old != nil && old.SPI() == sa.SPI {
+		return nil // told twice; a second one of it would begin its IVs anew
 	}
+	n, err := psp.NewTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffset)
+	if err != nil {
+		return err
+	}
+	n.SetPacketLimit(t.limit)
+	if old != nil {
+		n.Follow(old)
+	}
+	tx.TxSA, tx.asked = n, false
+	return nil
 }

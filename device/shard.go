@@ -68,6 +68,7 @@ type Shard struct {
 	cm           *cm.Manager
 	rxSAs        rxSAs
 	txSAs        txSAs
+	rotation     rotation
 	slots        *slots
 	open         map[uint32]uint32 // CID by connection manager's id
 	peers        map[cm.HostID]*peer
@@ -100,7 +101,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		open:  map[uint32]uint32{},
 		peers: map[cm.HostID]*peer{},
 		tx:    newTxQueue(txSlots, txBufferSize(cfg)),
-		txSAs: txSAs{current: map[txKey]*txSA{}},
+		txSAs: txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit},
 	}
 	var err error
 	s.underlay, err = underlay.New(underlay.Config{
@@ -116,6 +117,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		}
 	}
 	s.rxSAs = rxSAs{db: psp.NewRxSADB(master, maxRxSAs), version: cfg.PSP.Version, current: map[saKey]*rxSA{}}
+	s.rotation = newRotation(rand, *cfg.PSP.RotateEvery)
 	nic := credit.New(nil, nicCredits(cfg))
 	if s.funcs, err = newFunctionSet(s, nic); err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ func txBufferSize(cfg *config.Config) int {
 	return max(cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+ulpHeaders+psp.ICVLen)
 }
 
-// maxRxSAs bounds the SPIs we have open: peers × tenants, twice for rekeying.
+// maxRxSAs bounds the SPIs we have open: peers × tenants × classes, twice for rekeying.
 const maxRxSAs = 1 << 16
 
 // Step does everything there is to do at one moment: it takes the input, runs
@@ -185,6 +187,9 @@ func (s *Shard) advance(now falcon.Time) {
 		s.falcon.Advance(now)
 		s.drainFalcon(now)
 	}
+	if now >= s.rotation.next {
+		s.advanceKeys(now)
+	}
 	if now >= s.cm.Deadline() {
 		s.cm.Advance(now)
 		s.drainManager(now)
@@ -195,7 +200,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline())
+	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next)
 }
 
 // drainFalcon hands the transport's events to the RDMA engine.

@@ -112,9 +112,6 @@ func (t *slots) open(cid uint32) *slot {
 // close takes the connection out of its slot; the CID stays allocated until
 // the connection manager frees it.
 func (s *slot) close() {
-	if s.tx != nil {
-		s.tx.release()
-	}
 	*s = slot{cid: s.cid, gen: s.gen, used: s.used}
 }
 

@@ -94,6 +94,10 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 				QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
 				MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
 			}
+			if o := n.shard.slots.open(n.shard.open[c.ID]); o != nil && o.id == c.ID { // keys may have been replaced since
+				v.TxSPI = o.tx.SPI()
+				v.RxSPI, _ = o.guard.SPI()
+			}
 			if c.PeerFunction != 0 {
 				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
 			}
@@ -101,6 +105,19 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 		}
 	})
 	return list, err
+}
+
+// RotateKeys replaces the PSP master key and the keys of all peers.
+func (n *NIC) RotateKeys(context.Context) (v control.Rotation, err error) {
+	stopped := n.shard.do(func(now falcon.Time) {
+		if err = n.shard.rotateKeys(now); err == nil {
+			v.Generation, v.Keys = n.shard.rxSAs.db.Generation().Current, len(n.shard.rxSAs.current)
+		}
+	})
+	if stopped != nil {
+		return v, stopped
+	}
+	return v, err
 }
 
 // Counters counts what passed, what was dropped and why.
@@ -134,6 +151,7 @@ func (s *Shard) counts() control.Counters {
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
 		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands,
 		"shard.cids_in_use": uint64(s.slots.inUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
+		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
 	}
 	for r, n := range s.drops {
 		v["drop."+dropReason(r).String()] = n

@@ -65,6 +65,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 		s.drops.count(dropTxSeal)
 		return
 	}
+	s.askForKey(c.tx)
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
 	total, ok := s.underlay.Output(now, c.peer.underlay, c.srcPort(), true, b, sealed)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues"
@@ -54,9 +55,16 @@ func seeded(seed uint64) *rand.ChaCha8 {
 
 func newVirtual(t testing.TB, seed uint64, imp sim.Impairment) *virtual {
 	t.Helper()
+	return newVirtualWith(t, seed, imp, func(int, *config.Config) {})
+}
+
+// newVirtualWith lets the caller change the configurations.
+func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i int, c *config.Config)) *virtual {
+	t.Helper()
 	v := &virtual{t: t, now: 1_000_000_000, trace: fnv.New64a(), tell: true}
 	for i := range v.shards {
 		cfg := testConfig(t, i+1, fmt.Sprintf("/nowhere/%d", i), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		change(i, cfg)
 		s, err := newShard(0, cfg, seeded(seed*2+uint64(i)), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -7,10 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/control"
 )
 
 func keysCommand() *cobra.Command {
-	keys := &cobra.Command{Use: "keys", Short: "identities of the connection managers"}
+	keys := &cobra.Command{Use: "keys", Short: "identities of the connection managers, and PSP keys"}
 	var dir, domain string
 	initKeys := &cobra.Command{
 		Use:   "init HOST [HOST ...]",
@@ -36,8 +37,30 @@ Existing files are never overwritten.`,
 	}
 	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
 	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
-	keys.AddCommand(initKeys)
+	keys.AddCommand(initKeys, rotateKeysCommand())
 	return keys
+}
+
+func rotateKeysCommand() *cobra.Command {
+	var socket string
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "replace the PSP keys of a running NIC; traffic goes on",
+		Long: `Makes a new PSP master key and hands every peer a new key under it. What peers
+seal with the old ones is accepted until they have switched. It is refused
+while a peer has not confirmed the last rotation.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := control.NewClient(socket).RotateKeys(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "generation %d: %d keys are being replaced\n", r.Generation, r.Keys)
+			return nil
+		},
+	}
+	rotate.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	return rotate
 }
 
 func hostNumbers(args []string) ([]uint8, error) {

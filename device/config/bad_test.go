@@ -59,6 +59,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		},
 		{"psp version", base + "psp: {version: 4}\n", []string{"psp.version: 4 is not a PSP version"}},
 		{"margin", base + "psp: {replay_margin: 5}\n", []string{`psp.replay_margin: "5" is not a duration; write it with its unit`}},
+		{"rotation", base + "psp: {rotate_every: 10ms}\n", []string{"psp.rotate_every: 10ms is out of range; use 1s to 720h0m0s, or 0s"}},
 		{"margin range", base + "psp: {replay_margin: 1h}\n", []string{"psp.replay_margin: 1h0m0s is out of range"}},
 		{"peer without cm", base + "peers: [" + peer2 + "]\n", []string{"cm.listen: missing", "cm.identity: missing"}},
 		{"peer is us", withPeer + "peers: [{host: 1, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].host: 1 is this NIC itself"}},

@@ -17,6 +17,9 @@ const (
 	minUplinkMTU = 576
 	maxUplinkMTU = 65521 // the TAP driver's limit
 	maxIfName    = 15
+
+	minRotateEvery = time.Second
+	maxRotateEvery = 30 * 24 * time.Hour
 )
 
 // Overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
@@ -148,6 +151,10 @@ func (c *Config) checkPSP(r *report) {
 	// The remote time is a 32-bit count of 131.072 ns: half its range is 281 s.
 	if m := c.PSP.ReplayMargin; m < time.Millisecond || m > 120*time.Second {
 		r.add("psp.replay_margin", fmt.Sprintf("%s is out of range", m), "use 1ms to 120s")
+	}
+	// A key's IVs, picoseconds, may span 53 days before a new one is due.
+	if e := *c.PSP.RotateEvery; e != 0 && (e < minRotateEvery || e > maxRotateEvery) {
+		r.add("psp.rotate_every", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use %s to %s, or 0s to rotate only when asked", minRotateEvery, maxRotateEvery))
 	}
 }
 

@@ -68,6 +68,10 @@ type RDMA struct {
 type PSP struct {
 	Version      uint8         `yaml:"version"`       // 0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256
 	ReplayMargin time.Duration `yaml:"replay_margin"` // how far a packet's time may lie behind the newest seen
+
+	// RotateEvery is the time between two rotations of the master key; 0: only
+	// when asked for. Parse makes it never nil.
+	RotateEvery *time.Duration `yaml:"rotate_every"`
 }
 
 // CM is the link over which NICs agree on connections and keys: mutual TLS

@@ -13,6 +13,7 @@ const (
 	DefaultRDMAMTU      = 4096
 	DefaultVFCount      = 4
 	DefaultReplayMargin = time.Second
+	DefaultRotateEvery  = 24 * time.Hour
 	DefaultVsockPort    = 7000
 )
 
@@ -39,6 +40,10 @@ func (c *Config) setDefaults() {
 	set(&c.RDMA.MTU, DefaultRDMAMTU)
 	set(&c.Falcon.Profile, ProfileSoftware)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)
+	if c.PSP.RotateEvery == nil {
+		every := DefaultRotateEvery
+		c.PSP.RotateEvery = &every
+	}
 	if len(c.Functions) == 0 {
 		c.Functions = []PF{{}}
 	}

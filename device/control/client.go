@@ -57,6 +57,13 @@ func (c *Client) Counters(ctx context.Context) (v Counters, err error) {
 	return v, err
 }
 
+// RotateKeys makes the NIC replace its PSP keys. It returns when the rotation
+// has begun; traffic goes on.
+func (c *Client) RotateKeys(ctx context.Context) (v Rotation, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/keys/rotate", &v)
+	return v, err
+}
+
 // Wait returns when the NIC answers, or with the last error when ctx ends.
 func (c *Client) Wait(ctx context.Context) error {
 	t := time.NewTicker(20 * time.Millisecond)
@@ -75,7 +82,11 @@ func (c *Client) Wait(ctx context.Context) error {
 }
 
 func (c *Client) get(ctx context.Context, path string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+path, nil)
+	return c.do(ctx, http.MethodGet, path, v)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://vnic"+path, nil)
 	if err != nil {
 		return fmt.Errorf("control socket %s: %w", c.path, err)
 	}

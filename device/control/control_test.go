@@ -32,6 +32,10 @@ type fake struct {
 func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
 func (f *fake) Functions(context.Context) ([]Function, error)     { return f.funcs, f.err }
 func (f *fake) Connections(context.Context) ([]Connection, error) { return f.conns, f.err }
+func (f *fake) RotateKeys(context.Context) (Rotation, error) {
+	return Rotation{Generation: 3, Keys: 2}, f.err
+}
+
 func (f *fake) Counters(ctx context.Context) (Counters, error) {
 	if f.block != nil {
 		select {
@@ -135,6 +139,8 @@ func TestStatusCodes(t *testing.T) {
 		{"GET", "/", 404, "not known"},
 		{"POST", "/v1/nic", 405, "only GET"},
 		{"DELETE", "/v1/counters", 405, "only GET"},
+		{"GET", "/v1/keys/rotate", 405, "only POST"},
+		{"POST", "/v1/keys/rotate", 200, "\"generation\": 3"},
 	} {
 		if status, body := raw(t, path, tt.method, tt.target); status != tt.status || !strings.Contains(body, tt.body) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.target, status, body)

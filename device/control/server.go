@@ -136,9 +136,9 @@ func (s *Server) Close() error {
 func handler(p Provider) http.Handler {
 	mux := http.NewServeMux()
 	var paths []string
-	get := func(path string, f func(context.Context) (any, error)) {
+	handle := func(method, path, allow string, f func(context.Context) (any, error)) {
 		paths = append(paths, path)
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), answerTime)
 			defer cancel()
 			v, err := f(ctx)
@@ -149,14 +149,16 @@ func handler(p Provider) http.Handler {
 			reply(w, http.StatusOK, v)
 		})
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", "GET, HEAD")
-			reply(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%s %s: only GET is possible", r.Method, path)})
+			w.Header().Set("Allow", allow)
+			reply(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%s %s: only %s is possible", r.Method, path, method)})
 		})
 	}
+	get := func(path string, f func(context.Context) (any, error)) { handle("GET", path, "GET, HEAD", f) }
 	get("/v1/nic", func(ctx context.Context) (any, error) { return p.NIC(ctx) })
 	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
 	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
 	get("/v1/counters", func(ctx context.Context) (any, error) { return p.Counters(ctx) })
+	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context) (any, error) { return p.RotateKeys(ctx) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
 	})

@@ -67,6 +67,12 @@ type Connection struct {
 	AgeMS        int64  `json:"age_ms"`
 }
 
+// Rotation is the answer of POST /v1/keys/rotate: it has begun.
+type Rotation struct {
+	Generation uint32 `json:"generation"` // of the new master key
+	Keys       int    `json:"keys"`       // being handed to peers
+}
+
 // Counters maps "room.name" to a value, as GET /v1/counters gives it.
 type Counters map[string]uint64
 
@@ -77,4 +83,5 @@ type Provider interface {
 	Functions(ctx context.Context) ([]Function, error)
 	Connections(ctx context.Context) ([]Connection, error)
 	Counters(ctx context.Context) (Counters, error)
+	RotateKeys(ctx context.Context) (Rotation, error)
 }

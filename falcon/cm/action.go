@@ -32,12 +32,15 @@ func (m *Manager) finish(kind OutputKind, c *conn, a *args) {
 	m.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Reason: a.reason, Consumer: a.consumer, Private: a.private})
 }
 
-// open hands out the parameters; close is its counterpart.
+// open hands out the parameters; close is its counterpart. The key is the
+// newest the peer gave us, which need not be that of its offer.
 func (m *Manager) open(c *conn) {
 	c.opened = true
+	sa := c.peer.keys[saKey{c.par.Tenant, ClassFalcon}]
+	c.par.TxVersion, c.par.TxSPI = sa.Version, sa.SPI
 	par := c.par
+	par.TxKey = sa.Key
 	m.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Params: &par})
-	c.par.TxKey = nil // the key is the device's now
 }
 
 func (m *Manager) close(c *conn) {
@@ -50,7 +53,7 @@ func (m *Manager) close(c *conn) {
 func (m *Manager) establishActive(_ Time, c *conn, a *args) {
 	c.remoteID = a.rep.SenderID
 	c.par.PeerQPN = a.rep.QPN
-	c.takeOffer(&a.rep.Offer)
+	m.takeOffer(c, &a.rep.Offer)
 	c.par.MTU = int(a.rep.Offer.MTU)
 	m.stats.Established++
 	m.open(c)

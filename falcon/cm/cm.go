@@ -37,6 +37,33 @@ type SA struct {
 	Key     []byte // 16 bytes for versions 0 and 2, 32 for 1 and 3
 }
 
+// Class says what an SA is for. It belongs to the SA, so a receiver knows it by
+// the SPI, before it looks into the packet.
+type Class uint8
+
+// Classes.
+const (
+	ClassFalcon  Class = iota // Falcon connections
+	ClassGateway              // plain IP between tenants' ports
+	numClasses
+)
+
+func (c Class) String() string {
+	names := [...]string{"falcon", "gateway"}
+	if int(c) < len(names) {
+		return names[c]
+	}
+	return fmt.Sprintf("class(%d)", uint8(c))
+}
+
+// check says whether the SA is fit to be handed out.
+func (s *SA) check() error {
+	if s.Version > 3 || len(s.Key) != keyLen(s.Version) || s.SPI&^(1<<31) == 0 {
+		return fmt.Errorf("version %d, SPI %#x, %d bytes of key: %w", s.Version, s.SPI, len(s.Key), ErrInvalid)
+	}
+	return nil
+}
+
 // Resources are what the Manager takes from its NIC.
 type Resources interface {
 	// AllocCID returns a free connection identifier (24 bits) whose top bits
@@ -44,8 +71,9 @@ type Resources interface {
 	AllocCID(function uint32) (uint32, error)
 	// FreeCID takes a CID back. It is called once for each CID allocated.
 	FreeCID(cid uint32)
-	// RxSA returns our receive SA for what this peer sends in this tenant. It
-	// is issued at the first call and the same at later ones.
+	// RxSA returns our receive SA for what this peer sends on Falcon connections
+	// in this tenant. It is issued at the first call and the same at later ones
+	// until Manager.Rekey named another.
 	RxSA(peer HostID, tenant uint32) (SA, error)
 	// ForgetSAs gives up the receive SAs of a peer whose process restarted: its
 	// IV clock may have started over, and no IV may be used twice with a key.
@@ -115,10 +143,13 @@ const (
 	OutRejected                           // Reason, Consumer, Private: our request was refused
 	OutDisconnected                       // Reason: an established connection ended
 	OutUnreachable                        // Reason: a pending connection failed
+	OutRekey                              // Peer, Tenant, Class, SA: seal with it from now on
+	OutRekeyed                            // Peer, Tenant, Class, SA.SPI, Time: the peer seals with it
+	OutRekeyWanted                        // Peer, Tenant, Class, SA.SPI: the peer has used up this SA (0: has none)
 )
 
 func (k OutputKind) String() string {
-	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable"}
+	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable", "rekey", "rekeyed", "rekey wanted"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -140,6 +171,9 @@ type Output struct {
 	PeerQPN      uint32
 	Params       *Params
 	Reason       Reason
+	Class        Class
+	SA           SA
+	Time         uint64 // PSP clock of the peer, ps
 	Consumer     uint32 // what the listener gave Reject, with ReasonConsumer
 	Private      []byte
 }

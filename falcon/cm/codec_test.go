@@ -38,6 +38,15 @@ func parse(b []byte) (message, error) {
 	case TypeDREQ:
 		m, err := ParseDREQ(b)
 		return &m, err
+	case TypeREKEY:
+		m, err := ParseREKEY(b)
+		return &m, err
+	case TypeREKEYACK:
+		m, err := ParseREKEYACK(b)
+		return &m, err
+	case TypeREKEYREQ:
+		m, err := ParseREKEYREQ(b)
+		return &m, err
 	default:
 		m, err := ParseDREP(b)
 		return &m, err
@@ -82,6 +91,10 @@ func samples() map[string]message {
 		"rej-cancel": &REJ{0x01020304, 0, ReasonCanceled, 0, nil},
 		"dreq":       &DREQ{9, 0x01020304, ReasonDisconnect},
 		"drep":       &DREP{0x01020304, 9},
+		"rekey":      &REKEY{7, ClassFalcon, SA{Version: 0, SPI: 0x9a345678, Key: seq(0xd0, 16)}},
+		"rekey-256":  &REKEY{7, ClassGateway, SA{Version: 3, SPI: 0x1a345678, Key: seq(0xd0, 32)}},
+		"rekeyack":   &REKEYACK{7, ClassFalcon, 0x9a345678, 0x0102030405060708},
+		"rekeyreq":   &REKEYREQ{7, ClassGateway, 0},
 	}
 }
 
@@ -181,6 +194,15 @@ func TestRefusedValues(t *testing.T) {
 		{"MTU 32769", req(func(m *REQ) { m.Offer.MTU = 32769 })},
 		{"PSP version 4", req(func(m *REQ) { m.Offer.SA.Version = 4 })},
 		{"SPI 0", req(func(m *REQ) { m.Offer.SA.SPI = 0 })},
+		{"SPI 0x80000000", req(func(m *REQ) { m.Offer.SA.SPI = 1 << 31 })},
+		{"class 2", patch("rekey", 8, 2)},
+		{"PSP version 4", patch("rekey", 9, 4)},
+		{"reserved byte", patch("rekey", 11, 1)},
+		{"SPI 0", patch("rekey", 12, 0, 0, 0, 0)},
+		{"reserved byte", patch("rekey", 32, 1)}, // version 0 has 16 bytes of key
+		{"class 2", patch("rekeyack", 8, 2)},
+		{"reserved byte", patch("rekeyack", 9, 1)},
+		{"class 2", patch("rekeyreq", 8, 2)},
 		{"reserved byte", req(func(m *REQ) { m.Offer.SA.Key = seq(1, 32) })}, // version 0 has 16 bytes
 		{"private data", req(func(m *REQ) { m.Private = seq(0, MaxPrivate+1) })},
 		{"reason 12", patch("dreq", 12, 0, 12)},

@@ -15,6 +15,7 @@ type Config struct {
 	DreqTimeout   Time // between two DREQ; default 500 ms
 	DreqRetries   int  // default 3
 	AcceptTimeout Time // for the listener to accept or reject; default 30 s
+	RekeyTimeout  Time // between two REKEY or REKEYREQ; default 1 s
 	TimeWait      Time // a CID rests this long before it is used again; default 2 s
 
 	MaxPerPeer     int // connections with one peer, in any state; default 8192
@@ -40,6 +41,7 @@ func (c Config) defaults() Config {
 	or(&c.DreqTimeout, 500*ms)
 	or(&c.DreqRetries, 3)
 	or(&c.AcceptTimeout, 30_000*ms)
+	or(&c.RekeyTimeout, 1000*ms)
 	or(&c.TimeWait, 2000*ms)
 	or(&c.MaxPerPeer, 8192)
 	or(&c.MaxPerFunction, 2048)
@@ -63,6 +65,7 @@ func (c Config) check() error {
 		{"DreqTimeout", c.DreqTimeout},
 		{"DreqRetries", int64(c.DreqRetries)},
 		{"AcceptTimeout", c.AcceptTimeout},
+		{"RekeyTimeout", c.RekeyTimeout},
 		{"TimeWait", c.TimeWait},
 		{"MaxPerPeer", int64(c.MaxPerPeer)},
 		{"MaxPerFunction", int64(c.MaxPerFunction)},

@@ -25,10 +25,10 @@ type conn struct {
 }
 
 // takeOffer fills in what the peer decides.
-func (c *conn) takeOffer(o *Offer) {
+func (m *Manager) takeOffer(c *conn, o *Offer) {
+	m.newKey(c.peer, saKey{c.par.Tenant, ClassFalcon}, o.SA)
 	c.par.RemoteCID = o.CID
 	c.par.RxDataPSN, c.par.RxReqPSN, c.par.RxRSN = o.DataPSN, o.ReqPSN, o.RSN
-	c.par.TxVersion, c.par.TxSPI, c.par.TxKey = o.SA.Version, o.SA.SPI, o.SA.Key
 	c.par.RemoteTime = o.Time
 }
 
@@ -43,9 +43,8 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	if err != nil {
 		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
 	}
-	if sa.Version > 3 || len(sa.Key) != keyLen(sa.Version) || sa.SPI == 0 {
-		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: version %d, SPI %#x, %d bytes of key: %w",
-			c.peer.Host, c.par.Tenant, sa.Version, sa.SPI, len(sa.Key), ErrInvalid)
+	if err := sa.check(); err != nil {
+		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
 	}
 	cid, err := m.res.AllocCID(c.par.Function)
 	if err != nil {

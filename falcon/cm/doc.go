@@ -33,6 +33,11 @@
 // REJ and ends. A peer whose instance changed has lost its keys with its
 // memory, so all connections to it end with ReasonPeerRestarted.
 //
+// # Keys
+//
+// A peer seals with the SA that the newest message from us brought: an offer, or
+// REKEY, which replaces it while connections go on (rekey.go).
+//
 // # Trust
 //
 // A peer may speak only for the tenants listed for it in Config.Peers, for

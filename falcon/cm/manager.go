@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -27,6 +28,7 @@ type Manager struct {
 	listeners map[listenKey]struct{}
 	functions map[uint32]*usage
 	timers    timers
+	rekeyAt   Time // askAgain
 
 	out   []Output
 	read  int // outputs already read
@@ -59,6 +61,7 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 		passive:   make(map[passiveKey]*conn),
 		listeners: make(map[listenKey]struct{}),
 		functions: make(map[uint32]*usage),
+		rekeyAt:   math.MaxInt64,
 	}
 	for _, p := range cfg.Peers {
 		m.peers[p.Host] = newPeer(p)
@@ -275,10 +278,13 @@ func (m *Manager) Advance(now Time) {
 		}
 		_ = m.fire(now, c, ev, args{reason: ReasonTimeout, tell: ReasonTimeout})
 	}
+	if m.rekeyAt <= now {
+		m.askAgain(now)
+	}
 }
 
 // Deadline is when Advance is due next, math.MaxInt64 if it is not.
-func (m *Manager) Deadline() Time { return m.timers.first() }
+func (m *Manager) Deadline() Time { return min(m.timers.first(), m.rekeyAt) }
 
 // Next takes the oldest output. It returns false when there is none.
 func (m *Manager) Next(o *Output) bool {

@@ -311,7 +311,7 @@ func TestNamesOfEverything(t *testing.T) {
 			t.Error(e)
 		}
 	}
-	for k := OutSend; k <= OutUnreachable; k++ {
+	for k := OutSend; k <= OutRekeyWanted; k++ {
 		if strings.Contains(k.String(), "(") {
 			t.Error(k)
 		}
@@ -321,10 +321,15 @@ func TestNamesOfEverything(t *testing.T) {
 			t.Error(r)
 		}
 	}
+	for c := range numClasses {
+		if strings.Contains(c.String(), "(") {
+			t.Error(c)
+		}
+	}
 	n := 0
 	s := Stats{Sent: 1}
 	s.Each(func(string, uint64) { n++ })
-	if n != 20 {
+	if n != 23 {
 		t.Errorf("%d counters", n)
 	}
 }

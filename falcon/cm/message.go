@@ -17,10 +17,13 @@ const (
 	TypeREJ
 	TypeDREQ
 	TypeDREP
+	TypeREKEY
+	TypeREKEYACK
+	TypeREKEYREQ
 )
 
 func (t MessageType) String() string {
-	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP"}
+	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP", "REKEY", "REKEYACK", "REKEYREQ"}
 	if int(t) < len(names) {
 		return names[t]
 	}
@@ -51,7 +54,7 @@ func PeekType(b []byte) (MessageType, error) {
 	switch {
 	case b[0] != Version:
 		return t, &MessageError{t, fmt.Sprintf("version %d, want %d", b[0], Version)}
-	case t < TypeHello || t > TypeDREP:
+	case t < TypeHello || t > TypeREKEYREQ:
 		return t, &MessageError{t, "unknown type"}
 	case int(binary.BigEndian.Uint16(b[2:])) != len(b):
 		return t, &MessageError{t, fmt.Sprintf("length field %d, received %d bytes", binary.BigEndian.Uint16(b[2:]), len(b))}

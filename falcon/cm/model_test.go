@@ -96,6 +96,23 @@ func TestModel(t *testing.T) {
 			},
 			"down": func(t *rapid.T) { w.setLink(1, 2, false, keep) },
 			"up":   func(*rapid.T) { w.setLink(1, 2, true, nil) },
+			"rekey": func(t *rapid.T) {
+				n := anyNode(t)
+				if !n.rekey(3 - n.host) {
+					t.Skip("not confirmed yet")
+				}
+				n.drain()
+			},
+			"used up": func(t *rapid.T) {
+				n := anyNode(t)
+				list := n.openTo(3 - n.host)
+				if len(list) == 0 {
+					t.Skip("no connection")
+				}
+				if err := n.m.RequestRekey(3-n.host, 7, ClassFalcon, list[0].params.TxSPI); err != nil {
+					t.Fatal(err)
+				}
+			},
 			"function gone": func(t *rapid.T) {
 				n := anyNode(t)
 				n.functionGone(fnOf(n.host, anyFn(t)))
@@ -108,6 +125,7 @@ func TestModel(t *testing.T) {
 				listen(n)
 			},
 			"": func(t *rapid.T) {
+				w.checkKeys()
 				for _, n := range w.nodes {
 					for _, err := range n.errs {
 						if !errors.Is(err, ErrBeforeHello) {
@@ -130,5 +148,10 @@ func TestModel(t *testing.T) {
 		}
 		w.settle()
 		w.checkRest()
+		for _, n := range w.nodes {
+			if p := n.m.peers[3-n.host]; len(n.prevSPI)+len(p.rekeys)+len(p.wants) != 0 {
+				t.Fatalf("host %d: left over: previous %v, unconfirmed %v, wanted %v", n.host, n.prevSPI, p.rekeys, p.wants)
+			}
+		}
 	})
 }

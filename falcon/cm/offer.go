@@ -65,16 +65,8 @@ func (d *decoder) offer() (o Offer) {
 	}
 	o.Ordered = flags&flagOrdered != 0
 	o.SA.Version = d.u8()
-	if o.SA.Version > 3 {
-		d.fail("PSP version %d: want 0 to 3", o.SA.Version)
-	}
 	o.SA.SPI = d.u32()
-	if o.SA.SPI == 0 {
-		d.fail("SPI 0")
-	}
 	o.Time = d.u64()
-	n := keyLen(o.SA.Version)
-	o.SA.Key = append([]byte(nil), d.bytes(n)...)
-	d.zero(keyField - n)
+	d.key(&o.SA)
 	return o
 }

@@ -30,10 +30,17 @@ type peer struct {
 	instance uint64 // of the peer's process at the last Hello; 0: never heard of
 	offers   map[endpointKey]uint32
 	conns    int // connections in any state
+
+	keys   map[saKey]SA     // newest the peer gave us to seal with
+	rekeys map[saKey]SA     // what we gave it and it has not confirmed
+	wants  map[saKey]uint32 // SPIs for which we asked it for another
 }
 
 func newPeer(p Peer) *peer {
-	n := &peer{Peer: p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]uint32)}
+	n := &peer{
+		Peer: p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]uint32),
+		keys: make(map[saKey]SA), rekeys: make(map[saKey]SA), wants: make(map[saKey]uint32),
+	}
 	for _, t := range p.Tenants {
 		n.tenants[t] = true
 	}
@@ -146,6 +153,9 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	if restarted {
 		m.stats.PeerRestarts++
 		m.res.ForgetSAs(p.Host)
+		clear(p.keys)
+		clear(p.rekeys)
+		clear(p.wants)
 	}
 	for _, c := range m.sorted(func(c *conn) bool { return c.peer == p && c.state == StateEstablished }) {
 		if restarted {
@@ -154,6 +164,7 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 			m.confirm(now, c, nil)
 		}
 	}
+	m.askAgain(now)
 	return nil
 }
 

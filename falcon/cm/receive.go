@@ -81,6 +81,24 @@ func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 			return m.illegal(c, t, m.fire(now, c, evDREP, args{}))
 		}
 		m.stats.UnknownConnection++
+	case TypeREKEY:
+		r, err := ParseREKEY(msg)
+		if err != nil {
+			return err
+		}
+		m.rekey(now, p, &r)
+	case TypeREKEYACK:
+		a, err := ParseREKEYACK(msg)
+		if err != nil {
+			return err
+		}
+		m.rekeyAck(p, &a)
+	case TypeREKEYREQ:
+		r, err := ParseREKEYREQ(msg)
+		if err != nil {
+			return err
+		}
+		m.rekeyReq(p, &r)
 	}
 	return nil
 }
@@ -122,7 +140,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
 	}}
-	c.takeOffer(&q.Offer)
+	m.takeOffer(c, &q.Offer)
 	m.add(now, c)
 	m.enter(now, c, StateReqReceived)
 	m.emit(Output{

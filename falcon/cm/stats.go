@@ -17,6 +17,9 @@ type Stats struct {
 	Established          uint64
 	Disconnected         uint64
 	PeerRestarts         uint64
+	KeysReceived         uint64 // new SAs of peers, in offers and REKEY
+	Rekeyed              uint64 // our new SAs that a peer confirmed
+	RekeyRequests        uint64 // of peers whose SA is nearly used up
 	RouteTenantRefused   uint64 // offers in a tenant not shared with the peer
 	RouteFunctionRefused uint64 // offers of a function of another host
 	RouteConflicts       uint64 // offers of an address someone else has
@@ -44,6 +47,9 @@ func (s *Stats) Each(f func(name string, value uint64)) {
 	f("established", s.Established)
 	f("disconnected", s.Disconnected)
 	f("peer_restarts", s.PeerRestarts)
+	f("keys_received", s.KeysReceived)
+	f("rekeyed", s.Rekeyed)
+	f("rekey_requests", s.RekeyRequests)
 	f("route_tenant_refused", s.RouteTenantRefused)
 	f("route_function_refused", s.RouteFunctionRefused)
 	f("route_conflicts", s.RouteConflicts)

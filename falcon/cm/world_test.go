@@ -53,6 +53,7 @@ type node struct {
 	nextCID uint32
 	maxCIDs int
 	saGen   map[HostID]uint32
+	prevSPI map[HostID]uint32 // SA before the last rekey, until the peer confirmed that
 }
 
 type record struct {
@@ -89,11 +90,83 @@ func (n *node) FreeCID(cid uint32) {
 }
 
 func (n *node) RxSA(peer HostID, tenant uint32) (SA, error) {
-	spi := uint32(n.host)<<24 | n.saGen[peer]<<16 | uint32(peer)<<8 | tenant&0xff
+	spi := uint32(n.host)<<28 | n.saGen[peer]<<8 | uint32(peer)<<4 | tenant&0xf
 	return SA{Version: 0, SPI: spi, Key: bytes.Repeat([]byte{byte(spi), byte(spi >> 8), byte(spi >> 16), byte(spi >> 24)}, 4)}, nil
 }
 
-func (n *node) ForgetSAs(peer HostID) { n.saGen[peer]++ }
+func (n *node) ForgetSAs(peer HostID) {
+	n.saGen[peer]++
+	delete(n.prevSPI, peer)
+}
+
+// rekey gives a peer a new SA, unless it has not confirmed the last.
+func (n *node) rekey(peer HostID) bool {
+	if n.prevSPI[peer] != 0 {
+		return false
+	}
+	old, _ := n.RxSA(peer, 7)
+	n.prevSPI[peer] = old.SPI
+	n.saGen[peer]++
+	sa, _ := n.RxSA(peer, 7)
+	if err := n.m.Rekey(peer, 7, ClassFalcon, sa); err != nil {
+		n.w.fatal("host %d: Rekey: %v", n.host, err)
+	}
+	for _, r := range n.openTo(peer) {
+		r.params.RxSPI = sa.SPI
+	}
+	return true
+}
+
+// openTo are the open connections to a peer.
+func (n *node) openTo(peer HostID) (list []*record) {
+	for _, r := range n.conns {
+		if r.opened && !r.closed && r.params.Peer == peer {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// rekeyed does what a device does with the outputs about SAs.
+func (n *node) rekeyed(o *Output) {
+	switch o.Kind {
+	case OutRekey:
+		for _, r := range n.openTo(o.Peer) {
+			r.params.TxSPI, r.params.TxKey = o.SA.SPI, o.SA.Key
+		}
+	case OutRekeyed:
+		if sa, _ := n.RxSA(o.Peer, 7); sa.SPI != o.SA.SPI || n.prevSPI[o.Peer] == 0 {
+			n.w.fatal("host %d: SPI %#x confirmed, current is %#x", n.host, o.SA.SPI, sa.SPI)
+		}
+		delete(n.prevSPI, o.Peer)
+		n.w.checkKeys()
+	case OutRekeyWanted:
+		if sa, _ := n.RxSA(o.Peer, 7); sa.SPI == o.SA.SPI {
+			n.rekey(o.Peer)
+		}
+	}
+}
+
+// checkKeys holds at all times: whoever sends on a connection that is open at
+// both ends seals with an SA the receiver accepts.
+func (w *world) checkKeys() {
+	for _, n := range w.nodes {
+		for _, r := range n.conns {
+			if !r.opened || r.closed {
+				continue
+			}
+			o := w.nodes[r.params.Peer]
+			for _, q := range o.openTo(n.host) {
+				if q.params.LocalCID != r.params.RemoteCID || q.params.RemoteCID != r.params.LocalCID {
+					continue
+				}
+				if sa, _ := o.RxSA(n.host, 7); r.params.TxSPI != sa.SPI && r.params.TxSPI != o.prevSPI[n.host] {
+					w.fatal("host %d seals with SPI %#x, host %d accepts %#x and %#x", n.host, r.params.TxSPI, o.host, sa.SPI, o.prevSPI[n.host])
+				}
+			}
+		}
+	}
+}
 
 func newWorld(fatal func(string, ...any)) *world {
 	return &world{nodes: map[HostID]*node{}, up: map[[2]HostID]bool{}, fatal: fatal, seed: 1}
@@ -135,6 +208,7 @@ func (n *node) start() {
 		n.w.fatal("SetEndpoints: %v", err)
 	}
 	n.m = m
+	n.prevSPI = map[HostID]uint32{}
 }
 
 // setLink raises or breaks a link. Of what is in flight when it breaks each
@@ -250,6 +324,10 @@ func (n *node) drain() {
 			}
 			continue
 		}
+		if o.Kind >= OutRekey {
+			n.rekeyed(&o)
+			continue
+		}
 		r := n.conns[o.ID]
 		if r == nil {
 			r = &record{id: o.ID, fn: o.Function}
@@ -284,6 +362,8 @@ func (n *node) note(r *record, o *Output) {
 			bad("twice")
 		}
 		r.opened, r.params = true, o.Params
+		sa, _ := n.RxSA(r.params.Peer, 7) // a device accepts its current SA, whatever it offered
+		r.params.RxSPI = sa.SPI
 		if !n.cids[o.Params.LocalCID] {
 			bad("its CID is not allocated")
 		}

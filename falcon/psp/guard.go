@@ -12,6 +12,7 @@ var (
 // GuardConfig is what the connection manager agreed for the receive side of a connection.
 type GuardConfig struct {
 	SPI        uint32
+	Previous   uint32 // SPI before it that the peer may still use; 0 for none
 	Generation uint32 // RxSADB.Generation().Current when SPI was issued
 	PCID       uint64 // expected virtualization cookie
 	AnyPCID    bool   // do not match the PCID (transport mode)
@@ -33,7 +34,7 @@ type Guard struct {
 // NewGuard returns the guard of a connection. The zero Guard refuses every packet.
 func NewGuard(cfg GuardConfig) Guard {
 	return Guard{
-		current: cfg.SPI, generation: cfg.Generation, pcid: cfg.PCID, anyPCID: cfg.AnyPCID,
+		current: cfg.SPI, previous: cfg.Previous, generation: cfg.Generation, pcid: cfg.PCID, anyPCID: cfg.AnyPCID,
 		margin: uint64(cfg.Margin) * 1000, remote: cfg.RemoteTime,
 	}
 }
@@ -49,9 +50,7 @@ func (g *Guard) Check(h *Header, gen Generation) error {
 	case int64(h.IV-(g.remote-g.margin)) <= 0: // modulo arithmetic, as TCP PAWS
 		return ErrReplay
 	}
-	if int64(h.IV-g.remote) > 0 {
-		g.remote = h.IV
-	}
+	g.AdvanceRemoteTime(h.IV)
 	return nil
 }
 
@@ -81,8 +80,13 @@ func (g *Guard) Rekey(spi, generation uint32) {
 // DropPrevious ends the previous SPI, once the peer uses the new one (§9.2.2.3 step 4).
 func (g *Guard) DropPrevious() { g.previous = g.current }
 
-// SetRemoteTime sets the estimate of the peer's clock in picoseconds, as the connection manager must at a rekey (§9.2.2.2).
-func (g *Guard) SetRemoteTime(ps uint64) { g.remote = ps }
+// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the connection manager must at a
+// rekey (§9.2.2.2): else a connection idle for long would find its peer's clock wrapped round.
+func (g *Guard) AdvanceRemoteTime(ps uint64) {
+	if int64(ps-g.remote) > 0 {
+		g.remote = ps
+	}
+}
 
 // RemoteTime returns the newest IV accepted, picoseconds.
 func (g *Guard) RemoteTime() uint64 { return g.remote }

@@ -83,9 +83,13 @@ func TestCase108_GuardReplay(t *testing.T) {
 		if err := check(start); !errors.Is(err, ErrReplay) {
 			t.Errorf("start %d: old after a newer one: %v", start, err)
 		}
-		g.SetRemoteTime(start)
-		if err := check(start); err != nil {
-			t.Errorf("start %d: after the remote time was set: %v", start, err)
+		g.AdvanceRemoteTime(start)
+		if g.RemoteTime() != start+50000 {
+			t.Errorf("start %d: the remote time went back", start)
+		}
+		g.AdvanceRemoteTime(start + 90000)
+		if err := check(start + 50000); !errors.Is(err, ErrReplay) {
+			t.Errorf("start %d: old after the remote time was moved: %v", start, err)
 		}
 	}
 	g := NewGuard(GuardConfig{SPI: 1, AnyPCID: true, Margin: margin, RemoteTime: 7})

@@ -294,3 +294,52 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// An SA that follows another never goes back before its IVs, even when the clock does.
+func TestFollow(t *testing.T) {
+	b := make([]byte, 64)
+	_, old := pair(t, 0, 1, false)
+	if _, err := old.Seal(5_000, 4, b, 20); err != nil {
+		t.Fatal(err)
+	}
+	_, tx := pair(t, 0, 1, false)
+	tx.Follow(old)
+	for i, now := range []int64{10, 20, 5_000, 6_000} { // the clock went back, then forward
+		want := max(uint64(now)*1000, old.LastIV()+1+uint64(i))
+		if _, err := tx.Seal(now, 4, b, 20); err != nil || tx.LastIV() != want {
+			t.Fatalf("at %d ns: IV %d, want %d (%v)", now, tx.LastIV(), want, err)
+		}
+	}
+	_, fresh := pair(t, 0, 1, false)
+	_, tx = pair(t, 0, 1, false)
+	tx.Follow(fresh) // never used: nothing to follow
+	if _, err := tx.Seal(0, 4, b, 20); err != nil || tx.LastIV() != 0 {
+		t.Fatalf("IV %d, %v", tx.LastIV(), err)
+	}
+}
+
+func TestRekeyDue(t *testing.T) {
+	b := make([]byte, 64)
+	_, tx := pair(t, 0, 1, false)
+	tx.SetPacketLimit(1 << 60)
+	if tx.limit != PacketLimit || tx.RekeyDue() {
+		t.Fatalf("limit %d, due %v", tx.limit, tx.RekeyDue())
+	}
+	tx.SetPacketLimit(4)
+	for i := range 4 {
+		if due := tx.RekeyDue(); due != (i >= 2) {
+			t.Fatalf("after %d of 4 packets: due %v", i, due)
+		}
+		if _, err := tx.Seal(1, 4, b, 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, tx = pair(t, 0, 1, false)
+	if _, err := tx.Seal(1, 4, b, 20); err != nil {
+		t.Fatal(err)
+	}
+	tx.first -= ivSpan / 2
+	if !tx.RekeyDue() {
+		t.Fatal("not due after half the IV's span")
+	}
+}

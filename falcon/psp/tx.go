@@ -26,8 +26,11 @@ type TxSA struct {
 	started bool
 	first   uint64 // first IV used
 	last    uint64 // last IV used
+	floor   uint64 // last IV of the SA before, if hasFloor
 	packets uint64
 	limit   uint64
+
+	hasFloor bool
 }
 
 // NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the virtualization cookie vc.
@@ -64,6 +67,21 @@ func (t *TxSA) HeaderLen() int { return t.hdr.Len() }
 // Overhead returns the bytes a sealed packet has above its payload: header and ICV.
 func (t *TxSA) Overhead() int { return t.hdr.Len() + ICVLen }
 
+// SetPacketLimit lowers the number of packets after which Seal asks for a new key; limits above PacketLimit are cut to it.
+func (t *TxSA) SetPacketLimit(n uint64) { t.limit = min(n, PacketLimit) }
+
+// RekeyDue tells that half of what the SA may seal, or of the time it may live, is used: time to ask the receiver for a
+// new one, so that Seal never has to refuse.
+func (t *TxSA) RekeyDue() bool { return t.packets >= t.limit/2 || t.last-t.first >= ivSpan/2 }
+
+// Follow makes the IVs of t, not used yet, go on after those of old, which it replaces: the receiver's replay check
+// compares across keys, and the clock may have gone back.
+func (t *TxSA) Follow(old *TxSA) {
+	if old.started {
+		t.floor, t.hasFloor = old.last, true
+	}
+}
+
 // Packets returns how many packets were sealed.
 func (t *TxSA) Packets() uint64 { return t.packets }
 
@@ -72,7 +90,7 @@ func (t *TxSA) LastIV() uint64 { return t.last }
 
 // Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into b[:HeaderLen()],
 // encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the sender's clock in nanoseconds; the IV is
-// max(now in picoseconds, last IV + 1). It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
+// max(now in picoseconds, last IV + 1), over all SAs it follows. It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
 // when the crypt offset lies beyond the payload; after an error no IV was used.
 func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	n := t.hdr.Len() + payload
@@ -80,6 +98,9 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 		return 0, ErrBuffer
 	}
 	iv := uint64(now) * 1000
+	if t.hasFloor && int64(iv-t.floor) <= 0 {
+		iv = t.floor + 1
+	}
 	if t.started {
 		if int64(iv-t.last) <= 0 { // the clock did not move, or went back
 			iv = t.last + 1

@@ -1,0 +1,299 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// rotatingEvery is a pair of shards that rotate on their own.
+func rotatingEvery(t *testing.T, seed uint64, every time.Duration) *virtual {
+	t.Helper()
+	return newVirtualWith(t, seed, wire100us, func(_ int, c *config.Config) { c.PSP.RotateEvery = &every })
+}
+
+// noKeyDrops expects that no packet failed a check of keys.
+func noKeyDrops(t *testing.T, v *virtual) {
+	t.Helper()
+	for i, s := range v.shards {
+		for _, r := range []dropReason{dropPSPMalformed, dropPSPSPI, dropPSPAuth, dropReplay, dropConnectionSPI, dropConnectionPCID, dropTxSeal} {
+			if n := s.drops[r]; n != 0 {
+				t.Errorf("shard %d: %d dropped as %s", i, n, r)
+			}
+		}
+	}
+}
+
+// TestRotateUnderLoad rotates both NICs' keys every 50 ms while data flows in
+// both directions, and expects that no packet is dropped for its key and every
+// byte arrives.
+func TestRotateUnderLoad(t *testing.T) {
+	const every = 50 * time.Millisecond
+	v := rotatingEvery(t, 1, every)
+	a, b := pair(v)
+	exchange(t, a, b, 1000) // addresses are resolved, and packets parked too long are gone
+	v.idle(1e6)
+	var lost [2]uint64
+	for i, s := range v.shards {
+		lost[i] = s.counters.txPackets - v.shards[1-i].counters.rxPackets - v.shards[1-i].drops[dropFalcon]
+	}
+	const n = 256 << 10
+	start := v.now
+	for round := 0; v.now < start+1e9; round++ {
+		for i := range n {
+			a.data()[i], b.data()[i] = byte(i*13+round), byte(i*7+i>>8+round)
+		}
+		a.send(abi.OpWrite, 0, n, b, 1<<20)
+		b.send(abi.OpWrite, 0, n, a, 1<<20)
+		v.idle(700_000) // some of it under way, some not, when keys change
+		for _, d := range []*driver{a, b} {
+			if cqe := d.done(); cqe.Status != abi.WCSuccess {
+				t.Fatalf("round %d: %s", round, cqe.Status)
+			}
+		}
+		if !bytes.Equal(b.data()[1<<20:1<<20+n], a.data()[:n]) || !bytes.Equal(a.data()[1<<20:1<<20+n], b.data()[:n]) {
+			t.Fatalf("round %d: data differs", round)
+		}
+		a.collect()
+		b.collect()
+	}
+	v.idle(1e9)
+	noKeyDrops(t, v)
+	for i, s := range v.shards {
+		if want := uint64((v.now - start) / int64(every)); s.rotation.count < want-1 || want < 19 {
+			t.Errorf("shard %d: %d rotations in %d periods", i, s.rotation.count, want)
+		}
+		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
+			t.Errorf("shard %d sealed %d packets, %d came to the other's transport", i, sent, got)
+		}
+		if n := s.rxSAs.db.Len(); n > 2 {
+			t.Errorf("shard %d: %d SPIs for one peer and tenant", i, n)
+		}
+	}
+}
+
+// TestRotateOutage: while the managers' link is down connections go on with
+// the keys they have; afterwards the new ones are handed over, and nothing is
+// lost either way.
+func TestRotateOutage(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	if err := s.rotateKeys(v.now); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, a, b, 100_000)
+	v.idle(30e9)
+	if err := s.rotateKeys(v.now); !errors.Is(err, errRotating) {
+		t.Errorf("second rotation while the first is not confirmed: %v", err)
+	}
+	exchange(t, a, b, 100_000)
+	v.linkUp()
+	exchange(t, a, b, 100_000)
+	v.idle(2e9)
+	if s.rotation.open || s.rxSAs.unsettled() != 0 || s.rxSAs.db.Generation() != (psp.Generation{Current: 1}) {
+		t.Errorf("rotation not finished: %+v, %+v", s.rotation, s.rxSAs.db.Generation())
+	}
+	if err := s.rotateKeys(v.now); err != nil {
+		t.Error(err)
+	}
+	exchange(t, a, b, 100_000)
+	noKeyDrops(t, v)
+}
+
+// TestRotateUnreachable: a peer that cannot be told keeps an old key alive for
+// one more period and no longer.
+func TestRotateUnreachable(t *testing.T) {
+	v := rotatingEvery(t, 1, 10*time.Second)
+	a, b := pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	first := s.txSAs.current[saKey{peer: 2, tenant: 7}].SPI() // which the peer gave us
+	v.idle(19e9)
+	exchange(t, a, b, 10_000)
+	noKeyDrops(t, v)
+	v.idle(12e9)
+	if _, open := v.shards[1].rxSAs.current[saKey{peer: 1, tenant: 7}]; !open || v.shards[1].rotation.count != 2 {
+		t.Fatalf("%d rotations", v.shards[1].rotation.count)
+	}
+	a.send(abi.OpWrite, 0, 100, b, 0)
+	v.idle(1e9)
+	if v.shards[1].drops[dropPSPSPI] == 0 {
+		t.Error("a key two generations old was accepted")
+	}
+	v.linkUp() // in time for the transport: it goes on
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Error(cqe.Status)
+	}
+	if s.txSAs.current[saKey{peer: 2, tenant: 7}].SPI() == first {
+		t.Error("the old key is still used")
+	}
+	exchange(t, a, b, 10_000)
+}
+
+// TestPacketLimit: a key of few packets is replaced before it is used up.
+func TestPacketLimit(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	for _, s := range v.shards {
+		s.txSAs.limit = 2000
+	}
+	a, b := pair(v)
+	for range 30 {
+		exchange(t, a, b, 200_000)
+		v.idle(600e6) // at most one new key per linger: half a key must last that long
+		a.collect()
+		b.collect()
+	}
+	noKeyDrops(t, v)
+	for i, s := range v.shards {
+		if n := s.cm.Stats().RekeyRequests; n < 3 {
+			t.Errorf("shard %d: %d keys were asked for", i, n)
+		}
+		if s.rotation.count != 0 {
+			t.Errorf("shard %d rotated", i)
+		}
+	}
+}
+
+// TestNewConnectionsWhileRotating opens connections one after the other while
+// keys change beneath the handshakes.
+func TestNewConnectionsWhileRotating(t *testing.T) {
+	v := rotatingEvery(t, 5, 2*time.Millisecond)
+	a, b := drivers(v)
+	for i := range 20 {
+		if i > 0 {
+			a.createQPAgain()
+			b.createQPAgain()
+		}
+		a.connectTo(b, uint64(i+1))
+		exchange(t, a, b, 30_000)
+		a.collect()
+		b.collect()
+		a.async, b.async = nil, nil
+	}
+	noKeyDrops(t, v)
+}
+
+// TestKeysRandomPerStart: two starts issue different keys for the same SPI, so
+// no IV repeats under a key however the clock stands.
+func TestKeysRandomPerStart(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := range uint64(20) {
+		v := newVirtual(t, seed, wire100us)
+		for _, s := range v.shards {
+			sa, err := s.rxSAs.get(saKey{peer: s.cfg.Peers[0].Host, tenant: 7})
+			if err != nil || seen[string(sa.sa.Key)] {
+				t.Fatalf("key %x seen before (%v)", sa.sa.Key, err)
+			}
+			seen[string(sa.sa.Key)] = true
+			if err := s.rotate(v.now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestRotateOverTAPs rotates two NICs' keys every second, one by its
+// configuration, the other through its control API, while data flows both ways
+// over TAPs.
+func TestRotateOverTAPs(t *testing.T) {
+	netns.Run(t, func() {
+		if err := tap.NewBridge("vbr0", testMTU); err != nil {
+			t.Fatal(err)
+		}
+		every := time.Second
+		w := newWorldWith(t, func(name string) (tap.Port, error) {
+			return tap.Open(tap.Config{Name: name, MTU: testMTU, Bridge: "vbr0", Backend: tap.BackendNative})
+		}, func(i int, c *config.Config) {
+			if i == 0 {
+				c.PSP.RotateEvery = &every
+			}
+		})
+		testRotation(t, w)
+	})
+}
+
+func testRotation(t *testing.T, w *world) {
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 4791)
+	const rotations, n = 3, 1 << 20
+	client := control.NewClient(w.sockets[1] + ".ctl")
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	errs := make(chan error, 2)
+	write := func(from, to *endpoint) {
+		src, dst := from.mr.Bytes()[:n], to.mr.Bytes()[2<<20:2<<20+n]
+		for round := 0; ; round++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for i := range src {
+				src[i] = byte(i*7 + i>>9 + round)
+			}
+			wr := guestlib.SendWR{Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{from.mr.SGE(0, n)}, RemoteAddr: to.mr.Addr() + 2<<20, RKey: to.mr.RKey()}
+			if err := from.qp.PostSend(&wr); err != nil {
+				errs <- err
+				return
+			}
+			var wc [1]guestlib.WC
+			for {
+				got, err := from.cq.Poll(wc[:])
+				if err == nil && got == 0 {
+					err = from.cq.Wait(testContext(t))
+				}
+				if err == nil && got == 1 {
+					err = wc[0].Err()
+				}
+				if err != nil {
+					errs <- fmt.Errorf("round %d: %w", round, err)
+					return
+				}
+				if got == 1 {
+					break
+				}
+			}
+			if !bytes.Equal(src, dst) {
+				errs <- fmt.Errorf("round %d: data differs", round)
+				return
+			}
+		}
+	}
+	done.Go(func() { write(a, b) })
+	done.Go(func() { write(b, a) })
+	for r := range rotations {
+		w.until("rotations", func() bool {
+			if w.counter(1, "psp.rotations") <= uint64(r) {
+				_, _ = client.RotateKeys(testContext(t)) // refused until the last is finished
+			}
+			return w.counter(0, "psp.rotations") > uint64(r) && w.counter(1, "psp.rotations") > uint64(r)
+		})
+	}
+	w.until("the peers have the new keys", func() bool { return w.counter(1, "psp.rx_sas_unsettled") == 0 })
+	close(stop)
+	done.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+	for i := range w.nics {
+		for _, c := range []string{"drop.psp_spi", "drop.psp_auth", "drop.psp_malformed", "drop.replay", "drop.connection_spi", "drop.connection_pcid", "drop.tx_seal"} {
+			if n := w.counter(i, c); n != 0 {
+				t.Errorf("NIC %d: %s is %d", i+1, c, n)
+			}
+		}
+	}
+}

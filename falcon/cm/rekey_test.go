@@ -1,0 +1,140 @@
+package cm
+
+import (
+	"errors"
+	"testing"
+)
+
+// linked returns two NICs with one established connection.
+func linked(t *testing.T) (w *world, a, b *node) {
+	t.Helper()
+	w = newWorld(t.Fatalf)
+	a, b = w.add(1, 2), w.add(2, 1)
+	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	if _, err := a.connect(0, 2, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if err := b.accept(b.order[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	return w, a, b
+}
+
+// TestRekey: a new SA reaches the peer once, is confirmed, and the request of
+// a sender whose SA is used up brings one.
+func TestRekey(t *testing.T) {
+	w, a, b := linked(t)
+	a.rekey(2)
+	w.advance(ms)
+	w.settle()
+	if len(a.prevSPI) != 0 || a.m.Stats().Rekeyed != 1 || b.m.Stats().KeysReceived != 2 {
+		t.Fatalf("not confirmed: %+v", a.m.Stats())
+	}
+	w.checkRest()
+	spi := b.openTo(1)[0].params.TxSPI
+	if err := b.m.RequestRekey(1, 7, ClassFalcon, spi); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w.advance(ms)
+		w.settle()
+	}
+	if b.openTo(1)[0].params.TxSPI == spi || a.m.Stats().RekeyRequests != 1 {
+		t.Fatal("no other SA for the one used up")
+	}
+	w.checkRest()
+}
+
+// TestRekeyOutage: nothing is lost while the link is down; when it is back the
+// newest SA is handed over, without a timer.
+func TestRekeyOutage(t *testing.T) {
+	w, a, b := linked(t)
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	a.rekey(2)
+	w.advance(100_000 * ms)
+	w.settle()
+	if a.prevSPI[2] == 0 || a.m.Deadline() < w.now {
+		t.Fatal("confirmed over a link that is down, or a timer spins")
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	if a.prevSPI[2] != 0 || b.m.Stats().KeysReceived != 2 {
+		t.Fatal("not handed over when the link came back")
+	}
+	w.checkRest()
+	a.rekey(2)
+	w.advance(0)
+	w.setLink(1, 2, false, func(int) int { return 0 }) // REKEY is lost in flight
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	if a.prevSPI[2] != 0 {
+		t.Fatal("lost in flight and not repeated")
+	}
+	w.checkRest()
+}
+
+// TestRekeyWhileConnecting: an SA replaced between request and answer is not
+// the one the connection begins with.
+func TestRekeyWhileConnecting(t *testing.T) {
+	w, a, b := linked(t)
+	if _, err := a.connect(1, 2, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	a.rekey(2)
+	b.rekey(1)
+	w.advance(ms)
+	w.settle()
+	if err := b.accept(b.order[1]); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	w.checkRest()
+}
+
+func TestRekeyRefused(t *testing.T) {
+	w, a, b := linked(t)
+	good, _ := a.RxSA(2, 7)
+	for _, tc := range []struct {
+		host   HostID
+		tenant uint32
+		class  Class
+		sa     SA
+		want   error
+	}{
+		{3, 7, ClassFalcon, good, ErrNotFound},
+		{2, 8, ClassFalcon, good, ErrNotFound},
+		{2, 7, numClasses, good, ErrNotFound},
+		{2, 7, ClassFalcon, SA{Version: 1, SPI: 5, Key: seq(0, 16)}, ErrInvalid},
+		{2, 7, ClassFalcon, SA{SPI: 1 << 31, Key: seq(0, 16)}, ErrInvalid},
+	} {
+		if err := a.m.Rekey(tc.host, tc.tenant, tc.class, tc.sa); !errors.Is(err, tc.want) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	if err := a.m.RequestRekey(2, 8, ClassFalcon, 1); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	for _, m := range []message{&REKEY{8, ClassFalcon, good}, &REKEYREQ{8, ClassFalcon, 0}} { // a tenant not shared
+		before := b.m.Stats().TenantRefused
+		if err := b.m.Receive(w.now, 1, m.Append(nil)); err != nil {
+			t.Error(err)
+		}
+		if b.m.Stats().TenantRefused != before+1 {
+			t.Errorf("%T of a foreign tenant was not refused", m)
+		}
+	}
+	ack := REKEYACK{7, ClassFalcon, 99, 0} // of an SA nobody gave out
+	if err := b.m.Receive(w.now, 1, ack.Append(nil)); err != nil {
+		t.Error(err)
+	}
+	b.drain()
+	w.checkRest()
+}
