@@ -9,10 +9,11 @@ const (
 	dropPSPMalformed                     // not a PSP packet of tunnel mode version 0–3
 	dropPSPSPI                           // SPI never issued, or forgotten
 	dropPSPAuth                          // integrity check failed
+	dropNoGateway                        // of the gateway class, and this NIC has no gateway
 	dropNotFalcon                        // opened, but not Falcon in IPv4 in tunnel mode
 	dropUnknownCID                       // no connection has this CID
 	dropWrongAddress                     // inner addresses are not those of the connection's functions
-	dropReplay                           // older than the replay margin allows
+	dropReplay                           // older than the replay margin allows, or a counter seen before
 	dropConnectionSPI                    // an SPI, but not of this connection
 	dropConnectionPCID                   // another tenant's
 	dropFalcon                           // refused by the transport, which counts why
@@ -24,7 +25,7 @@ const (
 )
 
 var dropNames = [dropReasons]string{
-	"uplink_error", "psp_malformed", "psp_spi", "psp_auth", "not_falcon", "unknown_cid", "wrong_address",
+	"uplink_error", "psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
 	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event",
 }
 

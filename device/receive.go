@@ -42,6 +42,10 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.drops.count(openDrop(err))
 		return
 	}
+	if hdr.Class != psp.ClassFalcon {
+		s.drops.count(dropNoGateway) // whatever is inside: the class decides
+		return
+	}
 	inner, packet, err := underlay.ParseInner(clear)
 	if err != nil || hdr.NextHeader != psp.NextHeaderIPv4 {
 		s.drops.count(dropNotFalcon)
@@ -90,6 +94,8 @@ func openDrop(err error) dropReason {
 		return dropPSPSPI
 	case errors.Is(err, psp.ErrAuth):
 		return dropPSPAuth
+	case errors.Is(err, psp.ErrReplay):
+		return dropReplay
 	}
 	return dropPSPMalformed
 }

@@ -99,7 +99,7 @@ func (s *Shard) rekey(now falcon.Time, k saKey) error {
 	sa := s.rxSAs.current[k]
 	older := sa.previous
 	previous := sa.sa.SPI
-	if err := s.rxSAs.issue(sa); err != nil {
+	if err := s.rxSAs.issue(sa, k.class); err != nil {
 		return err
 	}
 	s.rxSAs.db.Forget(older)
@@ -130,13 +130,26 @@ func (s *Shard) keyOutput(now falcon.Time, o *cm.Output) {
 			s.peerTime(k, o.Time)
 		}
 	case cm.OutRekeyWanted:
-		if sa == nil || sa.sa.SPI != o.SA.SPI || sa.previous != 0 {
-			return // has been replaced, or was just now; a peer that still wants one asks again
-		}
-		if err := s.rekey(now, k); err != nil {
+		if err := s.giveKey(now, k, o.SA.SPI); err != nil {
 			s.log.line(now, slog.LevelError, "key not replaced", "peer", k.peer, "tenant", k.tenant, "err", err)
 		}
 	}
+}
+
+// giveKey answers a peer that has used up the key of this SPI, or has none.
+func (s *Shard) giveKey(now falcon.Time, k saKey, used uint32) error {
+	sa := s.rxSAs.current[k]
+	if sa == nil || used == 0 {
+		sa, err := s.rxSAs.get(k)
+		if err != nil {
+			return err
+		}
+		return s.cm.Rekey(k.peer, k.tenant, k.class, sa.sa)
+	}
+	if sa.sa.SPI != used || sa.previous != 0 {
+		return nil // has been replaced, or was just now; a peer that still wants one asks again
+	}
+	return s.rekey(now, k)
 }
 
 // peerTime tells the guards what the peer's clock was a moment ago (Falcon

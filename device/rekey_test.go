@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -202,6 +203,49 @@ func TestKeysRandomPerStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestGatewayClass: a peer gets a key of the gateway class by asking for it, and
+// what it seals with that never reaches the transport, even if Falcon is inside.
+func TestGatewayClass(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	exchange(t, a, b, 1000)
+	k := saKey{peer: 1, tenant: 7, class: cm.ClassGateway}
+	for range 2 { // the same at every request
+		if err := v.shards[0].cm.RequestRekey(2, 7, cm.ClassGateway, 0); err != nil {
+			t.Fatal(err)
+		}
+		v.idle(1e9)
+	}
+	sa := v.shards[1].rxSAs.current[k]
+	if sa == nil || v.shards[1].cm.Stats().Rekeyed != 2 {
+		t.Fatal("no key of the gateway class")
+	}
+	tx, err := psp.NewGatewayTxSA(sa.sa.Version, sa.sa.SPI, sa.sa.Key, cookie(7), cryptOffset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := v.shards[1].counters.rxPackets
+	frame := forge(v, a, func(c *slot, _ []byte) { c.tx = &txSA{TxSA: tx} })
+	v.inject(1, bytes.Clone(frame))
+	if n := v.shards[1].drops[dropNoGateway]; n != 1 || v.shards[1].counters.rxPackets != accepted {
+		t.Errorf("%d counted, %d accepted", n, v.shards[1].counters.rxPackets-accepted)
+	}
+	v.inject(1, frame)
+	if n := v.shards[1].drops[dropReplay]; n != 1 {
+		t.Errorf("again: %d counted as replay", n)
+	}
+	for _, s := range v.shards {
+		if err := s.rotateKeys(v.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, a, b, 1000)
+	v.idle(2e9)
+	if next := v.shards[1].rxSAs.current[k]; next.sa.SPI == tx.SPI() || next.previous != 0 {
+		t.Errorf("gateway key after a rotation: %+v", next)
 	}
 }
 

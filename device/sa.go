@@ -56,7 +56,7 @@ func (r *rxSAs) get(k saKey) (*rxSA, error) {
 		return sa, nil
 	}
 	sa := &rxSA{dropAt: never}
-	if err := r.issue(sa); err != nil {
+	if err := r.issue(sa, k.class); err != nil {
 		return nil, err
 	}
 	r.current[k] = sa
@@ -64,8 +64,8 @@ func (r *rxSAs) get(k saKey) (*rxSA, error) {
 }
 
 // issue puts a new key of the current generation into sa.
-func (r *rxSAs) issue(sa *rxSA) error {
-	spi, key, err := r.db.Issue(r.version)
+func (r *rxSAs) issue(sa *rxSA, class cm.Class) error {
+	spi, key, err := r.db.Issue(r.version, psp.Class(class))
 	if err != nil {
 		return err
 	}

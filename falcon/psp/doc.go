@@ -4,6 +4,8 @@
 //	send     clear bytes ─▶ TxSA.Seal: header, IV = picosecond clock, AES-GCM in place, ICV ─▶ wire
 //	receive  wire ─▶ RxSADB.Open: SPI lookup, verify and decrypt in place ─▶ Guard.Check: PCID, SPI, replay ─▶ falcon
 //
+// SAs of the gateway class, for plain IP, count their IVs instead; Open itself finds replays among them (ReplayWindow).
+//
 // Formats and cryptography follow Google's PSP architecture specification: nonce = SPI ‖ IV, additional data = the header
 // and the first 4·CryptOffset bytes after its 16-byte base, key = SP 800-108 counter-mode KDF over AES-256-CMAC from one of two
 // master keys chosen by the SPI's most significant bit.

@@ -56,7 +56,17 @@ type Header struct {
 	SPI         uint32
 	IV          uint64
 	VC          uint64
+
+	Class Class // not on the wire: RxSADB.Open takes it from the SA
 }
+
+// Class says what an SA is for and what its IVs are. It decides what becomes of a packet; nothing inside the packet does.
+type Class uint8
+
+const (
+	ClassFalcon  Class = iota // IV: the sender's picosecond clock; replays are left to Guard
+	ClassGateway              // IV: a counter; replays are found by a window per SPI (RFC 6479)
+)
 
 // Len returns the encoded length, 16 or 24 bytes.
 func (h *Header) Len() int {

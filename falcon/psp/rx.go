@@ -35,18 +35,25 @@ type RxSADB struct {
 	phase  uint32 // 0 or 1: the master key under which SPIs are issued now
 	next   [2]uint32
 	gen    Generation
-	sas    map[uint32]*sealer
+	sas    map[uint32]*rxSA
 	limit  int
+}
+
+// rxSA is one issued SPI.
+type rxSA struct {
+	sealer
+	class  Class
+	replay ReplayWindow // of class gateway
 }
 
 // NewRxSADB returns an empty database that holds at most limit SPIs at a time.
 func NewRxSADB(m Master, limit int) *RxSADB {
-	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: make(map[uint32]*sealer), limit: limit}
+	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: make(map[uint32]*rxSA), limit: limit}
 }
 
 // Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is never issued twice,
 // not even after Forget or when its phase comes round again under a new master key.
-func (d *RxSADB) Issue(version uint8) (spi uint32, key []byte, err error) {
+func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err error) {
 	if len(d.sas) >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
@@ -60,7 +67,7 @@ func (d *RxSADB) Issue(version uint8) (spi uint32, key []byte, err error) {
 		return 0, nil, err
 	}
 	d.next[d.phase]++
-	d.sas[spi] = &s
+	d.sas[spi] = &rxSA{sealer: s, class: class}
 	return spi, key, nil
 }
 
@@ -100,7 +107,7 @@ func (d *RxSADB) Retire() {
 
 // Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is lost when opening
 // fails. It returns the header, the header's length, and what lies between header and ICV (a part of b).
-// Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth.
+// Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in the gateway class.
 func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	hdr, off, err = ParseHeader(b)
 	if err != nil {
@@ -119,6 +126,10 @@ func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	if err := s.open(&hdr, b); err != nil {
 		return Header{}, 0, nil, err
 	}
+	if s.class == ClassGateway && !s.replay.Accept(hdr.IV) {
+		return Header{}, 0, nil, ErrReplay
+	}
+	hdr.Class = s.class
 	if hdr.HasVC { // it may have been encrypted
 		hdr.VC = binary.BigEndian.Uint64(b[BaseLen:])
 	}

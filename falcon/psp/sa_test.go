@@ -12,7 +12,7 @@ import (
 func pair(t testing.TB, version, offset uint8, vc bool) (*RxSADB, *TxSA) {
 	t.Helper()
 	d := NewRxSADB(testMaster(t), 8)
-	spi, key, err := d.Issue(version)
+	spi, key, err := d.Issue(version, ClassFalcon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestSADBModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"issue": func(t *rapid.T) {
-				spi, key, err := d.Issue(rapid.Uint8Range(0, 3).Draw(t, "version"))
+				spi, key, err := d.Issue(rapid.Uint8Range(0, 3).Draw(t, "version"), ClassFalcon)
 				if full := len(live) == 6; full != errors.Is(err, ErrFull) {
 					t.Fatalf("with %d live: %v", len(live), err)
 				} else if full {
@@ -229,14 +229,14 @@ func TestSADBModel(t *testing.T) {
 func TestIssueExhausts(t *testing.T) {
 	d := NewRxSADB(Master{}, 8)
 	d.next[0] = PhaseBit - 1
-	if spi, _, err := d.Issue(0); err != nil || spi != PhaseBit-1 {
+	if spi, _, err := d.Issue(0, ClassFalcon); err != nil || spi != PhaseBit-1 {
 		t.Fatalf("%x %v", spi, err)
 	}
-	if _, _, err := d.Issue(0); !errors.Is(err, ErrExhausted) {
+	if _, _, err := d.Issue(0, ClassFalcon); !errors.Is(err, ErrExhausted) {
 		t.Fatal(err)
 	}
 	d.Rotate(&[32]byte{})
-	if spi, _, err := d.Issue(0); err != nil || spi != PhaseBit|1 {
+	if spi, _, err := d.Issue(0, ClassFalcon); err != nil || spi != PhaseBit|1 {
 		t.Fatalf("%x %v", spi, err)
 	}
 }
@@ -285,7 +285,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		d := NewRxSADB(testMaster(t), 8)
 		for version := range uint8(4) {
-			if _, _, err := d.Issue(version); err != nil {
+			if _, _, err := d.Issue(version, ClassFalcon); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,8 +18,8 @@ var (
 	ErrBuffer = errors.New("psp: buffer too small for header, payload and ICV")
 )
 
-// TxSA seals the packets of one SPI in the Falcon class: the IV is the sender's picosecond clock and strictly
-// increases. One goroutine owns it.
+// TxSA seals the packets of one SPI. Its IV strictly increases: it is the sender's picosecond clock in the Falcon class, a
+// counter from 1 in the gateway class. One goroutine owns it.
 type TxSA struct {
 	seal    sealer
 	hdr     Header // template: everything but NextHeader and IV
@@ -31,12 +31,23 @@ type TxSA struct {
 	limit   uint64
 
 	hasFloor bool
+	counter  bool // gateway class
 }
 
 // NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the virtualization cookie vc.
 // cryptOffset is in 4-byte words from byte 16 of the PSP header, so it counts the cookie: 8 for IPv4-in-PSP Falcon, 13 for IPv6.
 func NewTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset, HasVC: true, VC: vc}, key)
+}
+
+// NewGatewayTxSA is NewTxSA for the gateway class: IVs are counted, so that the receiver can tell each packet from its
+// replay without a transport above that would.
+func NewGatewayTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
+	t, err := NewTxSA(version, spi, key, vc, cryptOffset)
+	if err == nil {
+		t.counter = true
+	}
+	return t, err
 }
 
 // NewTransportTxSA returns the transmit SA of spi for transport mode, without a cookie. Falcon's cryptOffset is 1.
@@ -90,7 +101,7 @@ func (t *TxSA) LastIV() uint64 { return t.last }
 
 // Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into b[:HeaderLen()],
 // encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the sender's clock in nanoseconds; the IV is
-// max(now in picoseconds, last IV + 1), over all SAs it follows. It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
+// max(now in picoseconds, last IV + 1), over all SAs it follows, or the next count. It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
 // when the crypt offset lies beyond the payload; after an error no IV was used.
 func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	n := t.hdr.Len() + payload
@@ -98,6 +109,9 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 		return 0, ErrBuffer
 	}
 	iv := uint64(now) * 1000
+	if t.counter {
+		iv = t.last + 1
+	}
 	if t.hasFloor && int64(iv-t.floor) <= 0 {
 		iv = t.floor + 1
 	}

@@ -53,7 +53,7 @@ func sadbWith(t testing.TB, version uint8, spi uint32) *RxSADB {
 	t.Helper()
 	d := NewRxSADB(testMaster(t), 8)
 	d.phase, d.next[spi>>31] = spi>>31, spi&^PhaseBit
-	got, _, err := d.Issue(version)
+	got, _, err := d.Issue(version, ClassFalcon)
 	if err != nil || got != spi {
 		t.Fatalf("issued %08x, %v", got, err)
 	}
