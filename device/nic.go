@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type NIC struct {
 	mail     map[uint8]*peerMail
 	link     *cmlink.Link
 	control  *control.Server
+	keyLog   *os.File // nil: none
 	sessions sessions
 	ready    chan struct{}
 }
@@ -115,6 +117,15 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		}
 		n.shard.capture = newTapPoint(n.deps.Capture, mode, time.Now().UnixNano()-n.clock())
 	}
+	if cfg.PSP.KeyLog != "" {
+		if n.keyLog, err = openKeyLog(cfg.PSP.KeyLog); err != nil {
+			n.closeOpened(&deps)
+			return nil, err
+		}
+		l := &keyLog{n.keyLog}
+		n.shard.rxSAs.log, n.shard.txSAs.log = l, l
+		n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
+	}
 	if n.loop, err = newLoop(n.shard, n.deps.Uplink, n.clock, n.sendToPeer, n.log); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
@@ -136,6 +147,9 @@ func (n *NIC) closeOpened(given *Deps) {
 	}
 	if given.Capture == nil && n.deps.Capture != nil {
 		_ = n.deps.Capture.Close()
+	}
+	if n.keyLog != nil {
+		_ = n.keyLog.Close()
 	}
 }
 
@@ -171,6 +185,9 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 // returns. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
 	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture})
+	if n.keyLog != nil {
+		defer n.keyLog.Close()
+	}
 	if err := n.startLink(); err != nil {
 		n.loop.park.close()
 		for _, a := range n.deps.Attachments {

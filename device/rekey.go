@@ -99,7 +99,7 @@ func (s *Shard) rekey(now falcon.Time, k saKey) error {
 	sa := s.rxSAs.current[k]
 	older := sa.previous
 	previous := sa.sa.SPI
-	if err := s.rxSAs.issue(sa, k.class); err != nil {
+	if err := s.rxSAs.issue(sa, k); err != nil {
 		return err
 	}
 	s.rxSAs.db.Forget(older)

@@ -187,25 +187,6 @@ func TestNewConnectionsWhileRotating(t *testing.T) {
 	noKeyDrops(t, v)
 }
 
-// TestKeysRandomPerStart: two starts issue different keys for the same SPI, so
-// no IV repeats under a key however the clock stands.
-func TestKeysRandomPerStart(t *testing.T) {
-	seen := map[string]bool{}
-	for seed := range uint64(20) {
-		v := newVirtual(t, seed, wire100us)
-		for _, s := range v.shards {
-			sa, err := s.rxSAs.get(saKey{peer: s.cfg.Peers[0].Host, tenant: 7})
-			if err != nil || seen[string(sa.sa.Key)] {
-				t.Fatalf("key %x seen before (%v)", sa.sa.Key, err)
-			}
-			seen[string(sa.sa.Key)] = true
-			if err := s.rotate(v.now); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
 // TestGatewayClass: a peer gets a key of the gateway class by asking for it, and
 // what it seals with that never reaches the transport, even if Falcon is inside.
 func TestGatewayClass(t *testing.T) {

@@ -49,6 +49,7 @@ type rxSAs struct {
 	db      *psp.RxSADB
 	version uint8
 	current map[saKey]*rxSA
+	log     *keyLog
 }
 
 func (r *rxSAs) get(k saKey) (*rxSA, error) {
@@ -56,7 +57,7 @@ func (r *rxSAs) get(k saKey) (*rxSA, error) {
 		return sa, nil
 	}
 	sa := &rxSA{dropAt: never}
-	if err := r.issue(sa, k.class); err != nil {
+	if err := r.issue(sa, k); err != nil {
 		return nil, err
 	}
 	r.current[k] = sa
@@ -64,13 +65,14 @@ func (r *rxSAs) get(k saKey) (*rxSA, error) {
 }
 
 // issue puts a new key of the current generation into sa.
-func (r *rxSAs) issue(sa *rxSA, class cm.Class) error {
-	spi, key, err := r.db.Issue(r.version, psp.Class(class))
+func (r *rxSAs) issue(sa *rxSA, k saKey) error {
+	spi, key, err := r.db.Issue(r.version, psp.Class(k.class))
 	if err != nil {
 		return err
 	}
 	sa.sa = cm.SA{Version: r.version, SPI: spi, Key: key}
 	sa.generation = r.db.Generation().Current
+	r.log.sa("rx", k, &sa.sa)
 	return nil
 }
 
@@ -114,6 +116,7 @@ type txSA struct {
 type txSAs struct {
 	current map[saKey]*txSA
 	limit   uint64 // packets per key
+	log     *keyLog
 }
 
 // get returns the transmit SA for what the connection manager agreed.
@@ -151,5 +154,6 @@ func (t *txSAs) renew(tx *txSA, sa cm.SA) error {
 		n.Follow(old)
 	}
 	tx.TxSA, tx.asked = n, false
+	t.log.sa("tx", tx.key, &sa)
 	return nil
 }

@@ -72,6 +72,10 @@ type PSP struct {
 	// RotateEvery is the time between two rotations of the master key; 0: only
 	// when asked for. Parse makes it never nil.
 	RotateEvery *time.Duration `yaml:"rotate_every"`
+
+	// KeyLog names a file to write all keys to, for decrypting captures; empty:
+	// none.
+	KeyLog string `yaml:"keylog"`
 }
 
 // CM is the link over which NICs agree on connections and keys: mutual TLS

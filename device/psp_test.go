@@ -1,0 +1,177 @@
+package device
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestVersions runs each PSP version end to end, another one in each
+// direction: a NIC's version is that of the keys it issues.
+func TestVersions(t *testing.T) {
+	for version := range uint8(4) {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			v := newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { c.PSP.Version = (version + uint8(i)) % 4 })
+			a, b := pair(v)
+			text := bytes.Repeat([]byte("in the clear? "), 100)
+			var seen [2]bool // by sender: the text was readable
+			v.tap = func(from int, f []byte) []byte {
+				if h, _, err := psp.ParseHeader(f[min(len(f), underlay.Headroom):]); err == nil && h.Version != (version+uint8(1-from))%4 {
+					t.Fatalf("sender %d uses version %d", from, h.Version)
+				}
+				seen[from] = seen[from] || bytes.Contains(f, text)
+				return f
+			}
+			for i, d := range []*driver{a, b} {
+				copy(d.data(), text)
+				d.send(abi.OpWrite, 0, len(text), []*driver{b, a}[i], 1<<20)
+				if cqe := d.done(); cqe.Status != abi.WCSuccess {
+					t.Fatal(cqe.Status)
+				}
+				if want := (version+uint8(1-i))%4 >= psp.VersionGMAC128; seen[i] != want {
+					t.Errorf("sender %d: readable on the wire: %v, want %v", i, seen[i], want)
+				}
+			}
+			exchange(t, a, b, 100_000)
+			noKeyDrops(t, v)
+		})
+	}
+}
+
+// TestIVOverConnections: the transmit SA outlives connections, so its IVs go on
+// even if the clock has gone back when the next one opens.
+func TestIVOverConnections(t *testing.T) {
+	sas := txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit}
+	p := &cm.Params{Peer: 2, Tenant: 7, TxSPI: 1, TxKey: make([]byte, 16)}
+	b := make([]byte, 200)
+	var last uint64
+	for i, now := range []int64{5000, 10, 20, 5000, 0} {
+		if i == 3 {
+			p.TxSPI = 2 // another key
+		}
+		tx, err := sas.get(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Seal(now, psp.NextHeaderIPv4, b, 60); err != nil || tx.LastIV() <= last {
+			t.Fatalf("connection %d at %d ns: IV %d after %d (%v)", i, now, tx.LastIV(), last, err)
+		}
+		last = tx.LastIV()
+	}
+}
+
+// newTestNIC makes a NIC that is not run.
+func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := cmlink.Init(filepath.Join(dir, "keys"), "test", []uint8{1}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := cmlink.Load(filepath.Join(dir, "keys"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t, 1, filepath.Join(dir, "s"), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	change(cfg)
+	port, err := fabric.New(testMTU).Port("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewNIC(cfg, Deps{Uplink: port, Identity: id, Log: testLog(t)})
+	if err == nil {
+		t.Cleanup(func() {
+			n.loop.park.close()
+			n.closeOpened(&Deps{})
+		})
+	}
+	return n, err
+}
+
+// TestKeysRandomPerStart: each start issues other keys for the same SPIs, so no
+// IV repeats under a key wherever the clock stands.
+func TestKeysRandomPerStart(t *testing.T) {
+	seen := map[string]bool{}
+	var spi uint32
+	for range 4 {
+		n, err := newTestNIC(t, func(*config.Config) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sa, err := n.shard.rxSAs.get(saKey{peer: 2, tenant: 7})
+		if err != nil || seen[string(sa.sa.Key)] || spi != 0 && sa.sa.SPI != spi {
+			t.Fatalf("SPI %#x, key %x seen before: %v (%v)", sa.sa.SPI, sa.sa.Key, seen[string(sa.sa.Key)], err)
+		}
+		seen[string(sa.sa.Key)], spi = true, sa.sa.SPI
+	}
+}
+
+// TestKeyLog: a line for each SA of either direction, with the key that works,
+// in a file only its owner reads; without the configuration nothing.
+func TestKeyLog(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	var logs [2]bytes.Buffer
+	for i, s := range v.shards {
+		l := &keyLog{&logs[i]}
+		s.rxSAs.log, s.txSAs.log = l, l
+	}
+	a, b := pair(v)
+	exchange(t, a, b, 1000)
+	if err := v.shards[0].rotateKeys(v.now); err != nil {
+		t.Fatal(err)
+	}
+	v.idle(2e9)
+	exchange(t, a, b, 1000)
+	for i, want := range [][]string{{"rx", "tx", "rx"}, {"rx", "tx", "tx"}} {
+		var got []string
+		for line := range strings.Lines(logs[i].String()) {
+			direction, rest, _ := strings.Cut(line, " ")
+			got = append(got, direction)
+			if direction == "rx" && !strings.Contains(logs[1-i].String(), "tx "+strings.SplitN(rest, " peer", 2)[0]) {
+				t.Errorf("shard %d: the sender does not have %q", i, line)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint([]string{want[1], want[0], want[2]}) {
+			t.Errorf("shard %d: %q", i, logs[i].String())
+		}
+		sa := v.shards[i].rxSAs.current[saKey{peer: uint8(2 - i), tenant: 7}].sa
+		if line := fmt.Sprintf("rx %08x 0 %s peer=%d tenant=7 class=falcon\n", sa.SPI, hex.EncodeToString(sa.Key), 2-i); !strings.Contains(logs[i].String(), line) {
+			t.Errorf("shard %d: no %q in %q", i, line, logs[i].String())
+		}
+	}
+}
+
+func TestKeyLogFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	for range 2 { // appends to its own
+		n, err := newTestNIC(t, func(c *config.Config) { c.PSP.KeyLog = path })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.shard.rxSAs.get(saKey{peer: 2, tenant: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	st, serr := os.Stat(path)
+	if err != nil || serr != nil || st.Mode().Perm() != 0o600 || bytes.Count(text, []byte("rx ")) != 2 {
+		t.Fatalf("mode %v: %q", st.Mode(), text)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newTestNIC(t, func(c *config.Config) { c.PSP.KeyLog = path }); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a key log that all may read: %v", err)
+	}
+}
