@@ -30,12 +30,11 @@ func forge(v *virtual, a *driver, change func(c *slot, falcon []byte)) []byte {
 	packet := b[falconAt : falconAt+n]
 	binary.BigEndian.PutUint32(packet, 1<<28|c.conn.Config().RemoteCID)
 	change(&c, packet)
-	at := b[underlay.Headroom:]
-	c.inner.Append(at[pspHeader:pspHeader], n)
-	sealed, err := c.tx.Seal(v.now, psp.NextHeaderIPv4, at, underlay.InnerLen+n)
+	at, sealed, err := s.wrap(v.now, &c, b, n)
 	if err != nil {
 		v.t.Fatal(err)
 	}
+	b = b[at:]
 	total, ok := s.underlay.Output(v.now, c.peer.underlay, c.srcPort(), true, b, sealed)
 	if !ok {
 		v.t.Fatal("not resolved")

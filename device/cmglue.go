@@ -84,8 +84,8 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		return fmt.Errorf("the peer restarted while connecting")
 	}
 	inner := underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
-	if !inner.Src.Is4() || !inner.Dst.Is4() {
-		return fmt.Errorf("%s and %s are not both IPv4 addresses", inner.Src, inner.Dst)
+	if inner.Src.Is4() != inner.Dst.Is4() {
+		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", inner.Src, inner.Dst)
 	}
 	tx, err := s.txSAs.get(p)
 	if err != nil {

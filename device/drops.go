@@ -10,7 +10,7 @@ const (
 	dropPSPSPI                           // SPI never issued, or forgotten
 	dropPSPAuth                          // integrity check failed
 	dropNoGateway                        // of the gateway class, and this NIC has no gateway
-	dropNotFalcon                        // opened, but not Falcon in IPv4 in tunnel mode
+	dropNotFalcon                        // opened, but not Falcon in IPv4 or IPv6 in tunnel mode
 	dropUnknownCID                       // no connection has this CID
 	dropWrongAddress                     // inner addresses are not those of the connection's functions
 	dropReplay                           // older than the replay margin allows, or a counter seen before

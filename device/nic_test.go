@@ -81,7 +81,8 @@ func testOperations(t *testing.T, w *world) {
 		t.Error("nothing was sealed")
 	}
 	for i := range w.nics {
-		for _, c := range []string{"drop.psp_auth", "drop.unknown_cid", "drop.replay", "drop.falcon", "drop.tx_closed", "drop.uplink_error"} {
+		// Not drop.falcon: on a busy machine a timeout repeats a packet that was only late.
+		for _, c := range []string{"drop.psp_auth", "drop.unknown_cid", "drop.replay", "drop.tx_closed", "drop.uplink_error"} {
 			if n := w.counter(i, c); n != 0 {
 				t.Errorf("NIC %d: %s is %d", i+1, c, n)
 			}

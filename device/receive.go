@@ -47,7 +47,7 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		return
 	}
 	inner, packet, err := underlay.ParseInner(clear)
-	if err != nil || hdr.NextHeader != psp.NextHeaderIPv4 {
+	if err != nil || hdr.NextHeader != nextHeader(inner) {
 		s.drops.count(dropNotFalcon)
 		return
 	}
@@ -83,6 +83,14 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 	s.counters.rxPackets++
 	s.counters.rxBytes += uint64(len(packet))
 	s.drainFalcon(now) // before the frame's buffer is used again
+}
+
+// nextHeader is what PSP calls the inner packet's kind.
+func nextHeader(in underlay.Inner) uint8 {
+	if in.Src.Is4() {
+		return psp.NextHeaderIPv4
+	}
+	return psp.NextHeaderIPv6
 }
 
 // hops is the 4-bit hop count of Falcon §7.7.1.

@@ -5,17 +5,19 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// Falcon in PSP tunnel mode, IPv4 in IPv4, with the virtualization cookie.
+// Falcon in PSP tunnel mode, with the virtualization cookie. The crypt offset
+// counts 4-byte words after the PSP base header: cookie 2, inner IPv4 5 or IPv6
+// 10, the Falcon word with the CID 1 (Falcon §7.1).
 const (
-	// cryptOffset counts 4-byte words after the PSP base header: cookie 2,
-	// inner IPv4 5, the Falcon word with the CID 1 (Falcon §7.1).
-	cryptOffset = 8
-	pspHeader   = psp.BaseLen + psp.VCLen
+	cryptOffset     = 2 + underlay.InnerLen/4 + 1
+	cryptOffsetIPv6 = 2 + underlay.InnerLen6/4 + 1
+	pspHeader       = psp.BaseLen + psp.VCLen
 )
 
 // cookie is the virtualization cookie of a tenant: its number in the upper

@@ -134,7 +134,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 // txBufferSize is the room of one frame: what the uplink takes, and what the
 // transport asks for while it fills a packet.
 func txBufferSize(cfg *config.Config) int {
-	return max(cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+ulpHeaders+psp.ICVLen)
+	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+ulpHeaders+psp.ICVLen)
 }
 
 // maxRxSAs bounds the SPIs we have open: peers × tenants × classes, twice for rekeying.
@@ -144,10 +144,10 @@ const maxRxSAs = 1 << 16
 // the timers and the engines, and leaves frames, messages and events. It reads
 // no clock and does no I/O, so that whole NICs run in virtual time.
 //
-//	frames ▶ underlay ▶ psp open ▶ inner IPv4 ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
+//	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
 //	inbox  ▶ doorbells, registers, admin commands, connection messages
 //	timers ▶ falcon, rdma, cm, underlay
-//	guest memory ▶ rdma ▶ falcon ▶ inner IPv4 ▶ psp seal ▶ underlay ▶ tx queue
+//	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	for i, f := range in.Frames {

@@ -6,8 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// falconAt is where the Falcon packet begins in a frame.
-const falconAt = underlay.Headroom + pspHeader + underlay.InnerLen
+// falconAt is where the Falcon packet begins in a buffer: behind the longest
+// headers. The transport fills it before it is known whose packet it is; a
+// frame with shorter ones begins later in the buffer.
+const falconAt = underlay.HeadroomIPv6 + pspHeader + underlay.InnerLen6
 
 // firstPort begins the range of outer UDP source ports; the path is added
 // (docs/wire.md).
@@ -47,20 +49,14 @@ func (s *Shard) transmit(now falcon.Time) bool {
 	return true
 }
 
-// seal wraps the Falcon packet of n bytes in b and queues the frame:
-//
-//	Ethernet | IPv4 | UDP | PSP, cookie | IPv4 | Falcon … | ICV
+// seal wraps the Falcon packet of n bytes in b and queues the frame.
 func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	c := s.slots.open(conn.Config().LocalCID)
 	if c == nil || c.conn != conn {
 		s.drops.count(dropTxClosed)
 		return
 	}
-	pspAt := b[underlay.Headroom:]
-	inner := pspAt[pspHeader:]
-	c.inner.Append(inner[:0], n)
-	s.capture.clear(captureOut, now, inner[:underlay.InnerLen+n])
-	sealed, err := c.tx.Seal(now, psp.NextHeaderIPv4, pspAt, underlay.InnerLen+n)
+	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {
 		s.drops.count(dropTxSeal)
 		return
@@ -68,10 +64,29 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	s.askForKey(c.tx)
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
-	total, ok := s.underlay.Output(now, c.peer.underlay, c.srcPort(), true, b, sealed)
+	total, ok := s.underlay.Output(now, c.peer.underlay, c.srcPort(), true, b[at:], sealed)
 	if !ok {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}
-	s.capture.sealed(captureOut, now, b[:total])
-	s.tx.commit(total)
+	s.capture.sealed(captureOut, now, b[at:at+total])
+	s.tx.commitAt(at, total)
+}
+
+// wrap puts the inner headers of a connection around the Falcon packet of n
+// bytes at b[falconAt:] and seals it. It returns where the frame begins in b
+// and how many bytes the underlay is to carry.
+//
+//	Ethernet | IP | UDP | PSP, cookie | inner IP | Falcon … | ICV
+func (s *Shard) wrap(now falcon.Time, c *slot, b []byte, n int) (at, sealed int, err error) {
+	innerLen, next, offset := underlay.InnerLen, uint8(psp.NextHeaderIPv4), uint8(cryptOffset)
+	if c.inner.Src.Is6() {
+		innerLen, next, offset = underlay.InnerLen6, psp.NextHeaderIPv6, cryptOffsetIPv6
+	}
+	inner := b[falconAt-innerLen:]
+	c.inner.Append(inner[:0], n)
+	s.capture.clear(captureOut, now, inner[:innerLen+n])
+	at = falconAt - innerLen - pspHeader
+	c.tx.SetCryptOffset(offset)
+	sealed, err = c.tx.Seal(now, next, b[at:], innerLen+n)
+	return at - s.underlay.Headroom(), sealed, err
 }

@@ -28,8 +28,11 @@ func (q *txQueue) slot() []byte {
 }
 
 // commit appends the first n bytes of slot as a frame.
-func (q *txQueue) commit(n int) {
-	q.frames[q.tail] = q.bufs[q.tail][:n]
+func (q *txQueue) commit(n int) { q.commitAt(0, n) }
+
+// commitAt appends n bytes of slot, from at on, as a frame.
+func (q *txQueue) commitAt(at, n int) {
+	q.frames[q.tail] = q.bufs[q.tail][at : at+n]
 	q.tail++
 }
 

@@ -15,6 +15,7 @@ const (
 	maxPF        = 15
 	maxVF        = 4095
 	minUplinkMTU = 576
+	minIPv6MTU   = 1280  // RFC 8200 §5
 	maxUplinkMTU = 65521 // the TAP driver's limit
 	maxIfName    = 15
 
@@ -22,10 +23,24 @@ const (
 	maxRotateEvery = 30 * 24 * time.Hour
 )
 
-// Overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
-// outer IPv4 20, UDP 8, PSP with VC 24, inner IPv4 20, Falcon Push Data 28,
-// the longest ULP headers in front of data 40, ICV 16.
-const Overhead = 20 + 8 + 24 + 20 + 28 + wire.MaxDataHeaderLen + 16
+// overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
+// outer IP 20 or 40, UDP 8, PSP with VC 24, inner IP 20 or 40, Falcon Push Data
+// 28, the longest ULP headers in front of data 40, ICV 16.
+func (c *Config) overhead() int {
+	n := ipHeader(c.Uplink.Address.Addr()) + 8 + 24 + 28 + wire.MaxDataHeaderLen + 16
+	inner := 20
+	for _, f := range c.AllFunctions() {
+		inner = max(inner, ipHeader(f.Address))
+	}
+	return n + inner
+}
+
+func ipHeader(a netip.Addr) int {
+	if a.Is6() {
+		return 40
+	}
+	return 20
+}
 
 func (c *Config) check(r *report) {
 	if c.NIC.Host == 0 {
@@ -96,12 +111,14 @@ func (c *Config) checkUplink(r *report) {
 			r.add("uplink.bridge", "an uplink in memory cannot join a bridge", "leave it out, or use backend native")
 		}
 	}
-	if u.MTU < minUplinkMTU || u.MTU > maxUplinkMTU {
+	if u.Address.Addr().Is6() && u.MTU < minIPv6MTU {
+		r.add("uplink.mtu", fmt.Sprintf("%d is too small for the IPv6 address %s", u.MTU, u.Address.Addr()), fmt.Sprintf("use %d bytes or more", minIPv6MTU))
+	} else if u.MTU < minUplinkMTU || u.MTU > maxUplinkMTU {
 		r.add("uplink.mtu", fmt.Sprintf("%d is out of range", u.MTU), fmt.Sprintf("use %d to %d bytes", minUplinkMTU, maxUplinkMTU))
 	}
 	switch {
 	case !u.Address.IsValid():
-		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24")
+		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24 or fd00::1/64")
 	case !usable(u.Address.Addr()):
 		r.add("uplink.address", fmt.Sprintf("%s cannot be a NIC's address", u.Address), "write a host's own address, as 10.0.0.1/24")
 	}
@@ -134,12 +151,13 @@ func (c *Config) checkRDMA(r *report) {
 		r.add("rdma.mtu", fmt.Sprintf("%d is not an RDMA path MTU", c.RDMA.MTU), "write one of 256, 512, 1024, 2048, 4096")
 		return
 	}
-	if need := c.RDMA.MTU + Overhead; c.Uplink.MTU < need && c.Uplink.MTU >= minUplinkMTU {
+	overhead := c.overhead()
+	if need := c.RDMA.MTU + overhead; c.Uplink.MTU < need && c.Uplink.MTU >= minUplinkMTU {
 		fits := 256
-		for m := 256; m <= 4096 && m+Overhead <= c.Uplink.MTU; m *= 2 {
+		for m := 256; m <= 4096 && m+overhead <= c.Uplink.MTU; m *= 2 {
 			fits = m
 		}
-		r.add("rdma.mtu", fmt.Sprintf("%d does not fit uplink.mtu %d: with %d bytes of headers it needs %d", c.RDMA.MTU, c.Uplink.MTU, Overhead, need),
+		r.add("rdma.mtu", fmt.Sprintf("%d does not fit uplink.mtu %d: with %d bytes of headers it needs %d", c.RDMA.MTU, c.Uplink.MTU, overhead, need),
 			fmt.Sprintf("write %d, or raise uplink.mtu", fits))
 	}
 }

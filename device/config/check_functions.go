@@ -157,6 +157,8 @@ func (c *Config) checkPeers(r *report) {
 			r.add(path+".underlay", fmt.Sprintf("%s cannot be the peer's address", p.Underlay), "write the peer's uplink.address without the prefix length")
 		case dup:
 			r.add(path+".underlay", fmt.Sprintf("%s is already peers[%d]", p.Underlay, first), "each NIC has its own underlay address")
+		case c.Uplink.Address.IsValid() && c.Uplink.Address.Addr().Is4() != p.Underlay.Is4():
+			r.add(path+".underlay", fmt.Sprintf("%s and uplink.address %s are of different IP versions", p.Underlay, c.Uplink.Address), "NICs reach each other over one version of IP; tenants' addresses are free")
 		case c.Uplink.Address.IsValid() && !c.Uplink.Address.Contains(p.Underlay) && !c.Uplink.Gateway.IsValid():
 			r.add(path+".underlay", fmt.Sprintf("%s is outside %s and uplink.gateway is not set", p.Underlay, c.Uplink.Address.Masked()), "correct the address or name a gateway")
 		default:

@@ -55,7 +55,7 @@ type Uplink struct {
 	MTU         int          `yaml:"mtu"`         // bytes of IP packet, 576..65521
 	MAC         MAC          `yaml:"mac"`         // derived from the host number when absent
 	Superframes string       `yaml:"superframes"` // packets of one size to one peer cross the kernel together: auto or off
-	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address
+	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address, IPv4 or IPv6
 	Gateway     netip.Addr   `yaml:"gateway"`     // for peers outside Address's network
 }
 
@@ -105,7 +105,7 @@ type PeerFunction struct {
 type Function struct {
 	MAC     MAC        `yaml:"mac"`     // derived from <host, PF, VF> when absent
 	Tenant  uint32     `yaml:"tenant"`  // virtual network, 1..2^32-1; 0: the function is not assigned
-	Address netip.Addr `yaml:"address"` // the function's IPv4 address inside the tenant
+	Address netip.Addr `yaml:"address"` // the function's IPv4 or IPv6 address inside the tenant
 	Guest   *Guest     `yaml:"guest"`   // who may drive it; nobody when absent
 	Limits  Limits     `yaml:"limits"`
 	Credits Credits    `yaml:"credits"`

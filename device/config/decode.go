@@ -131,16 +131,16 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 		return
 	case addrType:
 		a, err := netip.ParseAddr(n.Value)
-		if err != nil || !a.Is4() {
-			fail("is not an IPv4 address", "write it as "+exampleAddr(path))
+		if err != nil || a.Is4In6() || a.Zone() != "" {
+			fail("is not an IPv4 or IPv6 address", "write it as "+exampleAddr(path))
 			return
 		}
 		v.Set(reflect.ValueOf(a))
 		return
 	case prefixType:
 		a, err := netip.ParsePrefix(n.Value)
-		if err != nil || !a.Addr().Is4() {
-			fail("is not an IPv4 address with a prefix length", "write it as 10.0.0.1/24")
+		if err != nil || a.Addr().Is4In6() {
+			fail("is not an IPv4 or IPv6 address with a prefix length", "write it as 10.0.0.1/24 or fd00::1/64")
 			return
 		}
 		v.Set(reflect.ValueOf(a))

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 )
 
-// Inner IPv4 header of PSP tunnel mode, directly in front of the Falcon header (there is no inner UDP).
+// Inner IP header of PSP tunnel mode, directly in front of the Falcon header (there is no inner UDP).
 const (
 	InnerLen    = ipv4Len
+	InnerLen6   = ipv6Len
 	ProtoFalcon = 252 // IP protocol of Falcon
 	innerTTL    = 64
 )
@@ -15,14 +16,28 @@ const (
 // ErrInnerProtocol is returned by ParseInner for well-formed packets that do not carry Falcon.
 var ErrInnerProtocol = errors.New("underlay: inner protocol is not Falcon")
 
-// Inner is the inner IPv4 header: the tenant addresses of the two functions.
+// Inner is the inner IP header: the tenant addresses of the two functions.
 type Inner struct {
-	Src, Dst netip.Addr // IPv4
+	Src, Dst netip.Addr // both IPv4 or both IPv6
 	ECN      uint8      // 2 bits
 }
 
-// Append appends the 20-byte header of a packet with payload bytes behind the header. Src and Dst must be IPv4.
+// Len returns the header's length, 20 or 40 bytes.
+func (h *Inner) Len() int {
+	if h.Src.Is4() {
+		return InnerLen
+	}
+	return InnerLen6
+}
+
+// Append appends the header of a packet with payload bytes behind the header.
 func (h *Inner) Append(b []byte, payload int) []byte {
+	if !h.Src.Is4() {
+		var hdr [ipv6Len]byte
+		ip := ipv6{class: h.ECN & ecnMask, next: ProtoFalcon, hopLimit: innerTTL, src: h.Src.As16(), dst: h.Dst.As16()}
+		ip.put(hdr[:], payload)
+		return append(b, hdr[:]...)
+	}
 	var hdr [ipv4Len]byte
 	ip := ipv4{tos: h.ECN & ecnMask, ttl: innerTTL, protocol: ProtoFalcon, src: h.Src.As4(), dst: h.Dst.As4()}
 	ip.put(hdr[:], ipv4Len+payload)
@@ -32,6 +47,9 @@ func (h *Inner) Append(b []byte, payload int) []byte {
 // ParseInner decodes the inner packet b, which was authenticated, and returns its header and the Falcon packet behind it.
 // The total length must be that of b: nothing may hide behind the packet.
 func ParseInner(b []byte) (Inner, []byte, error) {
+	if len(b) > 0 && b[0]>>4 == 6 {
+		return parseInner6(b)
+	}
 	ip, payload, err := parseIPv4(b)
 	switch {
 	case err != nil:
@@ -42,4 +60,17 @@ func ParseInner(b []byte) (Inner, []byte, error) {
 		return Inner{}, nil, errIPShort
 	}
 	return Inner{Src: netip.AddrFrom4(ip.src), Dst: netip.AddrFrom4(ip.dst), ECN: ip.tos & ecnMask}, payload, nil
+}
+
+func parseInner6(b []byte) (Inner, []byte, error) {
+	ip, payload, err := parseIPv6(b)
+	switch {
+	case err != nil:
+		return Inner{}, nil, err
+	case ip.next != ProtoFalcon:
+		return Inner{}, nil, ErrInnerProtocol
+	case ipv6Len+len(payload) != len(b):
+		return Inner{}, nil, errIP6Short
+	}
+	return Inner{Src: netip.AddrFrom16(ip.src), Dst: netip.AddrFrom16(ip.dst), ECN: ip.class & ecnMask}, payload, nil
 }

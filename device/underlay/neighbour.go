@@ -31,7 +31,7 @@ const (
 )
 
 type neighbour struct {
-	ip        [4]byte
+	ip        netip.Addr
 	index     int // in Stack.table
 	state     state
 	mac       MAC
@@ -79,7 +79,7 @@ func (s *Stack) expire(now int64, nb *neighbour) {
 }
 
 // add makes the entry of an address that has none.
-func (s *Stack) add(now int64, ip [4]byte) *neighbour {
+func (s *Stack) add(now int64, ip netip.Addr) *neighbour {
 	nb := &neighbour{ip: ip, index: len(s.table), used: now}
 	s.neighbours[ip] = nb
 	s.table = append(s.table, nb)
@@ -118,7 +118,7 @@ func (s *Stack) touch(now int64, nb *neighbour) {
 }
 
 // park keeps a copy of a frame until its neighbour answers.
-func (s *Stack) park(now int64, ip [4]byte, nb *neighbour, frame []byte) Verdict {
+func (s *Stack) park(now int64, ip netip.Addr, nb *neighbour, frame []byte) Verdict {
 	if nb == nil {
 		if len(s.neighbours) >= maxNeighbours {
 			return DropNeighbours
@@ -152,20 +152,31 @@ func (s *Stack) probe(now int64, nb *neighbour) {
 	s.request(now, nb)
 }
 
-// request queues an ARP request: broadcast for an unknown neighbour, unicast to re-confirm one (RFC 1122 §2.3.2.1).
+// request queues an ARP request or a neighbour solicitation: to all for an unknown neighbour, to itself to re-confirm one
+// (RFC 1122 §2.3.2.1, RFC 4861 §7.3.3).
 func (s *Stack) request(now int64, nb *neighbour) {
 	nb.requests++
 	nb.due = now + retryEvery
 	s.deadline = min(s.deadline, nb.due)
+	if nb.ip.Is6() {
+		ask := nd{kind: ndSolicit, target: nb.ip.As16(), mac: s.mac}
+		if nb.state == probing {
+			s.sendND(nb.mac, ask.target, ask)
+		} else {
+			group := solicitedNode(ask.target)
+			s.sendND(multicastMAC(group), group, ask)
+		}
+		return
+	}
 	to := broadcast
 	if nb.state == probing {
 		to = nb.mac
 	}
-	s.sendARP(to, arp{op: arpRequest, senderMAC: s.mac, senderIP: s.addr, targetIP: nb.ip})
+	s.sendARP(to, arp{op: arpRequest, senderMAC: s.mac, senderIP: s.addr.As4(), targetIP: nb.ip.As4()})
 }
 
 func (s *Stack) sendARP(to MAC, a arp) {
-	f := s.arps.slot()
+	f := s.queue.slot(arpFrameLen)
 	if f == nil {
 		s.stats[DropQueueFull]++
 		return
@@ -180,37 +191,37 @@ func (s *Stack) inputARP(now int64, b []byte) Verdict {
 	switch {
 	case !ok || !unicast(a.senderMAC):
 		return DropARP
-	case a.senderIP == s.addr:
+	case a.senderIP == s.addr.As4():
 		return DropConflict
 	}
-	forUs := a.op == arpRequest && a.targetIP == s.addr
+	forUs := a.op == arpRequest && a.targetIP == s.addr.As4()
 	if a.senderIP != [4]byte{} { // zero: the sender probes for a free address (RFC 5227)
-		s.learn(now, &a, forUs)
+		s.learn(now, netip.AddrFrom4(a.senderIP), a.senderMAC, forUs)
 	}
 	if forUs {
-		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr, targetMAC: a.senderMAC, targetIP: a.senderIP})
+		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr.As4(), targetMAC: a.senderMAC, targetIP: a.senderIP})
 	}
 	return ARP
 }
 
-// learn updates the sender's entry. A new entry is made only for a station of our subnet that asks for us, as it
+// learn updates the entry of a station. A new entry is made only for a station of our subnet that asks for us, as it
 // is about to talk to us, and only while there is ample room: strangers cannot push out peers.
-func (s *Stack) learn(now int64, a *arp, forUs bool) {
-	nb := s.neighbours[a.senderIP]
+func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool) {
+	nb := s.neighbours[ip]
 	if nb == nil {
-		if !forUs || !s.onSubnet(a.senderIP) || len(s.neighbours) >= maxNeighbours-solicitedSpared {
+		if !forUs || !s.onSubnet(ip) || len(s.neighbours) >= maxNeighbours-solicitedSpared {
 			return
 		}
-		nb = s.add(now, a.senderIP)
+		nb = s.add(now, ip)
 	}
-	nb.state, nb.mac, nb.requests = reachable, a.senderMAC, 0
+	nb.state, nb.mac, nb.requests = reachable, mac, 0
 	nb.confirmed = now
 	nb.due = max(now, nb.used) + expireAfter
 	s.deadline = min(s.deadline, nb.due)
 	for i := range nb.nwaiting {
 		f := nb.waiting[i]
 		nb.waiting[i] = nil
-		copy(f, a.senderMAC[:])
+		copy(f, mac[:])
 		s.parked--
 		s.ready.push(f)
 	}

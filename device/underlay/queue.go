@@ -2,35 +2,37 @@ package underlay
 
 // Bounds of what waits inside a stack.
 const (
-	maxARPs         = 64 // ARP packets to send
+	maxQueued       = 64 // ARP and neighbour discovery packets to send
 	maxParked       = 64 // frames waiting, at all neighbours and in the ready ring together
 	parkedPerPeer   = 4  // frames waiting at one neighbour
 	maxNeighbours   = 512
 	solicitedSpared = 64 // entries kept for peers we ask for; others must not fill them
 )
 
-// arpQueue is a ring of complete ARP frames.
-type arpQueue struct {
-	frames      [maxARPs][arpFrameLen]byte
+// frameQueue is a ring of complete ARP or neighbour discovery frames.
+type frameQueue struct {
+	frames      [maxQueued][ndFrameLen]byte // the longer of the two
+	lens        [maxQueued]int
 	head, count int
 }
 
-// slot returns the memory of a new frame at the end, nil when full.
-func (q *arpQueue) slot() []byte {
-	if q.count == maxARPs {
+// slot returns the memory of a new frame of n bytes at the end, nil when full.
+func (q *frameQueue) slot(n int) []byte {
+	if q.count == maxQueued {
 		return nil
 	}
-	f := &q.frames[(q.head+q.count)%maxARPs]
+	i := (q.head + q.count) % maxQueued
+	q.lens[i] = n
 	q.count++
-	return f[:]
+	return q.frames[i][:n]
 }
 
-func (q *arpQueue) pop(out []byte) int {
+func (q *frameQueue) pop(out []byte) int {
 	if q.count == 0 {
 		return 0
 	}
-	n := copy(out, q.frames[q.head][:])
-	q.head = (q.head + 1) % maxARPs
+	n := copy(out, q.frames[q.head][:q.lens[q.head]])
+	q.head = (q.head + 1) % maxQueued
 	q.count--
 	return n
 }

@@ -8,13 +8,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// Headroom is the room Output needs in front of the payload: Ethernet, IPv4 and UDP header, bytes.
-const Headroom = ethLen + ipv4Len + udpLen
+// Room that Output needs in front of the payload: Ethernet, IP and UDP header, bytes.
+const (
+	Headroom     = ethLen + ipv4Len + udpLen // IPv4 underlay
+	HeadroomIPv6 = ethLen + ipv6Len + udpLen
+)
 
 // Config is the NIC's underlay address.
 type Config struct {
 	MAC     MAC          // unicast
-	Addr    netip.Prefix // IPv4 address and its subnet
+	Addr    netip.Prefix // IPv4 or IPv6 address and its subnet
 	Gateway netip.Addr   // for peers outside the subnet; the zero Addr for none
 	MTU     int          // of the uplink: largest IP packet, 576..65535 bytes
 }
@@ -23,27 +26,29 @@ type Config struct {
 type Datagram struct {
 	Src     netip.Addr
 	SrcPort uint16
-	TTL     uint8 // as received: the hop count is 255 − TTL
+	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
 	CE      bool  // ECN congestion experienced
 	Payload []byte
 }
 
 // Stack is the underlay of one NIC. Make it with New.
 type Stack struct {
-	mac     MAC
-	addr    [4]byte
-	subnet  netip.Prefix
-	last    [4]byte // the subnet's broadcast address, zero if it has none
-	gateway [4]byte // zero for none
-	mtu     int
+	mac      MAC
+	addr     netip.Addr
+	subnet   netip.Prefix
+	last     netip.Addr // the subnet's broadcast address, if it has one
+	gateway  netip.Addr // if there is one
+	mtu      int
+	headroom int
+	group    MAC // IPv6: what solicitations for our address go to
 
-	neighbours map[[4]byte]*neighbour
+	neighbours map[netip.Addr]*neighbour
 	table      []*neighbour // the same in a reproducible order
 	deadline   int64
 	parked     int      // frames waiting at all neighbours together
 	ready      ring     // parked frames that became sendable
 	free       [][]byte // buffers for parked frames
-	arps       arpQueue
+	queue      frameQueue
 	stats      Stats
 }
 
@@ -53,27 +58,45 @@ func New(cfg Config) (*Stack, error) {
 	switch {
 	case !unicast(cfg.MAC):
 		return nil, fmt.Errorf("underlay MAC %x is not a unicast address", cfg.MAC)
-	case !a.Is4() || !cfg.Addr.IsValid():
-		return nil, fmt.Errorf("underlay address %v: give an IPv4 address with prefix length, such as 10.0.0.1/24", cfg.Addr)
-	case !hostAddr(a.As4()):
+	case !cfg.Addr.IsValid():
+		return nil, fmt.Errorf("underlay address %v: give an address with prefix length, such as 10.0.0.1/24 or fd00::1/64", cfg.Addr)
+	case !validHost(a) || a.Zone() != "":
 		return nil, fmt.Errorf("underlay address %v cannot be a host's address", a)
 	case cfg.Gateway.IsValid() && (!cfg.Addr.Contains(cfg.Gateway) || cfg.Gateway == a):
 		return nil, fmt.Errorf("underlay gateway %v must be another address inside %v", cfg.Gateway, cfg.Addr.Masked())
-	case cfg.MTU < 576 || cfg.MTU > maxPackets:
-		return nil, fmt.Errorf("underlay MTU %d must be 576..%d", cfg.MTU, maxPackets)
+	case cfg.MTU < MinMTU(a) || cfg.MTU > maxPackets:
+		return nil, fmt.Errorf("underlay MTU %d must be %d..%d", cfg.MTU, MinMTU(a), maxPackets)
 	}
 	s := &Stack{
-		mac: cfg.MAC, addr: a.As4(), subnet: cfg.Addr.Masked(), mtu: cfg.MTU, last: lastOf(cfg.Addr.Masked()),
-		neighbours: make(map[[4]byte]*neighbour), deadline: never,
+		mac: cfg.MAC, addr: a, subnet: cfg.Addr.Masked(), mtu: cfg.MTU, gateway: cfg.Gateway, headroom: Headroom,
+		neighbours: make(map[netip.Addr]*neighbour), deadline: never,
 	}
-	if cfg.Gateway.IsValid() {
-		s.gateway = cfg.Gateway.As4()
+	if a.Is4() {
+		s.last = lastOf(s.subnet)
+	} else {
+		s.headroom, s.group = HeadroomIPv6, multicastMAC(solicitedNode(a.As16()))
 	}
 	return s, nil
 }
 
+// MinMTU is the least MTU of a link that carries packets of a's family (RFC 791, RFC 8200 §5).
+func MinMTU(a netip.Addr) int {
+	if a.Is4() {
+		return 576
+	}
+	return 1280
+}
+
+// validHost tells whether a may be a station's address.
+func validHost(a netip.Addr) bool {
+	if a.Is4() {
+		return hostAddr(a.As4())
+	}
+	return hostAddr6(a)
+}
+
 // Headroom returns the room Output needs in front of the payload, bytes.
-func (s *Stack) Headroom() int { return Headroom }
+func (s *Stack) Headroom() int { return s.headroom }
 
 // Stats returns the counters. The pointer stays valid and the counters move.
 func (s *Stack) Stats() *Stats { return &s.stats }
@@ -93,13 +116,15 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	dst, src := MAC(frame[0:6]), MAC(frame[6:12])
 	etherType := binary.BigEndian.Uint16(frame[12:])
 	switch {
-	case dst != s.mac && (dst != broadcast || etherType != typeARP):
+	case dst != s.mac && !s.hears(dst, etherType):
 		return d, DropMAC
 	case !unicast(src) || src == s.mac:
 		return d, DropSourceMAC
-	case etherType == typeARP:
+	case s.addr.Is6() && etherType == typeIPv6:
+		return s.input6(now, dst, src, frame[ethLen:])
+	case s.addr.Is4() && etherType == typeARP:
 		return d, s.inputARP(now, frame[ethLen:])
-	case etherType != typeIPv4:
+	case !s.addr.Is4() || etherType != typeIPv4:
 		return d, DropEtherType
 	}
 	ip, udp, err := parseIPv4(frame[ethLen:])
@@ -108,26 +133,62 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 		return d, DropFragment
 	case err != nil:
 		return d, DropIPHeader
-	case ip.dst != s.addr:
+	case ip.dst != s.addr.As4():
 		return d, DropDestination
-	case !hostAddr(ip.src) || ip.src == s.addr:
+	case !hostAddr(ip.src) || ip.src == s.addr.As4():
 		return d, DropSource
 	case ip.ttl == 0:
 		return d, DropTTL
 	case ip.protocol != protoUDP:
 		return d, DropProtocol
-	case len(udp) < udpLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp):
-		return d, DropUDPLength
-	case binary.BigEndian.Uint16(udp[2:]) != psp.UDPPort:
-		return d, DropPort
 	}
-	return Datagram{
-		Src: netip.AddrFrom4(ip.src), SrcPort: binary.BigEndian.Uint16(udp), TTL: ip.ttl,
-		CE: ip.tos&ecnMask == ecnCE, Payload: udp[udpLen:],
-	}, Deliver
+	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE}, udp)
 }
 
-// Output completes the frame around the payload frame[Headroom:Headroom+n] for dst. It returns the frame's length and true when
+// hears tells whether frames to a group address may be for us: ARP requests, solicitations for our address, and
+// advertisements to all.
+func (s *Stack) hears(dst MAC, etherType uint16) bool {
+	if s.addr.Is4() {
+		return dst == broadcast && etherType == typeARP
+	}
+	return etherType == typeIPv6 && (dst == s.group || dst == multicastMAC(allNodes))
+}
+
+func (s *Stack) input6(now int64, dst, src MAC, packet []byte) (d Datagram, v Verdict) {
+	ip, payload, err := parseIPv6(packet)
+	switch {
+	case err == errIP6Fragment:
+		return d, DropFragment
+	case err != nil:
+		return d, DropIPHeader
+	case ip.next == protoICMP6 && len(payload) > 0 && (payload[0] == ndSolicit || payload[0] == ndAdvertise):
+		return d, s.inputND(now, &ip, src, payload)
+	case dst != s.mac:
+		return d, DropMAC
+	case netip.AddrFrom16(ip.dst) != s.addr:
+		return d, DropDestination
+	case !hostAddr6(netip.AddrFrom16(ip.src)) || netip.AddrFrom16(ip.src) == s.addr:
+		return d, DropSource
+	case ip.hopLimit == 0:
+		return d, DropTTL
+	case ip.next != protoUDP:
+		return d, DropProtocol
+	}
+	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE}, payload)
+}
+
+func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
+	switch {
+	case len(udp) < udpLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp):
+		return Datagram{}, DropUDPLength
+	case binary.BigEndian.Uint16(udp[2:]) != psp.UDPPort:
+		return Datagram{}, DropPort
+	}
+	d.SrcPort, d.Payload = binary.BigEndian.Uint16(udp), udp[udpLen:]
+	return d, Deliver
+}
+
+// Output completes the frame around the payload frame[Headroom():Headroom()+n] for dst. It returns the frame's length and true when
 // frame[:total] can be written; false when the payload was parked until dst's neighbour answers, or dropped (the
 // reason is counted). ect marks the packet as ECN-capable.
 func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (total int, ok bool) {
@@ -137,7 +198,7 @@ func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, fram
 }
 
 func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (int, Verdict) {
-	total := Headroom + n
+	total := s.headroom + n
 	switch {
 	case n < 0 || len(frame) < total:
 		return 0, DropBuffer
@@ -148,61 +209,64 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, ect bool, fram
 	if !ok {
 		return 0, DropRoute
 	}
-	ip := ipv4{ttl: initialTTL, protocol: protoUDP, src: s.addr, dst: dst.As4()}
+	tos, etherType := uint8(0), uint16(typeIPv4)
 	if ect {
-		ip.tos = ecnECT0
+		tos = ecnECT0
 	}
-	ip.put(frame[ethLen:], total-ethLen)
-	udp := frame[ethLen+ipv4Len:]
+	if s.addr.Is4() {
+		ip := ipv4{tos: tos, ttl: initialTTL, protocol: protoUDP, src: s.addr.As4(), dst: dst.As4()}
+		ip.put(frame[ethLen:], total-ethLen)
+	} else {
+		etherType = typeIPv6
+		ip := ipv6{class: tos, flow: uint32(srcPort), next: protoUDP, hopLimit: initialTTL, src: s.addr.As16(), dst: dst.As16()}
+		ip.put(frame[ethLen:], udpLen+n)
+	}
+	udp := frame[s.headroom-udpLen:]
 	binary.BigEndian.PutUint16(udp, srcPort)
 	binary.BigEndian.PutUint16(udp[2:], psp.UDPPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+n))
-	binary.BigEndian.PutUint16(udp[6:], 0) // no checksum: PSP authenticates the payload
+	binary.BigEndian.PutUint16(udp[6:], 0) // no checksum: PSP authenticates the payload (RFC 6935 for IPv6)
 	nb := s.neighbours[hop]
 	if nb == nil || nb.state == incomplete {
-		putEthernet(frame, MAC{}, s.mac, typeIPv4)
+		putEthernet(frame, MAC{}, s.mac, etherType)
 		return 0, s.park(now, hop, nb, frame[:total])
 	}
 	s.touch(now, nb)
-	putEthernet(frame, nb.mac, s.mac, typeIPv4)
+	putEthernet(frame, nb.mac, s.mac, etherType)
 	return total, Sent
 }
 
 // nextHop returns the address to resolve for dst.
-func (s *Stack) nextHop(dst netip.Addr) ([4]byte, bool) {
-	if !dst.Is4() {
-		return [4]byte{}, false
-	}
-	a := dst.As4()
+func (s *Stack) nextHop(dst netip.Addr) (netip.Addr, bool) {
 	switch {
-	case !hostAddr(a) || a == s.addr:
-		return a, false
+	case dst.Is4() != s.addr.Is4() || !validHost(dst) || dst == s.addr:
+		return dst, false
 	case s.subnet.Contains(dst):
-		return a, a != s.last
+		return dst, dst != s.last
 	default:
-		return s.gateway, s.gateway != [4]byte{}
+		return s.gateway, s.gateway.IsValid()
 	}
 }
 
 // onSubnet tells whether a may be the address of another station on our subnet.
-func (s *Stack) onSubnet(a [4]byte) bool {
-	return hostAddr(a) && a != s.addr && a != s.last && s.subnet.Contains(netip.AddrFrom4(a))
+func (s *Stack) onSubnet(a netip.Addr) bool {
+	return validHost(a) && a != s.addr && a != s.last && s.subnet.Contains(a)
 }
 
-// lastOf returns the subnet's broadcast address; the zero address for prefixes of 31 and 32 bits, which have none.
-func lastOf(p netip.Prefix) (a [4]byte) {
+// lastOf returns an IPv4 subnet's broadcast address; the zero Addr for prefixes of 31 and 32 bits, which have none.
+func lastOf(p netip.Prefix) netip.Addr {
 	if p.Bits() >= 31 {
-		return a
+		return netip.Addr{}
 	}
-	v := binary.BigEndian.Uint32(p.Addr().AsSlice()) | ^uint32(0)>>p.Bits()
-	binary.BigEndian.PutUint32(a[:], v)
-	return a
+	a := p.Addr().As4()
+	binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|^uint32(0)>>p.Bits())
+	return netip.AddrFrom4(a)
 }
 
 // Next writes the next frame the stack itself has to send into out and returns its length, 0 when there is none: ARP
 // packets and parked frames that became sendable. out must hold MTU+14 bytes.
 func (s *Stack) Next(out []byte) int {
-	if n := s.arps.pop(out); n > 0 {
+	if n := s.queue.pop(out); n > 0 {
 		return n
 	}
 	f := s.ready.pop()

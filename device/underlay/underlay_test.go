@@ -241,7 +241,7 @@ func TestOutputDrops(t *testing.T) {
 		}
 		a.stats = Stats{}
 	}
-	a.gateway = [4]byte{}
+	a.gateway = netip.Addr{}
 	if a.Output(0, netip.MustParseAddr("8.8.8.8"), 1, false, big, 1); a.Stats()[DropRoute] != 1 {
 		t.Error("sent off the subnet without a gateway")
 	}
@@ -253,7 +253,9 @@ func TestNewRefuses(t *testing.T) {
 		"group MAC":       func(c *Config) { c.MAC[0] = 1 },
 		"zero MAC":        func(c *Config) { c.MAC = MAC{} },
 		"no address":      func(c *Config) { c.Addr = netip.Prefix{} },
-		"IPv6":            func(c *Config) { c.Addr = netip.MustParsePrefix("a00::1/64") },
+		"mapped":          func(c *Config) { c.Addr = netip.MustParsePrefix("::ffff:10.0.0.1/120") },
+		"small IPv6 MTU":  func(c *Config) { c.Addr, c.MTU = netip.MustParsePrefix("fd00::1/64"), 1279 },
+		"IPv6 multicast":  func(c *Config) { c.Addr = netip.MustParsePrefix("ff02::1/64") },
 		"multicast":       func(c *Config) { c.Addr = netip.MustParsePrefix("224.0.0.1/24") },
 		"foreign gateway": func(c *Config) { c.Gateway = netip.MustParseAddr("10.0.1.1") },
 		"own gateway":     func(c *Config) { c.Gateway = ipA },

@@ -5,20 +5,22 @@ import "fmt"
 // Verdict says what became of a frame: of a received one (Input) or of one to be sent (Output).
 type Verdict uint8
 
-// Verdicts. Deliver and ARP are the good ends of Input, Sent and Parked those of Output; the others are drops.
+// Verdicts. Deliver, ARP and ND are the good ends of Input, Sent and Parked those of Output; the others are drops.
 const (
 	Deliver Verdict = iota // a PSP datagram for the caller
 	ARP                    // handled inside
+	ND                     // neighbour discovery, handled inside
 	Sent                   // completed for the caller to write
 	Parked                 // waits for its neighbour's address
 
 	DropRunt        // shorter than an Ethernet header
 	DropMAC         // not to our Ethernet address
 	DropSourceMAC   // from a group address, or from our own
-	DropEtherType   // neither IPv4 nor ARP
+	DropEtherType   // neither of our IP version nor ARP
 	DropARP         // malformed, or from an impossible sender
+	DropND          // neighbour discovery that RFC 4861 §7.1 refuses
 	DropConflict    // another station uses our IP address
-	DropIPHeader    // not IPv4, bad length, bad checksum
+	DropIPHeader    // not an IP header, bad length, bad checksum
 	DropFragment    // PSP is never fragmented
 	DropTTL         // arrived with TTL 0
 	DropDestination // to another IP address
@@ -33,14 +35,14 @@ const (
 	DropNeighbours // Output: neighbour table full
 	DropParkFull   // Output: too many frames wait already
 	DropUnresolved // a parked frame whose neighbour did not answer
-	DropQueueFull  // an ARP packet that found its queue full
+	DropQueueFull  // an ARP or neighbour discovery packet that found its queue full
 
 	NumVerdicts
 )
 
 var verdictNames = [NumVerdicts]string{
-	"deliver", "arp", "sent", "parked",
-	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-address-conflict", "drop-ip-header", "drop-fragment",
+	"deliver", "arp", "nd", "sent", "parked",
+	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-nd", "drop-address-conflict", "drop-ip-header", "drop-fragment",
 	"drop-ttl", "drop-destination", "drop-source", "drop-protocol", "drop-udp-length", "drop-port",
 	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",
 }

@@ -35,7 +35,7 @@ type TxSA struct {
 }
 
 // NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the virtualization cookie vc.
-// cryptOffset is in 4-byte words from byte 16 of the PSP header, so it counts the cookie: 8 for IPv4-in-PSP Falcon, 13 for IPv6.
+// cryptOffset is in 4-byte words from byte 16 of the PSP header, so it counts the cookie: 8 for Falcon in inner IPv4, 13 in inner IPv6.
 func NewTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset, HasVC: true, VC: vc}, key)
 }
@@ -80,6 +80,10 @@ func (t *TxSA) Overhead() int { return t.hdr.Len() + ICVLen }
 
 // SetPacketLimit lowers the number of packets after which Seal asks for a new key; limits above PacketLimit are cut to it.
 func (t *TxSA) SetPacketLimit(n uint64) { t.limit = min(n, PacketLimit) }
+
+// SetCryptOffset changes the crypt offset, 4-byte words up to MaxCryptOffset, of the packets to come: inner headers differ in
+// length.
+func (t *TxSA) SetCryptOffset(words uint8) { t.hdr.CryptOffset = words & MaxCryptOffset }
 
 // RekeyDue tells that half of what the SA may seal, or of the time it may live, is used: time to ask the receiver for a
 // new one, so that Seal never has to refuse.

@@ -1,0 +1,142 @@
+package underlay
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Neighbour discovery: solicitations and advertisements (RFC 4861 §4.3, §4.4), no routers, no redirects.
+const (
+	ndSolicit   = 135
+	ndAdvertise = 136
+	ndLen       = 24 // without options
+	ndOptLen    = 8  // a link-layer address option for Ethernet
+	ndFrameLen  = ethLen + ipv6Len + ndLen + ndOptLen
+	ndHopLimit  = 255 // what came from further away has less (RFC 4861 §7.1)
+
+	optSource = 1 // link-layer address of the sender of a solicitation
+	optTarget = 2 // link-layer address of the target of an advertisement
+
+	flagSolicited = 0x40
+	flagOverride  = 0x20
+)
+
+// nd is a neighbour solicitation or advertisement.
+type nd struct {
+	kind   uint8
+	flags  uint8 // of advertisements
+	target [16]byte
+	mac    MAC // link-layer address option
+	hasMAC bool
+}
+
+// put writes the ICMPv6 message, with the option, to b and completes its checksum.
+func (m *nd) put(b []byte, src, dst [16]byte) {
+	b = b[:ndLen+ndOptLen]
+	clear(b)
+	b[0], b[4] = m.kind, m.flags
+	copy(b[8:], m.target[:])
+	b[ndLen], b[ndLen+1] = optSource, 1
+	if m.kind == ndAdvertise {
+		b[ndLen] = optTarget
+	}
+	copy(b[ndLen+2:], m.mac[:])
+	binary.BigEndian.PutUint16(b[2:], ^sum6(b, src, dst))
+}
+
+// parseND checks a message as RFC 4861 §7.1 demands.
+func parseND(ip *ipv6, b []byte) (m nd, ok bool) {
+	if len(b) < ndLen || len(b)%8 != 0 || ip.hopLimit != ndHopLimit || b[1] != 0 || sum6(b, ip.src, ip.dst) != 0xffff {
+		return m, false
+	}
+	m = nd{kind: b[0], target: [16]byte(b[8:24])}
+	option := byte(optSource)
+	if m.kind == ndAdvertise {
+		option, m.flags = optTarget, b[4]
+	}
+	for o := b[ndLen:]; len(o) > 0; {
+		n := int(o[1]) * 8
+		if n == 0 || n > len(o) {
+			return m, false
+		}
+		if o[0] == option && n == ndOptLen {
+			m.mac, m.hasMAC = MAC(o[2:8]), true
+		}
+		o = o[n:]
+	}
+	src, dst := netip.AddrFrom16(ip.src), netip.AddrFrom16(ip.dst)
+	switch {
+	case !hostAddr6(netip.AddrFrom16(m.target)), m.hasMAC && !unicast(m.mac):
+		return m, false
+	case m.kind == ndSolicit:
+		// Without a source it probes for a free address, and says nothing about itself.
+		return m, hostAddr6(src) || src.IsUnspecified() && !m.hasMAC && ip.dst == solicitedNode(m.target)
+	case m.kind == ndAdvertise:
+		return m, hostAddr6(src) && (!dst.IsMulticast() || m.flags&flagSolicited == 0)
+	}
+	return m, false
+}
+
+// sum6 is the ones' complement sum over the pseudo header of RFC 8200 §8.1 and an ICMPv6 message of even length.
+func sum6(b []byte, src, dst [16]byte) uint16 {
+	pseudo := [ipv6Len]byte{39: protoICMP6}
+	copy(pseudo[:], src[:])
+	copy(pseudo[16:], dst[:])
+	binary.BigEndian.PutUint32(pseudo[32:], uint32(len(b)))
+	s := uint32(sum(pseudo[:])) + uint32(sum(b))
+	return uint16(s>>16 + s&0xffff)
+}
+
+// inputND learns from neighbour discovery and answers solicitations for our own address, and for no other.
+func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
+	m, ok := parseND(ip, b)
+	if !ok {
+		return DropND
+	}
+	src, target := netip.AddrFrom16(ip.src), netip.AddrFrom16(m.target)
+	switch {
+	case src == s.addr, m.kind == ndAdvertise && target == s.addr:
+		return DropConflict
+	case m.kind == ndAdvertise:
+		s.advertised(now, target, &m)
+		return ND
+	case target != s.addr:
+		return ND // the group's other members are asked too
+	}
+	answer := nd{kind: ndAdvertise, flags: flagOverride, target: s.addr.As16(), mac: s.mac}
+	if src.IsUnspecified() { // duplicate address detection: all shall hear that it is ours (RFC 4861 §7.2.4)
+		s.sendND(multicastMAC(allNodes), allNodes, answer)
+		return ND
+	}
+	if m.hasMAC {
+		from = m.mac
+		s.learn(now, src, m.mac, true)
+	}
+	answer.flags |= flagSolicited
+	s.sendND(from, ip.src, answer)
+	return ND
+}
+
+// advertised updates the entry of an address (RFC 4861 §7.2.5). Nobody asked for those we have none of.
+func (s *Stack) advertised(now int64, target netip.Addr, m *nd) {
+	nb := s.neighbours[target]
+	switch {
+	case nb == nil:
+	case nb.state == incomplete && m.hasMAC, m.hasMAC && (m.flags&flagOverride != 0 || m.mac == nb.mac):
+		s.learn(now, target, m.mac, false)
+	case nb.state == probing && !m.hasMAC && m.flags&flagSolicited != 0: // a unicast answer need not repeat the address
+		s.learn(now, target, nb.mac, false)
+	}
+}
+
+func (s *Stack) sendND(to MAC, dst [16]byte, m nd) {
+	f := s.queue.slot(ndFrameLen)
+	if f == nil {
+		s.stats[DropQueueFull]++
+		return
+	}
+	putEthernet(f, to, s.mac, typeIPv6)
+	ip := ipv6{next: protoICMP6, hopLimit: ndHopLimit, src: s.addr.As16(), dst: dst}
+	ip.put(f[ethLen:], ndLen+ndOptLen)
+	m.put(f[ethLen+ipv6Len:], ip.src, dst)
+}
