@@ -27,6 +27,7 @@ func (r resources) FreeCID(cid uint32)              { r.s.slots.release(cid) }
 func (r resources) ForgetSAs(host cm.HostID) {
 	r.s.rxSAs.forgetPeer(host)
 	r.s.txSAs.forgetPeer(host)
+	r.s.rotation.next = 0 // it may have waited for this peer only
 }
 
 func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {

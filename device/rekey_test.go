@@ -51,7 +51,7 @@ func TestRotateUnderLoad(t *testing.T) {
 	}
 	const n = 256 << 10
 	start := v.now
-	for round := 0; v.now < start+1e9; round++ {
+	for round := 0; v.now < start+550e6; round++ {
 		for i := range n {
 			a.data()[i], b.data()[i] = byte(i*13+round), byte(i*7+i>>8+round)
 		}
@@ -72,7 +72,7 @@ func TestRotateUnderLoad(t *testing.T) {
 	v.idle(1e9)
 	noKeyDrops(t, v)
 	for i, s := range v.shards {
-		if want := uint64((v.now - start) / int64(every)); s.rotation.count < want-1 || want < 19 {
+		if want := uint64((v.now - start) / int64(every)); s.rotation.count < want-1 || want < 10 {
 			t.Errorf("shard %d: %d rotations in %d periods", i, s.rotation.count, want)
 		}
 		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
@@ -112,6 +112,27 @@ func TestRotateOutage(t *testing.T) {
 	}
 	exchange(t, a, b, 100_000)
 	noKeyDrops(t, v)
+}
+
+// TestRotatePeerRestarts: a rotation does not wait for a peer that has lost all
+// its keys, even if no other is planned.
+func TestRotatePeerRestarts(t *testing.T) {
+	v := rotatingEvery(t, 1, 0)
+	pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	if err := s.rotateKeys(v.now); err != nil {
+		t.Fatal(err)
+	}
+	v.idle(10e9)
+	if !s.rotation.open {
+		t.Fatal("finished without the peer")
+	}
+	resources{s}.ForgetSAs(2)
+	v.idle(1e9)
+	if err := s.rotateKeys(v.now); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRotateUnreachable: a peer that cannot be told keeps an old key alive for
