@@ -15,6 +15,7 @@ import (
 const (
 	rxBatch     = 64          // frames read at once
 	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
+	spinTurns   = 16          // turns without work before the thread lets others run between turns
 	maxSpin     = 200_000     // ns the thread looks for work before it sleeps, at most
 	minSpin     = 2_000       // ns of the first try
 	contended   = 300_000     // ns away for letting others run: they need the processor more
@@ -25,7 +26,10 @@ const (
 
 // loop is the thread around a shard: it reads the uplink, steps the shard,
 // writes what came out, and sleeps in ppoll when there is nothing to do. Go's
-// timers and poller are too coarse for it.
+// timers and poller are too coarse for it. Between work and sleep it looks for
+// more, in frames, inbox and the rings in guest memory: spinning, then yielding,
+// for as long as that paid lately. Before it sleeps the rings are armed, so that
+// a driver's doorbell record wakes it.
 type loop struct {
 	shard *Shard
 	port  tap.Port
@@ -76,26 +80,27 @@ func (l *loop) run() {
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
 	defer l.park.close()
-	idleSince := int64(0)
+	idle, turns, until := false, 0, int64(0)
 	for !l.stop.Load() {
-		worked := l.turn()
-		if worked {
-			idleSince = 0
+		if l.turn() {
+			idle = false
 			continue
 		}
 		now := l.clock()
-		if idleSince == 0 {
-			idleSince = now
+		if !idle {
+			idle, turns, until = true, 0, now+l.spin
 		}
-		if now-idleSince < l.spin {
+		if now < until {
+			if turns++; turns <= spinTurns {
+				continue
+			}
 			yieldThread()
 			if l.clock()-now < contended {
 				continue
 			}
 			l.spin = 0
 		}
-		l.sleep(now)
-		idleSince = 0
+		idle = !l.sleep(now) // woken by time alone there is nothing to look for
 	}
 }
 
@@ -110,7 +115,7 @@ func (l *loop) turn() bool {
 	}
 	l.in.ready = l.shard.inbox.take()
 	l.shard.Step(l.clock(), &l.in, &l.out)
-	worked := n > 0 || len(l.in.ready) > 0 || l.out.More
+	worked := n > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
 	for _, m := range l.out.PeerMessages {
 		l.send(m.Host, m.Data)
 	}
@@ -129,12 +134,13 @@ func (l *loop) write() bool {
 	return taken > 0
 }
 
-// sleep waits for the uplink, the inbox or the shard's next deadline.
-func (l *loop) sleep(now int64) {
+// sleep waits for the uplink, the inbox or the shard's next deadline. It
+// reports false when time alone ended it.
+func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
 	l.write()
 	if l.out.More {
-		return
+		return true
 	}
 	deadline, fd := min(l.out.Deadline, now+maxPark), l.port.FD()
 	if len(l.shard.tx.pending()) > 0 && !l.writeErr {
@@ -147,17 +153,18 @@ func (l *loop) sleep(now int64) {
 		fd = -1 // always readable now: it would be a busy loop
 	}
 	if deadline <= now {
-		return
+		return false
 	}
 	inbox := &l.shard.inbox
 	inbox.parked.Store(true)
-	if inbox.empty() && !l.stop.Load() {
-		input := l.park.wait(fd, deadline-now)
-		l.adapt(input, l.clock()-now)
-	} else {
+	defer inbox.parked.Store(false)
+	if !inbox.empty() || l.stop.Load() {
 		l.adapt(true, 0)
+		return true
 	}
-	inbox.parked.Store(false)
+	input = l.park.wait(fd, deadline-now)
+	l.adapt(input, l.clock()-now)
+	return input
 }
 
 // adapt learns whether it pays to look for work a little longer: yes when

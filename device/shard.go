@@ -36,6 +36,7 @@ type Input struct {
 type Output struct {
 	PeerMessages []PeerMessage // for the connection managers of other NICs
 	Deadline     falcon.Time   // Step again at this time at the latest
+	Polled       bool          // a ring that was polled had work
 	More         bool          // Step again at once: work was left
 }
 
@@ -162,6 +163,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 		src.drain(s, now)
 	}
 	s.advance(now)
+	out.Polled = s.rdma.Poll(now)
 	more := s.rdma.Run(now)
 	s.drainFalcon(now)
 	more = s.transmit(now) || more
@@ -174,11 +176,14 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 }
 
 // Flush is called before the caller waits for input or time: acknowledgements
-// that were held back for company go out now. It leaves frames in the tx queue
-// and a new deadline in out.
+// that were held back for company go out now, and rings that were polled ask
+// for a doorbell. It leaves frames in the tx queue and a new deadline in out;
+// with More the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *Output) {
 	s.falcon.FlushAcks(now)
-	out.More = s.transmit(now)
+	found := s.rdma.Arm(now)
+	s.stopFaulted(now)
+	out.More = s.transmit(now) || found
 	out.Deadline = s.deadline()
 }
 

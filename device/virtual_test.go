@@ -33,6 +33,7 @@ type virtual struct {
 	peers    [2]*peerMail
 	trace    hash.Hash64
 	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
+	gap      func(side int)                      // called between a shard's last Step and Flush
 	frames   [][]byte
 	segments []int
 	tell     bool    // keep a trace
@@ -106,8 +107,11 @@ func (v *virtual) step() {
 				v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
 			}
 			if !v.outs[i].More {
+				if v.gap != nil {
+					v.gap(i)
+				}
 				s.Flush(v.now, &v.outs[i])
-				again = again || v.outs[i].More
+				again = again || v.outs[i].More || !s.inbox.empty() // as the thread looks before it parks
 			}
 			pending := s.tx.pending()
 			if v.super != nil {
@@ -189,6 +193,7 @@ type driver struct {
 	cq    *ring.CQReader
 	id    uint32
 	async []abi.AsyncEvent
+	rung  int // doorbells for sends
 
 	pdn, lkey, rkey, cqn, qpn uint32
 	sendQ, recvQ              *ring.Producer
@@ -387,8 +392,11 @@ func (d *driver) send(op abi.Opcode, off, n int, remote *driver, remoteOff int) 
 	if err := d.sendQ.Push(b[:]); err != nil {
 		d.v.t.Fatal(err)
 	}
-	index, _, _ := d.sendQ.Publish()
-	d.ring(abi.DoorbellSQ, d.qpn, index)
+	index, need, _ := d.sendQ.Publish()
+	if need || d.b.features&abi.FeatureEventIndex == 0 {
+		d.rung++
+		d.ring(abi.DoorbellSQ, d.qpn, index)
+	}
 }
 
 func (d *driver) receive(off, n int) {

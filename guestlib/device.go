@@ -27,7 +27,12 @@ type Options struct {
 	HeartbeatTimeout time.Duration
 	// CommandTimeout bounds one answer of the device to a command; 0 means 30 s.
 	CommandTimeout time.Duration
+	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for measuring what polling saves.
+	RingAlways bool
 }
+
+// features the driver can use.
+const features = abi.FeatureEventIndex
 
 const (
 	defaultMemfd = 256 << 20
@@ -99,7 +104,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	d.s.start(opts.Heartbeat, opts.HeartbeatTimeout)
 	actx, cancel := context.WithTimeout(ctx, opts.CommandTimeout)
 	defer cancel()
-	if err := d.attach(actx, t.function, opts.Driver); err != nil {
+	if err := d.attach(actx, t.function, &opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), d.Close())
 	}
 	return d, nil
@@ -123,9 +128,12 @@ func (o *Options) defaults(scheme string) {
 }
 
 // attach takes the function from the hello to READY.
-func (d *Device) attach(ctx context.Context, fn FunctionID, driver string) error {
-	hello := abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: uint32(fn)}
-	abi.PutText(hello.Driver[:], driver)
+func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error {
+	hello := abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: uint32(fn), Features: features}
+	if opts.RingAlways {
+		hello.Features &^= abi.FeatureEventIndex
+	}
+	abi.PutText(hello.Driver[:], opts.Driver)
 	body, err := d.s.call(ctx, &hello)
 	if err != nil {
 		return err
@@ -139,6 +147,9 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, driver string) error
 	}
 	if reply.Major != abi.VersionMajor {
 		return fmt.Errorf("%w: the device speaks ABI version %d, this driver %d: update the older one", ErrUnsupported, reply.Major, abi.VersionMajor)
+	}
+	if extra := reply.Features &^ hello.Features; extra != 0 {
+		return protocolError("the device turned on features %#x, which the driver did not offer", extra)
 	}
 	d.info.Features = reply.Features
 	if err := d.enable(ctx); err != nil {

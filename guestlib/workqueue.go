@@ -19,6 +19,7 @@ type workQueue struct {
 	bell    bell
 	entry   []byte   // scratch for one entry
 	posted  []posted // by index modulo entries
+	always  bool     // ring for every change: the event index is not in use
 	next    uint32   // index of the next work request
 	oldest  uint32   // index of the oldest one not completed
 	dead    bool
@@ -44,6 +45,7 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 		bell:   bell{record: abi.Doorbell{Kind: kind}},
 		entry:  make([]byte, layout.Stride()),
 		posted: make([]posted, layout.Entries()),
+		always: d.info.Features&abi.FeatureEventIndex == 0,
 	}, nil
 }
 
@@ -58,7 +60,7 @@ func (w *workQueue) room() error {
 	return nil
 }
 
-// push posts the first n bytes of entry and rings. The caller holds mu and has seen room.
+// push posts the first n bytes of entry and rings, unless the device is looking at the queue (DRV-604). The caller holds mu and has seen room.
 func (w *workQueue) push(s *stream, n int, p posted) error {
 	if err := w.ring.Push(w.entry[:n]); err != nil {
 		if err == ring.ErrFull {
@@ -68,11 +70,13 @@ func (w *workQueue) push(s *stream, n int, p posted) error {
 	}
 	w.posted[w.next&(w.layout.Entries()-1)] = p
 	w.next++
-	index, _, err := w.ring.Publish()
+	index, need, err := w.ring.Publish()
 	if err != nil {
 		return protocolError("work queue: %v", err)
 	}
-	s.ring(&w.bell, index)
+	if need || w.always {
+		s.ring(&w.bell, index)
+	}
 	return nil
 }
 

@@ -4,8 +4,9 @@
 // The life of a WRITE, with the file each step is in:
 //
 //	guest               requester                    falcon                 responder               guest
-//	  │ WQE, doorbell       │                           │                         │                     │
-//	  ├────────────────────▶│ queue.go, read once       │                         │                     │
+//	  │ WQE, producer index │                           │                         │                     │
+//	  ├────────────────────▶│ poll.go, or the doorbell  │                         │                     │
+//	  │                     │ queue.go, read once       │                         │                     │
 //	  │                     │ work.go, check            │                         │                     │
 //	  │                     │ requester.go, segment     │                         │                     │
 //	  │                     ├── Push ──────────────────▶│                         │                     │
@@ -44,6 +45,7 @@
 //
 // An Engine and everything made from it belong to one goroutine, the shard's. There are no locks, and no calls back:
 // falcon calls Fill alone, events come through HandleEvent, and the Notifier appends to queues. Time is an argument.
-// Nothing allocates per operation. Run works in turns, round robin over the QPs that have work; a QP that waits for
+// Nothing allocates per operation. Poll looks at send queues that ran empty a short while ago, a bounded number at a
+// time, and Arm asks for doorbells before the shard parks. Run works in turns, round robin over the QPs that have work; a QP that waits for
 // credit, a window, a fence or a receive is in no queue until the event that frees it.
 package rdma

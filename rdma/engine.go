@@ -16,6 +16,7 @@ type Config struct {
 	TurnBytes int         // data bytes one QP issues per turn; default 64 KiB
 	Turns     int         // turns per Run; default 64
 	Linger    falcon.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
+	PollTime  falcon.Time // how long an empty send queue is polled before it is armed; default 200 µs
 }
 
 // Engine carries out the verbs of all functions of one shard over one falcon.Engine. It is the Falcon engine's
@@ -25,6 +26,7 @@ type Engine struct {
 	cfg     Config
 	falcon  *falcon.Engine
 	ready   list  // QPs with work to issue or to flush, next turn first
+	polled  list  // QPs whose send queue ran empty a short while ago
 	linger  list  // failed QPs whose connection is still open, oldest first
 	stats   Stats // of closed functions
 	fns     []*Function
@@ -46,6 +48,9 @@ func NewEngine(cfg Config) *Engine {
 	}
 	if cfg.Linger <= 0 {
 		cfg.Linger = 500e6
+	}
+	if cfg.PollTime <= 0 {
+		cfg.PollTime = 200e3
 	}
 	return &Engine{cfg: cfg}
 }

@@ -28,6 +28,8 @@ type Function struct {
 	limits Limits
 	out    Notifier
 
+	eventIndex bool // the driver rings only when the event index asks for it
+
 	pds table[PD]
 	mrs table[MR]
 	cqs table[CQ]

@@ -36,6 +36,8 @@ type QP struct {
 	rsp responder
 
 	ready       link // in Engine.ready: has work to issue or to flush
+	polled      link // in Engine.polled: send queue ran empty
+	pollUntil   falcon.Time
 	lingering   link // in Engine.linger: failed, connection still open
 	lingerUntil falcon.Time
 }
@@ -134,7 +136,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	}
 	q.req.init(min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
 	q.rsp.init(int(c.MaxRecvSGE))
-	q.ready.qp, q.lingering.qp = q, q
+	q.ready.qp, q.polled.qp, q.lingering.qp = q, q, q
 	q.number, _ = f.qps.add(q)
 	pd.users++
 	send.users++

@@ -28,6 +28,7 @@ func (q *QP) enterErr(now falcon.Time) {
 		return
 	}
 	q.state = abi.QPStateErr
+	q.polled.remove() // flushing reads the queue and arms it
 	q.req.drop()
 	if q.conn != nil {
 		q.lingerUntil = now + q.fn.e.cfg.Linger
@@ -61,6 +62,7 @@ func (q *QP) stopWork() {
 	q.req.head, q.req.next, q.req.tail = 0, 0, 0
 	q.rsp.drop()
 	q.ready.remove()
+	q.polled.remove()
 	q.waitCredit = false
 }
 

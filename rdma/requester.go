@@ -101,7 +101,7 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 		bytes -= max(n, 1)
 	}
 	if r := &q.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
-		return q.sq.sleep(q)
+		return q.watch(now)
 	}
 	q.sq.commit(q)
 	return more

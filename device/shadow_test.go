@@ -1,0 +1,208 @@
+package device
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestShadowVirtual lets a driver that rings only when asked post at the worst
+// moments of virtual time, over a bad wire: after a shard's last look at its
+// rings and before it sleeps. Nothing is left behind (DRV-604, DEV-607).
+func TestShadowVirtual(t *testing.T) {
+	for seed := range uint64(10) {
+		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
+		a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
+		a.b.features = abi.FeatureEventIndex
+		a.setUp()
+		b.setUp()
+		a.connectTo(b, 99)
+		r := rand.New(rand.NewPCG(seed, 1))
+		const total = 400
+		posted, done := 0, 0
+		post := func(n int) {
+			for range n {
+				if posted < total && posted-done < 1<<sqLog2 {
+					a.send(abi.OpWrite, 0, 1+r.IntN(5000), b, 0)
+					posted++
+				}
+			}
+		}
+		v.gap = func(side int) {
+			if side == 0 && r.IntN(2) == 0 {
+				post(r.IntN(4))
+			}
+		}
+		v.until(fmt.Sprintf("seed %d: all completions", seed), func() bool {
+			for {
+				cqe, ok := a.completion()
+				if !ok {
+					break
+				}
+				if cqe.Status != abi.WCSuccess {
+					t.Fatal(cqe.Status)
+				}
+				done++
+			}
+			if r.IntN(3) == 0 || done == posted {
+				post(1 + r.IntN(3))
+				v.step()
+			}
+			return done == total
+		})
+		if a.rung == 0 || a.rung > total*9/10 {
+			t.Errorf("seed %d: %d doorbells for %d requests", seed, a.rung, total)
+		}
+	}
+}
+
+// TestNoLostWakeup is a driver against a shard's thread: it posts one request
+// at a time, after pauses about as long as the thread looks for work before it
+// parks, and polls for the completion without arming, so that nothing but its
+// own post can wake the thread. Run it with -race.
+func TestNoLostWakeup(t *testing.T) {
+	w := newWorld(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 1)
+	total := 3000
+	if testing.Short() {
+		total = 300
+	}
+	before := w.counter(0, "shard.doorbells")
+	r := rand.New(rand.NewPCG(1, 2))
+	wr := guestlib.SendWR{Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 64)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+	for i := range total {
+		if err := a.qp.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+		a.spin(t, fmt.Sprintf("request %d of %d", i, total))
+		for until := time.Now().Add(time.Duration(r.IntN(2*maxSpin)) * time.Duration(i%3)); time.Now().Before(until); {
+			runtime.Gosched()
+		}
+	}
+	t.Logf("%d doorbells for %d requests", w.counter(0, "shard.doorbells")-before, total)
+}
+
+// spin polls for one completion without ever arming.
+func (e *endpoint) spin(t testing.TB, what string) {
+	t.Helper()
+	var wc [1]guestlib.WC
+	for deadline := time.Now().Add(testTime); ; runtime.Gosched() {
+		n, err := e.cq.Poll(wc[:])
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case n == 1 && wc[0].Err() != nil:
+			t.Fatal(wc[0].Err())
+		case n == 1:
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("%s: lost", what)
+		}
+	}
+}
+
+// TestBusyDriverRingsNoBell: requests that the shard finds by looking cost no
+// record; one that no longer looks is asked for by its driver.
+func TestBusyDriverRingsNoBell(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
+	a.b.features = abi.FeatureEventIndex
+	a.setUp()
+	b.setUp()
+	a.connectTo(b, 99)
+	a.send(abi.OpWrite, 0, 64, b, 0)
+	if a.rung != 1 {
+		t.Fatal("an idle device was not rung for")
+	}
+	s := v.shards[0]
+	step := func() bool {
+		in := Input{ready: s.inbox.take()}
+		s.Step(v.now, &in, &v.outs[0])
+		return v.outs[0].Polled
+	}
+	step()
+	for i := range 20 {
+		a.send(abi.OpWrite, 0, 64, b, 0)
+		if !step() {
+			t.Fatalf("request %d not found", i)
+		}
+	}
+	if a.rung != 1 {
+		t.Errorf("%d doorbells for a device that was looking", a.rung-1)
+	}
+	for range 21 {
+		if cqe := a.done(); cqe.Status != abi.WCSuccess {
+			t.Fatal(cqe.Status)
+		}
+	}
+	a.send(abi.OpWrite, 0, 64, b, 0)
+	if a.rung != 2 {
+		t.Error("a device that went to sleep was not rung for")
+	}
+}
+
+// TestIdleCost: with 64 functions attached and nothing to do the shard's thread
+// sleeps. What is held to a bound is how often it looks round, not time.
+func TestIdleCost(t *testing.T) {
+	const functions = 64
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(i int, c *config.Config) {
+		pf := &c.Functions[0]
+		pf.VFCount = functions + 4
+		pf.VFs = pf.VFs[:4]
+		for n := len(pf.VFs) + 1; n <= pf.VFCount; n++ {
+			f := config.Function{
+				Tenant: 7, Address: netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(n)}), MAC: config.FunctionMAC(c.NIC.Host, 0, uint16(n)),
+				Guest: &config.Guest{Unix: "bare"}, Limits: pf.VFs[0].Limits, Credits: pf.VFs[0].Credits,
+			}
+			pf.VFs = append(pf.VFs, config.VF{VF: uint16(n), Function: f})
+		}
+	})
+	var first *endpoint
+	for n := range functions {
+		d, err := guestlib.Open(testContext(t), fmt.Sprintf("unix://%s?function=pf0.vf%d", w.sockets[0], n+5), guestlib.Options{Memory: 8 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		if e := newEndpoint(t, d); first == nil {
+			first = e
+		}
+	}
+	b := newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, first, b, 1)
+	for range 100 { // the thread learns to spin
+		first.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{first.mr.SGE(0, 64)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+	}
+	const idle = 3 * time.Second
+	time.Sleep(idle / 3) // acknowledgements and timers of the last request
+	steps, cpu := w.counter(0, "shard.steps"), cpuTime(t)
+	time.Sleep(idle)
+	steps, cpu = w.counter(0, "shard.steps")-steps, cpuTime(t)-cpu
+	t.Logf("%d functions, %v idle: %d steps; the whole process with %d clients and both NICs used %v", functions, idle, steps, functions+1, cpu)
+	if most := uint64(20 * idle / time.Second); steps > most {
+		t.Errorf("%d steps in %v of idleness, want at most %d", steps, idle, most)
+	}
+}
+
+// cpuTime is what this process has used.
+func cpuTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+

@@ -1,0 +1,76 @@
+package rdma
+
+import "github.com/falcon-vnic/vnic/falcon"
+
+// A send queue with the event index is in one of three places:
+//
+//	        work found                     empty
+//	ready ◀───────────── polled ◀──────────────────── ready
+//	  ▲                     │ PollTime over, or Arm
+//	  └──── doorbell ──── armed
+//
+// While it is polled the event index in its header stays behind and the driver sends no doorbell (DRV-604): the
+// producer index in memory is the doorbell. Arming moves the event index up and looks once more (DEV-607). Receive
+// queues need no polling: they are read when a message wants one.
+
+// pollQuantum is how many queues one Poll looks at; those that were not come first the next time.
+const pollQuantum = 64
+
+// UseEventIndex says that the driver knows abi.FeatureEventIndex. Without it every doorbell is a record, and queues are
+// looked at when one comes.
+func (f *Function) UseEventIndex(on bool) { f.eventIndex = on }
+
+// watch is called when the send queue is empty: it is polled for a while, or armed at once. It reports whether there is
+// an entry after all.
+func (q *QP) watch(now falcon.Time) (more bool) {
+	if !q.fn.eventIndex {
+		return q.sq.sleep(q)
+	}
+	q.sq.commit(q)
+	q.pollUntil = now + q.fn.e.cfg.PollTime
+	q.fn.e.polled.push(&q.polled)
+	return false
+}
+
+// Poll looks at send queues that ran empty a short while ago, each in its turn, and arms those that stayed empty. It
+// reports whether one had work, which the next Run does.
+func (e *Engine) Poll(now falcon.Time) (found bool) {
+	last := e.polled.tail
+	for range pollQuantum {
+		l := e.polled.head
+		if l == nil {
+			break
+		}
+		l.remove()
+		q := l.qp
+		n, err := q.sq.ring.Poll()
+		switch {
+		case err != nil:
+			q.sq.fault(q, err)
+		case n > 0 || now >= q.pollUntil && q.sq.sleep(q):
+			found = true
+			q.wake()
+		case now < q.pollUntil:
+			e.polled.push(l)
+		}
+		q.fn.settle(now)
+		if l == last {
+			break
+		}
+	}
+	return found
+}
+
+// Arm asks for a doorbell at the next entry of every queue that is polled. It is called before the shard stops looking,
+// and reports whether one had work meanwhile.
+func (e *Engine) Arm(now falcon.Time) (found bool) {
+	for l := e.polled.head; l != nil; l = e.polled.head {
+		l.remove()
+		if l.qp.sq.sleep(l.qp) {
+			found = true
+			l.qp.wake()
+		}
+		l.qp.fn.settle(now)
+	}
+	return found
+}

@@ -1,0 +1,185 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// shadowPair is a pair whose first driver uses the event index.
+func shadowPair(t *testing.T) *pair {
+	t.Helper()
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 6, sigAll: true})
+	p.hosts[0].fn.UseEventIndex(true)
+	return p
+}
+
+// shadowWrite posts one WRITE and says whether a doorbell is due.
+func (p *pair) shadowWrite(x abi.SendWQE) (need bool) {
+	p.t.Helper()
+	var entry [abi.SendWQEHeader + abi.SGESize]byte
+	x.NumSGE = 1
+	x.Marshal(entry[:])
+	s := p.ma.sge(0, 100)
+	s.Marshal(entry[abi.SendWQEHeader:])
+	if err := p.a.sq.Push(entry[:]); err != nil {
+		p.t.Fatal(err)
+	}
+	_, need, err := p.a.sq.Publish()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return need
+}
+
+// TestShadowDoorbell: while the device polls, the producer index is the doorbell; before it stops it asks for one, and
+// looks again (DRV-604, DEV-607, DEV-804).
+func TestShadowDoorbell(t *testing.T) {
+	p := shadowPair(t)
+	x, e := p.remote(abi.OpWrite, 0), p.hosts[0].e
+	p.a.ring()
+	p.step() // empty: polled from here on
+	p.shadowWrite(x)
+	for i := range 40 {
+		if !e.Poll(p.now) {
+			t.Fatalf("request %d not found by polling", i)
+		}
+		success(t, p.a.send.wait(1))
+		if p.shadowWrite(x) {
+			t.Fatalf("request %d: a doorbell is asked for by a device that polls", i)
+		}
+	}
+	if !e.Arm(p.now) {
+		t.Fatal("the request posted before arming was not found by it")
+	}
+	success(t, p.a.send.wait(1))
+	if e.Arm(p.now) {
+		t.Fatal("work found in an empty queue")
+	}
+	if !p.shadowWrite(x) {
+		t.Fatal("no doorbell asked for by a device that has stopped polling")
+	}
+	if e.Poll(p.now) {
+		t.Fatal("an armed queue is polled")
+	}
+	p.a.ring()
+	success(t, p.a.send.wait(1))
+}
+
+// TestPollEnds: a queue that stays empty is armed by itself, also when others keep the shard busy.
+func TestPollEnds(t *testing.T) {
+	p := shadowPair(t)
+	e := p.hosts[0].e
+	p.a.ring()
+	p.step()
+	if e.Poll(p.now) || e.polled.head == nil {
+		t.Fatal("not polled")
+	}
+	if e.Poll(p.now+e.cfg.PollTime) || e.polled.head != nil {
+		t.Fatal("polled for ever")
+	}
+	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
+		t.Fatal("not armed")
+	}
+}
+
+// TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
+func TestPollFair(t *testing.T) {
+	const n = 3*pollQuantum + 5
+	p := newPair(t, true, 8192, worldConfig{limits: Limits{QPs: n + 1}, arena: 64 << 20}, qpConfig{})
+	p.hosts[0].fn.UseEventIndex(true)
+	e := p.hosts[0].e
+	for range n {
+		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+		p.connect(a, b, true)
+	}
+	for e.Run(p.now) {
+	}
+	seen := map[*QP]int{}
+	for range 4 {
+		var order []*QP
+		for l := e.polled.head; l != nil && len(order) < pollQuantum; l = l.next {
+			order = append(order, l.qp)
+		}
+		e.Poll(p.now)
+		for i, l := 0, e.polled.head; l != nil && i < pollQuantum; i, l = i+1, l.next {
+			if l.qp == order[0] {
+				t.Fatal("a queue that was looked at stands before others")
+			}
+		}
+		for _, q := range order {
+			seen[q]++
+		}
+	}
+	if len(seen) < n {
+		t.Errorf("%d of %d queues looked at in 4 rounds", len(seen), n)
+	}
+}
+
+// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a faulted function is not polled any more,
+// since its driver may clear the queue (DRV-601); in ERR its queue is armed.
+func TestPollLeaves(t *testing.T) {
+	for name, leave := range map[string]func(p *pair){
+		"reset":   func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset}) },
+		"destroy": func(p *pair) { p.hosts[0].fn.DestroyQP(p.now, p.a.number) },
+		"fault": func(p *pair) {
+			p.hosts[0].fn.Doorbell(p.now, &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0xffff})
+		},
+		"close": func(p *pair) { p.hosts[0].fn.Close(p.now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := shadowPair(t)
+			p.a.ring()
+			p.step()
+			leave(p)
+			if e := p.hosts[0].e; e.polled.head != nil || e.Poll(p.now) || e.Arm(p.now) {
+				t.Error("still polled")
+			}
+		})
+	}
+	p := shadowPair(t)
+	p.a.ring()
+	p.step()
+	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
+	p.settle(1e6)
+	if p.hosts[0].e.polled.head != nil {
+		t.Fatal("polled in ERR")
+	}
+	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
+		t.Fatal("not armed in ERR")
+	}
+	p.a.ring()
+	if wc := p.a.send.wait(1)[0]; wc.Status != abi.WCWRFlushErr {
+		t.Errorf("%s", wc.Status)
+	}
+}
+
+// TestPollHostile: an impossible producer found by polling stops the function (DEV-605).
+func TestPollHostile(t *testing.T) {
+	p := shadowPair(t)
+	p.a.ring()
+	p.step()
+	if err := p.a.q.sq.area.Store32(abi.QueueHeaderProducer, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	p.hosts[0].e.Poll(p.now)
+	if f := p.hosts[0].fn.Fault(); f != abi.FaultDoorbell {
+		t.Errorf("%s", f)
+	}
+	if p.hosts[0].e.polled.head != nil {
+		t.Error("still polled")
+	}
+}
+
+// BenchmarkPoll is what looking at one empty queue costs.
+func BenchmarkPoll(b *testing.B) {
+	p := newPair(b, true, 8192, worldConfig{}, qpConfig{})
+	p.hosts[0].fn.UseEventIndex(true)
+	p.a.ring()
+	p.step()
+	b.ReportAllocs()
+	for range b.N {
+		p.hosts[0].e.Poll(falcon.Time(p.now))
+	}
+}
