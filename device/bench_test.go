@@ -1,6 +1,7 @@
 package device
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -111,4 +112,46 @@ func (e *endpoint) latencies(b *testing.B, y *endpoint, size int) []time.Duratio
 func percentile(times []time.Duration, p int) float64 {
 	slices.Sort(times)
 	return float64(times[(len(times)-1)*p/100].Nanoseconds()) / 1000
+}
+
+// BenchmarkDoorbell measures how long a posted 64-byte WRITE waits until the
+// device reads it, and until it is complete, for a client that polls: with the
+// producer index as doorbell, and with a record on the control stream for every
+// post. Reported are medians.
+func BenchmarkDoorbell(b *testing.B) {
+	for _, how := range []struct {
+		name   string
+		always bool
+	}{{"shadow", false}, {"record", true}} {
+		b.Run(how.name, func(b *testing.B) {
+			w := newWorld(b)
+			x := newEndpoint(b, w.openWith(0, "pf0.vf1", guestlib.Options{Memory: 16 << 20, RingAlways: how.always}))
+			y := newEndpoint(b, w.open(1, "pf0.vf1"))
+			connect(b, x, y, 1)
+			wr := guestlib.SendWR{Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{x.mr.SGE(0, 64)}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey()}
+			taken, done := make([]time.Duration, 0, b.N), make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			for i := range b.N {
+				start := time.Now()
+				if err := x.qp.PostSend(&wr); err != nil {
+					b.Fatal(err)
+				}
+				for {
+					n, err := x.qp.SendsTaken()
+					if err != nil {
+						b.Fatal(err)
+					}
+					if n == uint32(i+1) {
+						break
+					}
+					runtime.Gosched()
+				}
+				taken = append(taken, time.Since(start))
+				x.spin(b, "WRITE")
+				done = append(done, time.Since(start))
+			}
+			b.ReportMetric(percentile(taken, 50), "guest/bare_doorbell_"+how.name+"_us")
+			b.ReportMetric(percentile(done, 50), "guest/bare_write64_"+how.name+"_us")
+		})
+	}
 }

@@ -205,4 +205,3 @@ func cpuTime(t testing.TB) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
-

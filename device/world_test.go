@@ -183,7 +183,12 @@ func (w *world) until(what string, ok func() bool) {
 // open attaches a bare client to a VF of NIC i.
 func (w *world) open(i int, function string) *guestlib.Device {
 	w.t.Helper()
-	d, err := guestlib.Open(testContext(w.t), "unix://"+w.sockets[i]+"?function="+function, guestlib.Options{Memory: 16 << 20})
+	return w.openWith(i, function, guestlib.Options{Memory: 16 << 20})
+}
+
+func (w *world) openWith(i int, function string, o guestlib.Options) *guestlib.Device {
+	w.t.Helper()
+	d, err := guestlib.Open(testContext(w.t), "unix://"+w.sockets[i]+"?function="+function, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -97,6 +97,16 @@ func (w *workQueue) complete(id uint64, ok bool) error {
 	return fmt.Errorf("completion of work request %d, which is not outstanding", id)
 }
 
+// taken is the consumer index in memory: how many work requests the device has read.
+func (w *workQueue) taken() (uint32, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		return 0, ErrClosed
+	}
+	return ring.Mem(w.area.block.Bytes()).Load32(abi.QueueHeaderConsumer)
+}
+
 // stop makes the queue refuse work and keeps its doorbell silent, or undoes that.
 func (w *workQueue) stop(s *stream, dead bool) {
 	w.mu.Lock()
