@@ -41,7 +41,7 @@ fmt: ## format all Go files
 	$(TOOLS) gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: generate
-generate: ## regenerate the Go types and reference of the device ABI
+generate: ## regenerate the Go types, C header and reference of the device ABI
 	$(GO) generate ./queues/abi
 
 .PHONY: deps

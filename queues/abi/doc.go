@@ -3,7 +3,8 @@
 // descriptors and codes, with codecs at their exact byte offsets.
 //
 // abi_gen.go is generated from queues/abi/schema, which is the one source, by
-// queues/abi/gen; docs/abi/reference.md comes from the same run. The rules
+// queues/abi/gen; docs/abi/reference.md and the C header guestlib/c/vnic_abi.h
+// come from the same run. The rules
 // for using what is defined here are in docs/abi/index.md.
 //
 // Marshal and Unmarshal work on little-endian bytes that the caller has made

@@ -26,6 +26,7 @@ func outputs(a *schema.ABI) ([]output, error) {
 	return []output{
 		{"queues/abi/abi_gen.go", code},
 		{"docs/abi/reference.md", reference(a)},
+		{"guestlib/c/vnic_abi.h", cHeader(a)},
 	}, nil
 }
 
