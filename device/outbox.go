@@ -61,6 +61,14 @@ func (o *outbox) asyncEvent(e *abi.AsyncEvent) {
 	o.change.Broadcast()
 }
 
+// forget drops the events that were not sent yet: the function was reset, and
+// they speak of objects that are gone.
+func (o *outbox) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cqs, o.async = o.cqs[:0], o.async[:0]
+}
+
 // droppedEvents counts events lost for want of room.
 func (o *outbox) droppedEvents() uint64 {
 	o.mu.Lock()

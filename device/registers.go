@@ -185,6 +185,7 @@ func (f *function) control(now falcon.Time, c abi.Control) abi.Status {
 			return abi.StatusDenied
 		}
 		f.reset(now)
+		f.binding.out.forget()
 		return abi.StatusOK
 	}
 	return abi.StatusInvalidArgument

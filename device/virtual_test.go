@@ -314,10 +314,16 @@ func (d *driver) list(k, first, n int) uint64 {
 	return d.addr(pageLists + k)
 }
 
-// setUp makes a PD, an MR over the data pages, a CQ and a QP in INIT.
+// setUp enables the function and makes its objects.
 func (d *driver) setUp() {
 	d.v.t.Helper()
 	d.enable()
+	d.objects()
+}
+
+// objects makes a PD, an MR over the data pages, a CQ and a QP in INIT.
+func (d *driver) objects() {
+	d.v.t.Helper()
 	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
 	const dataPages = 512
 	r := d.must(abi.AdminOpRegMR, &abi.RegMR{

@@ -12,18 +12,22 @@ import (
 )
 
 // admin is the admin queue: one page of commands, one of completions. The device executes commands in any order; each is one caller's.
+// It lives from an enable of the function until its end: a reset, a fault, or the end of the stream. Every object keeps the admin queue it was
+// made with, so that nothing of one life is said to the device in the next, where numbers and keys mean other things.
 type admin struct {
 	s       *stream
 	timeout time.Duration
 	sq, cq  *arena.Block
 	slots   chan struct{} // one token per free entry
+	ended   chan struct{} // closed when err is set
 
 	mu       sync.Mutex
 	bell     bell
 	commands *ring.Producer
 	answers  *ring.CQReader
 	id       uint32
-	closed   bool // the memory is gone
+	closed   bool  // the memory is gone
+	err      error // why the life ended, once it has
 	waiting  map[uint32]*command
 }
 
@@ -54,6 +58,7 @@ func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error
 	a := &admin{
 		s: s, timeout: timeout, sq: sq, cq: cq,
 		slots:    make(chan struct{}, abi.MaxAdminEntries),
+		ended:    make(chan struct{}),
 		bell:     bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}},
 		commands: ring.NewProducer(ring.Mem(sq.Bytes()), layout),
 		answers:  ring.NewCQReader(ring.Mem(cq.Bytes()), layout),
@@ -72,8 +77,8 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	case <-a.slots:
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", op, ctx.Err())
-	case <-a.s.done:
-		return a.s.failure()
+	case <-a.ended:
+		return a.failure()
 	}
 	if err := ctx.Err(); err != nil {
 		a.slots <- struct{}{}
@@ -90,8 +95,8 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	case <-timer.C:
 		a.s.fail(lost(fmt.Errorf("%s: %w: no completion within %v", op, ErrTimeout, a.timeout)), false)
 		return a.s.failure()
-	case <-a.s.done:
-		return a.s.failure()
+	case <-a.ended:
+		return a.failure()
 	}
 	if c.Status != abi.StatusOK {
 		return &StatusError{op.String(), c.Status}
@@ -123,7 +128,10 @@ func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (
 	var entry [abi.AdminCmdSize]byte
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	switch {
+	case a.err != nil:
+		return nil, a.err
+	case a.closed:
 		return nil, errClosedDevice
 	}
 	a.id++
@@ -139,6 +147,32 @@ func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (
 	a.waiting[e.ID] = c
 	a.s.ring(&a.bell, index)
 	return c, nil
+}
+
+// end ends the life; the first error wins.
+func (a *admin) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
+		a.err = err
+		close(a.ended)
+	}
+}
+
+// failure returns why the life ended, or nil.
+func (a *admin) failure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
+// watch ends the life with the stream.
+func (a *admin) watch() {
+	select {
+	case <-a.s.done:
+		a.end(a.s.failure())
+	case <-a.ended:
+	}
 }
 
 // close makes sure that the memory is not touched any more.
@@ -169,6 +203,9 @@ func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 	var entry [abi.AdminCQESize]byte
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return e, nil, nil
+	}
 	ok, err := a.answers.Poll(entry[:])
 	if err != nil || !ok {
 		return e, nil, err

@@ -39,7 +39,7 @@ func newSilentRig(t testing.TB) *silentRig {
 	}
 	r := &silentRig{entry: make([]byte, abi.CQESize), w: ring.NewCQWriter(ring.Mem(mem.block.Bytes()), layout)}
 	r.cq = &CQ{
-		dev: d, log2: log2, area: mem, reader: ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout), entry: make([]byte, abi.CQESize), qps: map[uint32]*QP{},
+		dev: d, admin: &admin{}, log2: log2, area: mem, reader: ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout), entry: make([]byte, abi.CQESize), qps: map[uint32]*QP{},
 	}
 	r.qp = &QP{dev: d, qpn: 5, sendCQ: r.cq, recvCQ: r.cq}
 	if r.qp.sq, err = newWorkQueue(d, log2, 9, abi.DoorbellSQ); err != nil {

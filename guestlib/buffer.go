@@ -74,24 +74,26 @@ func (b *Buffer) release() {
 
 // PD is a protection domain: QPs reach only memory regions of their own.
 type PD struct {
-	dev *Device
-	pdn uint32
-	end end
+	dev   *Device
+	admin *admin
+	pdn   uint32
+	end   end
 }
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD(ctx context.Context) (*PD, error) {
 	var r abi.AllocPDResult
-	if err := d.admin.do(ctx, abi.AdminOpAllocPD, nil, &r, nil); err != nil {
+	a := d.admin.Load()
+	if err := a.do(ctx, abi.AdminOpAllocPD, nil, &r, nil); err != nil {
 		return nil, err
 	}
-	return &PD{dev: d, pdn: r.PDN}, nil
+	return &PD{dev: d, admin: a, pdn: r.PDN}, nil
 }
 
 // Dealloc destroys the domain. It is ErrBusy while it has memory regions or QPs.
 func (p *PD) Dealloc(ctx context.Context) error {
 	return p.end.once(func() error {
-		return p.dev.admin.do(ctx, abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: p.pdn}, nil, nil)
+		return p.admin.do(ctx, abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: p.pdn}, nil, nil)
 	})
 }
 
@@ -117,7 +119,7 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 	}
 	base := buf.block.Addr()
 	var r abi.RegMRResult
-	err = p.dev.admin.do(ctx, abi.AdminOpRegMR, &abi.RegMR{
+	err = p.admin.do(ctx, abi.AdminOpRegMR, &abi.RegMR{
 		PDN: p.pdn, Access: access, IOVA: base, Length: uint64(len(buf.Bytes())), Pages: list.Root, Levels: list.Levels,
 	}, &r, nil)
 	list.Free() // the device copied it
@@ -151,7 +153,7 @@ func (m *MR) SGE(off, n int) SGE {
 // Dereg ends the registration; the keys are invalid then. It is ErrBusy while work of the device uses the region.
 func (m *MR) Dereg(ctx context.Context) error {
 	return m.ended.once(func() error {
-		err := m.pd.dev.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.lkey}, nil, nil)
+		err := m.pd.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.lkey}, nil, nil)
 		if err == nil || gone(err) {
 			m.buf.release()
 		}

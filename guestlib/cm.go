@@ -104,6 +104,17 @@ func (c *conn) end() {
 	}
 }
 
+// clear drops all connections and listeners: the function was reset.
+func (m *cm) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conns {
+		c.end()
+	}
+	clear(m.conns)
+	clear(m.listeners)
+}
+
 // begin makes the QP's connection attempt, one at a time.
 func (q *QP) begin() (*conn, error) {
 	if s := q.State(); s != abi.QPStateInit {
@@ -156,7 +167,7 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 		return nil, err
 	}
 	in := abi.CMConnect{QPN: qp.qpn, Service: service, DGID: gid, Priv: addr, PrivLen: uint16(len(priv))}
-	err = d.admin.do(ctx, abi.AdminOpCMConnect, &in, nil, func(e *abi.AdminCQE) {
+	err = qp.pd.admin.do(ctx, abi.AdminOpCMConnect, &in, nil, func(e *abi.AdminCQE) {
 		if e.Status == abi.StatusOK {
 			var r abi.CMConnectResult
 			r.Unmarshal(e.Result[:])
@@ -180,8 +191,8 @@ func (d *Device) settle(ctx context.Context, c *conn) ([]byte, error) {
 	var e abi.AsyncEvent
 	select {
 	case e = <-c.outcome:
-	case <-d.s.done:
-		return nil, d.Err()
+	case <-c.qp.pd.admin.ended:
+		return nil, c.qp.pd.admin.failure()
 	case <-c.down: // the QP was destroyed, or the outcome is there too
 		select {
 		case e = <-c.outcome:
@@ -190,7 +201,7 @@ func (d *Device) settle(ctx context.Context, c *conn) ([]byte, error) {
 		}
 	case <-ctx.Done():
 		// The device moves the QP to ERR: it cannot be known how far the peer got.
-		err := d.admin.do(context.WithoutCancel(ctx), abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: c.id}, nil, nil)
+		err := c.qp.pd.admin.do(context.WithoutCancel(ctx), abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: c.id}, nil, nil)
 		c.qp.setError()
 		if err != nil && !gone(err) {
 			return nil, errors.Join(ctx.Err(), err)
@@ -225,7 +236,7 @@ func (q *QP) Disconnect(ctx context.Context) error {
 	if !settled {
 		return stateError("QP %d is being connected: cancel that", q.qpn)
 	}
-	if err := q.dev.admin.do(ctx, abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}, nil, nil); err != nil {
+	if err := q.pd.admin.do(ctx, abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}, nil, nil); err != nil {
 		if errors.Is(err, ErrNotFound) {
 			return nil // the peer was faster
 		}
@@ -236,8 +247,8 @@ func (q *QP) Disconnect(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("disconnect: %w", ctx.Err())
-	case <-q.dev.s.done:
-		return q.dev.Err()
+	case <-q.pd.admin.ended:
+		return q.pd.admin.failure()
 	}
 }
 

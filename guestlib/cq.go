@@ -45,6 +45,7 @@ const discarded = 0xffffffff
 // CQ is a completion queue. It is safe for concurrent use; each completion goes to one caller of Poll.
 type CQ struct {
 	dev    *Device
+	admin  *admin
 	cqn    uint32
 	log2   uint8
 	area   area
@@ -76,14 +77,14 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		return nil, err
 	}
 	cq := &CQ{
-		dev: d, log2: log2, area: mem, closed: make(chan struct{}),
+		dev: d, admin: d.admin.Load(), log2: log2, area: mem, closed: make(chan struct{}),
 		reader: ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout),
 		entry:  make([]byte, abi.CQESize),
 		qps:    map[uint32]*QP{},
 		wake:   make(chan struct{}),
 	}
 	in := abi.CreateCQ{Log2Entries: log2, Levels: mem.list.Levels, Pages: mem.list.Root}
-	err = d.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
+	err = cq.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
 		if e.Status != abi.StatusOK {
 			return
 		}
@@ -109,7 +110,7 @@ func (c *CQ) Poll(wc []WC) (int, error) {
 	n, err := c.poll(wc)
 	c.mu.Unlock()
 	if n == 0 && err == nil {
-		err = c.dev.Err()
+		err = c.admin.failure()
 	}
 	return n, err
 }
@@ -215,8 +216,8 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 			return ctx.Err()
 		case <-c.closed:
 			return fmt.Errorf("CQ %d: %w", c.cqn, ErrClosed)
-		case <-c.dev.s.done:
-			return c.dev.Err()
+		case <-c.admin.ended:
+			return c.admin.failure()
 		}
 	}
 }
@@ -266,7 +267,7 @@ func (c *CQ) detach(qp *QP) {
 func (c *CQ) Destroy(ctx context.Context) error {
 	return c.ended.once(func() error {
 		c.dev.s.silence(&c.bell, true)
-		err := c.dev.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
+		err := c.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
 		if err != nil && !gone(err) {
 			c.dev.s.silence(&c.bell, false)
 			c.signal() // waiters arm again: their doorbells were held back

@@ -60,7 +60,7 @@ type Limits = abi.QueryDeviceResult
 type Device struct {
 	s      *stream
 	pool   *arena.Pool
-	admin  *admin
+	admin  atomic.Pointer[admin] // of the current life of the function
 	info   Info
 	limits Limits
 	cm     cm
@@ -72,6 +72,7 @@ type Device struct {
 	cqs map[uint32]*CQ
 	qps map[uint32]*QP
 
+	resetting sync.Mutex
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -98,10 +99,13 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	d.cm.init()
 	d.s.handler = d.handle
 	// The admin queue exists before the reader starts: what a hostile device sends early is handled like what it sends late.
-	if d.admin, err = newAdmin(d.s, d.pool, opts.CommandTimeout); err != nil {
+	a, err := newAdmin(d.s, d.pool, opts.CommandTimeout)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), conn.Close(), d.pool.Close())
 	}
+	d.admin.Store(a)
 	d.s.start(opts.Heartbeat, opts.HeartbeatTimeout)
+	d.s.wg.Go(a.watch)
 	actx, cancel := context.WithTimeout(ctx, opts.CommandTimeout)
 	defer cancel()
 	if err := d.attach(actx, t.function, &opts); err != nil {
@@ -158,7 +162,7 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error
 	if err := d.identify(ctx); err != nil {
 		return err
 	}
-	return d.admin.do(ctx, abi.AdminOpQueryDevice, nil, &d.limits, nil)
+	return d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &d.limits, nil)
 }
 
 // enable resets the function if an earlier driver left it in use, sets up the admin queue and waits for READY.
@@ -176,9 +180,10 @@ func (d *Device) enable(ctx context.Context) error {
 			return err
 		}
 	}
+	a := d.admin.Load()
 	for _, w := range []abi.RegWrite{
-		{Offset: abi.RegAdminSQ, Width: 8, Value: d.admin.sq.Pages()[0]},
-		{Offset: abi.RegAdminCQ, Width: 8, Value: d.admin.cq.Pages()[0]},
+		{Offset: abi.RegAdminSQ, Width: 8, Value: a.sq.Pages()[0]},
+		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.Pages()[0]},
 		{Offset: abi.RegAdminEntries, Width: 4, Value: abi.MaxAdminEntries},
 	} {
 		if err := d.writeRegister(ctx, w); err != nil {
@@ -290,15 +295,21 @@ func (d *Device) Limits() Limits { return d.limits }
 // Query asks the device for its limits.
 func (d *Device) Query(ctx context.Context) (Limits, error) {
 	var l Limits
-	err := d.admin.do(ctx, abi.AdminOpQueryDevice, nil, &l, nil)
+	err := d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &l, nil)
 	return l, err
 }
 
-// Done is closed when the device is lost or closed; Err then says why.
-func (d *Device) Done() <-chan struct{} { return d.s.done }
+// Done is closed when the function stopped by a fault or a reset, or the device is lost or closed; Err then says why. After a Reset that
+// succeeded there is a new one.
+func (d *Device) Done() <-chan struct{} { return d.admin.Load().ended }
 
 // Err is nil while the device works, else an ErrDeviceLost or ErrClosed.
-func (d *Device) Err() error { return d.s.failure() }
+func (d *Device) Err() error {
+	if err := d.s.failure(); err != nil {
+		return err
+	}
+	return d.admin.Load().failure()
+}
 
 // Close detaches from the function and frees everything made from the device, in whatever state it is. Memory of Buffers must not be
 // touched any more. When the device does not confirm that it is done with the memory, the memory stays mapped until the process ends and
@@ -311,6 +322,8 @@ func (d *Device) Close() error {
 		case <-time.After(byeTimeout):
 			d.s.fail(ErrClosed, false)
 		}
+		d.resetting.Lock() // a Reset in progress fails now
+		defer d.resetting.Unlock()
 		d.s.wg.Wait()
 		d.retire()
 		if !d.s.quiet {
@@ -324,7 +337,7 @@ func (d *Device) Close() error {
 
 // retire makes sure that no object touches its memory any more.
 func (d *Device) retire() {
-	d.admin.close()
+	d.admin.Load().close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, qp := range d.qps {

@@ -51,7 +51,7 @@ func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 		return d.handleCQEvent(body)
 	case abi.MsgAsyncEvent:
 		// The completion of the command that caused the event may be in memory already, its doorbell still on the way.
-		if err := d.admin.poll(); err != nil {
+		if err := d.admin.Load().poll(); err != nil {
 			return err
 		}
 		var e abi.AsyncEvent
@@ -79,7 +79,7 @@ func (d *Device) handleCQEvent(body []byte) error {
 	for ; len(body) > 0; body = body[4:] {
 		cqn := binary.LittleEndian.Uint32(body)
 		if cqn == abi.AdminCQ {
-			if err := d.admin.poll(); err != nil {
+			if err := d.admin.Load().poll(); err != nil {
 				return err
 			}
 			continue
@@ -120,7 +120,7 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		}
 	case abi.EventFunctionFault:
 		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
-		return lost(&FaultError{abi.Fault(e.Status), reason(e)})
+		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream lives: Reset starts anew
 	}
 	return nil
 }

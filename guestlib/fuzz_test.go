@@ -29,10 +29,11 @@ func FuzzDeviceMessages(f *testing.F) {
 		r.cq.wake = make(chan struct{})
 		c := newConn(r.qp)
 		d.cm.add(1, c)
-		var err error
-		if d.admin, err = newAdmin(d.s, d.pool, 0); err != nil {
+		a, err := newAdmin(d.s, d.pool, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
+		d.admin.Store(a)
 		before := d.pool.InUse()
 		for range 3 {
 			_ = d.handle(abi.MsgHeader{Type: abi.MsgType(typ)}, body)

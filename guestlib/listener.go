@@ -10,6 +10,7 @@ import (
 // Listener waits for connection requests to a service.
 type Listener struct {
 	dev      *Device
+	admin    *admin
 	service  uint64
 	requests chan *ConnectRequest
 	closed   chan struct{}
@@ -18,7 +19,7 @@ type Listener struct {
 
 // Listen asks for the connection requests to service. It is ErrBusy if the function listens there already.
 func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) {
-	l := &Listener{dev: d, service: service, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
+	l := &Listener{dev: d, admin: d.admin.Load(), service: service, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
 	d.cm.mu.Lock()
 	if d.cm.listeners[service] != nil {
 		d.cm.mu.Unlock()
@@ -26,7 +27,7 @@ func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) 
 	}
 	d.cm.listeners[service] = l // before the first request can come
 	d.cm.mu.Unlock()
-	if err := d.admin.do(ctx, abi.AdminOpCMListen, &abi.CMListen{Service: service}, nil, nil); err != nil {
+	if err := l.admin.do(ctx, abi.AdminOpCMListen, &abi.CMListen{Service: service}, nil, nil); err != nil {
 		l.remove()
 		return nil, fmt.Errorf("listen on service %d: %w", service, err)
 	}
@@ -35,7 +36,9 @@ func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) 
 
 func (l *Listener) remove() {
 	l.dev.cm.mu.Lock()
-	delete(l.dev.cm.listeners, l.service)
+	if l.dev.cm.listeners[l.service] == l {
+		delete(l.dev.cm.listeners, l.service)
+	}
 	l.dev.cm.mu.Unlock()
 }
 
@@ -48,15 +51,15 @@ func (l *Listener) Accept(ctx context.Context) (*ConnectRequest, error) {
 		return nil, ctx.Err()
 	case <-l.closed:
 		return nil, fmt.Errorf("listener of service %d: %w", l.service, ErrClosed)
-	case <-l.dev.s.done:
-		return nil, l.dev.Err()
+	case <-l.admin.ended:
+		return nil, l.admin.failure()
 	}
 }
 
 // Close ends the listening. Requests not answered yet are rejected by the device.
 func (l *Listener) Close(ctx context.Context) error {
 	return l.ended.once(func() error {
-		err := l.dev.admin.do(ctx, abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: l.service}, nil, nil)
+		err := l.admin.do(ctx, abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: l.service}, nil, nil)
 		if err == nil || gone(err) {
 			l.remove()
 			close(l.closed)
@@ -72,15 +75,16 @@ type ConnectRequest struct {
 	QPN     uint32 // of the peer
 	Private []byte // of the peer
 
-	dev *Device
-	id  uint32
+	dev   *Device
+	admin *admin
+	id    uint32
 }
 
 // request hands a connection request to its listener. It runs in the reader goroutine and must not wait.
 func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 	r := &ConnectRequest{
 		Service: e.Service, GID: e.SrcGID, QPN: e.PeerQPN, Private: append([]byte(nil), e.Priv[:e.PrivLen]...),
-		dev: d, id: e.Number,
+		dev: d, admin: d.admin.Load(), id: e.Number,
 	}
 	m.mu.Lock()
 	l := m.listeners[e.Service]
@@ -93,13 +97,16 @@ func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 		}
 	}
 	// If the admin queue is full too, the peer learns it by its own timeout.
-	d.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
+	r.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
 }
 
 // Accept connects qp, which must be in INIT, with the peer and tells it priv. Post receives before: the peer may send at once.
 // The connection is up when Accept returns.
 func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error {
 	d := r.dev
+	if qp.pd.admin != r.admin {
+		return fmt.Errorf("accept of a request or with a QP of before a reset: %w", ErrClosed)
+	}
 	c, err := qp.begin()
 	if err != nil {
 		return err
@@ -110,7 +117,7 @@ func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error 
 		return err
 	}
 	d.cm.add(r.id, c)
-	err = d.admin.do(ctx, abi.AdminOpCMAccept, &abi.CMAccept{CMID: r.id, QPN: qp.qpn, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
+	err = r.admin.do(ctx, abi.AdminOpCMAccept, &abi.CMAccept{CMID: r.id, QPN: qp.qpn, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
 	free()
 	if err != nil {
 		d.cm.forget(qp)
@@ -129,5 +136,5 @@ func (r *ConnectRequest) Reject(ctx context.Context, reason uint32, priv []byte)
 		return err
 	}
 	defer free()
-	return r.dev.admin.do(ctx, abi.AdminOpCMReject, &abi.CMReject{CMID: r.id, Reason: reason, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
+	return r.admin.do(ctx, abi.AdminOpCMReject, &abi.CMReject{CMID: r.id, Reason: reason, Priv: addr, PrivLen: uint16(len(priv))}, nil, nil)
 }

@@ -47,7 +47,7 @@ type QP struct {
 	conn *conn // the connection, or the attempt at one
 }
 
-func (c *QPConfig) defaults(d *Device) error {
+func (c *QPConfig) defaults(d *Device, a *admin) error {
 	if c.SendCQ == nil {
 		return invalid("QP without SendCQ")
 	}
@@ -56,6 +56,9 @@ func (c *QPConfig) defaults(d *Device) error {
 	}
 	if c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return invalid("QP with a CQ of another device")
+	}
+	if c.SendCQ.admin != a || c.RecvCQ.admin != a {
+		return fmt.Errorf("QP with a CQ of before a reset: %w", ErrClosed)
 	}
 	orInt := func(v *int, def int) {
 		if *v == 0 {
@@ -104,7 +107,7 @@ func log2Stride(n int, least uint8) uint8 { return max(least, uint8(bits.Len(uin
 // CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected.
 func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	d := p.dev
-	if err := cfg.defaults(d); err != nil {
+	if err := cfg.defaults(d, p.admin); err != nil {
 		return nil, err
 	}
 	sqStride := log2Stride(abi.SendWQEHeader+max(cfg.MaxSendSGE*abi.SGESize, cfg.MaxInline), 6)
@@ -130,7 +133,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	qp.sq.maxSGE, qp.sq.maxData, qp.rq.maxSGE = cfg.MaxSendSGE, cfg.MaxInline, cfg.MaxRecvSGE
 	in.SQPages, in.SQLevels = qp.sq.area.list.Root, qp.sq.area.list.Levels
 	in.RQPages, in.RQLevels = qp.rq.area.list.Root, qp.rq.area.list.Levels
-	err = d.admin.do(ctx, abi.AdminOpCreateQP, &in, nil, func(e *abi.AdminCQE) {
+	err = p.admin.do(ctx, abi.AdminOpCreateQP, &in, nil, func(e *abi.AdminCQE) {
 		if e.Status != abi.StatusOK {
 			return
 		}
@@ -150,7 +153,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	}
 	qp.sendCQ.attach(qp)
 	qp.recvCQ.attach(qp)
-	err = d.admin.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
+	err = p.admin.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
 		QPN: qp.qpn,
 		Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
 			abi.QPAttrMinRNRTimer | abi.QPAttrMaxRdAtomic | abi.QPAttrMaxDestRdAtomic,
@@ -179,13 +182,13 @@ func (q *QP) SendsTaken() (uint32, error) { return q.sq.taken() }
 // Query asks the device for the state and attributes.
 func (q *QP) Query(ctx context.Context) (abi.QueryQPResult, error) {
 	var r abi.QueryQPResult
-	err := q.dev.admin.do(ctx, abi.AdminOpQueryQP, &abi.QueryQP{QPN: q.qpn}, &r, nil)
+	err := q.pd.admin.do(ctx, abi.AdminOpQueryQP, &abi.QueryQP{QPN: q.qpn}, &r, nil)
 	return r, err
 }
 
 // Fail moves the QP to ERR: outstanding work is flushed, each with a WC.
 func (q *QP) Fail(ctx context.Context) error {
-	err := q.dev.admin.do(ctx, abi.AdminOpModifyQP, &abi.ModifyQP{QPN: q.qpn, Mask: abi.QPAttrState, State: abi.QPStateErr}, nil, nil)
+	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &abi.ModifyQP{QPN: q.qpn, Mask: abi.QPAttrState, State: abi.QPStateErr}, nil, nil)
 	if err == nil {
 		q.setError()
 	}
@@ -217,7 +220,7 @@ func (q *QP) Destroy(ctx context.Context) error {
 	return q.ended.once(func() error {
 		q.sq.stop(q.dev.s, true)
 		q.rq.stop(q.dev.s, true)
-		err := q.dev.admin.do(ctx, abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil, nil)
+		err := q.pd.admin.do(ctx, abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil, nil)
 		if err != nil && !gone(err) {
 			q.sq.stop(q.dev.s, false)
 			q.rq.stop(q.dev.s, false)

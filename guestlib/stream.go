@@ -258,9 +258,8 @@ func (s *stream) read() {
 
 // stopped reports whether err is the device's word that it stopped.
 func stopped(err error) bool {
-	var fault *FaultError
 	var status *StatusError
-	return errors.As(err, &fault) || errors.As(err, &status)
+	return errors.As(err, &status)
 }
 
 // answer gives body to the caller who waits for tag, if there is one still.

@@ -1,0 +1,237 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/guestlib"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestLifecycleModel drives one function through its lifecycle in any order,
+// with objects, a connection and traffic, and holds its state to the table of
+// docs/abi §3. A reset takes one Step from any state, leaves nothing, and the
+// driver may begin again on the same stream (DEV-302, DEV-303, DEV-304).
+func TestLifecycleModel(t *testing.T) {
+	v := newVirtual(t, 3, wire100us)
+	v.tell = false
+	s := v.shards[0]
+	d, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
+	service := uint64(0)
+	rapid.Check(t, func(t *rapid.T) {
+		model := abi.StateReset
+		apply := func(ev pfvf.Event) {
+			var err error
+			if model, err = pfvf.Transition(model, ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one := func() { // exactly one Step
+			in := Input{ready: s.inbox.take()}
+			s.Step(v.now, &in, &v.outs[0])
+		}
+		set := func(reg, width uint32, value uint64) abi.Status {
+			d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})
+			one()
+			reply := d.b.out.replies
+			d.b.out.replies, d.b.out.waiting = d.b.out.replies[:0], 0
+			var r abi.RegReply
+			r.Unmarshal(reply[len(reply)-r.Size():])
+			return r.Status
+		}
+		reset := func() {
+			if st := set(abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusOK {
+				t.Fatalf("reset in %s: %s", model, st)
+			}
+			apply(pfvf.Reset)
+			f := d.fn
+			if f.verbs != nil || len(f.conns) != 0 || f.register(abi.RegAdminSQ)|f.register(abi.RegAdminCQ)|f.register(abi.RegAdminEntries)|f.register(abi.RegFault) != 0 ||
+				len(d.b.out.async) != 0 || len(d.b.out.cqs) != 0 {
+				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.verbs, len(f.conns), len(d.b.out.async))
+			}
+			before := bytes.Clone(d.mem)
+			v.idle(1e6)
+			if !bytes.Equal(before, d.mem) {
+				t.Fatal("the device touched memory after a reset")
+			}
+		}
+		ready := func() { // only in READY
+			if model != abi.StateReady {
+				t.Skip()
+			}
+		}
+		connected := false
+		clear(d.mem)
+		reset()
+		t.Repeat(map[string]func(*rapid.T){
+			"enable": func(t *rapid.T) {
+				if model != abi.StateReset {
+					if st := set(abi.RegControl, 4, uint64(abi.ControlEnable)); st != abi.StatusBadState {
+						t.Fatalf("enable in %s: %s", model, st)
+					}
+					if st := set(abi.RegAdminEntries, 4, 4); st != abi.StatusBadState {
+						t.Fatalf("admin registers in %s: %s", model, st)
+					}
+					return
+				}
+				clear(d.mem)
+				connected = false
+				d.enable()
+				apply(pfvf.Enable)
+				apply(pfvf.Ready)
+			},
+			"enable outside memory": func(t *rapid.T) {
+				if model != abi.StateReset {
+					t.Skip()
+				}
+				set(abi.RegAdminSQ, 8, 1<<50)
+				set(abi.RegAdminEntries, 4, 4)
+				if st := set(abi.RegControl, 4, uint64(abi.ControlEnable)); st != abi.StatusMemoryFault {
+					t.Fatal(st)
+				}
+				apply(pfvf.Enable)
+				apply(pfvf.Fault)
+			},
+			"unknown control": func(t *rapid.T) {
+				if st := set(abi.RegControl, 4, 3); st != abi.StatusInvalidArgument {
+					t.Fatal(st)
+				}
+			},
+			"traffic": func(t *rapid.T) { // left in the middle
+				ready()
+				if !connected {
+					connected = true
+					b.write(abi.RegControl, 4, uint64(abi.ControlReset))
+					clear(b.mem)
+					d.objects()
+					b.setUp()
+					service++
+					d.connectTo(b, service)
+				}
+				for range rapid.IntRange(1, 3).Draw(t, "requests") {
+					if free, err := d.sendQ.Free(); err != nil || free == 0 {
+						break
+					}
+					d.send(abi.OpWrite, 0, 100_000, b, 0)
+				}
+				for range rapid.IntRange(0, 5).Draw(t, "events") {
+					v.advance(v.now + 1e6)
+				}
+				for ok := true; ok; {
+					_, ok = d.completion()
+				}
+				d.collect()
+				b.collect()
+			},
+			"fault": func(*rapid.T) {
+				d.ring(abi.DoorbellSQ, 0xffff, 1)
+				one()
+				if model == abi.StateReady { // DEV-305: else it has no effect
+					apply(pfvf.Fault)
+					connected = false
+					if d.fn.register(abi.RegFault) != uint64(abi.FaultDoorbell) {
+						t.Fatal("fault code", d.fn.register(abi.RegFault))
+					}
+				}
+			},
+			"reset": func(*rapid.T) { reset() },
+			"": func(t *rapid.T) {
+				if got := abi.State(d.fn.register(abi.RegState)); got != model {
+					t.Fatalf("state %s, want %s", got, model)
+				}
+			},
+		})
+	})
+	d.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	v.idle(60e9)
+	for i, s := range v.shards {
+		if n := s.slots.inUse(); n != 0 {
+			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
+		}
+		for _, f := range s.funcs.all {
+			if c := f.Credits.InUse(); c != (credit.Cost{}) {
+				t.Errorf("%s: credits %v in use after all resets", f.ID, c)
+			}
+		}
+	}
+}
+
+// TestDeviceReset resets functions under traffic and out of a fault, and works
+// on over the same stream (DEV-303).
+func TestDeviceReset(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	o := guestlib.Options{Memory: 64 << 20}
+	da, db := w.openWith(0, "pf0.vf1", o), w.openWith(1, "pf0.vf1", o)
+	for round := range 4 {
+		a, b := newEndpoint(t, da), newEndpoint(t, db)
+		connect(t, a, b, uint64(round))
+		wr := guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 1<<20)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+		a.do(t, wr)
+		for range 8 { // left in the middle
+			if err := a.qp.PostSend(&wr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := guestlib.ErrClosed
+		if round%2 == 1 {
+			f := w.nics[0].shard.funcs.all[1]
+			if err := w.nics[0].shard.do(func(int64) { f.Fault(abi.FaultDoorbell, "test") }); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-da.Done():
+			case <-ctx.Done():
+				t.Fatal("the fault was not told")
+			}
+			if err := da.Err(); !errors.Is(err, guestlib.ErrDeviceLost) {
+				t.Fatalf("after a fault: %v", err)
+			}
+			want = guestlib.ErrDeviceLost
+		}
+		for _, d := range []*guestlib.Device{da, db} {
+			if err := d.Reset(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Err(); err != nil {
+				t.Fatalf("after a reset: %v", err)
+			}
+		}
+		if _, err := a.pd.RegMR(ctx, mustAlloc(t, da), guestlib.LocalWrite); !errors.Is(err, want) {
+			t.Errorf("RegMR in a PD of before: %v, want %v", err, want)
+		}
+		if err := a.qp.PostSend(&wr); !errors.Is(err, guestlib.ErrClosed) {
+			t.Errorf("PostSend on a QP of before: %v", err)
+		}
+		if _, err := a.cq.Poll(make([]guestlib.WC, 1)); !errors.Is(err, guestlib.ErrClosed) {
+			t.Errorf("Poll of a CQ of before: %v", err)
+		}
+		for _, e := range []*endpoint{a, b} { // gives the memory back, asks the device nothing
+			if err := errors.Join(e.qp.Destroy(ctx), e.cq.Destroy(ctx), e.mr.Dereg(ctx), e.pd.Dealloc(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := da.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := da.Reset(ctx); !errors.Is(err, guestlib.ErrClosed) {
+		t.Errorf("reset of a closed device: %v", err)
+	}
+}
+
+func mustAlloc(t testing.TB, d *guestlib.Device) *guestlib.Buffer {
+	t.Helper()
+	b, err := d.Alloc(pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Free() })
+	return b
+}
