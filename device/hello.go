@@ -65,12 +65,13 @@ func (s *session) open(m *abi.Hello) error {
 	}
 	b := &binding{
 		peer: s.conn.Peer(), driver: abi.Text(m.Driver[:]), features: m.Features & features,
-		mem: queues.NewMemory(nil), out: newOutbox(),
+		out: newOutbox(),
 	}
 	st, why := abi.StatusOK, ""
 	err := s.shard.do(func(falcon.Time) {
 		s.fn, st, why = s.shard.choose(m.Function, s.attach, b.peer)
 		if st == abi.StatusOK {
+			b.mem = queues.NewWindowed(s.fn.window(), nil)
 			b.in = newMailbox(&s.shard.inbox, s.fn, b)
 			if st = s.fn.attach(b); st == abi.StatusBusy {
 				why = fmt.Sprintf("%s is attached to %s", s.fn.ID, peerName(s.fn.binding.peer))
@@ -122,6 +123,14 @@ func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, 
 		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", peerName(p), attach)
 	}
 	return own, abi.StatusOK, "" // busy, as attach will say
+}
+
+// window is the part of its guest's memory that the function may reach.
+func (f *function) window() queues.Window {
+	if w := f.cfg.DMAWindow; w != nil {
+		return queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
+	}
+	return queues.Window{}
 }
 
 // assignedTo says whether the configuration gives the function to this guest:

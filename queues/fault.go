@@ -4,7 +4,7 @@ import "fmt"
 
 // Reasons of a FaultError.
 const (
-	WhyUnmapped   = "not in the guest's memory"
+	WhyUnmapped   = "not in the memory of the function"
 	WhyBroken     = "mapping broken: the memory behind it is gone"
 	WhyMisaligned = "misaligned atomic access"
 	WhyContended  = "memory keeps changing under an atomic operation"

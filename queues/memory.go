@@ -4,23 +4,52 @@ import (
 	"slices"
 )
 
-// Memory is the memory of one function: device addresses mapped to the host.
-// It belongs to one goroutine. The zero value maps nothing.
+// Memory is the memory of one function: device addresses mapped to the host,
+// as far as they lie in the function's DMA window. It belongs to one goroutine.
+// The zero value maps nothing.
 type Memory struct {
 	regions []Region // sorted by Addr, disjoint, none empty
 	last    int      // region of the last access
+	window  Window
+}
+
+// Window is a range of device addresses. One of no bytes stands for all
+// addresses.
+type Window struct {
+	Addr, Size uint64
+}
+
+// cut returns the part of r that lies in the window.
+func (w Window) cut(r Region) Region {
+	if w.Size == 0 {
+		return r
+	}
+	if r.Addr < w.Addr {
+		n := min(w.Addr-r.Addr, uint64(len(r.Mem)))
+		r.Addr, r.Mem = r.Addr+n, r.Mem[n:]
+	}
+	left := uint64(0) // of the window, from r.Addr on
+	if off := r.Addr - w.Addr; r.Addr >= w.Addr && off < w.Size {
+		left = w.Size - off
+	}
+	r.Mem = r.Mem[:min(left, uint64(len(r.Mem))):len(r.Mem)]
+	return r
 }
 
 // NewMemory returns a Memory of regions; see SetRegions.
-func NewMemory(regions []Region) *Memory {
-	m := new(Memory)
+func NewMemory(regions []Region) *Memory { return NewWindowed(Window{}, regions) }
+
+// NewWindowed returns a Memory of the parts of regions that lie in the window,
+// which holds for its life.
+func NewWindowed(w Window, regions []Region) *Memory {
+	m := &Memory{window: w}
 	m.SetRegions(regions)
 	return m
 }
 
 // SetRegions replaces the regions; regions is copied. A region that is empty,
-// passes 2^64 or overlaps one before it in the order of addresses is left
-// out: accesses to it fail.
+// passes 2^64, overlaps one before it in the order of addresses or lies
+// outside the window is left out: accesses to it fail.
 func (m *Memory) SetRegions(regions []Region) {
 	sorted := slices.Clone(regions)
 	slices.SortStableFunc(sorted, func(a, b Region) int {
@@ -43,6 +72,13 @@ func (m *Memory) SetRegions(regions []Region) {
 		}
 		kept = append(kept, r)
 	}
+	inside := kept[:0]
+	for _, r := range kept {
+		if r = m.window.cut(r); len(r.Mem) > 0 {
+			inside = append(inside, r)
+		}
+	}
+	kept = inside
 	clear(sorted[len(kept):]) // hold on to no mapping that is not used
 	m.regions, m.last = kept, 0
 }

@@ -329,3 +329,43 @@ func BenchmarkLoad32(b *testing.B) {
 		_, _ = m.Load32(0x1800)
 	}
 }
+
+// TestWindow checks every access near the edges of a window: what lies in it
+// works, what does not or only partly fails and touches nothing, also after the
+// regions change (DEV-401).
+func TestWindow(t *testing.T) {
+	for _, c := range []struct {
+		w    Window
+		from uint64 // of the region from which addresses are reachable
+		n    uint64
+	}{
+		{Window{}, 0, 0x4000},
+		{Window{0x1000, 0x4000}, 0, 0x4000},
+		{Window{0, 1 << 62}, 0, 0x4000},
+		{Window{0x2000, 0x1000}, 0x1000, 0x1000},
+		{Window{0, 0x3000}, 0, 0x2000},
+		{Window{0x3000, ^uint64(0)}, 0x2000, 0x2000},
+		{Window{0, 0x1000}, 0, 0},
+		{Window{0x5000, 0x1000}, 0, 0},
+		{Window{^uint64(0) - 0xfff, 0x1000}, 0, 0},
+	} {
+		mem := make([]byte, 0x4000)
+		m := NewWindowed(c.w, nil)
+		m.SetRegions([]Region{{Addr: 0x1000, Mem: mem[:0x1800]}, {Addr: 0x2800, Mem: mem[0x1800:]}})
+		for at := uint64(0); at <= 0x4000; at += 0x800 {
+			for _, n := range []uint64{1, 8, 0x1000} {
+				clear(mem)
+				inside := at >= c.from && at+n <= c.from+c.n
+				err := m.Write(0x1000+at, bytes.Repeat([]byte{0xee}, int(n)))
+				if (err == nil) != inside || m.Contains(0x1000+at, n) != inside {
+					t.Errorf("%+v: %d bytes at %#x: %v", c.w, n, 0x1000+at, err)
+				}
+				for i, b := range mem {
+					if want := inside && uint64(i) >= at && uint64(i) < at+n; (b == 0xee) != want {
+						t.Fatalf("%+v: %d bytes at %#x: byte %#x is %#x", c.w, n, 0x1000+at, i, b)
+					}
+				}
+			}
+		}
+	}
+}

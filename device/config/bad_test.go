@@ -62,6 +62,8 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 			"congestion", base + "falcon: {cc: {min_fcwnd: 5, max_fcwnd: 4, fabric_mdf: 2, target_rx_level: 32, min_rto: 3s, delay_select: x}}\n",
 			[]string{"falcon.cc.min_fcwnd: 5 is above max_fcwnd 4", "falcon.cc.fabric_mdf: 2 is out of range", "falcon.cc.target_rx_level", "falcon.cc.min_rto: 3s is out of range", "falcon.cc.delay_select"},
 		},
+		{"window size", base + "functions: [{pf: 0, dma_window: {address: 0, size: 1000}}]\n", []string{"functions[0].dma_window.size: 1000 is not a number of pages; use a multiple of 4K"}},
+		{"window address", base + "functions: [{pf: 0, dma_window: {address: 100, size: 4K}}]\n", []string{"functions[0].dma_window.address: 100 is not the address of a page"}},
 		{"psp version", base + "psp: {version: 4}\n", []string{"psp.version: 4 is not a PSP version"}},
 		{"margin", base + "psp: {replay_margin: 5}\n", []string{`psp.replay_margin: "5" is not a duration; write it with its unit`}},
 		{"rotation", base + "psp: {rotate_every: 10ms}\n", []string{"psp.rotate_every: 10ms is out of range; use 1s to 720h0m0s, or 0s"}},

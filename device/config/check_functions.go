@@ -71,6 +71,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, owners map[t
 		macs[f.MAC] = path
 	}
 	c.checkGuest(r, path+".guest", f.Guest)
+	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
 }
 
@@ -95,6 +96,16 @@ func (c *Config) checkGuest(r *report, path string, g *Guest) {
 		r.add(path+".unix", fmt.Sprintf("no unix attachment is named %q", g.Unix), "add {type: unix, name: "+g.Unix+", socket: …} under attach")
 	} else {
 		r.add(path+".cid", fmt.Sprintf("nothing under attach serves guest %d", g.CID), fmt.Sprintf("add {type: vhost-user, cid: %d, socket: …} under attach", g.CID))
+	}
+}
+
+func checkWindow(r *report, path string, w *Window) {
+	switch {
+	case w == nil:
+	case w.Size == 0 || w.Size%abi.PageSize != 0:
+		r.add(path+".size", fmt.Sprintf("%s is not a number of pages", w.Size), "use a multiple of 4K; leave dma_window out for all of the guest's memory")
+	case w.Address%abi.PageSize != 0:
+		r.add(path+".address", fmt.Sprintf("%s is not the address of a page", w.Address), "use a multiple of 4K")
 	}
 }
 

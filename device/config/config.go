@@ -103,12 +103,13 @@ type PeerFunction struct {
 
 // Function holds what a PF and a VF have in common.
 type Function struct {
-	MAC     MAC        `yaml:"mac"`     // derived from <host, PF, VF> when absent
-	Tenant  uint32     `yaml:"tenant"`  // virtual network, 1..2^32-1; 0: the function is not assigned
-	Address netip.Addr `yaml:"address"` // the function's IPv4 or IPv6 address inside the tenant
-	Guest   *Guest     `yaml:"guest"`   // who may drive it; nobody when absent
-	Limits  Limits     `yaml:"limits"`
-	Credits Credits    `yaml:"credits"`
+	MAC       MAC        `yaml:"mac"`        // derived from <host, PF, VF> when absent
+	Tenant    uint32     `yaml:"tenant"`     // virtual network, 1..2^32-1; 0: the function is not assigned
+	Address   netip.Addr `yaml:"address"`    // the function's IPv4 or IPv6 address inside the tenant
+	Guest     *Guest     `yaml:"guest"`      // who may drive it; nobody when absent
+	DMAWindow *Window    `yaml:"dma_window"` // device addresses it may reach; all of its guest's memory when absent
+	Limits    Limits     `yaml:"limits"`
+	Credits   Credits    `yaml:"credits"`
 }
 
 // PF is a physical function and its virtual functions.
@@ -130,6 +131,12 @@ type VF struct {
 type Guest struct {
 	CID  uint32 `yaml:"cid"`
 	Unix string `yaml:"unix"`
+}
+
+// Window is a range of device addresses.
+type Window struct {
+	Address Size `yaml:"address"`
+	Size    Size `yaml:"size"`
 }
 
 // Limits bounds what one function may create. Zero means the default.

@@ -1,0 +1,42 @@
+package device
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// TestDMAWindow: a function works with memory inside its window and is refused
+// memory outside it, while another function of the same client is not
+// (DEV-401, DEV-405).
+func TestDMAWindow(t *testing.T) {
+	// A bare client's memfd begins at this device address and its second half elsewhere.
+	const first, half = 1<<32 + 1<<40, 8 << 20
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(_ int, c *config.Config) {
+		c.Functions[0].VFs[0].DMAWindow = &config.Window{Address: first, Size: half}
+	})
+	ctx := testContext(t)
+	for vf, limited := range map[string]bool{"pf0.vf1": true, "pf0.vf2": false} {
+		d := w.open(0, vf)
+		e := newEndpoint(t, d) // its queues and 4 MiB of data
+		if vf == "pf0.vf1" {
+			b := newEndpoint(t, w.open(1, vf))
+			connect(t, e, b, 1)
+			e.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{e.mr.SGE(0, 9000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		}
+		buf, err := d.Alloc(6 << 20) // does not fit in what is left of the first half
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.pd.RegMR(ctx, buf, guestlib.LocalWrite)
+		if limited != errors.Is(err, guestlib.ErrInvalid) || !limited && err != nil {
+			t.Errorf("%s: %v", vf, err)
+		}
+		if err := d.Err(); err != nil {
+			t.Errorf("%s: %v", vf, err)
+		}
+	}
+}
