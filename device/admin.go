@@ -17,7 +17,8 @@ type admin struct {
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
-	backlog        bool // commands wait for the next Step
+	reg            *rdma.Registration // of the command in progress; nil: none is
+	regID          uint32             // ID of that command
 }
 
 // start looks at the pages for the first time.
@@ -36,11 +37,11 @@ func (a *admin) start(mem *queues.Memory) error {
 	return nil
 }
 
-// Bounds of what one function's admin queue does in one Step, so that nobody
-// else waits for it long. A page list may have half a million entries.
+// Bounds of the admin queues' work in one Step, so that nobody else waits for it
+// long. A page list may have half a million entries: it is read in pieces.
 const (
-	adminCommands = 16
-	adminPages    = 1 << 15
+	adminCommands = 16      // of one function
+	adminPages    = 1 << 12 // page list entries of all functions
 )
 
 // adminDoorbell takes the producer index of a doorbell and begins to work.
@@ -49,67 +50,111 @@ func (f *function) adminDoorbell(now falcon.Time, producer uint32) {
 		f.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, f.admin.sq.Next(), f.admin.entries, err))
 		return
 	}
-	f.runAdmin(now)
+	if !f.inBacklog {
+		f.runAdmin(now)
+	}
 }
 
-// runAdmin carries out waiting commands, as many as are due in one Step; the
-// function stays in the shard's backlog while more wait. Each command is
-// copied from guest memory once. Its completion is written before any event
+// runAdmin carries out waiting commands in order, as many as are due in one
+// Step; the function stays in the shard's backlog while more wait. Each command
+// is copied from guest memory once. Its completion is written before any event
 // that it causes goes out.
 func (f *function) runAdmin(now falcon.Time) {
-	var raw [abi.AdminCmdSize]byte
-	pages, done := 0, 0
-	for ; done < adminCommands && pages < adminPages && f.admin.sq.Ready() > 0 && f.faultCode == abi.FaultNone; done++ {
-		if err := f.admin.sq.Read(raw[:]); err != nil {
-			f.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
-			return
+	s, done := f.shard, 0
+	for ; done < adminCommands && s.adminPages > 0 && f.faultCode == abi.FaultNone; done++ {
+		var cqe abi.AdminCQE
+		if f.admin.reg == nil && !f.nextCommand(now, &cqe) {
+			break
 		}
-		f.admin.sq.Take()
-		var cmd abi.AdminCmd
-		cmd.Unmarshal(raw[:])
-		pages += commandPages(&cmd)
-		cqe := abi.AdminCQE{ID: cmd.ID}
-		cqe.Status = f.command(now, &cmd, cqe.Result[:])
+		if f.admin.reg != nil && !f.readPages(&cqe) {
+			break
+		}
 		if cqe.Status != abi.StatusOK {
 			cqe.Result = [48]byte{}
 		}
-		f.shard.counters.adminCommands++
+		s.counters.adminCommands++
+		var raw [abi.AdminCQESize]byte
 		cqe.Marshal(raw[:])
 		if err := f.admin.cq.Write(raw[:]); err != nil {
 			f.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
 			return
 		}
-		f.shard.drainManager(now)
+		s.drainManager(now)
 	}
 	if done > 0 {
 		f.CQEvent(abi.AdminCQ)
 	}
-	if f.admin.sq.Ready() > 0 && !f.admin.backlog {
-		f.admin.backlog = true
-		f.shard.adminBacklog = append(f.shard.adminBacklog, f)
+	if (f.admin.sq.Ready() > 0 || f.admin.reg != nil) && !f.inBacklog {
+		f.inBacklog = true
+		s.adminBacklog = append(s.adminBacklog, f)
 	}
 }
 
-// runAdminBacklog gives each function with commands left another turn.
+// nextCommand carries out the next command, or begins it when it is a
+// registration. It reports false when there is none.
+func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
+	if f.admin.sq.Ready() == 0 {
+		return false
+	}
+	var raw [abi.AdminCmdSize]byte
+	if err := f.admin.sq.Read(raw[:]); err != nil {
+		f.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
+		return false
+	}
+	f.admin.sq.Take()
+	var cmd abi.AdminCmd
+	cmd.Unmarshal(raw[:])
+	f.shard.adminPages -= commandPages(&cmd)
+	cqe.ID = cmd.ID
+	cqe.Status = f.command(now, &cmd, cqe.Result[:])
+	return true
+}
+
+// readPages goes on with the registration in progress. It reports whether that
+// is complete.
+func (f *function) readPages(cqe *abi.AdminCQE) bool {
+	s := f.shard
+	done, lkey, rkey, st := f.admin.reg.Read(s.adminPages)
+	if !done {
+		s.adminPages = 0
+		return false
+	}
+	s.adminPages--
+	f.admin.reg = nil
+	cqe.ID, cqe.Status = f.admin.regID, st
+	(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(cqe.Result[:])
+	return true
+}
+
+// runAdminBacklog gives the functions with commands left another turn, one
+// after the other, until the pages of this Step are used up.
 func (s *Shard) runAdminBacklog(now falcon.Time) {
-	n := len(s.adminBacklog)
-	for _, f := range s.adminBacklog[:n] {
-		f.admin.backlog = false
+	s.adminPages = adminPages
+	n, i := len(s.adminBacklog), 0
+	for ; i < n && s.adminPages > 0; i++ {
+		f := s.adminBacklog[i]
+		f.inBacklog = false
 		if f.Lifecycle.State() == abi.StateReady && f.faultCode == abi.FaultNone {
 			f.runAdmin(now)
 		}
 	}
-	s.adminBacklog = s.adminBacklog[:copy(s.adminBacklog, s.adminBacklog[n:])]
+	s.adminBacklog = s.adminBacklog[:copy(s.adminBacklog, s.adminBacklog[i:])]
 }
 
-// commandPages estimates the page list entries that a command reads.
+// commandPages bounds the page list entries that a command reads at once.
 func commandPages(cmd *abi.AdminCmd) int {
-	if cmd.Opcode != abi.AdminOpRegMR {
-		return 0
+	switch cmd.Opcode {
+	case abi.AdminOpCreateCQ:
+		var c abi.CreateCQ
+		c.Unmarshal(cmd.Params[:])
+		return queues.PagesFor(0, ring.CQLayout(c.Log2Entries).Size())
+	case abi.AdminOpCreateQP:
+		var c abi.CreateQP
+		c.Unmarshal(cmd.Params[:])
+		return queues.PagesFor(0, ring.QueueLayout(c.SQLog2Entries, c.SQLog2Stride).Size()) +
+			queues.PagesFor(0, ring.QueueLayout(c.RQLog2Entries, c.RQLog2Stride).Size())
 	}
-	var c abi.RegMR
-	c.Unmarshal(cmd.Params[:])
-	return queues.PagesFor(c.Offset, c.Length)
+	return 1
 }
 
 // command carries out one admin command and writes its result.
@@ -133,8 +178,8 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	case abi.AdminOpRegMR:
 		var c abi.RegMR
 		c.Unmarshal(p)
-		lkey, rkey, st := v.RegMR(&c)
-		(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(result)
+		reg, st := v.StartRegMR(&c)
+		f.admin.reg, f.admin.regID = reg, cmd.ID // readPages completes it
 		return st
 	case abi.AdminOpDeregMR:
 		var c abi.DeregMR

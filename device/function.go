@@ -28,6 +28,8 @@ type function struct {
 	admin   admin
 	conns   map[uint32]*connection // by connection manager's id
 
+	inBacklog bool // stands in the shard's adminBacklog, also after a reset
+
 	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
 	faultReason string
 }

@@ -76,6 +76,7 @@ type Shard struct {
 	funcs        *functionSet
 	faulted      []*function // to be stopped at the end of the Step
 	adminBacklog []*function // have admin commands left
+	adminPages   int         // page list entries that may still be read in this Step
 	tx           *txQueue
 	capture      tapPoint
 

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 	"pgregory.net/rapid"
@@ -520,4 +522,40 @@ func FuzzPageList(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// BenchmarkPageList reads the list of 2 GiB, contiguous and not. The time is
+// that of the whole list; device reads it in pieces.
+func BenchmarkPageList(b *testing.B) {
+	const pages = abi.MaxMRSize / abi.PageSize
+	const leaves = pages / abi.PageListEntries
+	ram, err := unix.Mmap(-1, 0, abi.MaxMRSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		b.Skip(err)
+	}
+	defer unix.Munmap(ram)
+	mem := make([]byte, (3+leaves)*page) // root, two pages below it, leaves
+	m := NewMemory([]Region{{Addr: 1 << 40, Mem: mem}, {Addr: 0, Mem: ram}})
+	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(mem[at:], v) }
+	for i := range 2 {
+		put(8*i, 1<<40+uint64(1+i)*page)
+	}
+	for i := range leaves {
+		put(page+8*i, 1<<40+uint64(3+i)*page)
+	}
+	for _, c := range []struct {
+		name string
+		step uint64
+	}{{"contiguous", 1}, {"scattered", 5}} {
+		for i := range uint64(pages) {
+			put(3*page+8*int(i), i*c.step%pages*page)
+		}
+		b.Run(c.name, func(b *testing.B) {
+			for range b.N {
+				if _, err := ReadPageList(m, 1<<40, 3, pages); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

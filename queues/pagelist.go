@@ -85,54 +85,96 @@ func (p *PageList) append(page uint64, n int) bool {
 // *FaultError, or wraps ErrPageList. All pages must lie within 8 TiB of the
 // first.
 func ReadPageList(m *Memory, root uint64, levels, n int) (PageList, error) {
+	var r ListReader
+	if err := r.Start(m, root, levels, n); err != nil {
+		return PageList{}, err
+	}
+	if _, err := r.Read(n); err != nil {
+		return PageList{}, err
+	}
+	return r.list, nil
+}
+
+// ListReader copies a page list in pieces, so that a long one holds nobody up.
+// Each page of the list is read once.
+type ListReader struct {
+	m      *Memory
+	list   PageList
+	n      int // pages wanted
+	levels int
+	depth  int // pages of the list being gone through, root first
+	path   [abi.MaxPageLevels]listPage
+}
+
+// listPage is the copy of one page of a list.
+type listPage struct {
+	next, entries int
+	buf           [abi.PageSize]byte
+}
+
+// Start checks the arguments, which are those of ReadPageList, and reads the
+// root.
+func (r *ListReader) Start(m *Memory, root uint64, levels, n int) error {
 	if levels < 1 || levels > abi.MaxPageLevels {
-		return PageList{}, fmt.Errorf("%w: %d levels, want 1 to %d", ErrPageList, levels, abi.MaxPageLevels)
+		return fmt.Errorf("%w: %d levels, want 1 to %d", ErrPageList, levels, abi.MaxPageLevels)
 	}
 	reach := 1
 	for range levels {
 		reach *= abi.PageListEntries
 	}
 	if n < 1 || n > MaxPages || n > reach {
-		return PageList{}, fmt.Errorf("%w: %d pages, want 1 to %d with %d levels", ErrPageList, n, min(reach, MaxPages), levels)
+		return fmt.Errorf("%w: %d pages, want 1 to %d with %d levels", ErrPageList, n, min(reach, MaxPages), levels)
 	}
 	if root%abi.PageSize != 0 {
-		return PageList{}, fmt.Errorf("%w: root %#x is not a multiple of %d", ErrPageList, root, abi.PageSize)
+		return fmt.Errorf("%w: root %#x is not a multiple of %d", ErrPageList, root, abi.PageSize)
 	}
-	var p PageList
-	if err := p.read(m, root, levels, n); err != nil {
-		return PageList{}, err
-	}
-	return p, nil
+	r.m, r.n, r.levels, r.depth, r.list = m, n, levels, 0, PageList{}
+	return r.enter(root)
 }
 
-// read adds the pages below one page of the list until n pages are there.
-func (p *PageList) read(m *Memory, at uint64, levels, n int) error {
+// enter reads the page of the list at address at, below the current one.
+func (r *ListReader) enter(at uint64) error {
 	below := 1 // pages below one entry
-	for range levels - 1 {
+	for range r.levels - r.depth - 1 {
 		below *= abi.PageListEntries
 	}
-	entries := min((n-p.n+below-1)/below, abi.PageListEntries)
-	var buf [abi.PageSize]byte
-	if err := m.Read(at, buf[:8*entries]); err != nil {
-		return err
-	}
-	for i := range entries {
-		addr := binary.LittleEndian.Uint64(buf[8*i:])
-		if addr%abi.PageSize != 0 {
-			return fmt.Errorf("%w: entry %#x is not a multiple of %d", ErrPageList, addr, abi.PageSize)
+	l := &r.path[r.depth]
+	l.next, l.entries = 0, min((r.n-r.list.n+below-1)/below, abi.PageListEntries)
+	r.depth++
+	return r.m.Read(at, l.buf[:8*l.entries])
+}
+
+// Read copies at most limit more pages and reports whether all are there. After an
+// error the reader cannot be used.
+func (r *ListReader) Read(limit int) (done bool, err error) {
+	for r.list.n < r.n {
+		if limit <= 0 {
+			return false, nil
 		}
-		if levels > 1 {
-			if err := p.read(m, addr, levels-1, n); err != nil {
-				return err
-			}
+		l := &r.path[r.depth-1]
+		if l.next == l.entries {
+			r.depth-- // the root has entries left while pages are missing
 			continue
 		}
-		if !m.Contains(addr, abi.PageSize) {
-			return fault(addr, abi.PageSize, WhyUnmapped)
+		addr := binary.LittleEndian.Uint64(l.buf[8*l.next:])
+		l.next++
+		switch {
+		case addr%abi.PageSize != 0:
+			return false, fmt.Errorf("%w: entry %#x is not a multiple of %d", ErrPageList, addr, abi.PageSize)
+		case r.depth < r.levels:
+			if err := r.enter(addr); err != nil {
+				return false, err
+			}
+			continue
+		case !r.m.Contains(addr, abi.PageSize):
+			return false, fault(addr, abi.PageSize, WhyUnmapped)
+		case !r.list.append(addr/abi.PageSize, r.n):
+			return false, fmt.Errorf("%w: page %#x is too far from the first", ErrPageList, addr)
 		}
-		if !p.append(addr/abi.PageSize, n) {
-			return fmt.Errorf("%w: page %#x is too far from the first", ErrPageList, addr)
-		}
+		limit--
 	}
-	return nil
+	return true, nil
 }
+
+// List returns the pages, once Read has reported that all are there.
+func (r *ListReader) List() PageList { return r.list }

@@ -11,11 +11,16 @@ import (
 // that of the command that named the list.
 func (f *Function) area(root uint64, levels uint8, offset uint32, length uint64) (*queues.Area, abi.Status) {
 	a, err := queues.ReadArea(f.mem, root, int(levels), offset, length)
-	if err == nil {
-		return a, abi.StatusOK
+	if err != nil {
+		return nil, areaStatus(err)
 	}
+	return a, abi.StatusOK
+}
+
+// areaStatus is the status of a command whose page list is bad.
+func areaStatus(err error) abi.Status {
 	if fault := (*queues.FaultError)(nil); errors.As(err, &fault) {
-		return nil, abi.StatusMemoryFault
+		return abi.StatusMemoryFault
 	}
-	return nil, abi.StatusInvalidArgument
+	return abi.StatusInvalidArgument
 }

@@ -23,41 +23,71 @@ type MR struct {
 // validAccess is every access right that can be asked for.
 const validAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic | abi.AccessRelaxedOrdering
 
+// Registration is a memory region whose page list is being read. It belongs to the command that began it: nothing
+// else of the function happens until it is done, or the function ends.
+type Registration struct {
+	mr   *MR
+	list queues.ListReader
+}
+
 // RegMR registers memory and returns its keys.
 func (f *Function) RegMR(r *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
+	g, st := f.StartRegMR(r)
+	if st != abi.StatusOK {
+		return 0, 0, st
+	}
+	_, lkey, rkey, st = g.Read(queues.MaxPages)
+	return lkey, rkey, st
+}
+
+// StartRegMR checks a registration, whose page list is then read in pieces: it may have half a million entries.
+func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 	if !f.working() {
-		return 0, 0, abi.StatusBadState
+		return nil, abi.StatusBadState
 	}
 	pd := f.pds.get(r.PDN)
 	const needLocal = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
 	switch {
 	case pd == nil:
-		return 0, 0, abi.StatusNotFound
+		return nil, abi.StatusNotFound
 	case r.Length > abi.MaxMRSize:
-		return 0, 0, abi.StatusTooLarge
+		return nil, abi.StatusTooLarge
 	case r.Length == 0, r.IOVA+r.Length < r.IOVA && r.IOVA+r.Length != 0,
 		r.Offset >= abi.PageSize,
 		r.Access&^validAccess != 0,
 		r.Access&needLocal != 0 && r.Access&abi.AccessLocalWrite == 0:
-		return 0, 0, abi.StatusInvalidArgument
+		return nil, abi.StatusInvalidArgument
 	case f.mrs.inUse >= f.mrs.limit:
-		return 0, 0, abi.StatusNoResources // before the page list is read
+		return nil, abi.StatusNoResources // before the page list is read
 	}
-	area, st := f.area(r.Pages, r.Levels, r.Offset, r.Length)
-	if st != abi.StatusOK {
-		return 0, 0, st
+	g := &Registration{mr: &MR{
+		fn: f, pd: pd, access: r.Access, iova: r.IOVA, length: r.Length, skew: uint64(r.Offset), valid: true,
+	}}
+	if err := g.list.Start(f.mem, r.Pages, int(r.Levels), queues.PagesFor(r.Offset, r.Length)); err != nil {
+		return nil, areaStatus(err)
 	}
-	if f.pageListBytes+area.Footprint() > f.limits.PageListBytes {
-		return 0, 0, abi.StatusNoResources
+	return g, abi.StatusOK
+}
+
+// Read takes at most pages more entries of the page list. When it is done the region exists, or st says why not.
+func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Status) {
+	m := g.mr
+	done, err := g.list.Read(pages)
+	if err == nil && done {
+		m.area, err = queues.NewArea(m.fn.mem, g.list.List(), uint32(m.skew), m.length)
 	}
-	f.pageListBytes += area.Footprint()
-	m := &MR{
-		fn: f, pd: pd, access: r.Access, iova: r.IOVA, length: r.Length,
-		skew: uint64(r.Offset), area: area, valid: true,
+	switch {
+	case err != nil:
+		return true, 0, 0, areaStatus(err)
+	case !done:
+		return false, 0, 0, abi.StatusOK
+	case m.fn.pageListBytes+m.area.Footprint() > m.fn.limits.PageListBytes:
+		return true, 0, 0, abi.StatusNoResources
 	}
-	m.key, _ = f.mrs.add(m)
-	pd.users++
-	return m.key, m.key, abi.StatusOK
+	m.fn.pageListBytes += m.area.Footprint()
+	m.key, _ = m.fn.mrs.add(m)
+	m.pd.users++
+	return true, m.key, m.key, abi.StatusOK
 }
 
 // DeregMR ends a registration. Operations in flight that use the region fail from here on.
