@@ -1,7 +1,6 @@
 package device
 
 import (
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -136,7 +135,7 @@ func BenchmarkDoorbell(b *testing.B) {
 				if err := x.qp.PostSend(&wr); err != nil {
 					b.Fatal(err)
 				}
-				for {
+				for looks := 0; ; looks++ {
 					n, err := x.qp.SendsTaken()
 					if err != nil {
 						b.Fatal(err)
@@ -144,7 +143,7 @@ func BenchmarkDoorbell(b *testing.B) {
 					if n == uint32(i+1) {
 						break
 					}
-					runtime.Gosched()
+					pause(looks)
 				}
 				taken = append(taken, time.Since(start))
 				x.spin(b, "WRITE")

@@ -79,14 +79,20 @@ func TestReplay(t *testing.T) {
 // TestNoAllocations: once a connection works, packets cost no memory, in
 // either direction: doorbell, rings, Falcon, sealing, opening, completion.
 func TestNoAllocations(t *testing.T) {
-	t.Run("singly", func(t *testing.T) { testNoAllocations(t, nil) })
-	t.Run("superframes", func(t *testing.T) { testNoAllocations(t, &joiner{}) })
+	for name, features := range map[string]uint64{"records": 0, "event index": abi.FeatureEventIndex} {
+		t.Run(name+" singly", func(t *testing.T) { testNoAllocations(t, features, nil) })
+		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}) })
+	}
 }
 
-func testNoAllocations(t *testing.T, super *joiner) {
+func testNoAllocations(t *testing.T, features uint64, super *joiner) {
 	v := newVirtual(t, 1, wire100us)
 	v.tell, v.super = false, super
-	a, b := pair(v)
+	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
+	a.b.features, b.b.features = features, features
+	a.setUp()
+	b.setUp()
+	a.connectTo(b, 99)
 	work := func(op abi.Opcode, n int) func() {
 		return func() {
 			a.send(op, 0, n, b, 0)

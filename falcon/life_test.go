@@ -146,7 +146,7 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 	var tx [2]*psp.TxSA
 	var guards [2]psp.Guard
 	rekey := func(i int) { // node i receives with a new SPI, its peer seals with it
-		spi, key, err := rx[i].Issue(0)
+		spi, key, err := rx[i].Issue(0, psp.ClassFalcon)
 		if err != nil {
 			t.Fatal(err)
 		}
