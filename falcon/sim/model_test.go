@@ -44,7 +44,7 @@ func TestModelSmall(t *testing.T) {
 		runSmallModel(t, *seedFlag)
 		return
 	}
-	runs := 50 * *runsFlag
+	runs := 20 * *runsFlag
 	if testing.Short() {
 		runs = 500
 	}
