@@ -170,6 +170,7 @@ func (s *Shard) counts() control.Counters {
 		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
 		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
 		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsFailed, "credit_errors": f.CreditErrors,
+		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone,
 		"fill_errors": f.FillErrors, "conns": uint64(f.Conns), "tx_contexts": uint64(f.TxContexts), "rx_contexts": uint64(f.RxContexts), "rx_cells": uint64(f.RxCells),
 	} {
 		v["falcon."+name] = n
