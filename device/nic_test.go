@@ -81,7 +81,7 @@ func testOperations(t *testing.T, w *world) {
 	if n := w.counter(0, "shard.tx_packets"); n == 0 {
 		t.Error("nothing was sealed")
 	}
-	for i := range w.nics {
+	for i := range w.nics { // not drop.falcon: on a busy machine packets are sent again that had arrived
 		for _, c := range []string{"drop.psp_auth", "drop.unknown_cid", "drop.replay", "drop.tx_closed", "drop.uplink_error"} {
 			if n := w.counter(i, c); n != 0 {
 				t.Errorf("NIC %d: %s is %d", i+1, c, n)

@@ -88,14 +88,19 @@ func TestSuperframes(t *testing.T) {
 					t.Errorf("%d superframes came", came)
 				}
 				for i := range w.nics {
-					for _, c := range []string{"drop.psp_malformed", "drop.psp_auth", "drop.falcon", "uplink.rx_dropped", "uplink.tx_dropped"} {
+					for _, c := range []string{"drop.psp_malformed", "drop.psp_auth", "uplink.rx_dropped", "uplink.tx_dropped"} {
 						if n := w.counter(i, c); n != 0 {
 							t.Errorf("NIC %d: %s is %d", i+1, c, n)
 						}
 					}
 				}
-				if got, want := w.counter(1, "underlay.deliver"), w.counter(1, "shard.rx_packets"); got != want {
-					t.Errorf("the underlay delivered %d packets, %d were accepted", got, want)
+				counts, err := w.nics[1].Counters(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				// drop.falcon: what was sent again on a busy machine.
+				if got, want := counts["underlay.deliver"], counts["shard.rx_packets"]+counts["drop.falcon"]; got != want {
+					t.Errorf("the underlay delivered %d packets, %d are accounted for", got, want)
 				}
 			})
 		})

@@ -44,8 +44,11 @@ var shares = []struct {
 	{"/spurious_", false},
 }
 
+// rates are quotients of rates, which are better when they are higher.
+var rates = []string{"rdma/write64k_over_cipher"}
+
 // unitOf reads unit and direction from a metric's name. A quotient, like
-// rdma/sealed_over_clear, is better when it is lower.
+// rdma/sealed_over_clear, is better when it is lower, unless it is one of rates.
 func unitOf(name string) (unit string, higher, ok bool) {
 	for _, s := range suffixes {
 		if strings.HasSuffix(name, s.suffix) {
@@ -53,7 +56,7 @@ func unitOf(name string) (unit string, higher, ok bool) {
 		}
 	}
 	if strings.Contains(name, "_over_") {
-		return "ratio", false, true
+		return "ratio", slices.Contains(rates, name), true
 	}
 	for _, s := range shares {
 		if strings.Contains(name, s.part) {
