@@ -135,6 +135,27 @@ func TestRotatePeerRestarts(t *testing.T) {
 	}
 }
 
+// TestRotateMost: there is always room to rotate all keys.
+func TestRotateMost(t *testing.T) {
+	v := rotatingEvery(t, 1, 0)
+	s := v.shards[0]
+	n := 0
+	for ; n < maxRxSAs; n++ {
+		if _, err := s.rxSAs.get(saKey{peer: 2, tenant: uint32(n + 1)}); err != nil {
+			if !errors.Is(err, psp.ErrFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	s.rxSAs.db.Rotate(&[32]byte{})
+	for _, k := range s.rxSAs.keys() {
+		if err := s.rxSAs.issue(s.rxSAs.current[k], k); err != nil {
+			t.Fatalf("after %d of %d: %v", s.rxSAs.db.Len()-n, n, err)
+		}
+	}
+}
+
 // TestRotateUnreachable: a peer that cannot be told keeps an old key alive for
 // one more period and no longer.
 func TestRotateUnreachable(t *testing.T) {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -57,6 +58,9 @@ type rxSAs struct {
 func (r *rxSAs) get(k saKey) (*rxSA, error) {
 	if sa := r.current[k]; sa != nil {
 		return sa, nil
+	}
+	if len(r.current) >= maxRxSAs/2 { // a rotation issues another for each
+		return nil, fmt.Errorf("%w: keys for %d peers, tenants and classes", psp.ErrFull, len(r.current))
 	}
 	sa := &rxSA{dropAt: never}
 	if err := r.issue(sa, k); err != nil {
