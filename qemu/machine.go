@@ -80,14 +80,10 @@ func (m *Machine) Args() ([]string, error) {
 	if accel == "" {
 		accel = DetectAccel()
 	}
-	cpu := "max"
-	if accel == KVM {
-		cpu = "host"
-	}
 	memory := m.memory()
 	args := []string{
 		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
-		"-machine", "q35,memory-backend=m0", "-accel", string(accel), "-cpu", cpu,
+		"-machine", "q35,memory-backend=m0", "-accel", string(accel), "-cpu", cpuModel(accel),
 		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", memory),
 		"-object", fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", memory),
 		"-kernel", m.Kernel, "-append", append1,
@@ -101,7 +97,7 @@ func (m *Machine) Args() ([]string, error) {
 		args = append(args, "-initrd", m.Initrd)
 	}
 	if m.Vsock != "" {
-		args = append(args, "-chardev", "socket,id=vsock,path="+escape(m.Vsock), "-device", "vhost-user-vsock-pci,chardev=vsock")
+		args = append(args, vsockArgs(m.Vsock)...)
 	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")

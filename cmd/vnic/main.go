@@ -39,6 +39,6 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), demoCommand(), keysCommand(), showCommand(), simCommand(), guestCommand())
+	root.AddCommand(runCommand(), waitCommand(), demoCommand(), keysCommand(), showCommand(), simCommand(), qemuCommand(), guestCommand())
 	return root
 }

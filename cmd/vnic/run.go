@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,35 @@ func runNIC(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return nic.Run(ctx)
+	return serve(ctx, nic, log)
+}
+
+// serve runs the NIC and keeps the service manager informed.
+func serve(ctx context.Context, nic *device.NIC, log *slog.Logger) error {
+	tell := func(state string) {
+		if err := notify(state); err != nil {
+			log.Warn("service manager not told", "state", state, "err", err)
+		}
+	}
+	ended := make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		select {
+		case <-nic.Ready():
+			tell("READY=1")
+		case <-ended:
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		}
+		tell("STOPPING=1")
+	})
+	err := nic.Run(ctx)
+	close(ended)
+	told.Wait()
+	return err
 }
 
 func newLog(level string) (*slog.Logger, error) {

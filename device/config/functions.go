@@ -20,3 +20,13 @@ func (c *Config) AllFunctions() []NamedFunction {
 	}
 	return all
 }
+
+// Extent returns the bytes of the file that the layout covers: the size of the
+// guest's memory.
+func (r *RAM) Extent() Size {
+	var n Size
+	for _, l := range r.Layout {
+		n = max(n, l.Offset+l.Size)
+	}
+	return n
+}

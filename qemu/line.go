@@ -1,0 +1,189 @@
+package qemu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Line is the command line of a guest somebody starts themselves: stock QEMU, 7.2
+// or newer, with the devices through which the guest reaches its functions and
+// memory that the NIC can map.
+type Line struct {
+	Binary string // QEMU's program, default qemu-system-x86_64
+	Name   string // shown in process lists
+	Memory int64  // bytes, whole MiB
+	CPUs   int
+	Accel  Accel // default: DetectAccel
+	Vsock  string
+	Kernel string // boots this file directly
+	Initrd string
+	Append string   // kernel command line
+	Disk   string   // boots this image, qcow2 or raw
+	Extra  []string // QEMU arguments of the user's own
+
+	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
+}
+
+// KernelVsock attaches a guest by the host kernel's vhost-vsock; its memory is a
+// named file so that the NIC can map it too.
+type KernelVsock struct {
+	CID     uint32
+	RAMFile string
+}
+
+// MinLineMemory is the least memory of a guest in bytes.
+const MinLineMemory = 64 << 20
+
+// Options returns QEMU's arguments, without the program, one group per option.
+func (l *Line) Options() ([][]string, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	accel := l.Accel
+	if accel == "" {
+		accel = DetectAccel()
+	}
+	size := fmt.Sprintf("%dM", l.Memory>>20)
+	memory := "memory-backend-memfd,id=m0,size=" + size + ",share=on"
+	if l.KernelVsock != nil {
+		memory = "memory-backend-file,id=m0,mem-path=" + escape(l.KernelVsock.RAMFile) + ",size=" + size + ",share=on"
+	}
+	groups := [][]string{
+		{"-name", escape(l.Name)},
+		{"-machine", "q35,memory-backend=m0"},
+		{"-accel", string(accel)},
+		{"-cpu", cpuModel(accel)},
+		{"-smp", strconv.Itoa(max(l.CPUs, 1))},
+		{"-m", size},
+		{"-object", memory},
+	}
+	if l.KernelVsock != nil {
+		groups = append(groups, []string{"-device", fmt.Sprintf("vhost-vsock-pci,guest-cid=%d", l.KernelVsock.CID)})
+	} else {
+		vs := vsockArgs(l.Vsock)
+		groups = append(groups, vs[:2], vs[2:])
+	}
+	boot, err := l.boot()
+	if err != nil {
+		return nil, err
+	}
+	groups = append(append(groups, boot...), []string{"-nographic"})
+	if len(l.Extra) > 0 {
+		groups = append(groups, l.Extra)
+	}
+	return groups, nil
+}
+
+func cpuModel(a Accel) string {
+	if a == KVM {
+		return "host"
+	}
+	return "max"
+}
+
+// vsockArgs attach a VhostUser: the chardev, then the device.
+func vsockArgs(socket string) []string {
+	return []string{"-chardev", "socket,id=vsock,path=" + escape(socket), "-device", "vhost-user-vsock-pci,chardev=vsock"}
+}
+
+func (l *Line) check() error {
+	switch {
+	case l.Vsock == "" && l.KernelVsock == nil:
+		return errors.New("guest without a vsock: it could not reach its functions")
+	case l.Memory < MinLineMemory || l.Memory%(1<<20) != 0:
+		return fmt.Errorf("guest with %d bytes of memory, want whole MiB and 64 or more", l.Memory)
+	case l.CPUs < 0 || l.CPUs > 255:
+		return fmt.Errorf("guest with %d CPUs, want 1 to 255", l.CPUs)
+	case l.Kernel == "" && (l.Initrd != "" || l.Append != ""):
+		return errors.New("initrd and kernel command line need a kernel")
+	}
+	return nil
+}
+
+func (l *Line) boot() (groups [][]string, err error) {
+	if l.Kernel != "" {
+		groups = append(groups, []string{"-kernel", l.Kernel})
+	}
+	if l.Initrd != "" {
+		groups = append(groups, []string{"-initrd", l.Initrd})
+	}
+	if l.Append != "" {
+		groups = append(groups, []string{"-append", l.Append})
+	}
+	if l.Disk != "" {
+		format, err := imageFormat(l.Disk)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, []string{"-drive", "file=" + escape(l.Disk) + ",if=virtio,format=" + format})
+	}
+	return groups, nil
+}
+
+// imageFormat looks whether a disk image is qcow2. QEMU wants to be told, as a
+// guest could write a header to a raw one.
+func imageFormat(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("disk image: %w", err)
+	}
+	defer f.Close()
+	var magic [4]byte
+	if _, err := io.ReadFull(f, magic[:]); err == nil && bytes.Equal(magic[:], []byte("QFI\xfb")) {
+		return "qcow2", nil
+	}
+	return "raw", nil
+}
+
+func (l *Line) binary() string {
+	if l.Binary == "" {
+		return "qemu-system-x86_64"
+	}
+	return l.Binary
+}
+
+// Argv returns the program and its arguments.
+func (l *Line) Argv() ([]string, error) {
+	groups, err := l.Options()
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{l.binary()}
+	for _, g := range groups {
+		argv = append(argv, g...)
+	}
+	return argv, nil
+}
+
+// Shell returns the line for a POSIX shell, one option per row.
+func (l *Line) Shell() (string, error) {
+	groups, err := l.Options()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(quote(l.binary()))
+	for _, g := range groups {
+		b.WriteString(" \\\n ")
+		for _, word := range g {
+			b.WriteString(" " + quote(word))
+		}
+	}
+	return b.String() + "\n", nil
+}
+
+// quote writes a word so that a shell takes it as it is.
+func quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=.,:/+@%", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
