@@ -20,6 +20,7 @@ type admin struct {
 	sq, cq  *arena.Block
 	slots   chan struct{} // one token per free entry
 	ended   chan struct{} // closed when err is set
+	probing sync.Mutex    // held by probe
 
 	mu       sync.Mutex
 	bell     bell

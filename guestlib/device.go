@@ -60,6 +60,7 @@ type Limits = abi.QueryDeviceResult
 type Device struct {
 	s      *stream
 	pool   *arena.Pool
+	path   string
 	admin  atomic.Pointer[admin] // of the current life of the function
 	info   Info
 	limits Limits
@@ -92,6 +93,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	d := &Device{
 		s:      newStream(conn),
 		pool:   arena.NewPool(src),
+		path:   t.scheme,
 		events: make(chan Event, eventBacklog),
 		cqs:    map[uint32]*CQ{},
 		qps:    map[uint32]*QP{},
@@ -282,6 +284,9 @@ func (d *Device) register(ctx context.Context, m abi.Message, verb string, offse
 	}
 	return reply.Value, nil
 }
+
+// Path names the way doorbells take: "vsock" or "unix".
+func (d *Device) Path() string { return d.path }
 
 // Info says which function this is. It costs nothing.
 func (d *Device) Info() Info { return d.info }

@@ -21,13 +21,15 @@ func guestCommand() *cobra.Command {
 		"the function: vsock://2:PORT in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
 
 	var asJSON bool
+	var samples int
 	info := &cobra.Command{
-		Use: "info", Short: "what the function is and what it offers", Args: cobra.NoArgs,
+		Use: "info", Short: "what the function is, what it offers, and what reaching it costs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return guestInfo(cmd.Context(), url, asJSON, cmd.OutOrStdout())
+			return guestInfo(cmd.Context(), url, samples, asJSON, cmd.OutOrStdout())
 		},
 	}
 	info.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	info.Flags().IntVar(&samples, "samples", 200, "round trips to measure; 0: none")
 
 	guest.AddCommand(info, workloadCommand(&url))
 	return guest
@@ -35,30 +37,38 @@ func guestCommand() *cobra.Command {
 
 // guestDescription is what `vnic guest info --json` prints.
 type guestDescription struct {
-	Device   string          `json:"device"`
-	Function string          `json:"function"`
-	Type     string          `json:"type"`
-	MAC      string          `json:"mac"`
-	GID      string          `json:"gid"`
-	Tenant   uint32          `json:"tenant"`
-	MTU      int             `json:"mtu"`
-	Features uint64          `json:"features"`
-	Limits   guestlib.Limits `json:"limits"`
+	Device   string           `json:"device"`
+	Function string           `json:"function"`
+	Type     string           `json:"type"`
+	MAC      string           `json:"mac"`
+	GID      string           `json:"gid"`
+	Tenant   uint32           `json:"tenant"`
+	MTU      int              `json:"mtu"`
+	Features uint64           `json:"features"`
+	Limits   guestlib.Limits  `json:"limits"`
+	Path     string           `json:"path"`
+	Latency  guestlib.Latency `json:"latency"`
 }
 
-func guestInfo(ctx context.Context, url string, asJSON bool, w io.Writer) error {
+func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.Writer) error {
 	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic guest info"})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
 	info, limits := dev.Info(), dev.Limits()
+	var cost guestlib.Latency
+	if samples > 0 {
+		if cost, err = dev.MeasureLatency(ctx, samples); err != nil {
+			return err
+		}
+	}
 	if asJSON {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(guestDescription{
 			Device: url, Function: info.Function.String(), Type: info.Type.String(), MAC: info.MAC.String(), GID: info.GID.String(),
-			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits,
+			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Path: dev.Path(), Latency: cost,
 		})
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -69,6 +79,11 @@ func guestInfo(ctx context.Context, url string, asJSON bool, w io.Writer) error 
 	fmt.Fprintf(tw, "tenant\t%d\n", info.Tenant)
 	fmt.Fprintf(tw, "path MTU\t%d\n", info.MTU)
 	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD\n", limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD)
+	fmt.Fprintf(tw, "path\t%s\n", dev.Path())
+	if samples > 0 {
+		fmt.Fprintf(tw, "doorbell to service\t%.1f µs (median of %d)\n", cost.DoorbellUS, cost.Samples)
+		fmt.Fprintf(tw, "completion to wake\t%.1f µs\n", cost.WakeUS)
+	}
 	return tw.Flush()
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
@@ -134,8 +135,8 @@ func stripComments(s string) string {
 	return b.String()
 }
 
-// TestQEMULineBoots runs the printed line as a shell would and asks the guest
-// which function it has.
+// TestQEMULineBoots runs the printed line as a shell would and lets the
+// guest say which function it has and what reaching it costs.
 func TestQEMULineBoots(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -146,14 +147,7 @@ func TestQEMULineBoots(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "g1")
 	path := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, socket))
 	serveConfig(t, path)
-	said := bootPrinted(t, ctx, path, g, "guest", "info", "--json", "--device", "vsock://2:7000?function=pf0.vf1")
-	var info struct {
-		Tenant uint32
-		MTU    int
-	}
-	if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || info.MTU == 0 {
-		t.Fatalf("%v: %s", err, said)
-	}
+	guestLatency(t, ctx, path, g, "vsock")
 }
 
 const qemuGuestConfig = `
@@ -166,3 +160,38 @@ functions:
 attach:
   - {type: vhost-user, socket: %s, cid: 1001}
 `
+
+// BenchmarkGuestLatency measures in a guest what reaching the NIC costs.
+func BenchmarkGuestLatency(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), 3*time.Minute)
+	defer cancel()
+	g := buildQEMUGuest(b, ctx)
+	path := writeQEMUConfig(b, fmt.Sprintf(qemuGuestConfig, filepath.Join(b.TempDir(), "g1")))
+	serveConfig(b, path)
+	var sum guestlib.Latency
+	for b.Loop() {
+		l := guestLatency(b, ctx, path, g, "vsock")
+		sum.DoorbellUS += l.DoorbellUS
+		sum.WakeUS += l.WakeUS
+	}
+	b.ReportMetric(sum.DoorbellUS/float64(b.N), "guest/doorbell_vsock_us")
+	b.ReportMetric(sum.WakeUS/float64(b.N), "guest/wake_vsock_us")
+}
+
+// guestLatency boots guest 1001 and lets it measure the path it is to use.
+func guestLatency(tb testing.TB, ctx context.Context, configPath string, g guestFiles, path string) guestlib.Latency {
+	tb.Helper()
+	said := bootPrinted(tb, ctx, configPath, g, "guest", "info", "--json", "--samples", "2000")
+	var info struct {
+		Tenant  uint32
+		Path    string
+		Latency guestlib.Latency
+	}
+	if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 {
+		tb.Fatalf("%v: %s", err, said)
+	}
+	if info.Path != path || info.Latency.Samples != 2000 || info.Latency.DoorbellUS <= 0 {
+		tb.Fatalf("path %q, %+v; want path %s", info.Path, info.Latency, path)
+	}
+	return info.Latency
+}

@@ -31,8 +31,8 @@ attach:
   - {type: unix, name: bare, socket: /run/bare.sock}
 `
 
-// vnic runs a command line and returns what it prints.
-func vnic(tb testing.TB, args ...string) (string, error) {
+// runHere runs a command line in this process and returns what it prints.
+func runHere(tb testing.TB, args ...string) (string, error) {
 	tb.Helper()
 	var out bytes.Buffer
 	cmd := command()
@@ -54,7 +54,7 @@ func writeQEMUConfig(tb testing.TB, text string) string {
 
 func TestQEMUPrints(t *testing.T) {
 	path := writeQEMUConfig(t, qemuTestConfig)
-	got, err := vnic(t, "qemu", "-c", path, "--guest", "1001", "--accel", "tcg", "--memory", "512M", "--kernel", "/k", "--append", "console=ttyS0 quiet", "--", "-no-reboot")
+	got, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--accel", "tcg", "--memory", "512M", "--kernel", "/k", "--append", "console=ttyS0 quiet", "--", "-no-reboot")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ qemu-system-x86_64 \
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	got, err = vnic(t, "qemu", "-c", path, "--guest", "42", "--accel", "kvm", "--cpus", "4")
+	got, err = runHere(t, "qemu", "-c", path, "--guest", "42", "--accel", "kvm", "--cpus", "4")
 	for _, part := range []string{
 		"-m 3072M", "memory-backend-file,id=m0,mem-path=/dev/shm/g42,size=3072M,share=on", "vhost-vsock-pci,guest-cid=42", "-accel kvm", "-cpu host", "-smp 4",
 	} {
@@ -113,7 +113,7 @@ func TestQEMURefuses(t *testing.T) {
 		{"start `vnic run", []string{"-c", noSocket, "--guest", "1001", "--run", "--qemu", "true"}},
 		{"is no socket", []string{"-c", inTheWay, "--guest", "1001", "--run", "--qemu", "true"}},
 	} {
-		if out, err := vnic(t, append([]string{"qemu"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if out, err := runHere(t, append([]string{"qemu"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v %s", tt.args, err, out)
 		}
 	}
