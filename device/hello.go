@@ -46,6 +46,7 @@ func (s *session) hello() error {
 		reply.Function, reply.Features = uint32(s.fn.ID), s.b.features
 	}
 	if _, werr := s.conn.Write(abi.AppendStruct(nil, h.Tag, &reply)); werr != nil && err == nil {
+		s.unbell()
 		s.detach(nil)
 		return fmt.Errorf("hello not answered: %w", werr)
 	}
@@ -89,6 +90,10 @@ func (s *session) open(m *abi.Hello) error {
 		// After the shard has stopped nothing uses the memory.
 		_ = s.shard.do(func(falcon.Time) { b.mem.SetRegions(regions) })
 	})
+	if err := s.listen(); err != nil { // before the answer: the driver may ring then
+		s.detach(nil)
+		return err
+	}
 	return nil
 }
 

@@ -26,14 +26,16 @@ var longAgo = time.Unix(1, 0)
 //
 //	conn ──▶ reader ──▶ mailbox ──▶ shard ──▶ outbox ──▶ writer ──▶ conn
 type session struct {
-	nic     *NIC
-	conn    queues.Session
-	in      *bufio.Reader // of conn
-	attach  string        // name of the attachment
-	shard   *Shard
-	fn      *function
-	b       *binding
-	unwatch func()
+	nic       *NIC
+	conn      queues.Session
+	in        *bufio.Reader // of conn
+	attach    string        // name of the attachment
+	shard     *Shard
+	fn        *function
+	b         *binding
+	unwatch   func()
+	unbell    func() // ends the bells that come without messages
+	bellFault error  // how they broke the rules; to be read after unbell
 }
 
 // serve runs a session to its end and leaves nothing of it behind. The guest
@@ -52,6 +54,10 @@ func (n *NIC) serve(conn queues.Session, attach string) {
 	writer.Go(s.write)
 	fault := s.read()
 	s.b.in.close()
+	s.unbell()
+	if fault == nil {
+		fault = s.bellFault // nobody sets it any more
+	}
 	s.detach(fault)
 	if fault != nil {
 		n.guestLog("guest broke the protocol", append(who, "reason", fault)...)
@@ -111,14 +117,7 @@ func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
 		if len(body) == 0 || len(body)%abi.DoorbellSize != 0 {
 			return false, fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)
 		}
-		for ; len(body) > 0; body = body[abi.DoorbellSize:] {
-			it := item{kind: itemDoorbell}
-			it.doorbell.Unmarshal(body)
-			if !s.b.in.put(it) {
-				return false, nil
-			}
-		}
-		return true, nil
+		return s.doorbells(body), nil
 	case abi.MsgRegRead:
 		var m abi.RegRead
 		if err := abi.Decode(body, &m); err != nil {
@@ -143,6 +142,39 @@ func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
 		return true, nil
 	}
 	return false, fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type))
+}
+
+// doorbells hands records on. It reports false when the session is over.
+func (s *session) doorbells(records []byte) bool {
+	for ; len(records) > 0; records = records[abi.DoorbellSize:] {
+		it := item{kind: itemDoorbell}
+		it.doorbell.Unmarshal(records)
+		if !s.b.in.put(it) {
+			return false
+		}
+	}
+	return true
+}
+
+// listen takes doorbells by shared memory too, if the attachment can.
+func (s *session) listen() error {
+	s.unbell = func() {}
+	r, ok := s.conn.(queues.Ringer)
+	if !ok {
+		return nil
+	}
+	stop, err := r.Bells(uint32(s.fn.ID), func(records []byte, err error) {
+		if err == nil {
+			s.doorbells(records)
+			return
+		}
+		s.bellFault = err
+		_ = s.conn.SetReadDeadline(longAgo) // ends the reader
+	})
+	if stop != nil {
+		s.unbell = stop
+	}
+	return err
 }
 
 func (s *session) request(it item) bool { return s.b.out.reserve() && s.b.in.put(it) }

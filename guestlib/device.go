@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/guestlib/window"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -61,6 +62,7 @@ type Device struct {
 	s      *stream
 	pool   *arena.Pool
 	path   string
+	winErr error
 	admin  atomic.Pointer[admin] // of the current life of the function
 	info   Info
 	limits Limits
@@ -158,6 +160,7 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error
 		return protocolError("the device turned on features %#x, which the driver did not offer", extra)
 	}
 	d.info.Features = reply.Features
+	d.openWindow(reply.Function)
 	if err := d.enable(ctx); err != nil {
 		return err
 	}
@@ -285,8 +288,20 @@ func (d *Device) register(ctx context.Context, m abi.Message, verb string, offse
 	return reply.Value, nil
 }
 
-// Path names the way doorbells take: "vsock" or "unix".
-func (d *Device) Path() string { return d.path }
+// openWindow makes doorbells go by the function's window, where the guest has one.
+func (d *Device) openWindow(function uint32) {
+	if d.path != "vsock" {
+		return
+	}
+	var w *window.Window
+	if w, d.winErr = window.Open(function); d.winErr == nil {
+		d.s.useWindow(w)
+		d.path = "ivshmem"
+	}
+}
+
+// Path names the way doorbells take: "ivshmem", "vsock" or "unix". In a guest the error says why it is not ivshmem.
+func (d *Device) Path() (string, error) { return d.path, d.winErr }
 
 // Info says which function this is. It costs nothing.
 func (d *Device) Info() Info { return d.info }
@@ -343,6 +358,7 @@ func (d *Device) Close() error {
 // retire makes sure that no object touches its memory any more.
 func (d *Device) retire() {
 	d.admin.Load().close()
+	d.s.useWindow(nil)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, qp := range d.qps {

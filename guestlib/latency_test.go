@@ -9,8 +9,8 @@ import (
 func TestMeasureLatency(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)
-	if d.Path() != "unix" {
-		t.Errorf("path %q", d.Path())
+	if path, err := d.Path(); path != "unix" || err != nil {
+		t.Errorf("path %q, %v", path, err)
 	}
 	ctx := testContext(t)
 	// 100 commands pass the end of the admin queue, and so a change of phase; others go on meanwhile.
@@ -32,8 +32,8 @@ func TestMeasureLatency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(d.admin.slots); n != cap(d.admin.slots) {
-		t.Errorf("%d of %d slots are free afterwards", n, cap(d.admin.slots))
+	if n := len(d.admin.Load().slots); n != cap(d.admin.Load().slots) {
+		t.Errorf("%d of %d slots are free afterwards", n, cap(d.admin.Load().slots))
 	}
 	for _, n := range []int{0, -1, 1<<20 + 1} {
 		if _, err := d.MeasureLatency(ctx, n); !errors.Is(err, ErrInvalid) {

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/falcon-vnic/vnic/guestlib/window"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 // stream is the control stream to the device. One goroutine writes, one reads, one watches that the device lives.
@@ -19,7 +21,8 @@ import (
 //	posted work ──► bell.dirty ─┘                            └───► handler (events)
 //
 // Doorbells are not queued one by one: a queue's bell is put on the dirty list once, with the newest index, and the writer sends all dirty
-// bells in one message. While a write blocks, further posts cost no message.
+// bells in one message. While a write blocks, further posts cost no message. With a window (package window) the goroutine that rings puts
+// the bell there at once, and the writer helps only when the window is full.
 type stream struct {
 	conn    net.Conn
 	handler func(h abi.MsgHeader, body []byte) error // called by the reader for what is not a reply
@@ -27,6 +30,7 @@ type stream struct {
 	mu    sync.Mutex
 	out   []byte // framed messages not yet taken by the writer
 	dirty []*bell
+	win   *window.Window         // nil: doorbells are messages
 	calls map[uint64]chan []byte // by tag
 	tag   uint64
 	err   error // set once, then nothing is accepted
@@ -49,6 +53,9 @@ type bell struct {
 }
 
 const doorbellsPerMessage = (abi.MaxMessage - abi.MsgHeaderSize) / abi.DoorbellSize
+
+// windowRetry is how soon a full window is tried again.
+const windowRetry = 100 * time.Microsecond
 
 // newStream makes a stream over conn. start begins the work.
 func newStream(conn net.Conn) *stream {
@@ -98,8 +105,12 @@ func (s *stream) ring(b *bell, index uint32) {
 	s.mu.Lock()
 	b.record.Index = index
 	s.enqueue(b)
+	s.ringWindow()
+	late := len(s.dirty) > 0
 	s.mu.Unlock()
-	s.poke()
+	if late {
+		s.poke()
+	}
 }
 
 // arm is ring for a completion queue. A pending request for any completion is not weakened by one for solicited ones. The index is read when
@@ -111,8 +122,49 @@ func (s *stream) arm(b *bell, flags uint8) {
 	}
 	b.record.Flags = flags
 	s.enqueue(b)
+	s.ringWindow()
+	late := len(s.dirty) > 0
 	s.mu.Unlock()
-	s.poke()
+	if late {
+		s.poke()
+	}
+}
+
+// useWindow makes doorbells go by w, which the stream owns from then on; nil goes back to messages.
+func (s *stream) useWindow(w *window.Window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.win != nil {
+		s.win.Close()
+	}
+	s.win = w
+}
+
+// ringWindow empties the dirty list into the window, if there is one, as far as there is room. The caller holds mu.
+func (s *stream) ringWindow() error {
+	if s.win == nil || s.err != nil {
+		return nil
+	}
+	for len(s.dirty) > 0 {
+		if b := s.dirty[0]; !b.dead {
+			b.refresh()
+			if err := s.win.Ring(&b.record); err == ring.ErrFull {
+				return nil
+			} else if err != nil {
+				return protocolError("window: %v", err)
+			}
+		}
+		s.dirty[0].dirty = false
+		s.dirty = s.dirty[:copy(s.dirty, s.dirty[1:])]
+	}
+	return nil
+}
+
+// refresh takes the index with which the doorbell leaves.
+func (b *bell) refresh() {
+	if b.fresh != nil {
+		b.record.Index = b.fresh.Load()
+	}
 }
 
 func (s *stream) enqueue(b *bell) {
@@ -196,9 +248,20 @@ func (s *stream) write() {
 		}
 		s.mu.Lock()
 		out, s.out = s.out, out[:0]
-		bells, s.dirty = s.dirty, bells[:0]
-		out = appendDoorbells(out, bells)
+		err := s.ringWindow()
+		full := s.win != nil && len(s.dirty) > 0
+		if s.win == nil {
+			bells, s.dirty = s.dirty, bells[:0]
+			out = appendDoorbells(out, bells)
+		}
 		s.mu.Unlock()
+		if err != nil {
+			s.fail(err, false)
+			return
+		}
+		if full { // the device is behind; look again soon
+			time.AfterFunc(windowRetry, s.poke)
+		}
 		if len(out) == 0 {
 			continue
 		}
@@ -218,9 +281,7 @@ func appendDoorbells(out []byte, bells []*bell) []byte {
 		if b.dead {
 			continue
 		}
-		if b.fresh != nil {
-			b.record.Index = b.fresh.Load()
-		}
+		b.refresh()
 		b.record.Marshal(body[n*abi.DoorbellSize:])
 		if n++; n == doorbellsPerMessage {
 			out = abi.AppendMessage(out, abi.MsgDoorbell, 0, body[:n*abi.DoorbellSize])

@@ -14,17 +14,18 @@ import (
 // or newer, with the devices through which the guest reaches its functions and
 // memory that the NIC can map.
 type Line struct {
-	Binary string // QEMU's program, default qemu-system-x86_64
-	Name   string // shown in process lists
-	Memory int64  // bytes, whole MiB
-	CPUs   int
-	Accel  Accel // default: DetectAccel
-	Vsock  string
-	Kernel string // boots this file directly
-	Initrd string
-	Append string   // kernel command line
-	Disk   string   // boots this image, qcow2 or raw
-	Extra  []string // QEMU arguments of the user's own
+	Binary  string // QEMU's program, default qemu-system-x86_64
+	Name    string // shown in process lists
+	Memory  int64  // bytes, whole MiB
+	CPUs    int
+	Accel   Accel    // default: DetectAccel
+	Vsock   string   // socket of a VhostUser
+	Windows []string // sockets of its windows (VhostUser.AddWindow)
+	Kernel  string   // boots this file directly
+	Initrd  string
+	Append  string   // kernel command line
+	Disk    string   // boots this image, qcow2 or raw
+	Extra   []string // QEMU arguments of the user's own
 
 	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
 }
@@ -68,6 +69,9 @@ func (l *Line) Options() ([][]string, error) {
 		vs := vsockArgs(l.Vsock)
 		groups = append(groups, vs[:2], vs[2:])
 	}
+	for i, socket := range l.Windows {
+		groups = append(groups, windowArgs(i, socket)...)
+	}
 	boot, err := l.boot()
 	if err != nil {
 		return nil, err
@@ -91,10 +95,31 @@ func vsockArgs(socket string) []string {
 	return []string{"-chardev", "socket,id=vsock,path=" + escape(socket), "-device", "vhost-user-vsock-pci,chardev=vsock"}
 }
 
+// firstWindowSlot is that of the windows on the PCI bus; eight share a slot.
+const firstWindowSlot = 8
+
+// MaxWindows is how many windows fit between the slots that QEMU fills by itself
+// and those of the chipset.
+const MaxWindows = (0x1c - firstWindowSlot) * 8
+
+// windowArgs attach the i-th window.
+func windowArgs(i int, socket string) [][]string {
+	multi := ""
+	if i%8 == 0 {
+		multi = ",multifunction=on"
+	}
+	return [][]string{
+		{"-chardev", fmt.Sprintf("socket,id=window%d,path=%s", i, escape(socket))},
+		{"-device", fmt.Sprintf("ivshmem-doorbell,chardev=window%d,vectors=1,addr=%02x.%d%s", i, firstWindowSlot+i/8, i%8, multi)},
+	}
+}
+
 func (l *Line) check() error {
 	switch {
 	case l.Vsock == "" && l.KernelVsock == nil:
 		return errors.New("guest without a vsock: it could not reach its functions")
+	case len(l.Windows) > MaxWindows:
+		return fmt.Errorf("guest with %d windows, its PCI bus has room for %d", len(l.Windows), MaxWindows)
 	case l.Memory < MinLineMemory || l.Memory%(1<<20) != 0:
 		return fmt.Errorf("guest with %d bytes of memory, want whole MiB and 64 or more", l.Memory)
 	case l.CPUs < 0 || l.CPUs > 255:

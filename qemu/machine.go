@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,7 @@ type Machine struct {
 	KernelArgs []string // appended to the kernel's command line; words Linux does not know reach init
 	InitArgs   []string // arguments of init, without white space or quotes
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
+	Windows    []string // sockets of its windows (VhostUser.AddWindow)
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -98,6 +100,9 @@ func (m *Machine) Args() ([]string, error) {
 	}
 	if m.Vsock != "" {
 		args = append(args, vsockArgs(m.Vsock)...)
+	}
+	for i, socket := range m.Windows {
+		args = append(args, slices.Concat(windowArgs(i, socket)...)...)
 	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")

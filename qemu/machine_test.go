@@ -12,7 +12,7 @@ import (
 func TestArgs(t *testing.T) {
 	m := Machine{
 		Name: "a,b", Memory: 512, CPUs: 2, Accel: TCG, Kernel: "/k", Initrd: "/i", KernelArgs: []string{"quiet"}, InitArgs: []string{"guest", "info"},
-		Vsock: "/run/g,1.sock", Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
+		Vsock: "/run/g,1.sock", Windows: []string{"/run/w"}, Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
 	}
 	got, err := m.Args()
 	if err != nil {
@@ -27,6 +27,7 @@ func TestArgs(t *testing.T) {
 		"-chardev", "socket,id=output,path=/out,server=on,wait=off", "-serial", "chardev:output",
 		"-name", "a,,b", "-initrd", "/i",
 		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,chardev=vsock",
+		"-chardev", "socket,id=window0,path=/run/w", "-device", "ivshmem-doorbell,chardev=window0,vectors=1,addr=08.0,multifunction=on",
 		"-chardev", "socket,id=monitor,path=/qmp,server=on,wait=off", "-mon", "chardev=monitor,mode=control",
 	}
 	if d := cmp.Diff(want, got); d != "" {

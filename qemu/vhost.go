@@ -35,11 +35,12 @@ type VhostUser struct {
 	dev  *vsock.Device
 	wg   sync.WaitGroup
 
-	mu     sync.Mutex
-	conn   *net.UnixConn // the front end served now
-	ram    *ram          // of the guest served now or last: no session sees a later guest's
-	idle   chan struct{} // closed when none is served
-	closed bool
+	mu      sync.Mutex
+	windows map[uint32]*windowServer // by function number
+	conn    *net.UnixConn            // the front end served now
+	ram     *ram                     // of the guest served now or last: no session sees a later guest's
+	idle    chan struct{}            // closed when none is served
+	closed  bool
 }
 
 // handover is how long a new QEMU waits for the one before to be gone: the end
@@ -98,7 +99,8 @@ func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
 }
 
 // Close disconnects QEMU, ends all sessions, removes the socket file and waits
-// until nothing of the guest is mapped. The guest keeps running without its
+// until nothing of the guest is mapped. A session that
+// rings by a window keeps that until it ends. The guest keeps running without its
 // vsock.
 func (v *VhostUser) Close() error {
 	v.mu.Lock()
@@ -115,6 +117,9 @@ func (v *VhostUser) Close() error {
 	}
 	v.wg.Wait()
 	v.dev.Close()
+	for _, w := range v.windows { // nobody adds one any more
+		err = errors.Join(err, w.close())
+	}
 	return err
 }
 
@@ -155,7 +160,7 @@ func (v *VhostUser) serve(conn *net.UnixConn) {
 	}
 	idle = make(chan struct{})
 	v.conn, v.idle, v.ram = conn, idle, &ram{}
-	g := &vhostGuest{dev: v.dev, ram: v.ram}
+	g := &vhostGuest{dev: v.dev, ram: v.ram, isWindow: v.isWindow}
 	v.wg.Add(1)
 	go func() {
 		defer v.wg.Done()
@@ -187,7 +192,7 @@ func (p *vhostPort) Accept() (queues.Session, error) {
 	}
 	p.v.mu.Lock()
 	defer p.v.mu.Unlock()
-	return &vhostSession{c, p.v.cid, p.v.ram}, nil
+	return &vhostSession{c, p.v, p.v.ram}, nil
 }
 
 func (p *vhostPort) Addr() string { return fmt.Sprintf("vhost-user:%s#%d", p.v.sock.path, p.port) }
@@ -196,12 +201,12 @@ func (p *vhostPort) Close() error { return p.l.Close() }
 
 type vhostSession struct {
 	*vsock.Conn
-	cid uint32
+	v   *VhostUser
 	ram *ram
 }
 
 func (s *vhostSession) Peer() queues.Peer {
-	return queues.Peer{Transport: "vhost-user", CID: s.cid}
+	return queues.Peer{Transport: "vhost-user", CID: s.v.cid}
 }
 
 func (s *vhostSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }

@@ -19,7 +19,9 @@ type vhostGuest struct {
 	dev     *vsock.Device
 	ram     *ram
 	regions []queues.Region
-	kicks   [vhostuser.Queues]*kickReader
+	// isWindow tells our own windows, which QEMU announces with the guest's memory.
+	isWindow func(dev, ino uint64) bool
+	kicks    [vhostuser.Queues]*kickReader
 }
 
 func (g *vhostGuest) Features() uint64 { return vhostuser.FeatureVersion1 }
@@ -29,6 +31,9 @@ func (g *vhostGuest) Config(off uint32, b []byte) bool { return g.dev.Config(off
 func (g *vhostGuest) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) error {
 	regions := make([]queues.Region, 0, len(maps))
 	for _, m := range maps {
+		if g.isWindow(m.Dev, m.Ino) {
+			continue // never a target of DMA
+		}
 		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
 	}
 	g.regions = regions

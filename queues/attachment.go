@@ -29,6 +29,17 @@ type Session interface {
 	Watch(f func([]Region)) (stop func())
 }
 
+// Ringer is a Session whose guest can ring without a message: doorbell records
+// come by shared memory.
+type Ringer interface {
+	// Bells calls f with whole doorbell records of one of the guest's functions
+	// until stop, which waits for a call that has begun. f must not keep the
+	// records. An error given to f says that the guest broke the rules and that
+	// nothing more comes. Records of earlier users are not seen. stop is nil if the
+	// function has no such way. Only one user of a function's bells at a time.
+	Bells(function uint32, f func(records []byte, err error)) (stop func(), err error)
+}
+
 // Peer identifies a guest.
 type Peer struct {
 	Transport string // "vhost-user", "vsock" or "unix"

@@ -23,7 +23,8 @@ type demoOptions struct {
 	capture string // what each NIC records: "", sealed, clear or both
 	kernel  string // kernel package folder to use instead of Debian's current one
 	timeout time.Duration
-	count   int // operations per row; 0 = the workload's own choice
+	windows bool // guests ring by ivshmem
+	count   int  // operations per row; 0 = the workload's own choice
 }
 
 func demoCommand() *cobra.Command {
@@ -51,6 +52,7 @@ asks for TAPs and a bridge.`,
 	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in host1.pcapng and host2.pcapng: sealed, clear or both")
 	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
+	f.BoolVar(&o.windows, "windows", false, "give the guests ivshmem devices for their doorbells")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
 	return demo
 }
@@ -97,6 +99,8 @@ func (o *demoOptions) check() error {
 		return fmt.Errorf("--fabric %q: choose tap or memory", o.fabric)
 	case o.capture != "" && !slices.Contains([]string{config.CaptureSealed, config.CaptureClear, config.CaptureBoth}, o.capture):
 		return fmt.Errorf("--capture %q: choose sealed, clear or both", o.capture)
+	case o.noVM && o.windows:
+		return errors.New("--windows is for QEMU guests: leave out --no-vm")
 	case !o.noVM && o.fabric == "memory":
 		return errors.New("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
 	case o.fabric == "tap" && os.Geteuid() != 0:

@@ -28,7 +28,7 @@ type demoHost struct {
 	GuestCID         uint32
 	Keys             string
 	Control, Socket  string // unix sockets: control API, guest attachment
-	VM               bool
+	VM, Windows      bool
 	Log, Config      string
 	Capture, Mode    string // pcapng file and what goes into it; no mode: none
 }
@@ -57,6 +57,7 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Control:  filepath.Join(run, fmt.Sprintf("host%d.ctl", me)),
 			Socket:   filepath.Join(run, fmt.Sprintf("guest%d.sock", me)),
 			VM:       !o.noVM,
+			Windows:  o.windows,
 			Log:      filepath.Join(o.out, fmt.Sprintf("host%d.log", me)),
 			Config:   filepath.Join(o.out, fmt.Sprintf("host%d.yaml", me)),
 			Capture:  filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
@@ -102,7 +103,7 @@ functions:
 {{- end}}
 attach:
 {{- if .VM}}
-  - {type: vhost-user, socket: {{.Socket}}, cid: {{.GuestCID}}}
+  - {type: vhost-user, socket: {{.Socket}}, cid: {{.GuestCID}}{{if .Windows}}, windows: true{{end}}}
 {{- else}}
   - {type: unix, name: guest, socket: {{.Socket}}}
 {{- end}}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -58,6 +59,10 @@ func (s *scene) openKernel(ctx context.Context) (image.Kernel, error) {
 func (g *vmGuests) start(ctx context.Context) error {
 	for _, h := range g.s.hosts {
 		console := filepath.Join(g.s.out, fmt.Sprintf("guest%d.log", h.Host))
+		windows, err := h.windows()
+		if err != nil {
+			return err
+		}
 		vm, err := qemu.Start(ctx, qemu.Machine{
 			Name:     fmt.Sprintf("vnic-guest%d", h.Host),
 			Memory:   guestMemory,
@@ -65,6 +70,7 @@ func (g *vmGuests) start(ctx context.Context) error {
 			Initrd:   g.initrd,
 			InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), g.s.o.count),
 			Vsock:    h.Socket,
+			Windows:  windows,
 			Console:  qemu.FileChardev(console),
 		})
 		if err != nil {
@@ -74,6 +80,21 @@ func (g *vmGuests) start(ctx context.Context) error {
 		g.s.r.step("%s: QEMU booting, pid %d, CID %d, console %s", h.guest(), vm.PID(), h.GuestCID, console)
 	}
 	return nil
+}
+
+// windows lists the sockets of the guest's windows.
+func (h *demoHost) windows() (sockets []string, err error) {
+	if !h.Windows {
+		return nil, nil
+	}
+	cfg, err := config.Load(h.Config)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range cfg.FunctionsOf(h.GuestCID) {
+		sockets = append(sockets, cfg.Attach[0].WindowSocket(f))
+	}
+	return sockets, nil
 }
 
 func (g *vmGuests) work(ctx context.Context) error {

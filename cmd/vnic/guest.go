@@ -57,6 +57,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	}
 	defer dev.Close()
 	info, limits := dev.Info(), dev.Limits()
+	path, why := dev.Path()
 	var cost guestlib.Latency
 	if samples > 0 {
 		if cost, err = dev.MeasureLatency(ctx, samples); err != nil {
@@ -68,7 +69,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 		enc.SetIndent("", "  ")
 		return enc.Encode(guestDescription{
 			Device: url, Function: info.Function.String(), Type: info.Type.String(), MAC: info.MAC.String(), GID: info.GID.String(),
-			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Path: dev.Path(), Latency: cost,
+			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Path: path, Latency: cost,
 		})
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -79,7 +80,10 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	fmt.Fprintf(tw, "tenant\t%d\n", info.Tenant)
 	fmt.Fprintf(tw, "path MTU\t%d\n", info.MTU)
 	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD\n", limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD)
-	fmt.Fprintf(tw, "path\t%s\n", dev.Path())
+	fmt.Fprintf(tw, "path\t%s\n", path)
+	if why != nil {
+		fmt.Fprintf(tw, "no ivshmem\t%v\n", why)
+	}
 	if samples > 0 {
 		fmt.Fprintf(tw, "doorbell to service\t%.1f µs (median of %d)\n", cost.DoorbellUS, cost.Samples)
 		fmt.Fprintf(tw, "completion to wake\t%.1f µs\n", cost.WakeUS)

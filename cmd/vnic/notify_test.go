@@ -43,7 +43,7 @@ func TestReadiness(t *testing.T) {
 	}
 
 	socket := filepath.Join(dir, "ctl")
-	if out, err := vnic(t, "wait", "-s", socket, "--timeout", "50ms"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if out, err := runHere(t, "wait", "-s", socket, "--timeout", "50ms"); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Fatalf("nobody there: %v %s", err, out)
 	}
 	cfg, err := config.Load(writeQEMUConfig(t, strings.ReplaceAll(notifyTestConfig, "CONTROL", socket)))
@@ -56,7 +56,7 @@ func TestReadiness(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() { // from before the start
-		_, err := vnic(t, "wait", "-s", socket)
+		_, err := runHere(t, "wait", "-s", socket)
 		waited <- err
 	}()
 	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink})
@@ -86,7 +86,7 @@ func TestNotifyWithoutManager(t *testing.T) {
 	if err := notify("READY=1"); err == nil || !strings.Contains(err.Error(), "NOTIFY_SOCKET") {
 		t.Fatal(err)
 	}
-	if _, err := vnic(t, "wait", "--timeout", "0s"); err == nil {
+	if _, err := runHere(t, "wait", "--timeout", "0s"); err == nil {
 		t.Fatal("a wait of no time was accepted")
 	}
 }

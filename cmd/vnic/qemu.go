@@ -72,7 +72,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	own := functionsOf(cfg, o.cid)
+	own := cfg.FunctionsOf(o.cid)
 	if len(own) == 0 {
 		return fmt.Errorf("%s: no function is assigned to guest %d; give one `guest: {cid: %d}`", o.config, o.cid, o.cid)
 	}
@@ -98,26 +98,10 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	}
 	fmt.Fprintf(w, "# Guest %d of NIC %s. Start `vnic run` first: QEMU needs its socket.\n", o.cid, cfg.NIC.Name)
 	for _, f := range own {
-		fmt.Fprintf(w, "#   %s: tenant %d, address %s\n", functionName(f), f.Tenant, f.Address)
+		fmt.Fprintf(w, "#   %s: tenant %d, address %s\n", f, f.Tenant, f.Address)
 	}
 	_, err = io.WriteString(w, text)
 	return err
-}
-
-func functionsOf(cfg *config.Config, cid uint32) (own []config.NamedFunction) {
-	for _, f := range cfg.AllFunctions() {
-		if cid != 0 && f.Guest != nil && f.Guest.CID == cid {
-			own = append(own, f)
-		}
-	}
-	return own
-}
-
-func functionName(f config.NamedFunction) string {
-	if f.VF == 0 {
-		return fmt.Sprintf("pf%d", f.PF)
-	}
-	return fmt.Sprintf("pf%d.vf%d", f.PF, f.VF)
 }
 
 // attach fills in how the guest reaches the NIC, and its memory: with the
@@ -138,6 +122,11 @@ func (o *qemuOptions) attach(cfg *config.Config) error {
 		case config.AttachVhostUser:
 			if a.CID == o.cid {
 				o.line.Vsock = a.Socket
+				if a.Windows {
+					for _, f := range cfg.FunctionsOf(o.cid) {
+						o.line.Windows = append(o.line.Windows, a.WindowSocket(f))
+					}
+				}
 				return nil
 			}
 		case config.AttachVsock:

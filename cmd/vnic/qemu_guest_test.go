@@ -105,8 +105,7 @@ func bootPrinted(tb testing.TB, ctx context.Context, configPath string, g guestF
 	tb.Helper()
 	dir := tb.TempDir()
 	console, output := filepath.Join(dir, "console"), filepath.Join(dir, "output")
-	line, err := vnic(tb,
-		"qemu", "-c", configPath, "--guest", "1001", "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd,
+	line, err := runHere(tb, "qemu", "-c", configPath, "--guest", "1001", "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd,
 		"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- "+strings.Join(command, " "),
 		"--", "-nodefaults", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+output,
 	)
@@ -135,19 +134,23 @@ func stripComments(s string) string {
 	return b.String()
 }
 
-// TestQEMULineBoots runs the printed line as a shell would and lets the
-// guest say which function it has and what reaching it costs.
+// TestQEMULineBoots runs the printed line as a shell would and lets the guest say
+// which function it has, by which path it rings, and what that costs.
 func TestQEMULineBoots(t *testing.T) {
 	if testing.Short() {
-		t.Skip("boots a virtual machine")
+		t.Skip("boots virtual machines")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	g := buildQEMUGuest(t, ctx)
-	socket := filepath.Join(t.TempDir(), "g1")
-	path := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, socket))
-	serveConfig(t, path)
-	guestLatency(t, ctx, path, g, "vsock")
+	for _, path := range []string{"vsock", "ivshmem"} {
+		t.Run(path, func(t *testing.T) {
+			config := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, filepath.Join(t.TempDir(), "g1"), path == "ivshmem"))
+			serveConfig(t, config)
+			l := guestLatency(t, ctx, config, g, path)
+			t.Logf("%+v", l)
+		})
+	}
 }
 
 const qemuGuestConfig = `
@@ -158,7 +161,7 @@ functions:
     vfs:
       - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
 attach:
-  - {type: vhost-user, socket: %s, cid: 1001}
+  - {type: vhost-user, socket: %s, cid: 1001, windows: %t}
 `
 
 // BenchmarkGuestLatency measures in a guest what reaching the NIC costs.
@@ -166,22 +169,20 @@ func BenchmarkGuestLatency(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), 3*time.Minute)
 	defer cancel()
 	g := buildQEMUGuest(b, ctx)
-	path := writeQEMUConfig(b, fmt.Sprintf(qemuGuestConfig, filepath.Join(b.TempDir(), "g1")))
-	serveConfig(b, path)
-	var sum guestlib.Latency
 	for b.Loop() {
-		l := guestLatency(b, ctx, path, g, "vsock")
-		sum.DoorbellUS += l.DoorbellUS
-		sum.WakeUS += l.WakeUS
+		for _, path := range []string{"vsock", "ivshmem"} {
+			config := writeQEMUConfig(b, fmt.Sprintf(qemuGuestConfig, filepath.Join(b.TempDir(), path), path == "ivshmem"))
+			serveConfig(b, config)
+			l := guestLatency(b, ctx, config, g, path)
+			b.ReportMetric(l.DoorbellUS, "guest/doorbell_"+path+"_us")
+		}
 	}
-	b.ReportMetric(sum.DoorbellUS/float64(b.N), "guest/doorbell_vsock_us")
-	b.ReportMetric(sum.WakeUS/float64(b.N), "guest/wake_vsock_us")
 }
 
 // guestLatency boots guest 1001 and lets it measure the path it is to use.
 func guestLatency(tb testing.TB, ctx context.Context, configPath string, g guestFiles, path string) guestlib.Latency {
 	tb.Helper()
-	said := bootPrinted(tb, ctx, configPath, g, "guest", "info", "--json", "--samples", "2000")
+	said := bootPrinted(tb, ctx, configPath, g, "guest", "info", "--json", "--samples", "2000", "--device", "vsock://2:7000?function=pf0.vf1")
 	var info struct {
 		Tenant  uint32
 		Path    string

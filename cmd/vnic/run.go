@@ -11,6 +11,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -108,7 +109,7 @@ func attach(cfg *config.Config, log *slog.Logger) (as []device.Attachment, err e
 		a := device.Attachment{Name: c.Name}
 		switch c.Type {
 		case config.AttachVhostUser:
-			a.Attachment, err = listenVhostUser(c, log)
+			a.Attachment, err = listenVhostUser(cfg, c, log)
 		case config.AttachUnix:
 			a.Attachment, err = qemu.ListenUnix(c.Socket)
 		case config.AttachVsock:
@@ -136,10 +137,18 @@ func (v vhostUser) Close() error {
 	return err
 }
 
-func listenVhostUser(c *config.Attach, log *slog.Logger) (*vhostUser, error) {
+func listenVhostUser(cfg *config.Config, c *config.Attach, log *slog.Logger) (*vhostUser, error) {
 	dev, err := qemu.ListenVhostUser(c.Socket, c.CID, qemu.VhostOptions{Log: log})
 	if err != nil {
 		return nil, err
+	}
+	if c.Windows {
+		for _, f := range cfg.FunctionsOf(c.CID) {
+			if err := addWindow(dev, cfg.NIC.Host, f, c.WindowSocket(f)); err != nil {
+				_ = dev.Close()
+				return nil, err
+			}
+		}
 	}
 	l, err := dev.Listen(abi.Port)
 	if err != nil {
@@ -147,6 +156,18 @@ func listenVhostUser(c *config.Attach, log *slog.Logger) (*vhostUser, error) {
 		return nil, err
 	}
 	return &vhostUser{device.Attachment{Attachment: l}, dev}, nil
+}
+
+func addWindow(dev *qemu.VhostUser, host uint8, f config.NamedFunction, socket string) error {
+	id, err := pfvf.NewID(uint32(host), uint32(f.PF), uint32(f.VF))
+	if err != nil {
+		return err
+	}
+	kind := abi.FunctionVF
+	if f.VF == 0 {
+		kind = abi.FunctionPF
+	}
+	return dev.AddWindow(uint32(id), kind, socket)
 }
 
 func guestRAM(rams []config.RAM) []qemu.GuestRAM {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -100,6 +101,15 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"limits", base + "functions: [{pf: 0, limits: {qp: 1000000, qp_entries: 1000, page_lists: 2G}}]\n", []string{"functions[0].limits.page_lists: 2147483648 bytes are too much", "functions[0].limits.qp: 1000000 is out of range", "functions[0].limits.qp_entries: 1000 is not a power of two"}},
 		{"attach type", base + "attach: [{type: pcie}]\n", []string{`attach[0].type: "pcie" is not known; write one of vhost-user, unix, vsock`}},
 		{"attach no type", base + "attach: [{}]\n", []string{"attach[0].type: missing"}},
+		{"windows elsewhere", base + "attach: [{type: unix, socket: /a, windows: true}, {type: vsock, windows: true}]\n", []string{"attach[0].windows:", "attach[1].windows:"}},
+		{
+			"window socket too long", base + "functions: [{pf: 0, tenant: 1, address: 192.168.100.1, guest: {cid: 3}}]\nattach: [{type: vhost-user, cid: 3, windows: true, socket: /" + strings.Repeat("s", 104) + "}]\n",
+			[]string{"attach[0].socket: the socket of a window"},
+		},
+		{
+			"too many windows", base + "functions:\n  - pf: 0\n    vf_count: 200\n    vfs:\n" + manyVFs(161) + "attach: [{type: vhost-user, cid: 3, windows: true, socket: /a}]\n",
+			[]string{"attach[0].windows: guest 3 has 161 functions"},
+		},
 		{"attach no socket", base + "attach: [{type: unix}]\n", []string{"attach[0].socket: missing"}},
 		{"attach socket twice", base + "control: /a\nattach: [{type: unix, socket: /a}]\n", []string{`attach[0].socket: "/a" is already used by control`}},
 		{"attach cid", base + "attach: [{type: vhost-user, socket: /a, cid: 2}]\n", []string{"attach[0].cid: 2 is not a guest's vsock context id"}},
@@ -182,4 +192,12 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted %+v", c)
 		}
 	})
+}
+
+func manyVFs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "      - {vf: %d, tenant: 1, address: 192.168.100.%d, guest: {cid: 3}}\n", i+1, i+1)
+	}
+	return b.String()
 }

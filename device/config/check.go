@@ -222,6 +222,7 @@ func (c *Config) checkAttach(r *report) {
 			} else {
 				cids[a.CID] = path
 			}
+			c.checkWindows(r, path, a)
 			unused("name", a.Name != "")
 			unused("port", a.Port != 0)
 			unused("ram", len(a.RAM) > 0)
@@ -232,6 +233,7 @@ func (c *Config) checkAttach(r *report) {
 				names[a.Name] = path
 			}
 			unused("cid", a.CID != 0)
+			unused("windows", a.Windows)
 			unused("port", a.Port != 0)
 			unused("ram", len(a.RAM) > 0)
 		case AttachVsock:
@@ -240,6 +242,7 @@ func (c *Config) checkAttach(r *report) {
 			} else {
 				vsocks[a.Port] = path
 			}
+			unused("windows", a.Windows)
 			unused("socket", a.Socket != "")
 			unused("cid", a.CID != 0)
 			unused("name", a.Name != "")
@@ -278,6 +281,25 @@ func checkRAM(r *report, path string, ram []RAM) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// MaxWindows is how many windows a guest's PCI bus has room for.
+const MaxWindows = 160
+
+func (c *Config) checkWindows(r *report, path string, a *Attach) {
+	if !a.Windows {
+		return
+	}
+	own := c.FunctionsOf(a.CID)
+	if len(own) > MaxWindows {
+		r.add(path+".windows", fmt.Sprintf("guest %d has %d functions", a.CID, len(own)), fmt.Sprintf("a guest has room for %d windows; give it fewer functions or no windows", MaxWindows))
+	}
+	for _, f := range own {
+		if s := a.WindowSocket(f); len(s) > 107 {
+			r.add(path+".socket", fmt.Sprintf("the socket of a window, %q, has %d characters", s, len(s)), "the kernel allows 107; use a shorter path")
+			return
 		}
 	}
 }

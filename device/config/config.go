@@ -175,8 +175,11 @@ type Attach struct {
 	Name   string `yaml:"name"`   // unix: what functions refer to; default the socket's file name without suffix
 	Socket string `yaml:"socket"` // vhost-user, unix
 	CID    uint32 `yaml:"cid"`    // vhost-user: the guest's context id, 3 or above
-	Port   uint32 `yaml:"port"`   // vsock: port to listen on; default 7000
-	RAM    []RAM  `yaml:"ram"`    // vsock: where each guest's memory lies
+	// Windows gives each function of a vhost-user guest an ivshmem device for its
+	// doorbells, served on the socket that WindowSocket names.
+	Windows bool   `yaml:"windows"`
+	Port    uint32 `yaml:"port"` // vsock: port to listen on; default 7000
+	RAM     []RAM  `yaml:"ram"`  // vsock: where each guest's memory lies
 }
 
 // RAM is the memory of one guest: a file that QEMU shares, and how the guest

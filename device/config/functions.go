@@ -1,5 +1,10 @@
 package config
 
+import (
+	"fmt"
+	"strings"
+)
+
 // NamedFunction is a function with its place in the tuple <host, PF, VF>.
 type NamedFunction struct {
 	PF uint8
@@ -19,6 +24,30 @@ func (c *Config) AllFunctions() []NamedFunction {
 		}
 	}
 	return all
+}
+
+// String returns the function's name on its NIC: pf0 or pf0.vf1.
+func (f NamedFunction) String() string {
+	if f.VF == 0 {
+		return fmt.Sprintf("pf%d", f.PF)
+	}
+	return fmt.Sprintf("pf%d.vf%d", f.PF, f.VF)
+}
+
+// FunctionsOf lists the functions of the guest with a context id.
+func (c *Config) FunctionsOf(cid uint32) (own []NamedFunction) {
+	for _, f := range c.AllFunctions() {
+		if cid != 0 && f.Guest != nil && f.Guest.CID == cid {
+			own = append(own, f)
+		}
+	}
+	return own
+}
+
+// WindowSocket returns the path of the socket on which QEMU gets the window of
+// one of the guest's functions: beside that of the guest.
+func (a *Attach) WindowSocket(f NamedFunction) string {
+	return strings.TrimSuffix(a.Socket, ".sock") + "." + f.String()
 }
 
 // Extent returns the bytes of the file that the layout covers: the size of the

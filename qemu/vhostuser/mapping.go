@@ -10,6 +10,8 @@ import (
 type Mapping struct {
 	Region
 	Mem   []byte // Size bytes; guest-physical GPA is Mem[0]
+	Dev   uint64 // of the file behind it
+	Ino   uint64
 	whole []byte // what munmap needs: the file from offset 0
 }
 
@@ -39,7 +41,7 @@ func mapRegion(r Region, fd int) (*Mapping, error) {
 	// Guest RAM belongs neither into our core dumps nor into our children.
 	_ = unix.Madvise(whole, unix.MADV_DONTDUMP)
 	_ = unix.Madvise(whole, unix.MADV_DONTFORK)
-	return &Mapping{Region: r, Mem: whole[r.Offset:end:end], whole: whole}, nil
+	return &Mapping{Region: r, Mem: whole[r.Offset:end:end], Dev: st.Dev, Ino: st.Ino, whole: whole}, nil
 }
 
 func (m *Mapping) unmap() {

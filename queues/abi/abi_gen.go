@@ -10,7 +10,7 @@ import (
 // Version of the ABI described here.
 const (
 	VersionMajor = 1
-	VersionMinor = 0
+	VersionMinor = 1
 )
 
 // Numbers of the ABI.
@@ -49,6 +49,12 @@ const (
 	Phase = 0x100000000000000
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
+	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.
+	WindowSize = 0x10000
+	// WindowBellsLog2: log2 of the records that the bell ring of a window holds.
+	WindowBellsLog2 = 8
+	// WindowDoorbell: offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring.
+	WindowDoorbell = 0xc
 )
 
 // Offsets of the registers.
@@ -621,6 +627,23 @@ func (v WCOpcode) String() string {
 		return "RECV_WRITE_IMM"
 	}
 	return "WCOpcode(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// CapType says what a block of the window is.
+type CapType uint16
+
+// Values of CapType.
+const (
+	CapBells CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v CapType) String() string {
+	switch v {
+	case CapBells:
+		return "bells"
+	}
+	return "CapType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
 // MsgType is the type of a control message.
@@ -2028,6 +2051,83 @@ func (x *CQE) Unmarshal(b []byte) {
 	x.SRQN = binary.LittleEndian.Uint32(b[40:])
 	x.Timestamp = binary.LittleEndian.Uint64(b[48:])
 	x.Tail = binary.LittleEndian.Uint64(b[56:])
+}
+
+// WindowHeaderSize is the size of WindowHeader in bytes.
+const WindowHeaderSize = 32
+
+// WindowHeader is at offset 0 of a function's window. The device writes it before the driver can see the window, and never again.
+type WindowHeader struct {
+	Magic        uint32       // @0: Magic.
+	Major        uint16       // @4: major ABI version of the device.
+	Minor        uint16       // @6: minor ABI version of the device.
+	Length       uint32       // @8: bytes of the window.
+	Function     uint32       // @12: number of the function.
+	FunctionType FunctionType // @16: PF or VF.
+	FirstCap     uint32       // @20: offset of the first Capability; 0: none.
+}
+
+// Size returns WindowHeaderSize.
+func (*WindowHeader) Size() int { return WindowHeaderSize }
+
+// Marshal writes x to b[:WindowHeaderSize], reserved bytes as zero; b must be that long.
+func (x *WindowHeader) Marshal(b []byte) {
+	_ = b[WindowHeaderSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.Magic)
+	binary.LittleEndian.PutUint16(b[4:], x.Major)
+	binary.LittleEndian.PutUint16(b[6:], x.Minor)
+	binary.LittleEndian.PutUint32(b[8:], x.Length)
+	binary.LittleEndian.PutUint32(b[12:], x.Function)
+	binary.LittleEndian.PutUint32(b[16:], uint32(x.FunctionType))
+	binary.LittleEndian.PutUint32(b[20:], x.FirstCap)
+	clear(b[24:32])
+}
+
+// Unmarshal reads x from b[:WindowHeaderSize]; b must be that long.
+func (x *WindowHeader) Unmarshal(b []byte) {
+	_ = b[WindowHeaderSize-1]
+	x.Magic = binary.LittleEndian.Uint32(b[0:])
+	x.Major = binary.LittleEndian.Uint16(b[4:])
+	x.Minor = binary.LittleEndian.Uint16(b[6:])
+	x.Length = binary.LittleEndian.Uint32(b[8:])
+	x.Function = binary.LittleEndian.Uint32(b[12:])
+	x.FunctionType = FunctionType(binary.LittleEndian.Uint32(b[16:]))
+	x.FirstCap = binary.LittleEndian.Uint32(b[20:])
+}
+
+// CapabilitySize is the size of Capability in bytes.
+const CapabilitySize = 16
+
+// Capability describes one block of the window; a driver skips those of types or versions it does not know.
+type Capability struct {
+	Type    CapType // @0: what the block is.
+	Version uint16  // @2: of the block's layout: 1.
+	Offset  uint32  // @4: of the block in the window, a multiple of 64.
+	Length  uint32  // @8: bytes of the block.
+	Next    uint32  // @12: offset of the next Capability, larger than this one's; 0: the last.
+}
+
+// Size returns CapabilitySize.
+func (*Capability) Size() int { return CapabilitySize }
+
+// Marshal writes x to b[:CapabilitySize], reserved bytes as zero; b must be that long.
+func (x *Capability) Marshal(b []byte) {
+	_ = b[CapabilitySize-1]
+	binary.LittleEndian.PutUint16(b[0:], uint16(x.Type))
+	binary.LittleEndian.PutUint16(b[2:], x.Version)
+	binary.LittleEndian.PutUint32(b[4:], x.Offset)
+	binary.LittleEndian.PutUint32(b[8:], x.Length)
+	binary.LittleEndian.PutUint32(b[12:], x.Next)
+}
+
+// Unmarshal reads x from b[:CapabilitySize]; b must be that long.
+func (x *Capability) Unmarshal(b []byte) {
+	_ = b[CapabilitySize-1]
+	x.Type = CapType(binary.LittleEndian.Uint16(b[0:]))
+	x.Version = binary.LittleEndian.Uint16(b[2:])
+	x.Offset = binary.LittleEndian.Uint32(b[4:])
+	x.Length = binary.LittleEndian.Uint32(b[8:])
+	x.Next = binary.LittleEndian.Uint32(b[12:])
 }
 
 // MsgType returns MsgHello.

@@ -25,7 +25,7 @@ func all() map[string]layout {
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
-		&SendWQE{}, &RecvWQE{}, &SGE{}, &CQE{},
+		&SendWQE{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{},
 	}
 	m := make(map[string]layout)
 	for _, l := range list {
@@ -276,6 +276,7 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"WCStatus":     func(n uint64) fmt.Stringer { return WCStatus(n) },
 	"WCOpcode":     func(n uint64) fmt.Stringer { return WCOpcode(n) },
 	"MsgType":      func(n uint64) fmt.Stringer { return MsgType(n) },
+	"CapType":      func(n uint64) fmt.Stringer { return CapType(n) },
 	"AdminOp":      func(n uint64) fmt.Stringer { return AdminOp(n) },
 }
 

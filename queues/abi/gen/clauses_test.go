@@ -26,7 +26,7 @@ func TestClauses(t *testing.T) {
 	if len(defined) < 50 {
 		t.Errorf("only %d clauses found", len(defined))
 	}
-	named := regexp.MustCompile(`\b(?:DRV|DEV)-\d{3}\b`)
+	named := regexp.MustCompile(`\b(?:DRV|DEV)-\d{3,4}\b`)
 	check := func(path string, text []byte) {
 		for _, id := range named.FindAllString(string(text), -1) {
 			if !defined[id] {

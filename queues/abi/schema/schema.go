@@ -3,16 +3,16 @@ package schema
 // V1 is the ABI of this tree.
 var V1 = ABI{
 	Major:     1,
-	Minor:     0,
-	Consts:    consts,
-	Enums:     withCodes(enums),
+	Minor:     1,
+	Consts:    append(consts, windowConsts...),
+	Enums:     withCodes(append(enums, windowEnums...)),
 	Flags:     flagSets,
 	Registers: registers,
 	Messages:  messages,
 	Commands:  commands,
 	Control:   controlStructs,
 	Admin:     adminStructs,
-	Queues:    queueStructs,
+	Queues:    append(queueStructs, windowStructs...),
 }
 
 var consts = []Const{

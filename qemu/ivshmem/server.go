@@ -1,0 +1,41 @@
+package ivshmem
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Numbers of the client-server protocol.
+const (
+	protocolVersion = 0
+	sharedMemory    = -1 // instead of a peer's number
+	ourPeer         = 0  // this process, whose eventfd is the doorbell
+	guestPeer       = 1  // every guest: it has no other peer
+)
+
+// Introduce says to a QEMU that has just connected everything it needs: it blocks
+// until then. Nothing more is ever said; the connection stays open to tell when
+// QEMU ends.
+func (w *Window) Introduce(conn *net.UnixConn) error {
+	for _, m := range []struct {
+		value int64
+		fd    int
+	}{
+		{protocolVersion, -1},
+		{guestPeer, -1},
+		{sharedMemory, int(w.file.Fd())},
+		{ourPeer, w.bell},
+	} {
+		var rights []byte
+		if m.fd >= 0 {
+			rights = unix.UnixRights(m.fd)
+		}
+		if _, _, err := conn.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(m.value)), rights, nil); err != nil {
+			return fmt.Errorf("ivshmem: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package ivshmem
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// Where things are in the window. Drivers find them by the capability chain.
+const (
+	capOffset   = 64
+	bellsOffset = 4096
+)
+
+var bellsLayout = ring.QueueLayout(abi.WindowBellsLog2, 4) // records of 16 bytes
+
+// Window is the shared memory of one function and the eventfd its guest rings.
+type Window struct {
+	mem      []byte
+	file     *os.File
+	dev, ino uint64
+	bell     int // eventfd
+
+	mu        sync.Mutex
+	listening bool
+	closed    bool
+}
+
+// NewWindow makes the window of a function.
+func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
+	w := &Window{bell: -1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("ivshmem window: %w", err), w.Close())
+		}
+	}()
+	fd, err := unix.MemfdCreate("vnic-window", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	w.file = os.NewFile(uintptr(fd), "vnic-window")
+	if err := w.file.Truncate(abi.WindowSize); err != nil {
+		return nil, err
+	}
+	// Whoever gets the file may write it, and no more.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	w.dev, w.ino = st.Dev, st.Ino
+	if w.mem, err = unix.Mmap(fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, err
+	}
+	if w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, err
+	}
+	w.describe(function, kind)
+	return w, nil
+}
+
+// describe writes the header and the chain of capabilities.
+func (w *Window) describe(function uint32, kind abi.FunctionType) {
+	(&abi.WindowHeader{
+		Magic: abi.Magic, Major: abi.VersionMajor, Minor: abi.VersionMinor, Length: abi.WindowSize,
+		Function: function, FunctionType: kind, FirstCap: capOffset,
+	}).Marshal(w.mem)
+	(&abi.Capability{Type: abi.CapBells, Version: 1, Offset: bellsOffset, Length: uint32(bellsLayout.Size())}).Marshal(w.mem[capOffset:])
+}
+
+// Is reports whether a file is this window's memory.
+func (w *Window) Is(dev, ino uint64) bool { return w.dev == dev && w.ino == ino }
+
+// Close releases the window, as soon as nobody listens.
+func (w *Window) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	if w.listening {
+		return nil
+	}
+	return w.release()
+}
+
+func (w *Window) release() error {
+	var errs []error
+	if w.mem != nil {
+		errs = append(errs, unix.Munmap(w.mem))
+	}
+	if w.file != nil {
+		errs = append(errs, w.file.Close())
+	}
+	if w.bell >= 0 {
+		errs = append(errs, unix.Close(w.bell))
+	}
+	w.mem, w.file, w.bell = nil, nil, -1
+	return errors.Join(errs...)
+}
+
+// claim makes the caller the one who listens.
+func (w *Window) claim() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+		return net.ErrClosed
+	case w.listening:
+		return errors.New("somebody listens already")
+	}
+	w.listening = true
+	return nil
+}
+
+func (w *Window) unclaim() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listening = false
+	if w.closed {
+		_ = w.release()
+	}
+}

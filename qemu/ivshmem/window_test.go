@@ -1,0 +1,263 @@
+package ivshmem
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+const testFunction = 0x010001
+
+// guest is QEMU and the driver behind it: what it got from the window's socket.
+type guest struct {
+	mem      []byte
+	fd, bell int
+	ring     *ring.Producer
+}
+
+// meet introduces a window to a new guest and checks the protocol.
+func meet(t *testing.T, w *Window) *guest {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := unixConn(t, fds[0]), unixConn(t, fds[1])
+	if err := w.Introduce(ours); err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{fd: -1, bell: -1}
+	_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for i, want := range []int64{0, 1, -1, 0} {
+		var list fdpass.FDs
+		var b [8]byte
+		if err := list.ReadFull(theirs, b[:], 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := int64(binary.LittleEndian.Uint64(b[:])); got != want {
+			t.Fatalf("message %d is %d, want %d", i, got, want)
+		}
+		switch i {
+		case 2:
+			g.fd = list.Take()
+		case 3:
+			g.bell = list.Take()
+		}
+		if list.Len() != 0 {
+			t.Fatalf("message %d has a descriptor too many", i)
+		}
+	}
+	if g.fd < 0 || g.bell < 0 {
+		t.Fatal("a descriptor is missing")
+	}
+	if g.mem, err = unix.Mmap(g.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Munmap(g.mem)
+		_ = unix.Close(g.fd)
+		_ = unix.Close(g.bell)
+	})
+	g.ring = ring.NewProducer(ring.Mem(g.bells()), bellsLayout)
+	return g
+}
+
+func unixConn(t *testing.T, fd int) *net.UnixConn {
+	t.Helper()
+	f := os.NewFile(uintptr(fd), "socket")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.UnixConn)
+}
+
+func (g *guest) bells() []byte { return g.mem[bellsOffset:][:bellsLayout.Size()] }
+
+func (g *guest) kick() { _, _ = unix.Write(g.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// ringOne puts record n into the ring, waiting for room, and kicks if asked to.
+func (g *guest) ringOne(t *testing.T, n uint32) {
+	t.Helper()
+	d := abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 7, Index: n}
+	var b [abi.DoorbellSize]byte
+	d.Marshal(b[:])
+	for {
+		err := g.ring.Push(b[:])
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ring.ErrFull) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	if _, need, err := g.ring.Publish(); err != nil {
+		t.Fatal(err)
+	} else if need {
+		g.kick()
+	}
+}
+
+func newWindow(t *testing.T) *Window {
+	t.Helper()
+	w, err := NewWindow(testFunction, abi.FunctionVF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// TestDescribes follows the header and the chain as a driver does.
+func TestDescribes(t *testing.T) {
+	g := meet(t, newWindow(t))
+	var h abi.WindowHeader
+	h.Unmarshal(g.mem)
+	want := abi.WindowHeader{Magic: abi.Magic, Major: abi.VersionMajor, Minor: abi.VersionMinor, Length: abi.WindowSize, Function: testFunction, FunctionType: abi.FunctionVF, FirstCap: h.FirstCap}
+	if h != want || abi.WindowSize&(abi.WindowSize-1) != 0 {
+		t.Errorf("%+v", h)
+	}
+	var c abi.Capability
+	c.Unmarshal(g.mem[h.FirstCap:])
+	if c.Type != abi.CapBells || c.Offset%64 != 0 || uint64(c.Length) != bellsLayout.Size() || c.Next != 0 || uint64(c.Offset)+uint64(c.Length) > uint64(len(g.mem)) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSealed: whoever gets the file can neither shrink it under the device's
+// feet nor grow it.
+func TestSealed(t *testing.T) {
+	g := meet(t, newWindow(t))
+	for _, size := range []int64{0, abi.WindowSize / 2, abi.WindowSize * 2} {
+		if err := unix.Ftruncate(g.fd, size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("to %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestBells passes many more records than the ring holds; all arrive in order.
+func TestBells(t *testing.T) {
+	w := newWindow(t)
+	g := meet(t, w)
+	const n = 5000
+	got := make(chan uint32, n)
+	stop, err := w.Listen(func(records []byte, err error) {
+		if err != nil || len(records) == 0 || len(records)%abi.DoorbellSize != 0 {
+			t.Errorf("%d bytes, %v", len(records), err)
+		}
+		for ; len(records) > 0; records = records[abi.DoorbellSize:] {
+			var d abi.Doorbell
+			d.Unmarshal(records)
+			got <- d.Index
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if _, err := w.Listen(nil); err == nil {
+		t.Error("two listen")
+	}
+	for i := range uint32(n) {
+		g.ringOne(t, i)
+	}
+	for i := range uint32(n) {
+		select {
+		case d := <-got:
+			if d != i {
+				t.Fatalf("record %d, want %d", d, i)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("record %d did not arrive", i)
+		}
+	}
+}
+
+// TestHostileRing writes indices that cannot be true.
+func TestHostileRing(t *testing.T) {
+	for _, producer := range []uint32{257, 1 << 31, 0xffffffff} {
+		w := newWindow(t)
+		g := meet(t, w)
+		errs := make(chan error, 10)
+		stop, err := w.Listen(func(records []byte, err error) { errs <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.LittleEndian.PutUint32(g.bells(), producer)
+		g.kick()
+		g.kick()
+		select {
+		case err := <-errs:
+			if !errors.Is(err, ring.ErrIndex) {
+				t.Errorf("producer %#x: %v", producer, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("producer %#x was taken", producer)
+		}
+		stop()
+		if len(errs) != 0 {
+			t.Error("something came after the error")
+		}
+	}
+}
+
+// TestNextUser: what one user leaves in the ring does not reach the next, and the
+// window lives as long as somebody listens.
+func TestNextUser(t *testing.T) {
+	w := newWindow(t)
+	g := meet(t, w)
+	g.ringOne(t, 1)
+	g.kick()
+	for range 3 {
+		got := make(chan uint32, 10)
+		stop, err := w.Listen(func(records []byte, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			var d abi.Doorbell
+			d.Unmarshal(records)
+			got <- d.Index
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(g.bells()[abi.QueueHeaderSize:], make([]byte, len(g.bells())-abi.QueueHeaderSize)) {
+			t.Error("old records are still there")
+		}
+		g.ring = ring.NewProducer(ring.Mem(g.bells()), bellsLayout)
+		g.ringOne(t, 2)
+		if d := <-got; d != 2 {
+			t.Errorf("record %d", d)
+		}
+		stop()
+	}
+	stop, err := w.Listen(func([]byte, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.kick()
+	stop()
+	if _, err := w.Listen(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

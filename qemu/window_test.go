@@ -1,0 +1,195 @@
+package qemu
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// clientWindow is what QEMU holds of one window.
+type clientWindow struct {
+	conn     *net.UnixConn
+	fd, bell int
+}
+
+func dialWindow(t *testing.T, path string) clientWindow {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var fds fdpass.FDs
+	var b [4 * 8]byte
+	if err := fds.ReadFull(c, b[:], 2); err != nil {
+		t.Fatal(err)
+	}
+	w := clientWindow{c, fds.Take(), fds.Take()}
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w clientWindow) close() {
+	w.conn.Close()
+	_ = unix.Close(w.fd)
+	_ = unix.Close(w.bell)
+}
+
+// TestWindows gives a guest eight windows, which QEMU announces as memory of the
+// guest: more regions than a memory table holds. The device must not take them
+// for memory it may read or write, and the bells of each must reach its session.
+func TestWindows(t *testing.T) {
+	const count = 8
+	v, a := startBackend(t)
+	path := func(i int) string { return fmt.Sprintf("%s.%d", v.Path(), i) }
+	for i := range count {
+		if err := v.AddWindow(uint32(i), abi.FunctionVF, path(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.AddWindow(3, abi.FunctionVF, path(count)); err == nil {
+		t.Error("a function got two windows")
+	}
+	if _, err := os.Stat(path(count)); err == nil {
+		t.Error("the refused window left its socket behind")
+	}
+
+	g := startGuest(t, v, vhosttest.Options{Slots: true})
+	windows := make([]clientWindow, count)
+	const at = 0xfe00000000
+	for i := range windows {
+		windows[i] = dialWindow(t, path(i))
+		r := vhostuser.Region{GPA: at + uint64(i)*abi.WindowSize, Size: abi.WindowSize, User: 0x7e0000000000 + uint64(i)*abi.WindowSize}
+		if err := g.Ask(vhostuser.AddMemReg, r.Append(make([]byte, 8)), windows[i].fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, s := dialGuest(t, g, a)
+	stop := s.Watch(func(rs []queues.Region) {
+		m := queues.NewMemory(rs)
+		if !m.Contains(vhosttest.FreeBase, 4096) {
+			t.Error("guest memory is missing")
+		}
+		for i := range uint64(count) {
+			if m.Contains(at+i*abi.WindowSize, 1) {
+				t.Errorf("window %d is a target of DMA", i)
+			}
+		}
+	})
+	defer stop()
+
+	r := s.(queues.Ringer)
+	if stop, err := r.Bells(99, nil); stop != nil || err != nil {
+		t.Errorf("bells of a function without a window: %v", err)
+	}
+	for i, w := range windows {
+		got := make(chan uint32, 1)
+		stop, err := r.Bells(uint32(i), func(records []byte, err error) {
+			var d abi.Doorbell
+			d.Unmarshal(records)
+			got <- d.Index
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ringWindow(t, w, uint32(100+i))
+		select {
+		case d := <-got:
+			if d != uint32(100+i) {
+				t.Errorf("window %d: record %d", i, d)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the bell of window %d was not heard", i)
+		}
+		stop()
+	}
+}
+
+// ringWindow is what a driver does.
+func ringWindow(t *testing.T, w clientWindow, index uint32) {
+	t.Helper()
+	m, err := unix.Mmap(w.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	var h abi.WindowHeader
+	h.Unmarshal(m)
+	var c abi.Capability
+	c.Unmarshal(m[h.FirstCap:])
+	p := ring.NewProducer(ring.Mem(m[c.Offset:][:c.Length]), ring.QueueLayout(abi.WindowBellsLog2, 4))
+	var b [abi.DoorbellSize]byte
+	(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}).Marshal(b[:])
+	if err := p.Push(b[:]); err != nil {
+		t.Fatal(err)
+	}
+	if _, need, err := p.Publish(); err != nil || !need {
+		t.Fatalf("needs a bell: %v, %v", need, err)
+	}
+	_, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// TestWindowReconnect: a QEMU that is killed is followed by the next, and the
+// device's end is seen by QEMU.
+func TestWindowReconnect(t *testing.T) {
+	v, _ := startBackend(t)
+	path := v.Path() + ".pf0"
+	if err := v.AddWindow(1, abi.FunctionPF, path); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w := dialWindow(t, path)
+		w.conn.Close()
+	}
+	w := dialWindow(t, path)
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after Close: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is left behind")
+	}
+	if err := v.AddWindow(2, abi.FunctionPF, path); err == nil {
+		t.Error("a closed device took a window")
+	}
+}
+
+func TestLineWindows(t *testing.T) {
+	l := Line{Memory: 1 << 30, Accel: TCG, Vsock: "s"}
+	for i := range 9 {
+		l.Windows = append(l.Windows, filepath.Join("/run", fmt.Sprintf("w,%d", i)))
+	}
+	text, err := l.Shell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"  -chardev socket,id=window0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,chardev=window0,vectors=1,addr=08.0,multifunction=on \\\n",
+		"  -device ivshmem-doorbell,chardev=window7,vectors=1,addr=08.7 \\\n",
+		"  -device ivshmem-doorbell,chardev=window8,vectors=1,addr=09.0,multifunction=on \\\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	l.Windows = make([]string, MaxWindows+1)
+	if _, err := l.Shell(); err == nil || !strings.Contains(err.Error(), "room for 160") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,33 @@
+package schema
+
+// windowConsts are of the shared window that some attachments give a function.
+var windowConsts = []Const{
+	{"WindowSize", 1 << 16, true, "bytes of a function's window: BAR2 of its ivshmem device."},
+	{"WindowBellsLog2", 8, false, "log2 of the records that the bell ring of a window holds."},
+	{"WindowDoorbell", 0x0c, true, "offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring."},
+}
+
+var windowEnums = []Enum{
+	{Name: "CapType", Prefix: "Cap", Base: U16, Doc: "CapType says what a block of the window is.", Values: []Value{
+		{Name: "Bells", Value: 1, Text: "bells", Doc: "a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records."},
+	}},
+}
+
+var windowStructs = []Struct{
+	{Name: "WindowHeader", Size: 32, Doc: "WindowHeader is at offset 0 of a function's window. The device writes it before the driver can see the window, and never again.", Fields: []Field{
+		{Name: "Magic", Offset: 0, Kind: U32, Doc: "Magic."},
+		{Name: "Major", Offset: 4, Kind: U16, Doc: "major ABI version of the device."},
+		{Name: "Minor", Offset: 6, Kind: U16, Doc: "minor ABI version of the device."},
+		{Name: "Length", Offset: 8, Kind: U32, Doc: "bytes of the window."},
+		{Name: "Function", Offset: 12, Kind: U32, Doc: "number of the function."},
+		{Name: "FunctionType", Offset: 16, Kind: U32, Enum: "FunctionType", Doc: "PF or VF."},
+		{Name: "FirstCap", Offset: 20, Kind: U32, Doc: "offset of the first Capability; 0: none."},
+	}},
+	{Name: "Capability", Size: 16, Doc: "Capability describes one block of the window; a driver skips those of types or versions it does not know.", Fields: []Field{
+		{Name: "Type", Offset: 0, Kind: U16, Enum: "CapType", Doc: "what the block is."},
+		{Name: "Version", Offset: 2, Kind: U16, Doc: "of the block's layout: 1."},
+		{Name: "Offset", Offset: 4, Kind: U32, Doc: "of the block in the window, a multiple of 64."},
+		{Name: "Length", Offset: 8, Kind: U32, Doc: "bytes of the block."},
+		{Name: "Next", Offset: 12, Kind: U32, Doc: "offset of the next Capability, larger than this one's; 0: the last."},
+	}},
+}
