@@ -125,8 +125,9 @@ func run(ctx context.Context, cfg *Config, out *printer) (results []Result, err 
 	}
 	defer func() { err = errors.Join(err, e.dev.Close()) }()
 	info := e.dev.Info()
-	out.progress("attached to function %s (%s), address %s, tenant %d, path MTU %d, %d KiB registered",
-		info.Function, info.Type, info.GID, info.Tenant, info.MTU, e.mr.Len()>>10)
+	path, _ := e.dev.Path()
+	out.progress("attached to function %s (%s) over %s, address %s, tenant %d, path MTU %d, %d KiB registered",
+		info.Function, info.Type, path, info.GID, info.Tenant, info.MTU, e.mr.Len()>>10)
 	drive := func() error {
 		d := &driver{endpoint: e, out: out, seed: cfg.Seed}
 		results, err = d.drive(ctx, cfg)
