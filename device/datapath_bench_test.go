@@ -36,7 +36,7 @@ func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float6
 			connect(b, x, y, 1)
 			r := &rig{w: w, from: x, to: y}
 			r.stream(b, guestlib.Write, 65536, 200) // windows open, pools fill
-			b.StartTimer() // the time of both counts, or the benchmark would never have enough rounds
+			b.StartTimer()                          // the time of both counts, or the benchmark would never have enough rounds
 			values[metric+m.suffix] = measure(b, r)
 			b.StopTimer()
 		})

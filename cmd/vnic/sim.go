@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/scenario"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/sim/plot"
-	"github.com/falcon-vnic/vnic/falcon/sim/scenario"
 )
 
 func simCommand() *cobra.Command {

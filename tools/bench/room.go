@@ -26,7 +26,7 @@ type room struct {
 }
 
 var allRooms = []room{
-	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "falcon/sim/scenario", "falcon/cm"}},
+	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/scenario", "falcon/cm"}},
 	{name: "tunnel", packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/capture", "device"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
