@@ -129,7 +129,7 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 		return // the transport went first
 	}
 	conn := c.conn
-	if q, ok := conn.User().(*rdma.QP); ok && q.Conn() == conn {
+	if q, ok := conn.User().(*rdma.QP); ok && q.Owns(conn) {
 		q.Disconnected(now)
 	}
 	conn.Close(now)

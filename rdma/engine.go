@@ -69,48 +69,37 @@ func (e *Engine) Stats() Stats {
 
 // HandleEvent takes one event of the falcon engine. Events of connections that no QP owns (any more) end here.
 func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
-	q, _ := ev.Conn.User().(*QP)
-	if q == nil {
-		return
+	if q, _ := ev.Conn.User().(*QP); q != nil {
+		q.handle(now, ev.Conn, ev)
 	}
-	owned := q.conn == ev.Conn
+}
+
+// handle takes one event of t, which once was made for q. Most mean nothing any more when q has let go of it.
+func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
+	if q.conn != t {
+		if ev.Kind == falcon.EvPush {
+			t.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
+		}
+		return // the connection is closing
+	}
 	switch ev.Kind {
 	case falcon.EvPush:
-		if !owned {
-			ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
-			return
-		}
 		q.handlePush(now, ev)
 	case falcon.EvPull:
-		if !owned {
-			return // the connection is closing
-		}
 		q.handlePull(now, ev)
 	case falcon.EvPushDone:
-		if owned {
-			q.pushDone(now, ev)
-		}
+		q.pushDone(now, ev)
 	case falcon.EvPullDone:
-		if owned {
-			q.pullDone(now, ev)
-		}
+		q.pullDone(now, ev)
 	case falcon.EvResponseDone:
-		if owned {
-			q.responseDone(ev.Tag)
-		}
+		q.responseDone(ev.Tag)
 	case falcon.EvRNR:
-		if owned {
-			q.peerNotReady(now, ev.Tag)
-		}
+		q.peerNotReady(now, ev.Tag)
 	case falcon.EvCredit:
-		if owned {
-			q.waitCredit = false
-			q.wake()
-		}
+		q.waitCredit = false
+		q.wake()
 	case falcon.EvClosed:
-		if owned {
-			q.connClosed(now, ev)
-		}
+		q.connClosed(now, ev)
 	}
 	q.fn.settle(now)
 }
@@ -121,8 +110,15 @@ var errGone = errors.New("rdma: the operation is over")
 // Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP. It reads guest memory but
 // changes no queue and posts no completion.
 func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	q, _ := c.User().(*QP)
-	if q == nil || q.conn != c {
+	if q, _ := c.User().(*QP); q != nil {
+		return q.fill(c, kind, tag, dst)
+	}
+	return 0, errGone
+}
+
+// fill is Fill for a packet of t.
+func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	if q.conn != t {
 		return 0, errGone
 	}
 	if kind == falcon.TxnPullData {

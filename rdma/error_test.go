@@ -269,7 +269,7 @@ func TestPeerGone(t *testing.T) {
 	if u := p.hosts[0].credits.InUse(); u != [6]uint32{} {
 		t.Fatalf("credits in use %v", u)
 	}
-	if p.a.q.Conn() != nil {
+	if p.a.q.conn != nil {
 		t.Fatal("connection still open")
 	}
 }

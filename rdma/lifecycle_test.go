@@ -219,7 +219,7 @@ func TestFlushOrder(t *testing.T) {
 		t.Fatalf("the driver asked for ERR and got %+v", p.hosts[0].async)
 	}
 	p.settle(2e9)
-	if p.a.q.Conn() != nil {
+	if p.a.q.conn != nil {
 		t.Fatal("connection outlived its linger")
 	}
 }
@@ -232,7 +232,7 @@ func TestReset(t *testing.T) {
 		p.step()
 		for _, q := range []*qp{p.a, p.b} {
 			q.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset})
-			if q.q.State() != abi.QPStateReset || q.q.Conn() != nil {
+			if q.q.State() != abi.QPStateReset || q.q.conn != nil {
 				t.Fatal("not reset")
 			}
 			clear(q.sqMem)
@@ -258,7 +258,7 @@ func TestDisconnected(t *testing.T) {
 	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 2000))
 	p.step()
 	p.a.q.Disconnected(p.now)
-	if p.a.q.Conn() != nil || p.a.send.wait(1)[0].Status != abi.WCWRFlushErr {
+	if p.a.q.conn != nil || p.a.send.wait(1)[0].Status != abi.WCWRFlushErr {
 		t.Fatal("not flushed")
 	}
 	p.a.q.Disconnected(p.now)

@@ -72,7 +72,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	_, err := h.Parse(ev.Data)
 	if err == nil && h.RBTH.DestQP != q.number {
 		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9
-		ev.Conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		q.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
 	}
 	if len(r.freeServed) == 0 {
@@ -111,7 +111,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	r.freeServed = r.freeServed[:len(r.freeServed)-1]
 	s.busy = true
 	tag := uint64(r.servedEra)<<32 | uint64(slot)
-	if err := ev.Conn.RespondPull(now, ev.RSN, tag, length); err != nil {
+	if err := q.conn.RespondPull(now, ev.RSN, tag, length); err != nil {
 		q.responseDone(tag) // the connection is closing, or falcon gave the request up
 	}
 	if s.syndrome != synNone {
@@ -129,7 +129,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 func (q *QP) deferPull(now falcon.Time, ev *falcon.Event, timer uint8) {
 	q.rsp.notReady = true
 	q.fn.stats.RNRTx++
-	ev.Conn.RNRPull(now, ev.RSN, timer)
+	q.conn.RNRPull(now, ev.RSN, timer)
 }
 
 // serve checks a request, carries out an atomic and notes what the response needs.

@@ -25,7 +25,7 @@ type QP struct {
 	sigAll bool
 	sq, rq queue
 
-	conn       *falcon.Conn
+	conn       transport // nil while there is none
 	peer       uint32
 	peerGID    [16]byte
 	ordered    bool
@@ -74,8 +74,8 @@ func (q *QP) Function() *Function { return q.fn }
 // State is the QP's state.
 func (q *QP) State() abi.QPState { return q.state }
 
-// Conn is the Falcon connection, nil while there is none.
-func (q *QP) Conn() *falcon.Conn { return q.conn }
+// Owns reports whether conn is the QP's connection.
+func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }
 
 // PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
 func (q *QP) PathMTU() int {
@@ -249,16 +249,21 @@ func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU
 	case conn.User() != any(q) || segment < 64 || peerQPN > wire.QPNMask:
 		return abi.StatusInvalidArgument
 	}
-	q.conn, q.peer, q.peerGID = conn, peerQPN, peerGID
-	q.segment, q.ordered, q.waitCredit = segment, cfg.Ordered, false
+	q.peer, q.peerGID = peerQPN, peerGID
 	if m := abi.PathMTUFor(pathMTU); m != 0 {
 		q.attr.pathMTU = m
 	}
+	q.begin(conn, cfg.Ordered, segment)
+	return abi.StatusOK
+}
+
+// begin takes the QP to RTS over t.
+func (q *QP) begin(t transport, ordered bool, segment int) {
+	q.conn, q.ordered, q.segment, q.waitCredit = t, ordered, segment, false
 	q.req.connect()
-	q.rsp.connect(q.ordered, q.rq.layout.Entries())
+	q.rsp.connect(ordered, q.rq.layout.Entries())
 	q.state = abi.QPStateRTS
 	q.wake()
-	return abi.StatusOK
 }
 
 // wake queues the QP for a turn.

@@ -159,11 +159,11 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	case err == nil && h.RBTH.DestQP != q.number:
 		// RDMA over Falcon §6.9: it does not stop the QP, whose packet this is not.
 		q.fn.stats.CIDMismatches++
-		ev.Conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		q.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
 	case q.state != abi.QPStateRTS:
 		q.fn.stats.Refused++
-		ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
+		q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
 		return
 	}
 	data, ok := h.RBTH.Data(ev.Data, n)
@@ -201,7 +201,7 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
-	ev.Conn.AckPush(now, ev.RSN)
+	q.conn.AckPush(now, ev.RSN)
 	q.arrived(now, h.RBTH.SN, &a)
 }
 
@@ -210,14 +210,14 @@ func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
 	q.rsp.notReady = true
 	q.fn.stats.RNRTx++
 	timer := q.attr.minRNRTimer
-	ev.Conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
+	q.conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
 }
 
 // refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive the packet would
 // have gone to completes, WCSuccess when it does not.
 func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, recv abi.WCStatus) {
 	q.fn.stats.Refused++
-	ev.Conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
+	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
 	q.failServing(now, syn, recv)
 }
 

@@ -1,0 +1,40 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// transport carries the transactions of a queue pair to the queue pair at the other end and back. Its contract is the one
+// that RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the other end at most once, in order where the
+// connection is ordered, and completes exactly once; what is lost on the way is the transport's business.
+//
+//	initiator                                            target
+//	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush
+//	     ◀── EvPushDone, after EvRNR as often as it was not ready
+//	Pull ── EvPull ────────────────────────────────────▶ RespondPull, RNRPull or NackPush
+//	     ◀── EvPullDone                  EvResponseDone ◀──
+//
+// Events reach the queue pair through QP.handle, never from within a call. The bytes of requests and responses come from
+// QP.fill, when they are wanted and as often as they are.
+//
+// A *falcon.Conn is a transport.
+type transport interface {
+	// Push issues a push of length bytes, PushLast one that ends a message. falcon.ErrXoff: EvCredit follows.
+	Push(now falcon.Time, tag uint64, length int) error
+	PushLast(now falcon.Time, tag uint64, length int) error
+	// Pull issues a request of reqLen bytes for a response of at most respLen.
+	Pull(now falcon.Time, tag uint64, reqLen, respLen int) error
+
+	// AckPush and NackPush answer an EvPush; NackPush with NackCID an EvPull too.
+	AckPush(now falcon.Time, rsn uint32)
+	NackPush(now falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulpCode uint8)
+	// RespondPull answers an EvPull with length bytes, RNRPull asks for it again later.
+	RespondPull(now falcon.Time, rsn uint32, tag uint64, length int) error
+	RNRPull(now falcon.Time, rsn uint32, rnr uint8)
+
+	// Close ends the connection without telling the peer.
+	Close(now falcon.Time)
+}
+
+var _ transport = (*falcon.Conn)(nil)
