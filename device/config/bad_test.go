@@ -26,6 +26,26 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"empty", "", []string{"nic.host: missing or 0", "uplink.name: missing", "uplink.address: missing"}},
 		{"not yaml", "nic: [", []string{"not YAML"}},
 		{"two documents", minimal + "---\nnic: {host: 2}\n", []string{"more than one YAML document"}},
+		{"port without name", base + port("{mode: direct}"), []string{"functions[0].vfs[0].port.name: missing; name the TAP"}},
+		{"port mode", base + port("{name: p, mode: macvtap}"), []string{`port.mode: "macvtap" is not known; write one of direct, bridged`}},
+		{"port named as the uplink", base + port("{name: vnic1}"), []string{`port.name: "vnic1" is already uplink`}},
+		{"port without tenant", base + "functions: [{pf: 0, port: {name: p}}]\n", []string{"functions[0].port: the function is in no tenant"}},
+		{"direct port on a bridge", base + port("{name: p, bridge: b}"), []string{"port.bridge: a direct port carries the function's MAC", "use mode bridged"}},
+		{"bridged port in a namespace", base + port("{name: p, mode: bridged, netns: x}"), []string{"port.netns: a bridged port stays"}},
+		{"direct port's MAC", base + port("{name: p, mac: '02:00:00:00:00:01'}"), []string{"port.mac: 02:00:00:00:00:01 is not the function's 02:56:4e:01:00:01"}},
+		{"bridged port's MAC", base + port("{name: p, mode: bridged, mac: '02:56:4e:01:00:01'}"), []string{"port.mac: 02:56:4e:01:00:01 is the function's own; use another"}},
+		{"port MTU", base + port("{name: p, mtu: 9000}"), []string{"port.mtu: 9000 does not fit uplink.mtu 9000: with 68 bytes around a sealed packet it needs 9068; write 8932 or less"}},
+		{"small port MTU", base + port("{name: p, mtu: 100}"), []string{"port.mtu: 100 is out of range; use 576 to 8932 bytes"}},
+		{"small port MTU for IPv6", base + port("{name: p, mtu: 1279, addresses: ['fd01::1']}"), []string{"port.mtu: 1279 is out of range; use 1280 to 8932 bytes"}},
+		{"port address twice", base + port("{name: p, addresses: [10.1.0.1]}"), []string{"port.addresses[0]: 10.1.0.1 in tenant 1 is already functions[0].vfs[0]"}},
+		{"port address", base + port("{name: p, addresses: [224.0.0.1]}"), []string{"port.addresses[0]: 224.0.0.1 cannot be a function's address"}},
+		{"tenant twice", base + "tenants: [{tenant: 1}, {tenant: 1}]\n", []string{"tenants[1].tenant: 1 is already tenants[0]"}},
+		{"subnet bits", base + "tenants: [{tenant: 1, subnets: [10.0.0.1/24]}]\n", []string{"tenants[0].subnets[0]: 10.0.0.1/24 has bits behind its length; write 10.0.0.0/24"}},
+		{"subnets overlap", base + "tenants: [{tenant: 1, subnets: [10.0.0.0/16, 10.0.1.0/24]}]\n", []string{"tenants[0].subnets[1]: 10.0.1.0/24 overlaps subnets[0]"}},
+		{"subnet without function", base + port("{name: p}") + "tenants: [{tenant: 1, subnets: [10.9.0.0/16]}]\n", []string{"tenants[0].subnets: none holds 10.1.0.1, an address of pf0.vf1; add its network, as 10.1.0.0/24"}},
+		{"router outside", base + "tenants: [{tenant: 1, subnets: [10.9.0.0/16], routers: [10.8.0.1]}]\n", []string{"tenants[0].routers[0]: 10.8.0.1 is in none of the tenant's subnets"}},
+		{"router is a function", base + port("{name: p}") + "tenants: [{tenant: 1, routers: [10.1.0.1]}]\n", []string{"tenants[0].routers[0]: 10.1.0.1 is the address of pf0.vf1"}},
+		{"route", base + "tenants: [{tenant: 1, routes: [{prefix: 10.9.0.0/16, via: 'fd00::1'}]}]\n", []string{"tenants[0].routes[0].via: missing, or not an address of the prefix's IP version"}},
 		{"scalar document", "hello", []string{`"hello" where a group of keys is expected`}},
 		{"unknown key", base + "upling: {}\n", []string{`line 4: upling: unknown key; did you mean "uplink"?`}},
 		{"unknown nested key", base + "functions:\n  - pf: 0\n    vfs:\n      - {vf: 1, adress: x}\n", []string{`line 7: functions[0].vfs[0].adress: unknown key; did you mean "address"?`}},
@@ -200,4 +220,9 @@ func manyVFs(n int) string {
 		fmt.Fprintf(&b, "      - {vf: %d, tenant: 1, address: 192.168.100.%d, guest: {cid: 3}}\n", i+1, i+1)
 	}
 	return b.String()
+}
+
+// port is a VF of tenant 1 with address 10.1.0.1 and a port.
+func port(p string) string {
+	return "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, port: " + p + "}]}]\n"
 }

@@ -54,6 +54,7 @@ func (c *Config) check(r *report) {
 	c.checkCM(r)
 	c.checkAttach(r)
 	c.checkFunctions(r)
+	c.checkTenants(r)
 	c.checkPeers(r)
 	if k := c.Capture; k != nil {
 		if k.File == "" {

@@ -18,6 +18,7 @@ type tenantAddr struct {
 func (c *Config) checkFunctions(r *report) {
 	pfs := map[uint8]int{}
 	owners, macs := map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"}
+	names := map[string]string{c.Uplink.Name: "uplink", c.Uplink.Bridge: "uplink.bridge"}
 	for i := range c.Functions {
 		pf, path := &c.Functions[i], fmt.Sprintf("functions[%d]", i)
 		if pf.PF > maxPF {
@@ -32,7 +33,7 @@ func (c *Config) checkFunctions(r *report) {
 		} else if pf.VFCount < len(pf.VFs) {
 			r.add(path+".vf_count", fmt.Sprintf("%d, but %d VFs are listed", pf.VFCount, len(pf.VFs)), "raise it or list fewer")
 		}
-		c.checkFunction(r, path, &pf.Function, owners, macs)
+		c.checkFunction(r, path, &pf.Function, names, owners, macs)
 		vfs := map[uint16]int{}
 		for j := range pf.VFs {
 			vf, p := &pf.VFs[j], fmt.Sprintf("%s.vfs[%d]", path, j)
@@ -43,12 +44,12 @@ func (c *Config) checkFunctions(r *report) {
 			} else {
 				vfs[vf.VF] = j
 			}
-			c.checkFunction(r, p, &vf.Function, owners, macs)
+			c.checkFunction(r, p, &vf.Function, names, owners, macs)
 		}
 	}
 }
 
-func (c *Config) checkFunction(r *report, path string, f *Function, owners map[tenantAddr]string, macs map[MAC]string) {
+func (c *Config) checkFunction(r *report, path string, f *Function, names map[string]string, owners map[tenantAddr]string, macs map[MAC]string) {
 	if f.Tenant == 0 && (f.Address.IsValid() || f.Guest != nil) {
 		r.add(path+".tenant", "missing or 0", "name the tenant, 1 or above, that the function belongs to")
 	}
@@ -73,6 +74,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, owners map[t
 	c.checkGuest(r, path+".guest", f.Guest)
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
+	c.checkPort(r, path+".port", f, names, owners, macs)
 }
 
 func (c *Config) checkGuest(r *report, path string, g *Guest) {
@@ -145,8 +147,8 @@ func (c *Config) checkPeers(r *report) {
 	carriers := map[uint32][]int{}
 	owners := map[tenantAddr]string{}
 	for _, f := range c.AllFunctions() {
-		if f.Address.IsValid() {
-			owners[tenantAddr{f.Tenant, f.Address}] = "one of this NIC's functions"
+		for _, a := range f.Addresses() {
+			owners[tenantAddr{f.Tenant, a}] = "one of this NIC's functions"
 		}
 	}
 	for i := range c.Peers {

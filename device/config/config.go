@@ -17,6 +17,7 @@ type Config struct {
 	PSP       PSP      `yaml:"psp"`
 	CM        CM       `yaml:"cm"`
 	Peers     []Peer   `yaml:"peers"`
+	Tenants   []Tenant `yaml:"tenants"`
 	Functions []PF     `yaml:"functions"`
 	Attach    []Attach `yaml:"attach"`
 	Capture   *Capture `yaml:"capture"`
@@ -110,6 +111,12 @@ type Function struct {
 	DMAWindow *Window    `yaml:"dma_window"` // device addresses it may reach; all of its guest's memory when absent
 	Limits    Limits     `yaml:"limits"`
 	Credits   Credits    `yaml:"credits"`
+
+	// What the PF lets a function send through its port. SpoofCheck drops what does not come from the function's own MAC and
+	// addresses; Parse makes it never nil. A trusted function may use any MAC.
+	Trust      bool  `yaml:"trust"`
+	SpoofCheck *bool `yaml:"spoofcheck"`
+	Port       *Port `yaml:"port"` // its Ethernet port; none when absent
 }
 
 // PF is a physical function and its virtual functions.
