@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
 // The tests run the program as users do: the one static binary, built once.
@@ -21,6 +23,9 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
+	if guestinit.Active() { // TestPinnedMemory
+		guestinit.Run(os.Args[1:])
+	}
 	code := m.Run()
 	if program.dir != "" {
 		os.RemoveAll(program.dir)

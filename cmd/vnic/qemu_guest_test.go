@@ -62,6 +62,12 @@ func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 // serveConfig runs a NIC of its own in-memory fabric until the test ends.
 func serveConfig(tb testing.TB, path string) {
 	tb.Helper()
+	serveOn(tb, fabric.New(4500), path)
+}
+
+// serveOn runs a NIC on an in-memory fabric until the test ends.
+func serveOn(tb testing.TB, segment *fabric.Switch, path string) {
+	tb.Helper()
 	cfg, err := config.Load(path)
 	if err != nil {
 		tb.Fatal(err)
@@ -70,7 +76,7 @@ func serveConfig(tb testing.TB, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	uplink, err := fabric.New(cfg.Uplink.MTU).Port(cfg.Uplink.Name)
+	uplink, err := segment.Port(cfg.Uplink.Name)
 	if err != nil {
 		tb.Fatal(err)
 	}
