@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // features the driver can use.
-const features = abi.FeatureEventIndex
+const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs
 
 const (
 	defaultMemfd = 256 << 20

@@ -14,6 +14,9 @@ const (
 	Read     = abi.OpRead
 	CmpSwap  = abi.OpCmpSwap
 	FetchAdd = abi.OpFetchAdd
+
+	MaskedCmpSwap  = abi.OpMaskedCmpSwap
+	MaskedFetchAdd = abi.OpMaskedFetchAdd
 )
 
 // Flags of SendWR; may be combined.
@@ -35,8 +38,12 @@ type SendWR struct {
 
 	RemoteAddr uint64 // WRITE, READ, atomics
 	RKey       uint32
-	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd)
-	Swap       uint64 // what to store if the comparison holds (CmpSwap)
+	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd), masked or not
+	Swap       uint64 // what to store if the comparison holds (CmpSwap), masked or not
+
+	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and swaps those of Mask; in Mask of MaskedFetchAdd
+	// each bit is the most significant one of a field, whose carry is lost.
+	CompareMask, Mask uint64
 }
 
 // RecvWR is a work request for the receive queue.
@@ -72,6 +79,13 @@ func (q *QP) PostSend(wr *SendWR) error {
 		n += copy(w.entry[n:], wr.Inline)
 	case len(wr.SGL) > w.maxSGE:
 		return errSGL
+	case wr.Opcode == MaskedCmpSwap || wr.Opcode == MaskedFetchAdd:
+		if len(wr.SGL) != 1 {
+			return errMaskedSGL
+		}
+		(&abi.AtomicMasks{SwapAdd: wr.Mask, Compare: wr.CompareMask}).Marshal(w.entry[n:])
+		e.NumSGE = 1
+		n = putSGL(w.entry, n+abi.AtomicMasksSize, wr.SGL)
 	default:
 		e.NumSGE = uint8(len(wr.SGL))
 		n = putSGL(w.entry, n, wr.SGL)
@@ -109,5 +123,6 @@ func putSGL(b []byte, at int, sgl []SGE) int {
 var (
 	errNotConnected = stateError("QP is not connected: use Connect or Accept first")
 	errInline       = invalid("inline data longer than the QP's MaxInline, or together with an SGL")
+	errMaskedSGL    = invalid("a masked atomic takes one SGE")
 	errSGL          = invalid("more SGEs than the QP was made for")
 )

@@ -91,7 +91,11 @@ func (d *direct) entry(op abi.Opcode, n int, flags uint8) []byte {
 	x.Flags, x.NumSGE, x.CompareAdd = flags, 1, 1
 	x.Marshal(b)
 	s := d.ma.sge(0, n)
-	s.Marshal(b[abi.SendWQEHeader:])
+	at := abi.SendWQEHeader
+	if op == abi.OpMaskedCmpSwap || op == abi.OpMaskedFetchAdd {
+		at += abi.AtomicMasksSize
+	}
+	s.Marshal(b[at:])
 	return b
 }
 
@@ -115,6 +119,8 @@ func TestNoAllocations(t *testing.T) {
 		{abi.OpRead, 20000},
 		{abi.OpFetchAdd, 8},
 		{abi.OpCmpSwap, 8},
+		{abi.OpMaskedFetchAdd, 8},
+		{abi.OpMaskedCmpSwap, 8},
 	} {
 		entry := d.entry(c.op, c.n, abi.SendSignaled)
 		bell := &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: d.a.number}

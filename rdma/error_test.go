@@ -56,6 +56,12 @@ func TestErrorStatuses(t *testing.T) {
 		{name: "atomic at an odd address", post: func(p *pair) {
 			p.a.post(p.remote(abi.OpCmpSwap, 4), p.ma.sge(0, 8))
 		}, want: abi.WCRemInvReqErr},
+		{name: "masked atomic at an odd address", post: func(p *pair) {
+			p.a.postMasked(p.remote(abi.OpMaskedFetchAdd, 4), abi.AtomicMasks{}, p.ma.sge(0, 8))
+		}, want: abi.WCRemInvReqErr},
+		{name: "masked atomic without an SGE", post: func(p *pair) {
+			p.a.post(p.remote(abi.OpMaskedCmpSwap, 0))
+		}, want: abi.WCLocLenErr},
 		{name: "atomic with a result of 4 bytes", post: func(p *pair) {
 			p.a.post(p.remote(abi.OpCmpSwap, 0), p.ma.sge(0, 4))
 		}, want: abi.WCLocLenErr},

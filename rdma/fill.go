@@ -33,8 +33,12 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 			h.STETH = wire.STETH{VA: sink.addr + uint64(s.at.offset), LKey: sink.mr.key}
 		}
 		h.Atomic = wire.AtomicETH{VA: x.RemoteAddr, RKey: x.RKey, SwapAdd: x.CompareAdd}
-		if s.opcode == wire.CmpSwap {
+		switch s.opcode {
+		case wire.CmpSwap, wire.MaskedCmpSwap:
 			h.Atomic.SwapAdd, h.Atomic.Compare = x.Swap, x.CompareAdd
+			h.Mask = wire.AtomicMaskETH(w.masks)
+		case wire.MaskedFetchAdd:
+			h.Mask = wire.AtomicMaskETH{SwapAdd: w.masks.SwapAdd, Compare: ^uint64(0)} // RFC 7306 §5.2.1
 		}
 	}
 	if len(dst) < info.Len+wire.Padded(data) {

@@ -131,6 +131,7 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 	c := abi.CQE{WRID: s.sent, QPN: s.p.number, SrcQP: s.peer.p.number}
 	inline := n <= 192 && r.IntN(2) == 0
 	reads := false
+	var masks abi.AtomicMasks
 	switch op := r.IntN(10); {
 	case op < 3:
 		x.Opcode, c.Opcode = abi.OpWrite, abi.WCOpWrite
@@ -146,10 +147,19 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 		target = s.peer.mTarget[remote : remote+8]
 		old := binary.LittleEndian.Uint64(target)
 		c.ByteLen = 8
-		if r.IntN(2) == 0 {
+		switch r.IntN(4) {
+		case 0, 1:
+			x.Opcode, x.CompareAdd, x.Swap = abi.OpMaskedFetchAdd, r.Uint64(), r.Uint64()
+			masks = abi.AtomicMasks{SwapAdd: r.Uint64(), Compare: r.Uint64() & r.Uint64() & r.Uint64()}
+			if r.IntN(2) == 0 {
+				x.Opcode, x.CompareAdd = abi.OpMaskedCmpSwap, old^uint64(r.IntN(16))
+			}
+			c.Opcode = wcOpcode(x.Opcode)
+			binary.LittleEndian.PutUint64(target, masked(&x, &masks, old))
+		case 2:
 			x.Opcode, c.Opcode, x.CompareAdd = abi.OpFetchAdd, abi.WCOpFetchAdd, r.Uint64()
 			binary.LittleEndian.PutUint64(target, old+x.CompareAdd)
-		} else {
+		default:
 			x.Opcode, c.Opcode, x.CompareAdd, x.Swap = abi.OpCmpSwap, abi.WCOpCmpSwap, old+uint64(r.IntN(2)), r.Uint64()
 			if x.CompareAdd == old {
 				binary.LittleEndian.PutUint64(target, x.Swap)
@@ -183,9 +193,12 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 		s.peer.wantRecv = append(s.peer.wantRecv, rc)
 	}
 	s.want = append(s.want, c)
-	if inline {
+	switch {
+	case x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd:
+		s.p.postMasked(x, masks, s.local.sge(off, 8))
+	case inline:
 		s.p.postInline(x, bytes.Clone(s.mLocal[off:off+n]))
-	} else {
+	default:
 		parts := 1 + r.IntN(4)
 		if x.Opcode == abi.OpCmpSwap || x.Opcode == abi.OpFetchAdd {
 			parts = 1

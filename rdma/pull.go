@@ -82,7 +82,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	slot := r.freeServed[len(r.freeServed)-1]
 	s := &r.served[slot]
 	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, sink: h.STETH}
-	if h.RBTH.Opcode == wire.CmpSwap || h.RBTH.Opcode == wire.FetchAdd {
+	if atomicOpcode(h.RBTH.Opcode) {
 		s.opcode = wire.AtomicResponse
 	}
 	fatal := true
@@ -90,7 +90,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	switch {
 	case q.state != abi.QPStateRTS:
 		s.syndrome, fatal = synNotServing, false
-	case err != nil, h.RBTH.Opcode > wire.SendOnlyInv, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
+	case err != nil, h.RBTH.Opcode > wire.MaskedFetchAdd, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
 		s.syndrome = synInvalid
 	default:
 		switch r.admit(h.RBTH.SN) {
@@ -164,10 +164,13 @@ func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 		return synInvalid
 	}
 	var err error
-	if h.RBTH.Opcode == wire.CmpSwap {
-		s.original, err = m.area.CompareAndSwap64(x.VA-m.iova, x.Compare, x.SwapAdd)
-	} else {
-		s.original, err = m.area.FetchAdd64(x.VA-m.iova, x.SwapAdd)
+	switch at := x.VA - m.iova; h.RBTH.Opcode {
+	case wire.CmpSwap:
+		s.original, err = m.area.CompareAndSwap64(at, x.Compare, x.SwapAdd)
+	case wire.FetchAdd:
+		s.original, err = m.area.FetchAdd64(at, x.SwapAdd)
+	default:
+		s.original, err = maskedAtomic(m.area, at, h)
 	}
 	if err != nil {
 		return synOperation

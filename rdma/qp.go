@@ -116,8 +116,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	}
 	q := &QP{
 		fn: f, pd: pd, sendCQ: send, recvCQ: recv, sigAll: c.SigAll == 1, attr: f.defaultAttributes(),
-		sq: newQueue("SQ", c.SQLog2Entries, c.SQLog2Stride,
-			abi.SendWQEHeader+max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))),
+		sq: newQueue("SQ", c.SQLog2Entries, c.SQLog2Stride, sendEntry(c)),
 		rq: newQueue("RQ", c.RQLog2Entries, c.RQLog2Stride, abi.RecvWQEHeader+uint32(c.MaxRecvSGE)*abi.SGESize),
 	}
 	for _, a := range []struct {
@@ -142,6 +141,16 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	send.users++
 	recv.users++
 	return q.number, abi.StatusOK
+}
+
+// sendEntry is how many bytes of a send entry can matter. What follows the header of some operations fits every entry
+// that holds an SGE: strides are powers of two.
+func sendEntry(c *abi.CreateQP) uint32 {
+	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
+	if c.MaxSendSGE > 0 {
+		n = max(n, abi.SendWQEHeader+abi.AtomicMasksSize+abi.SGESize)
+	}
+	return n
 }
 
 // DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.

@@ -139,7 +139,8 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
 			w.rmsn = r.rmsn
 			r.rmsn++
-		case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd:
+		}
+		if w.pulls() {
 			r.reads++
 		}
 	}
@@ -240,6 +241,10 @@ func (q *QP) opcode(w *work) wire.Opcode {
 		return wire.CmpSwap
 	case abi.OpFetchAdd:
 		return wire.FetchAdd
+	case abi.OpMaskedCmpSwap:
+		return wire.MaskedCmpSwap
+	case abi.OpMaskedFetchAdd:
+		return wire.MaskedFetchAdd
 	}
 	return pick(wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast)
 }

@@ -10,6 +10,7 @@ type work struct {
 	wqe    abi.SendWQE
 	sges   []sge  // capacity is the QP's MaxSendSGE
 	inline []byte // data of an inline request; capacity is the QP's MaxInline
+	masks  abi.AtomicMasks
 	length uint32 // bytes of the message
 
 	status  abi.WCStatus // of the first failure; WCSuccess while there is none
@@ -23,8 +24,15 @@ type work struct {
 }
 
 // pulls reports whether the request is a READ or an atomic.
-func (w *work) pulls() bool {
-	return w.wqe.Opcode == abi.OpRead || w.wqe.Opcode == abi.OpCmpSwap || w.wqe.Opcode == abi.OpFetchAdd
+func (w *work) pulls() bool { return w.wqe.Opcode == abi.OpRead || w.atomic() }
+
+// atomic reports whether the request is an atomic, masked or not.
+func (w *work) atomic() bool {
+	switch w.wqe.Opcode {
+	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
+		return true
+	}
+	return false
 }
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
@@ -50,7 +58,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	var need uint32
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
-	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd:
+	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
 		if q.attr.maxRdAtomic == 0 {
 			return abi.WCLocQPOpErr
 		}
@@ -72,6 +80,13 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	if int(x.NumSGE) > cap(w.sges) {
 		return abi.WCLocQPOpErr
 	}
+	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
+		if x.NumSGE != 1 {
+			return abi.WCLocLenErr // and only one SGE is sure to fit the entry behind the masks
+		}
+		w.masks.Unmarshal(rest)
+		rest = rest[abi.AtomicMasksSize:]
+	}
 	var total uint64
 	var ok bool
 	if w.sges, total, ok = q.sges(w.sges, rest, int(x.NumSGE), need); !ok {
@@ -81,7 +96,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		return abi.WCLocLenErr
 	}
 	w.length = uint32(total)
-	if x.Opcode == abi.OpCmpSwap || x.Opcode == abi.OpFetchAdd {
+	if w.atomic() {
 		if len(w.sges) != 1 || w.length != 8 {
 			return abi.WCLocLenErr
 		}
@@ -100,6 +115,10 @@ func wcOpcode(op abi.Opcode) abi.WCOpcode {
 		return abi.WCOpCmpSwap
 	case abi.OpFetchAdd:
 		return abi.WCOpFetchAdd
+	case abi.OpMaskedCmpSwap:
+		return abi.WCOpMaskedCmpSwap
+	case abi.OpMaskedFetchAdd:
+		return abi.WCOpMaskedFetchAdd
 	}
 	return abi.WCOpSend
 }

@@ -130,6 +130,8 @@ local rf = {
   atomic_rkey = ProtoField.uint32("rdma.atomiceth.rkey", "R_Key", base.HEX),
   atomic_swap = ProtoField.uint64("rdma.atomiceth.swap_add", "Swap or Add Data", base.HEX),
   atomic_cmp = ProtoField.uint64("rdma.atomiceth.compare", "Compare Data", base.HEX),
+  mask_swap = ProtoField.uint64("rdma.atomicmasketh.swap_add", "Swap or Add Mask", base.HEX),
+  mask_cmp = ProtoField.uint64("rdma.atomicmasketh.compare", "Compare Mask", base.HEX),
   atomic_orig = ProtoField.uint64("rdma.atomicacketh.original", "Original Data", base.HEX),
   rmsn = ProtoField.uint32("rdma.seth.rmsn", "Request Message Sequence Number", base.DEC),
   offset = ProtoField.uint32("rdma.oeth.offset", "Offset in Message", base.DEC),
@@ -149,6 +151,7 @@ local RETH = { "RETH", 16, { rf.reth_va, 0, 8 }, { rf.reth_rkey, 8, 4 }, { rf.re
 local ATOMIC = {
   "AtomicETH", 28, { rf.atomic_va, 0, 8 }, { rf.atomic_rkey, 8, 4 }, { rf.atomic_swap, 12, 8 }, { rf.atomic_cmp, 20, 8 },
 }
+local MASK = { "AtomicMaskETH", 16, { rf.mask_swap, 0, 8 }, { rf.mask_cmp, 8, 8 } }
 local ATOMICACK = { "AtomicAckETH", 8, { rf.atomic_orig, 0, 8 } }
 local SETH = { "SETH", 4, { rf.rmsn, 0, 4 } }
 local OETH = { "OETH", 4, { rf.offset, 0, 4 } }
@@ -178,6 +181,8 @@ local opcodes = {
   [0x12] = { "ATOMIC Response", PULL_DATA, ATOMICACK, STETH },
   [0x13] = { "CmpSwap", PULL_REQUEST, ATOMIC, SETH, STETH },
   [0x14] = { "FetchAdd", PULL_REQUEST, ATOMIC, SETH, STETH },
+  [0x18] = { "Masked CmpSwap", PULL_REQUEST, ATOMIC, MASK, SETH, STETH },
+  [0x19] = { "Masked FetchAdd", PULL_REQUEST, ATOMIC, MASK, SETH, STETH },
   [0x16] = { "SEND Last with Invalidate", PUSH_DATA, SETH, OETH, IETH },
   [0x17] = { "SEND Only with Invalidate", PUSH_DATA, SETH, OETH, IETH },
 }

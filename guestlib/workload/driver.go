@@ -229,8 +229,7 @@ func (d *driver) atomics(ctx context.Context, begin control, times *[]time.Durat
 	}
 	for i := range int(begin.count) {
 		wr.ID = uint64(i)
-		var after uint64
-		wr.CompareAdd, wr.Swap, after = atomicStep(begin.op, k, i, cell)
+		after := atomicStep(&wr, k, i, cell)
 		binary.LittleEndian.PutUint64(result, 0)
 		took, err := d.do(ctx, &wr)
 		if err != nil {

@@ -103,17 +103,44 @@ func checkSlot(slot []byte, off, size int, k uint64) error {
 	return nil
 }
 
-// atomicStep is iteration i of the atomics' model: the operands, given the cell's value, and the value afterwards. Every other CmpSwap compares
-// with a wrong value and must change nothing.
-func atomicStep(op guestlib.Opcode, k uint64, i int, cell uint64) (compareAdd, swap, after uint64) {
+// atomicStep is iteration i of the atomics' model: it puts the operands into wr, given the cell's value, and returns the value afterwards.
+// Every other CmpSwap compares with a wrong value and must change nothing.
+func atomicStep(wr *guestlib.SendWR, k uint64, i int, cell uint64) (after uint64) {
 	r := mix(k + uint64(i)*golden)
-	switch {
-	case op == guestlib.FetchAdd:
-		return r, 0, cell + r
-	case i%2 == 0:
-		return cell, r, r
+	wr.CompareAdd, wr.Swap = cell, r
+	wr.CompareMask, wr.Mask = mix(r), mix(r+1)
+	if i%2 != 0 {
+		wr.CompareAdd = ^cell
 	}
-	return ^cell, r, cell
+	switch wr.Opcode {
+	case guestlib.FetchAdd:
+		wr.CompareAdd = r
+		return cell + r
+	case guestlib.MaskedFetchAdd:
+		wr.CompareAdd = r
+		return addFields(cell, r, wr.Mask)
+	case guestlib.MaskedCmpSwap:
+		if i%2 == 0 {
+			wr.CompareAdd ^= r &^ wr.CompareMask // what is not compared may differ
+			return cell&^wr.Mask | r&wr.Mask
+		}
+	case guestlib.CmpSwap:
+		if i%2 == 0 {
+			return r
+		}
+	}
+	return cell
+}
+
+// addFields adds bit by bit, in fields whose most significant bits are those of mask.
+func addFields(a, b, mask uint64) (sum uint64) {
+	var carry uint64
+	for bit := range 64 {
+		n := a>>bit&1 + b>>bit&1 + carry
+		sum |= n & 1 << bit
+		carry = n >> 1 &^ (mask >> bit & 1)
+	}
+	return sum
 }
 
 // atomicStart is the cell's value before the first iteration.

@@ -214,9 +214,9 @@ func (s *server) check() {
 
 func (s *server) checkCell(c control) {
 	k := key(c.seed, c.op, 8, int(c.first))
-	want := atomicStart(k)
+	want, wr := atomicStart(k), guestlib.SendWR{Opcode: c.op}
 	for i := range int(c.count) {
-		_, _, want = atomicStep(c.op, k, i, want)
+		want = atomicStep(&wr, k, i, want)
 	}
 	b := s.cell()
 	if got := binary.LittleEndian.Uint64(b[cellOffset:]); got != want {

@@ -43,6 +43,7 @@ func (c *Config) defaults() error {
 	if c.Ops == nil {
 		c.Ops = []guestlib.Opcode{
 			guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read, guestlib.CmpSwap, guestlib.FetchAdd,
+			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd,
 		}
 	}
 	if c.MeetTimeout <= 0 {
@@ -80,7 +81,13 @@ func (c *Config) count(size int) int {
 	return 3
 }
 
-func atomic(op guestlib.Opcode) bool { return op == guestlib.CmpSwap || op == guestlib.FetchAdd }
+func atomic(op guestlib.Opcode) bool {
+	switch op {
+	case guestlib.CmpSwap, guestlib.FetchAdd, guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd:
+		return true
+	}
+	return false
+}
 
 // receives reports whether op takes a receive at the peer.
 func receives(op guestlib.Opcode) bool {

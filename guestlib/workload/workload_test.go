@@ -89,12 +89,12 @@ func TestWorkload(t *testing.T) {
 				t.Errorf("guest %d: %s of sizes %v", i, op, rows[op])
 			}
 		}
-		for _, op := range []string{"CMP_SWAP", "FETCH_ADD"} {
+		for _, op := range []string{"CMP_SWAP", "FETCH_ADD", "MASKED_CMP_SWAP", "MASKED_FETCH_ADD"} {
 			if !slices.Equal(rows[op], []int{8}) {
 				t.Errorf("guest %d: %s of sizes %v", i, op, rows[op])
 			}
 		}
-		if last := lines[i][len(lines[i])-1]; last.Kind != KindDone || !strings.Contains(last.Text, "37 rows") {
+		if last := lines[i][len(lines[i])-1]; last.Kind != KindDone || !strings.Contains(last.Text, "39 rows") {
 			t.Errorf("guest %d ends with %+v", i, last)
 		}
 	}

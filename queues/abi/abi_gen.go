@@ -10,7 +10,7 @@ import (
 // Version of the ABI described here.
 const (
 	VersionMajor = 1
-	VersionMinor = 1
+	VersionMinor = 2
 )
 
 // Numbers of the ABI.
@@ -117,7 +117,8 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureEventIndex = 0x1 // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
+	FeatureExtendedVerbs = 0x2 // masked atomics (1.2).
+	FeatureEventIndex    = 0x1 // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 )
 
 // Doorbell.Flags of DoorbellCQArm.
@@ -400,14 +401,16 @@ type Opcode uint8
 
 // Values of Opcode.
 const (
-	OpWrite    Opcode = 0 // RDMA WRITE.
-	OpWriteImm Opcode = 1 // RDMA WRITE with immediate data; takes a receive at the peer.
-	OpSend     Opcode = 2 // SEND.
-	OpSendImm  Opcode = 3 // SEND with immediate data.
-	OpRead     Opcode = 4 // RDMA READ.
-	OpCmpSwap  Opcode = 5 // 8-byte compare and swap; the first SGE receives the old value.
-	OpFetchAdd Opcode = 6 // 8-byte fetch and add; the first SGE receives the old value.
-	OpSendInv  Opcode = 9 // SEND with invalidate of a key at the peer.
+	OpWrite          Opcode = 0  // RDMA WRITE.
+	OpWriteImm       Opcode = 1  // RDMA WRITE with immediate data; takes a receive at the peer.
+	OpSend           Opcode = 2  // SEND.
+	OpSendImm        Opcode = 3  // SEND with immediate data.
+	OpRead           Opcode = 4  // RDMA READ.
+	OpCmpSwap        Opcode = 5  // 8-byte compare and swap; the first SGE receives the old value.
+	OpFetchAdd       Opcode = 6  // 8-byte fetch and add; the first SGE receives the old value.
+	OpMaskedCmpSwap  Opcode = 33 // CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2).
+	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2).
+	OpSendInv        Opcode = 9  // SEND with invalidate of a key at the peer.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -427,6 +430,10 @@ func (v Opcode) String() string {
 		return "CMP_SWAP"
 	case OpFetchAdd:
 		return "FETCH_ADD"
+	case OpMaskedCmpSwap:
+		return "MASKED_CMP_SWAP"
+	case OpMaskedFetchAdd:
+		return "MASKED_FETCH_ADD"
 	case OpSendInv:
 		return "SEND_INV"
 	}
@@ -599,13 +606,15 @@ type WCOpcode uint8
 
 // Values of WCOpcode.
 const (
-	WCOpSend         WCOpcode = 0   // SEND of any kind.
-	WCOpWrite        WCOpcode = 1   // RDMA WRITE, with or without immediate data.
-	WCOpRead         WCOpcode = 2   // RDMA READ.
-	WCOpCmpSwap      WCOpcode = 3   // compare and swap.
-	WCOpFetchAdd     WCOpcode = 4   // fetch and add.
-	WCOpRecv         WCOpcode = 128 // a SEND arrived.
-	WCOpRecvWriteImm WCOpcode = 129 // a WRITE with immediate data arrived.
+	WCOpSend           WCOpcode = 0   // SEND of any kind.
+	WCOpWrite          WCOpcode = 1   // RDMA WRITE, with or without immediate data.
+	WCOpRead           WCOpcode = 2   // RDMA READ.
+	WCOpCmpSwap        WCOpcode = 3   // compare and swap.
+	WCOpFetchAdd       WCOpcode = 4   // fetch and add.
+	WCOpMaskedCmpSwap  WCOpcode = 11  // masked compare and swap.
+	WCOpMaskedFetchAdd WCOpcode = 12  // masked fetch and add.
+	WCOpRecv           WCOpcode = 128 // a SEND arrived.
+	WCOpRecvWriteImm   WCOpcode = 129 // a WRITE with immediate data arrived.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -621,6 +630,10 @@ func (v WCOpcode) String() string {
 		return "CMP_SWAP"
 	case WCOpFetchAdd:
 		return "FETCH_ADD"
+	case WCOpMaskedCmpSwap:
+		return "MASKED_CMP_SWAP"
+	case WCOpMaskedFetchAdd:
+		return "MASKED_FETCH_ADD"
 	case WCOpRecv:
 		return "RECV"
 	case WCOpRecvWriteImm:
@@ -1885,8 +1898,8 @@ type SendWQE struct {
 	RemoteAddr uint64 // @16: address at the peer (WRITE, READ, atomics).
 	RKey       uint32 // @24: key of the peer's memory (WRITE, READ, atomics).
 	InlineLen  uint32 // @28: bytes of inline data; 0 when not inline.
-	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd).
-	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap).
+	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd), masked or not.
+	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not.
 	AHN        uint32 // @48: address handle (UD only; 0 in this version).
 	RemoteQPN  uint32 // @52: queue pair of the peer (UD only; 0 in this version).
 	RemoteQKey uint32 // @56: Q_Key (UD only; 0 in this version).
@@ -1931,6 +1944,32 @@ func (x *SendWQE) Unmarshal(b []byte) {
 	x.AHN = binary.LittleEndian.Uint32(b[48:])
 	x.RemoteQPN = binary.LittleEndian.Uint32(b[52:])
 	x.RemoteQKey = binary.LittleEndian.Uint32(b[56:])
+}
+
+// AtomicMasksSize is the size of AtomicMasks in bytes.
+const AtomicMasksSize = 16
+
+// AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.
+type AtomicMasks struct {
+	SwapAdd uint64 // @0: the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd).
+	Compare uint64 // @8: the bits to compare (MaskedCmpSwap).
+}
+
+// Size returns AtomicMasksSize.
+func (*AtomicMasks) Size() int { return AtomicMasksSize }
+
+// Marshal writes x to b[:AtomicMasksSize], reserved bytes as zero; b must be that long.
+func (x *AtomicMasks) Marshal(b []byte) {
+	_ = b[AtomicMasksSize-1]
+	binary.LittleEndian.PutUint64(b[0:], x.SwapAdd)
+	binary.LittleEndian.PutUint64(b[8:], x.Compare)
+}
+
+// Unmarshal reads x from b[:AtomicMasksSize]; b must be that long.
+func (x *AtomicMasks) Unmarshal(b []byte) {
+	_ = b[AtomicMasksSize-1]
+	x.SwapAdd = binary.LittleEndian.Uint64(b[0:])
+	x.Compare = binary.LittleEndian.Uint64(b[8:])
 }
 
 // RecvWQESize is the size of RecvWQE in bytes.

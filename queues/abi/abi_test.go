@@ -25,7 +25,7 @@ func all() map[string]layout {
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
-		&SendWQE{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{},
+		&SendWQE{}, &AtomicMasks{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{},
 	}
 	m := make(map[string]layout)
 	for _, l := range list {

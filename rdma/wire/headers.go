@@ -8,6 +8,7 @@ type Headers struct {
 	Datagram  DETH
 	RETH      RETH
 	Atomic    AtomicETH
+	Mask      AtomicMaskETH
 	AtomicAck AtomicAckETH
 	SETH      SETH
 	OETH      OETH
@@ -31,6 +32,9 @@ func (h *Headers) Append(b []byte) []byte {
 	}
 	if set&HdrAtomicETH != 0 {
 		b = h.Atomic.Append(b)
+	}
+	if set&HdrAtomicMaskETH != 0 {
+		b = h.Mask.Append(b)
 	}
 	if set&HdrAtomicAckETH != 0 {
 		b = h.AtomicAck.Append(b)
@@ -87,6 +91,10 @@ func (h *Headers) Parse(b []byte) (int, error) {
 	if set&HdrAtomicETH != 0 {
 		h.Atomic, _ = ParseAtomicETH(b)
 		b = b[AtomicETHLen:]
+	}
+	if set&HdrAtomicMaskETH != 0 {
+		h.Mask, _ = ParseAtomicMaskETH(b)
+		b = b[AtomicMaskETHLen:]
 	}
 	if set&HdrAtomicAckETH != 0 {
 		h.AtomicAck, _ = ParseAtomicAckETH(b)

@@ -32,6 +32,12 @@ const (
 	SendOnlyInv    Opcode = 0x17
 )
 
+// Opcodes of masked atomics (RFC 7306 §5), which RDMA over Falcon reserves: an own choice (docs/wire.md).
+const (
+	MaskedCmpSwap  Opcode = 0x18
+	MaskedFetchAdd Opcode = 0x19
+)
+
 // Opcodes of the unreliable datagram service.
 const (
 	UDSendOnly    Opcode = 0x64
@@ -61,6 +67,7 @@ const (
 	HdrDETH
 	HdrRETH
 	HdrAtomicETH
+	HdrAtomicMaskETH
 	HdrAtomicAckETH
 	HdrSETH
 	HdrOETH
@@ -71,12 +78,12 @@ const (
 
 // headerLens is indexed by the bit number of a Header.
 var headerLens = [...]int{
-	XRCETHLen, DETHLen, RETHLen, AtomicETHLen, AtomicAckETHLen,
+	XRCETHLen, DETHLen, RETHLen, AtomicETHLen, AtomicMaskETHLen, AtomicAckETHLen,
 	SETHLen, OETHLen, STETHLen, ImmDtLen, IETHLen,
 }
 
-// MaxHeaderLen is the longest sequence of RDMA headers of one packet in bytes (an XRC atomic request).
-const MaxHeaderLen = RBTHLen + XRCETHLen + AtomicETHLen + SETHLen + STETHLen
+// MaxHeaderLen is the longest sequence of RDMA headers of one packet in bytes (an XRC masked atomic request).
+const MaxHeaderLen = RBTHLen + XRCETHLen + AtomicETHLen + AtomicMaskETHLen + SETHLen + STETHLen
 
 // MaxDataHeaderLen is the longest sequence of headers in front of data (an XRC WRITE with immediate). A Falcon connection
 // needs an MTU of the path MTU and this to carry full segments.
@@ -139,6 +146,8 @@ func buildOpcodes() (t [256]Info) {
 		request(ReadRequest, "READ Request", KindPullRequest, true, true, read)
 		request(CmpSwap, "CmpSwap", KindPullRequest, true, true, atomic)
 		request(FetchAdd, "FetchAdd", KindPullRequest, true, true, atomic)
+		request(MaskedCmpSwap, "Masked CmpSwap", KindPullRequest, true, true, atomic|HdrAtomicMaskETH)
+		request(MaskedFetchAdd, "Masked FetchAdd", KindPullRequest, true, true, atomic|HdrAtomicMaskETH)
 		response(ReadRespFirst, "READ Response First", true, false, HdrSTETH)
 		response(ReadRespMiddle, "READ Response Middle", false, false, HdrSTETH)
 		response(ReadRespLast, "READ Response Last", false, true, HdrSTETH)

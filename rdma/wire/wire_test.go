@@ -16,6 +16,7 @@ func sample(op Opcode) Headers {
 		Datagram:  DETH{QKey: 0x80010000, SourceQP: 0x654321},
 		RETH:      RETH{VA: 0x0102030405060708, RKey: 0x11121314, Length: 0x80000000},
 		Atomic:    AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, SwapAdd: 0x4142434445464748, Compare: 0x5152535455565758},
+		Mask:      AtomicMaskETH{SwapAdd: 0xd1d2d3d4d5d6d7d8, Compare: 0xe1e2e3e4e5e6e7e8},
 		AtomicAck: AtomicAckETH{Original: 0x6162636465666768},
 		SETH:      SETH{RMSN: 0x71727374},
 		OETH:      OETH{Offset: 0x81828384},
@@ -33,6 +34,7 @@ func sample(op Opcode) Headers {
 		{HdrDETH, func() { h.Datagram = DETH{} }},
 		{HdrRETH, func() { h.RETH = RETH{} }},
 		{HdrAtomicETH, func() { h.Atomic = AtomicETH{} }},
+		{HdrAtomicMaskETH, func() { h.Mask = AtomicMaskETH{} }},
 		{HdrAtomicAckETH, func() { h.AtomicAck = AtomicAckETH{} }},
 		{HdrSETH, func() { h.SETH = SETH{} }},
 		{HdrOETH, func() { h.OETH = OETH{} }},
@@ -55,7 +57,7 @@ func TestOpcodeTable(t *testing.T) {
 		WriteFirst: 28, WriteMiddle: 28, WriteLast: 28, WriteOnly: 28,
 		WriteLastImm: 36, WriteOnlyImm: 36,
 		ReadRequest: 44, ReadRespFirst: 24, ReadRespMiddle: 24, ReadRespLast: 24, ReadRespOnly: 24,
-		AtomicResponse: 32, CmpSwap: 56, FetchAdd: 56,
+		AtomicResponse: 32, CmpSwap: 56, FetchAdd: 56, MaskedCmpSwap: 72, MaskedFetchAdd: 72,
 		UDSendOnly: 20, UDSendOnlyImm: 24,
 	}
 	for op := range 256 {
@@ -165,7 +167,7 @@ func TestVersionAndReservedOpcodes(t *testing.T) {
 			t.Errorf("version %d: %v", v, err)
 		}
 	}
-	for _, op := range []Opcode{0x11, 0x15, 0x18, 0x1f, 0x20, 0x60, 0x66, 0xb1, 0xff} {
+	for _, op := range []Opcode{0x11, 0x15, 0x1a, 0x1f, 0x20, 0x60, 0x66, 0xb1, 0xff} {
 		r := RBTH{Opcode: op}
 		var h Headers
 		if _, err := h.Parse(append(r.Append(nil), make([]byte, 64)...)); !errors.Is(err, ErrOpcode) {

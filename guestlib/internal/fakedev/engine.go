@@ -93,6 +93,10 @@ func sendOpcode(op abi.Opcode) abi.WCOpcode {
 		return abi.WCOpCmpSwap
 	case abi.OpFetchAdd:
 		return abi.WCOpFetchAdd
+	case abi.OpMaskedCmpSwap:
+		return abi.WCOpMaskedCmpSwap
+	case abi.OpMaskedFetchAdd:
+		return abi.WCOpMaskedFetchAdd
 	}
 	return abi.WCOpSend
 }
@@ -104,7 +108,7 @@ func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 	var data []byte
 	if w.Flags&abi.SendInline != 0 {
 		data = q.sqe[abi.SendWQEHeader:][:w.InlineLen]
-	} else if w.Opcode != abi.OpRead && w.Opcode != abi.OpCmpSwap && w.Opcode != abi.OpFetchAdd {
+	} else if op := sendOpcode(w.Opcode); op == abi.WCOpSend || op == abi.WCOpWrite {
 		var ok bool
 		if data, ok = q.gather(sgl); !ok {
 			return 0, abi.WCLocProtErr, false
@@ -148,16 +152,27 @@ func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 		m.pages.ReadAt(off, b)
 		tamper(b)
 		return n, q.scatter(sgl, b), false
-	case abi.OpCmpSwap, abi.OpFetchAdd:
+	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
 		m, off := p.s.find(w.RKey, p.pdn, w.RemoteAddr, 8, abi.AccessRemoteAtomic)
 		if m == nil || p.access&abi.AccessRemoteAtomic == 0 || off%8 != 0 {
 			return 0, abi.WCRemAccessErr, false
 		}
 		old, _ := m.pages.Load64(off)
-		v := old + w.CompareAdd
-		if w.Opcode == abi.OpCmpSwap {
-			if v = old; old == w.CompareAdd {
-				v = w.Swap
+		masks := abi.AtomicMasks{SwapAdd: ^uint64(0), Compare: ^uint64(0)}
+		if w.Opcode == abi.OpMaskedCmpSwap || w.Opcode == abi.OpMaskedFetchAdd {
+			masks.Unmarshal(q.sqe[abi.SendWQEHeader:])
+			sgl = readSGL(q.sqe[abi.SendWQEHeader+abi.AtomicMasksSize:], w.NumSGE)
+		}
+		v := old
+		switch w.Opcode {
+		case abi.OpFetchAdd:
+			v = old + w.CompareAdd
+		case abi.OpMaskedFetchAdd:
+			top := masks.SwapAdd
+			v = (old&^top + w.CompareAdd&^top) ^ (old^w.CompareAdd)&top
+		default:
+			if (old^w.CompareAdd)&masks.Compare == 0 {
+				v = old&^masks.SwapAdd | w.Swap&masks.SwapAdd
 			}
 		}
 		m.pages.Store64Release(off, v)

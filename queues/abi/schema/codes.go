@@ -68,6 +68,8 @@ var enums = []Enum{
 		{Name: "Read", Value: 4, Text: "READ", Doc: "RDMA READ."},
 		{Name: "CmpSwap", Value: 5, Text: "CMP_SWAP", Doc: "8-byte compare and swap; the first SGE receives the old value."},
 		{Name: "FetchAdd", Value: 6, Text: "FETCH_ADD", Doc: "8-byte fetch and add; the first SGE receives the old value."},
+		{Name: "MaskedCmpSwap", Value: 33, Text: "MASKED_CMP_SWAP", Doc: "CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2)."},
+		{Name: "MaskedFetchAdd", Value: 34, Text: "MASKED_FETCH_ADD", Doc: "FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2)."},
 		{Name: "SendInv", Value: 9, Text: "SEND_INV", Doc: "SEND with invalidate of a key at the peer."},
 	}},
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
@@ -119,6 +121,8 @@ var enums = []Enum{
 		{Name: "Read", Value: 2, Text: "READ", Doc: "RDMA READ."},
 		{Name: "CmpSwap", Value: 3, Text: "CMP_SWAP", Doc: "compare and swap."},
 		{Name: "FetchAdd", Value: 4, Text: "FETCH_ADD", Doc: "fetch and add."},
+		{Name: "MaskedCmpSwap", Value: 11, Text: "MASKED_CMP_SWAP", Doc: "masked compare and swap."},
+		{Name: "MaskedFetchAdd", Value: 12, Text: "MASKED_FETCH_ADD", Doc: "masked fetch and add."},
 		{Name: "Recv", Value: 128, Text: "RECV", Doc: "a SEND arrived."},
 		{Name: "RecvWriteImm", Value: 129, Text: "RECV_WRITE_IMM", Doc: "a WRITE with immediate data arrived."},
 	}},
@@ -126,6 +130,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 	}},
 	{Name: "Arm", Prefix: "Arm", Doc: "Doorbell.Flags of DoorbellCQArm.", Values: []Value{

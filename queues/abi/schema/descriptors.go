@@ -19,11 +19,15 @@ var queueStructs = []Struct{
 		{Name: "RemoteAddr", Offset: 16, Kind: U64, Doc: "address at the peer (WRITE, READ, atomics)."},
 		{Name: "RKey", Offset: 24, Kind: U32, Doc: "key of the peer's memory (WRITE, READ, atomics)."},
 		{Name: "InlineLen", Offset: 28, Kind: U32, Doc: "bytes of inline data; 0 when not inline."},
-		{Name: "CompareAdd", Offset: 32, Kind: U64, Doc: "value to compare (CmpSwap) or to add (FetchAdd)."},
-		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap)."},
+		{Name: "CompareAdd", Offset: 32, Kind: U64, Doc: "value to compare (CmpSwap) or to add (FetchAdd), masked or not."},
+		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap), masked or not."},
 		{Name: "AHN", Offset: 48, Kind: U32, Doc: "address handle (UD only; 0 in this version)."},
 		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "queue pair of the peer (UD only; 0 in this version)."},
 		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "Q_Key (UD only; 0 in this version)."},
+	}},
+	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.", Fields: []Field{
+		{Name: "SwapAdd", Offset: 0, Kind: U64, Doc: "the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd)."},
+		{Name: "Compare", Offset: 8, Kind: U64, Doc: "the bits to compare (MaskedCmpSwap)."},
 	}},
 	{Name: "RecvWQE", Size: 16, Doc: "RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it.", Fields: []Field{
 		{Name: "WRID", Offset: 0, Kind: U64, Doc: "chosen by the driver, returned in the completion."},

@@ -3,7 +3,7 @@ package schema
 // V1 is the ABI of this tree.
 var V1 = ABI{
 	Major:     1,
-	Minor:     1,
+	Minor:     2,
 	Consts:    append(consts, windowConsts...),
 	Enums:     withCodes(append(enums, windowEnums...)),
 	Flags:     flagSets,

@@ -1,0 +1,116 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// fields adds in fields bit by bit (RFC 7306 §5.1.1, the pseudocode).
+func fields(a, b, mask uint64) (sum uint64) {
+	var carry uint64
+	for bit := range 64 {
+		n := a>>bit&1 + b>>bit&1 + carry
+		sum |= n & 1 << bit
+		carry = n >> 1
+		if mask>>bit&1 != 0 {
+			carry = 0
+		}
+	}
+	return sum
+}
+
+// masked is what a masked atomic leaves of old.
+func masked(x *abi.SendWQE, m *abi.AtomicMasks, old uint64) uint64 {
+	if x.Opcode == abi.OpMaskedFetchAdd {
+		return fields(old, x.CompareAdd, m.SwapAdd)
+	}
+	for bit := range 64 {
+		if m.Compare>>bit&1 != 0 && (old^x.CompareAdd)>>bit&1 != 0 {
+			return old
+		}
+	}
+	return old&^m.SwapAdd | x.Swap&m.SwapAdd
+}
+
+// postMasked posts a masked atomic whose old value goes to sge.
+func (p *qp) postMasked(x abi.SendWQE, m abi.AtomicMasks, sge abi.SGE) {
+	data := make([]byte, abi.AtomicMasksSize+abi.SGESize)
+	m.Marshal(data)
+	sge.Marshal(data[abi.AtomicMasksSize:])
+	x.NumSGE = 1
+	p.postRaw(x, data)
+	p.ring()
+}
+
+func TestMaskedAtomics(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		r := rand.New(rand.NewPCG(1, 1))
+		p := newPair(t, ordered, 4096, worldConfig{}, qpConfig{})
+		cell, result := p.mb.bytes()[16:24], p.ma.bytes()[8:16]
+		value := uint64(0x00ff_00ff_ffff_ffff)
+		binary.LittleEndian.PutUint64(cell, value)
+		for i := range 200 {
+			x := p.remote(abi.OpMaskedFetchAdd, 16)
+			m := abi.AtomicMasks{SwapAdd: r.Uint64() & r.Uint64(), Compare: r.Uint64() & r.Uint64()}
+			x.CompareAdd, x.Swap = r.Uint64(), r.Uint64()
+			switch i {
+			case 0: // carries out of the bits 7, 23 and 63 are lost
+				x.CompareAdd, m.SwapAdd = 0x0001_0001_0000_0001, 0x0080_0080_0000_0000|1<<31
+			case 1:
+				m.SwapAdd = 0
+			}
+			if i%2 == 1 && i > 1 {
+				x.Opcode = abi.OpMaskedCmpSwap
+				if i%4 == 1 {
+					x.CompareAdd = value ^ x.CompareAdd&^m.Compare // agrees where it is compared
+				}
+			}
+			p.a.postMasked(x, m, p.ma.sge(8, 8))
+			c := p.a.send.wait(1)
+			success(t, c)
+			if c[0].ByteLen != 8 || c[0].Opcode != wcOpcode(x.Opcode) {
+				t.Fatalf("completion %+v", c[0])
+			}
+			want := masked(&x, &m, value)
+			if old, got := binary.LittleEndian.Uint64(result), binary.LittleEndian.Uint64(cell); old != value || got != want {
+				t.Fatalf("%v %+v of %#x returned %#x and left %#x, want %#x", x.Opcode, m, value, old, got, want)
+			}
+			value = want
+		}
+	})
+}
+
+// TestAtomicsMeetTheGuest lets the guest's processor use the same word while peers do: no addition is lost.
+func TestAtomicsMeetTheGuest(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	area := p.hosts[1].fn.mrs.get(p.mb.key).area
+	const n = 2000
+	var wg sync.WaitGroup
+	wg.Go(func() { // its own fields of the same word, through its own mapping
+		for range n {
+			if _, err := area.FetchAdd64(0, 1<<32); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range n {
+		x := p.remote(abi.OpMaskedFetchAdd, 0)
+		x.CompareAdd = 1
+		if i%2 == 0 {
+			x.Opcode = abi.OpFetchAdd
+			p.a.post(x, p.ma.sge(8, 8))
+		} else {
+			p.a.postMasked(x, abi.AtomicMasks{SwapAdd: 1 << 31}, p.ma.sge(8, 8))
+		}
+		success(t, p.a.send.wait(1))
+	}
+	wg.Wait()
+	if got := binary.LittleEndian.Uint64(p.mb.bytes()); got != n<<32|n {
+		t.Fatalf("the word is %#x, want %#x: additions were lost", got, uint64(n<<32|n))
+	}
+}
