@@ -46,6 +46,8 @@ type loop struct {
 	spin int64 // ns to look for work before sleeping, adapted
 	most int64 // limit of spin
 
+	impair [directions]impaired
+
 	readErr, writeErr bool // reported once, until it works again
 }
 
@@ -54,7 +56,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: %w", s.index, err)
 	}
-	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p}
+	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p, impair: newImpaired(port.MTU(), &s.cfg.Uplink.Impair)}
 	if runtime.NumCPU() > 1 {
 		l.most = maxSpin
 	}
@@ -106,6 +108,18 @@ func (l *loop) run() {
 
 // turn reads, steps and writes once. It reports whether there was work.
 func (l *loop) turn() bool {
+	l.read()
+	l.in.ready = l.shard.inbox.take()
+	l.shard.Step(l.clock(), &l.in, &l.out)
+	worked := len(l.in.Frames) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
+	for _, m := range l.out.PeerMessages {
+		l.send(m.Host, m.Data)
+	}
+	return l.write() || worked
+}
+
+// read takes what the uplink has.
+func (l *loop) read() {
 	n, err := l.port.Read(l.rx, l.got)
 	l.report(&l.readErr, "read", err)
 	l.in.Frames, l.in.Segments = l.in.Frames[:0], l.in.Segments[:0]
@@ -113,25 +127,34 @@ func (l *loop) turn() bool {
 		l.in.Frames = append(l.in.Frames, l.rx[i][:r.Len])
 		l.in.Segments = append(l.in.Segments, r.Segment)
 	}
-	l.in.ready = l.shard.inbox.take()
-	l.shard.Step(l.clock(), &l.in, &l.out)
-	worked := n > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
-	for _, m := range l.out.PeerMessages {
-		l.send(m.Host, m.Data)
+	if l.impair[directionRx].on {
+		l.impairRx()
 	}
-	return l.write() || worked
 }
 
 // write offers what waits to the uplink and reports whether it took any.
 func (l *loop) write() bool {
-	pending := l.shard.tx.pending()
+	tx := l.waiting()
+	if d := &l.impair[directionTx]; d.on {
+		defer d.settle()
+		l.impairTx()
+	}
+	pending := tx.pending()
 	if len(pending) == 0 {
 		return false
 	}
 	taken, err := l.port.Write(pending)
 	l.report(&l.writeErr, "write", err)
-	l.shard.tx.taken(taken)
+	tx.taken(taken)
 	return taken > 0
+}
+
+// waiting is where frames wait for the uplink.
+func (l *loop) waiting() *txQueue {
+	if d := &l.impair[directionTx]; d.on {
+		return d.out
+	}
+	return l.shard.tx
 }
 
 // sleep waits for the uplink, the inbox or the shard's next deadline. It
@@ -143,7 +166,8 @@ func (l *loop) sleep(now int64) (input bool) {
 		return true
 	}
 	deadline, fd := min(l.out.Deadline, now+maxPark), l.port.FD()
-	if len(l.shard.tx.pending()) > 0 && !l.writeErr {
+	deadline = min(deadline, l.impair[directionRx].deadline(), l.impair[directionTx].deadline())
+	if len(l.waiting().pending()) > 0 && !l.writeErr {
 		deadline = min(deadline, now+uplinkRetry)
 	}
 	if l.readErr || l.writeErr {

@@ -27,9 +27,9 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 	c := n.cfg
 	v := control.NIC{
 		Host: c.NIC.Host, Name: c.NIC.Name, Version: Version, PID: os.Getpid(), UptimeMS: time.Since(n.started).Milliseconds(),
-		Uplinks: []control.Uplink{{Name: n.deps.Uplink.Name(), MAC: c.Uplink.MAC.String(), Addr: c.Uplink.Address.String(), MTU: c.Uplink.MTU}},
 	}
 	err := n.shard.do(func(falcon.Time) {
+		v.Uplinks = []control.Uplink{n.uplink()}
 		for _, p := range n.shard.cm.Peers() {
 			v.Peers = append(v.Peers, control.Peer{
 				Host: p.Host, Underlay: p.Underlay.String(), Identity: n.shard.peers[p.Host].cfg.Identity, Tenants: p.Tenants,
@@ -127,6 +127,8 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 		p := n.deps.Uplink.Stats() // the port belongs to the shard's thread
 		v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
 		v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
+		n.loop.impair[directionRx].counts(v, "rx")
+		n.loop.impair[directionTx].counts(v, "tx")
 		v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
 	})
 	if err != nil {

@@ -124,6 +124,7 @@ func TestShow(t *testing.T) {
 		return nil
 	})
 	for _, tc := range []struct{ what, want string }{
+		{"uplinks", `UPLINK +ADDRESS .*\nvnic-up1 +10\.99\.0\.1/24 +4500 +rx +none +0 .*\nvnic-up1 .* tx +none `},
 		{"nic", `host 1 +nic1 .*\nuplink vnic-up1 +10\.99\.0\.1/24 +02:56:4e:ff:00:01 +mtu 4500\npeer 2 +10\.99\.0\.2 +vnic://demo/host/2 +up, 1 functions, 1 connections\n`},
 		{"functions", `FUNCTION +STATE +TENANT +ADDRESS .*\nh1\.pf0 +DISABLED .*\nh1\.pf0\.vf1 +READY +100 +192\.168\.100\.11 .*unix +1 +1 +1`},
 		{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+\n`},

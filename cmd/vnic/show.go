@@ -28,6 +28,14 @@ var showings = []showing{
 		printNIC,
 	},
 	{
+		"uplinks", "uplinks, what they are asked to do to packets, and what they did",
+		func(ctx context.Context, c *control.Client) (any, error) {
+			n, err := c.NIC(ctx)
+			return n.Uplinks, err
+		},
+		printUplinks,
+	},
+	{
 		"functions", "functions, their state and who is attached",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.Functions(ctx) },
 		printFunctions,

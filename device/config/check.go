@@ -117,6 +117,8 @@ func (c *Config) checkUplink(r *report) {
 	} else if u.MTU < minUplinkMTU || u.MTU > maxUplinkMTU {
 		r.add("uplink.mtu", fmt.Sprintf("%d is out of range", u.MTU), fmt.Sprintf("use %d to %d bytes", minUplinkMTU, maxUplinkMTU))
 	}
+	u.Impair.RX.check(r, "uplink.impair.rx")
+	u.Impair.TX.check(r, "uplink.impair.tx")
 	switch {
 	case !u.Address.IsValid():
 		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24 or fd00::1/64")

@@ -58,6 +58,7 @@ type Uplink struct {
 	Superframes string       `yaml:"superframes"` // packets of one size to one peer cross the kernel together: auto or off
 	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address, IPv4 or IPv6
 	Gateway     netip.Addr   `yaml:"gateway"`     // for peers outside Address's network
+	Impair      Impair       `yaml:"impair"`      // what is to go wrong, per direction
 }
 
 // RDMA sets what the RDMA engine puts in one packet.

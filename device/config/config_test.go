@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -184,6 +185,28 @@ func TestSizes(t *testing.T) {
 		var back Size
 		if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
 			t.Errorf("%d → %q → %d, %v", s, s, back, err)
+		}
+	}
+}
+
+// Shares and rates are written as they are read.
+func TestSharesAndRates(t *testing.T) {
+	for text, want := range map[string]float64{"1%": 0.01, "0.25": 0.25, "100%": 1, "0": 0, "0.1%": 0.001} {
+		var s, again Share
+		if err := s.UnmarshalText([]byte(text)); err != nil || math.Abs(float64(s)-want) > 1e-12 {
+			t.Errorf("%s: %v, %v", text, float64(s), err)
+		}
+		if err := again.UnmarshalText([]byte(s.String())); err != nil || again != s {
+			t.Errorf("%s: written as %s, %v", text, s, err)
+		}
+	}
+	for text, want := range map[string]Rate{"1G": 1e9, "2.5G": 25e8, "100M": 1e8, "64K": 64000, "1T": 1e12, "1234": 1234} {
+		var r, again Rate
+		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
+			t.Errorf("%s: %d, %v", text, int64(r), err)
+		}
+		if err := again.UnmarshalText([]byte(r.String())); err != nil || again != r {
+			t.Errorf("%s: written as %s, %v", text, r, err)
 		}
 	}
 }

@@ -31,6 +31,8 @@ func (c *Config) setDefaults() {
 	set(&c.Uplink.Backend, BackendNative)
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
 	set(&c.Uplink.Superframes, SuperframesAuto)
+	c.Uplink.Impair.RX.setDefaults()
+	c.Uplink.Impair.TX.setDefaults()
 	if c.Uplink.Backend == BackendMemory {
 		set(&c.Uplink.Name, "uplink")
 	}

@@ -82,3 +82,56 @@ func (s Size) String() string {
 	}
 	return strconv.FormatUint(uint64(s), 10)
 }
+
+// Rate is in bits per second, written with a decimal suffix: 100G.
+type Rate int64
+
+// UnmarshalText reads 100G, 400M or a plain number of bits per second.
+func (r *Rate) UnmarshalText(b []byte) error {
+	text, unit := strings.TrimSpace(string(b)), 1.0
+	for suffix, v := range map[string]float64{"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} {
+		if t, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = t, v
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= 0 && v*unit <= 1e15) {
+		return fmt.Errorf("%q is not a rate; write bits per second as 100G or 400M", b)
+	}
+	*r = Rate(v * unit)
+	return nil
+}
+
+// String writes the rate as UnmarshalText reads it.
+func (r Rate) String() string {
+	for _, u := range []struct {
+		unit   Rate
+		suffix string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}} {
+		if r >= u.unit && r%(u.unit/1000) == 0 {
+			return strconv.FormatFloat(float64(r)/float64(u.unit), 'f', -1, 64) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(r), 10)
+}
+
+// Share is a probability from 0 to 1, written as 0.01 or 1%.
+type Share float64
+
+// UnmarshalText reads 0.01 or 1%.
+func (s *Share) UnmarshalText(b []byte) error {
+	text, percent := strings.CutSuffix(strings.TrimSpace(string(b)), "%")
+	v, err := strconv.ParseFloat(text, 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return fmt.Errorf("%q is not a share of packets; write 0%% to 100%%, or 0 to 1", b)
+	}
+	*s = Share(v)
+	return nil
+}
+
+// String writes the share in percent.
+func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,13 @@ func (c *Client) Counters(ctx context.Context) (v Counters, err error) {
 // RotateKeys makes the NIC replace its PSP keys. It returns when the rotation
 // has begun; traffic goes on.
 func (c *Client) RotateKeys(ctx context.Context) (v Rotation, err error) {
-	err = c.do(ctx, http.MethodPost, "/v1/keys/rotate", &v)
+	err = c.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &v)
+	return v, err
+}
+
+// InjectLink changes what an uplink does to packets.
+func (c *Client) InjectLink(ctx context.Context, change LinkChange) (v Uplink, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/inject/link", change, &v)
 	return v, err
 }
 
@@ -82,11 +89,20 @@ func (c *Client) Wait(ctx context.Context) error {
 }
 
 func (c *Client) get(ctx context.Context, path string, v any) error {
-	return c.do(ctx, http.MethodGet, path, v)
+	return c.do(ctx, http.MethodGet, path, nil, v)
 }
 
-func (c *Client) do(ctx context.Context, method, path string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://vnic"+path, nil)
+// do asks with a body, if there is one, and reads the answer into v.
+func (c *Client) do(ctx context.Context, method, path string, body, v any) error {
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("control socket %s: %s: %w", c.path, path, err)
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://vnic"+path, content)
 	if err != nil {
 		return fmt.Errorf("control socket %s: %w", c.path, err)
 	}
@@ -95,18 +111,18 @@ func (c *Client) do(ctx context.Context, method, path string, v any) error {
 		return c.explain(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return c.explain(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		var f failure
-		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
 			f.Error = resp.Status
 		}
 		return fmt.Errorf("control socket %s: %s: %s", c.path, path, f.Error)
 	}
-	if err := json.Unmarshal(body, v); err != nil {
+	if err := json.Unmarshal(answer, v); err != nil {
 		return fmt.Errorf("control socket %s: %s: %w (is it another version of vnic?)", c.path, path, err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -36,6 +37,16 @@ func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
 }
 
+// InjectLink gives back what it was asked.
+func (f *fake) InjectLink(_ context.Context, c LinkChange) (Uplink, error) {
+	var u Uplink
+	u.Name = c.Uplink
+	if err := json.Unmarshal(c.Set, &u.TX.Impairment); err != nil {
+		return u, BadRequest{err}
+	}
+	return u, f.err
+}
+
 func (f *fake) Counters(ctx context.Context) (Counters, error) {
 	if f.block != nil {
 		select {
@@ -51,7 +62,7 @@ func sample() *fake {
 	return &fake{
 		nic: NIC{
 			Host: 1, Name: "a", Version: "v0", PID: 7, UptimeMS: 5,
-			Uplinks: []Uplink{{"up0", "02:00:00:00:00:01", "192.0.2.1/24", 1500}},
+			Uplinks: []Uplink{{Name: "up0", MAC: "02:00:00:00:00:01", Addr: "192.0.2.1/24", MTU: 1500, TX: Direction{Impairment: Impairment{Loss: 0.5}}}},
 			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 1}},
 		},
 		funcs: []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", QPs: 2}},
@@ -283,5 +294,26 @@ func TestCloseWithManyClients(t *testing.T) {
 	wg.Wait()
 	for _, conn := range conns {
 		_ = conn.Close()
+	}
+}
+
+func TestInjectLink(t *testing.T) {
+	_, c, path := serve(t, sample())
+	u, err := c.InjectLink(t.Context(), LinkChange{Uplink: "up0", Set: []byte(`{"loss": 0.25}`)})
+	if err != nil || u.Name != "up0" || u.TX.Impairment.Loss != 0.25 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || !strings.Contains(err.Error(), "/v1/inject/link: json:") {
+		t.Errorf("what the provider refuses: %v", err)
+	}
+	for _, body := range []string{"", "[]", `{"los": 1}`, strings.Repeat(" ", maxBody) + "{}"} {
+		resp, err := (&http.Client{Transport: c.http.Transport}).Post("http://vnic/v1/inject/link", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: body of %d bytes: %s", path, len(body), resp.Status)
+		}
 	}
 }

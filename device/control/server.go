@@ -136,33 +136,58 @@ func (s *Server) Close() error {
 func handler(p Provider) http.Handler {
 	mux := http.NewServeMux()
 	var paths []string
-	handle := func(method, path, allow string, f func(context.Context) (any, error)) {
+	handle := func(method, path, allow string, f func(context.Context, *http.Request) (any, error)) {
 		paths = append(paths, path)
 		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), answerTime)
 			defer cancel()
-			v, err := f(ctx)
-			if err != nil {
+			v, err := f(ctx, r)
+			switch bad := (BadRequest{}); {
+			case errors.As(err, &bad):
+				reply(w, http.StatusBadRequest, failure{err.Error()})
+			case err != nil:
 				reply(w, http.StatusServiceUnavailable, failure{err.Error()})
-				return
+			default:
+				reply(w, http.StatusOK, v)
 			}
-			reply(w, http.StatusOK, v)
 		})
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			reply(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%s %s: only %s is possible", r.Method, path, method)})
 		})
 	}
-	get := func(path string, f func(context.Context) (any, error)) { handle("GET", path, "GET, HEAD", f) }
+	get := func(path string, f func(context.Context) (any, error)) {
+		handle("GET", path, "GET, HEAD", func(ctx context.Context, _ *http.Request) (any, error) { return f(ctx) })
+	}
 	get("/v1/nic", func(ctx context.Context) (any, error) { return p.NIC(ctx) })
 	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
 	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
 	get("/v1/counters", func(ctx context.Context) (any, error) { return p.Counters(ctx) })
-	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context) (any, error) { return p.RotateKeys(ctx) })
+	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.RotateKeys(ctx) })
+	handle("POST", "/v1/inject/link", "POST", func(ctx context.Context, r *http.Request) (any, error) {
+		var c LinkChange
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return p.InjectLink(ctx, c)
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
 	})
 	return mux
+}
+
+// maxBody bounds what is read of a request.
+const maxBody = 1 << 16
+
+// body reads the JSON of a request into v.
+func body(r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return BadRequest{fmt.Errorf("the body is not what is expected: %w; give a JSON object", err)}
+	}
+	return nil
 }
 
 // list makes an empty list [] in JSON, not null.

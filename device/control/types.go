@@ -1,6 +1,9 @@
 package control
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+)
 
 // NIC is the answer of GET /v1/nic.
 type NIC struct {
@@ -19,6 +22,53 @@ type Uplink struct {
 	MAC  string `json:"mac"`
 	Addr string `json:"addr"` // underlay address with prefix length
 	MTU  int    `json:"mtu"`
+
+	RX Direction `json:"rx"` // what arrives
+	TX Direction `json:"tx"` // what leaves
+}
+
+// Direction is what an uplink is asked to do to packets, and what it did.
+type Direction struct {
+	Impairment Impairment `json:"impairment"`
+	Counts     Impaired   `json:"counts"`
+}
+
+// Impairment is what is asked; shares of packets are 0 to 1.
+type Impairment struct {
+	Loss           float64 `json:"loss"`
+	Duplicate      float64 `json:"duplicate"`
+	Reorder        float64 `json:"reorder"`
+	ReorderDelayNS int64   `json:"reorder_delay_ns"`
+	Corrupt        float64 `json:"corrupt"`
+	Mark           float64 `json:"mark"`
+	DelayNS        int64   `json:"delay_ns"`
+	JitterNS       int64   `json:"jitter_ns"`
+	Rate           int64   `json:"rate"` // bits per second, 0: unlimited
+	Queue          int     `json:"queue"`
+	Down           bool    `json:"down"`
+	Seed           uint64  `json:"seed"`
+}
+
+// Impaired counts packets since the NIC started, those that passed while
+// nothing was asked excepted.
+type Impaired struct {
+	Packets    uint64 `json:"packets"`
+	Delivered  uint64 `json:"delivered"`
+	Lost       uint64 `json:"lost"`
+	Duplicated uint64 `json:"duplicated"`
+	Reordered  uint64 `json:"reordered"`
+	Corrupted  uint64 `json:"corrupted"`
+	Marked     uint64 `json:"marked"`
+	Overflowed uint64 `json:"overflowed"`
+}
+
+// LinkChange is the body of POST /v1/inject/link. Set holds the fields of an
+// Impairment that change, by their names in JSON.
+type LinkChange struct {
+	Uplink    string          `json:"uplink"`    // "": the only one
+	Direction string          `json:"direction"` // rx, tx, or "" for both
+	Clear     bool            `json:"clear"`     // first set everything to its default
+	Set       json.RawMessage `json:"set"`
 }
 
 // Peer is another NIC and the state of the connection management link to it.
@@ -84,4 +134,13 @@ type Provider interface {
 	Connections(ctx context.Context) ([]Connection, error)
 	Counters(ctx context.Context) (Counters, error)
 	RotateKeys(ctx context.Context) (Rotation, error)
+	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 }
+
+// BadRequest is an error of a Provider that the caller can mend.
+type BadRequest struct{ Err error }
+
+func (e BadRequest) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e BadRequest) Unwrap() error { return e.Err }

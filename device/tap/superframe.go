@@ -111,6 +111,29 @@ func putHeaders(vnet, b, first []byte, total, headers int) {
 	h.put(vnet)
 }
 
+// Cut writes to dst the i-th of the frames that superframe f stands for, and returns its length: 0 when there is none. The UDP
+// checksum is left out.
+func Cut(dst, f []byte, segment, i int) int {
+	headers := headersOf(f)
+	at := headers + i*segment
+	if headers == 0 || at >= len(f) {
+		return 0
+	}
+	n := headers + copy(dst[headers:], f[at:min(at+segment, len(f))])
+	copy(dst, f[:headers])
+	ip, udp := dst[ethernetLen:headers-udpLen], dst[headers-udpLen:headers]
+	if len(ip) == ipv4Len {
+		binary.BigEndian.PutUint16(ip[2:], uint16(n-ethernetLen))
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+	} else {
+		binary.BigEndian.PutUint16(ip[4:], uint16(n-ethernetLen-ipv6Len))
+	}
+	binary.BigEndian.PutUint16(udp[4:], uint16(n-headers+udpLen))
+	udp[udpCheckAt], udp[udpCheckAt+1] = 0, 0
+	return n
+}
+
 // sum adds the 16-bit words of b; len(b) must be even.
 func sum(s uint32, b []byte) uint32 {
 	for ; len(b) >= 2; b = b[2:] {

@@ -237,3 +237,30 @@ func TestSuperframesNoAllocations(t *testing.T) {
 		}
 	})
 }
+
+// The frames cut from a superframe are those it was made of.
+func TestCut(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		const segment, last = 1000, 10
+		var want [][]byte
+		for i := range 4 {
+			want = append(want, datagram(v6, 0xC000, segment, byte(i)))
+		}
+		want = append(want, datagram(v6, 0xC000, last, 9))
+		headers := len(want[0]) - segment
+		super := datagram(v6, 0xC000, 4*segment+last, 0)
+		super[headers-2] = 0xAB // the kernel leaves a partial checksum
+		for i, f := range want {
+			copy(super[headers+i*segment:], f[headers:])
+		}
+		dst := make([]byte, 2000)
+		for i, f := range want {
+			if n := tap.Cut(dst, super, segment, i); !bytes.Equal(dst[:n], f) {
+				t.Errorf("IPv6 %v, frame %d: %x\nwant %x", v6, i, dst[:min(n, 80)], f[:min(len(f), 80)])
+			}
+		}
+		if n := tap.Cut(dst, super, segment, len(want)); n != 0 {
+			t.Errorf("a frame of %d bytes behind the last", n)
+		}
+	}
+}

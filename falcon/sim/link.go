@@ -59,8 +59,14 @@ func NewLink(seed uint64, imp Impairment) *Link { return &Link{seed: seed, imp: 
 // Set changes the impairment; frames in flight are not affected.
 func (l *Link) Set(imp Impairment) { l.imp = imp }
 
+// Seed begins the decisions anew, as of a new link with this seed.
+func (l *Link) Seed(seed uint64) { l.seed, l.index = seed, 0 }
+
 // Impairment returns the current setting.
 func (l *Link) Impairment() Impairment { return l.imp }
+
+// InFlight is the number of frames on the wire.
+func (l *Link) InFlight() int { return len(l.queue) }
 
 // Stats returns the counters.
 func (l *Link) Stats() LinkStats { return l.stats }
@@ -70,11 +76,19 @@ func (l *Link) Send(now falcon.Time, frame []byte) {
 	index := l.index
 	l.index++
 	l.stats.Sent++
+	switch {
+	case l.imp.Down:
+		l.stats.Lost++
+		return
+	case l.full():
+		l.stats.Overflowed++ // before it takes any of the line's time
+		return
+	}
 	if l.imp.Rate > 0 {
 		l.busy = max(l.busy, now) + falcon.Time(int64(len(frame))*8*1e9/l.imp.Rate)
 		now = l.busy
 	}
-	if l.imp.Down || l.draw(index, drawLoss) < l.imp.Loss {
+	if l.draw(index, drawLoss) < l.imp.Loss {
 		l.stats.Lost++
 		return
 	}
@@ -86,11 +100,7 @@ func (l *Link) Send(now falcon.Time, frame []byte) {
 }
 
 func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
-	limit := l.imp.Queue
-	if limit == 0 {
-		limit = 65536
-	}
-	if len(l.queue) >= limit {
+	if l.full() { // the copy's turn
 		l.stats.Overflowed++
 		return
 	}
@@ -113,6 +123,15 @@ func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
 		l.stats.Marked++
 	}
 	heap.Push(&l.queue, f)
+}
+
+// full tells whether as many frames are in flight as may be.
+func (l *Link) full() bool {
+	limit := l.imp.Queue
+	if limit == 0 {
+		limit = 65536
+	}
+	return len(l.queue) >= limit
 }
 
 func (l *Link) get() *flight {

@@ -6,26 +6,6 @@ import (
 	"strings"
 )
 
-// Rate is in bits per second, written with a decimal suffix: 100G.
-type Rate int64
-
-// UnmarshalText reads 100G, 400M or a plain number of bits per second.
-func (r *Rate) UnmarshalText(b []byte) error {
-	text, unit := string(b), 1.0
-	for suffix, v := range map[string]float64{"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} {
-		if t, ok := strings.CutSuffix(text, suffix); ok {
-			text, unit = t, v
-			break
-		}
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(v >= 0 && v*unit <= 1e15) {
-		return fmt.Errorf("%q is not a rate; write bits per second as 100G or 400M", b)
-	}
-	*r = Rate(v * unit)
-	return nil
-}
-
 // Bytes is an amount of buffer: a number of bytes, or a multiple of the bandwidth-delay product of a link.
 type Bytes struct {
 	n   int64

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+func injectCommand() *cobra.Command {
+	inject := &cobra.Command{Use: "inject", Short: "make things go wrong in a running NIC"}
+	inject.AddCommand(injectLinkCommand())
+	return inject
+}
+
+func injectLinkCommand() *cobra.Command {
+	var socket string
+	var clear bool
+	change := control.LinkChange{}
+	link := &cobra.Command{
+		Use:   "link [UPLINK]",
+		Short: "lose, delay, reorder, damage, mark packets of an uplink, or take it down",
+		Long: `Changes what an uplink does to packets, in one direction or both. Values that
+are not named stay; --clear first sets all of them to nothing. Decisions are a
+function of the seed and of a packet's index since that seed was set, so that
+they repeat. "vnic show uplinks" shows what is asked and what was done.`,
+		Example: `  vnic inject link --dir tx --loss 1% --reorder 5%
+  vnic inject link --delay 2ms --jitter 500us --rate 1G
+  vnic inject link --down
+  vnic inject link --down=false
+  vnic inject link --clear`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	f := link.Flags()
+	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	f.StringVar(&change.Direction, "dir", "", "`rx` for what arrives, tx for what leaves; both when left out")
+	f.BoolVar(&clear, "clear", false, "ask for nothing but what is named beside")
+	fields := linkFields()
+	for _, v := range fields {
+		f.Var(v, v.flag, v.usage)
+		f.Lookup(v.flag).NoOptDefVal = v.alone
+	}
+	link.RunE = func(cmd *cobra.Command, args []string) error {
+		set := map[string]any{}
+		for _, v := range fields {
+			if v.given {
+				set[v.field] = v.value
+			}
+		}
+		if len(set) == 0 && !clear {
+			return fmt.Errorf("nothing to change: name a value, as --loss 1%%, or --clear")
+		}
+		if len(args) > 0 {
+			change.Uplink = args[0]
+		}
+		change.Clear = clear
+		var err error
+		if change.Set, err = json.Marshal(set); err != nil {
+			return err
+		}
+		u, err := control.NewClient(socket).InjectLink(cmd.Context(), change)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		printUplinks(w, []control.Uplink{u})
+		return w.Flush()
+	}
+	return link
+}
+
+// linkField is a flag of `vnic inject link` and the field of a control.Impairment
+// it changes.
+type linkField struct {
+	flag, field, usage string
+	kind, alone        string // alone: its value when only named
+	read               func(text string) (any, error)
+	value              any
+	text               string
+	given              bool
+}
+
+func (v *linkField) String() string { return v.text }
+func (v *linkField) Type() string   { return v.kind }
+
+// Set implements pflag.Value.
+func (v *linkField) Set(text string) (err error) {
+	v.value, err = v.read(text)
+	v.text, v.given = text, err == nil
+	return err
+}
+
+func linkFields() []*linkField {
+	share := readText[config.Share]
+	return []*linkField{
+		{flag: "loss", field: "loss", kind: "share", read: share, usage: "packets lost, as 1% or 0.01"},
+		{flag: "duplicate", field: "duplicate", kind: "share", read: share, usage: "packets that come twice"},
+		{flag: "reorder", field: "reorder", kind: "share", read: share, usage: "packets held back for --reorder-delay, so that later ones overtake"},
+		{flag: "reorder-delay", field: "reorder_delay_ns", kind: "duration", read: readDuration, usage: "default 200us"},
+		{flag: "corrupt", field: "corrupt", kind: "share", read: share, usage: "packets with one bit flipped"},
+		{flag: "mark", field: "mark", kind: "share", read: share, usage: "packets marked congestion experienced (ECN)"},
+		{flag: "delay", field: "delay_ns", kind: "duration", read: readDuration, usage: "of every packet"},
+		{flag: "jitter", field: "jitter_ns", kind: "duration", read: readDuration, usage: "at most so much more delay, evenly distributed"},
+		{flag: "rate", field: "rate", kind: "rate", read: readText[config.Rate], usage: "bits per second, as 1G or 500M; 0: unlimited"},
+		{flag: "queue", field: "queue", kind: "packets", read: readJSON[int], usage: "packets under way at most, more are lost; default 8192"},
+		{flag: "down", field: "down", kind: "bool", alone: "true", read: readJSON[bool], usage: "lose everything; --down=false brings the link up"},
+		{flag: "seed", field: "seed", kind: "number", read: readJSON[uint64], usage: "begin the decisions anew with this seed"},
+	}
+}
+
+func readText[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](text string) (any, error) {
+	var v T
+	err := P(&v).UnmarshalText([]byte(text))
+	return v, err
+}
+
+func readDuration(text string) (any, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a duration; write it with its unit, as 10ms", text)
+	}
+	return d, nil
+}
+
+func readJSON[T any](text string) (any, error) {
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, fmt.Errorf("%q is not a %T", text, v)
+	}
+	return v, nil
+}
+
+func printUplinks(w io.Writer, v any) {
+	fmt.Fprintln(w, "UPLINK\tADDRESS\tMTU\tDIR\tIMPAIRMENT\tPACKETS\tDELIVERED\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\tMARKED\tOVERFLOWED")
+	for _, u := range v.([]control.Uplink) {
+		for _, d := range []struct {
+			name string
+			control.Direction
+		}{{"rx", u.RX}, {"tx", u.TX}} {
+			c := d.Counts
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", u.Name, u.Addr, u.MTU, d.name, describeImpairment(d.Impairment),
+				c.Packets, c.Delivered, c.Lost, c.Duplicated, c.Reordered, c.Corrupted, c.Marked, c.Overflowed)
+		}
+	}
+}
+
+// describeImpairment says what a direction is asked to do, as the flags of `vnic
+// inject link` would.
+func describeImpairment(i control.Impairment) string {
+	var s []string
+	add := func(name string, value any, zero bool) {
+		if !zero {
+			s = append(s, fmt.Sprintf("%s %v", name, value))
+		}
+	}
+	if i.Down {
+		s = append(s, "down")
+	}
+	add("loss", config.Share(i.Loss), i.Loss == 0)
+	add("duplicate", config.Share(i.Duplicate), i.Duplicate == 0)
+	add("reorder", fmt.Sprintf("%v by %v", config.Share(i.Reorder), time.Duration(i.ReorderDelayNS)), i.Reorder == 0)
+	add("corrupt", config.Share(i.Corrupt), i.Corrupt == 0)
+	add("mark", config.Share(i.Mark), i.Mark == 0)
+	add("delay", time.Duration(i.DelayNS), i.DelayNS == 0)
+	add("jitter", time.Duration(i.JitterNS), i.JitterNS == 0)
+	add("rate", config.Rate(i.Rate), i.Rate == 0)
+	if len(s) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s (seed %d)", strings.Join(s, ", "), i.Seed)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+// TestInjectLink makes an uplink bad under load by the command line, and good
+// again; the work is done all the same.
+func TestInjectLink(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		inject := func(args ...string) (string, string, int) {
+			return run(t, append([]string{"inject", "link", "-s", l.hosts[0].Control}, args...)...)
+		}
+		text, stderr, code := inject("--loss", "1%", "--reorder", "0.05", "--delay", "100us", "--dir", "tx", "--seed", "4")
+		if want := `vnic-up1 +10\.99\.0\.1/24 +4500 +rx +none .*\n.* tx +loss 1%, reorder 5% by 200µs, delay 100µs \(seed 4\) +0 `; code != 0 || !regexp.MustCompile(want).MatchString(text) {
+			t.Fatalf("exit status %d, %s\n%s", code, stderr, text)
+		}
+		l.works()
+		text, stderr, code = run(t, "show", "uplinks", "--json", "-s", l.hosts[0].Control)
+		var us []control.Uplink
+		if err := json.Unmarshal([]byte(text), &us); code != 0 || err != nil || len(us) != 1 {
+			t.Fatalf("exit status %d, %v, %s\n%s", code, err, stderr, text)
+		}
+		if c := us[0].TX.Counts; c.Packets < 1000 || c.Lost == 0 || c.Reordered == 0 || us[0].RX.Counts.Packets != 0 {
+			t.Errorf("%+v", us[0])
+		}
+		if text, _, code = inject("vnic-up1", "--loss", "0", "--down"); code != 0 || !strings.Contains(text, "down, reorder 5%") {
+			t.Errorf("exit status %d\n%s", code, text)
+		}
+		if text, _, code = inject("--down=false", "--dir", "rx"); code != 0 || !regexp.MustCompile(` rx +none `).MatchString(text) {
+			t.Errorf("exit status %d\n%s", code, text)
+		}
+		if text, _, code = inject("--clear"); code != 0 || strings.Count(text, " none ") != 2 {
+			t.Errorf("exit status %d\n%s", code, text)
+		}
+		for want, args := range map[string][]string{
+			"nothing to change: name a value, as --loss 1%, or --clear":    {"--dir", "tx"},
+			`"2" is not a share of packets; write 0% to 100%, or 0 to 1`:   {"--loss", "2"},
+			`"soon" is not a duration; write it with its unit, as 10ms`:    {"--delay", "soon"},
+			`uplink "eth0": this NIC has none of that name; name vnic-up1`: {"eth0", "--down"},
+			`direction "out": write rx for what arrives`:                   {"--dir", "out", "--down"},
+			"rate: 5 bits per second is too little":                        {"--rate", "5"},
+		} {
+			if _, stderr, code := inject(args...); code != 1 || !strings.Contains(stderr, want) {
+				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			}
+		}
+	})
+}

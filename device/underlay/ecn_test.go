@@ -1,0 +1,56 @@
+package underlay
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+)
+
+// A marked frame is delivered with CE and is otherwise what it was.
+func TestMarkCE(t *testing.T) {
+	for _, net := range [][2]string{{"10.0.0.1/24", "10.0.0.2/24"}, {"fd00::1/64", "fd00::2/64"}} {
+		a, b := newStack4or6(t, macA, net[0]), newStack4or6(t, macB, net[1])
+		introduceTo(t, a, b, netip.MustParsePrefix(net[1]).Addr())
+		for _, ect := range []bool{true, false} {
+			frame := make([]byte, a.Headroom()+5)
+			copy(frame[a.Headroom():], "hello")
+			n, ok := a.Output(second, netip.MustParsePrefix(net[1]).Addr(), 0xC000, ect, frame, 5)
+			if !ok {
+				t.Fatal("not sent")
+			}
+			before := bytes.Clone(frame[:n])
+			if MarkCE(frame[:n]) != ect {
+				t.Errorf("%s, ECT %v: not marked as it allows", net[0], ect)
+			}
+			if bytes.Equal(before, frame[:n]) == ect {
+				t.Errorf("%s, ECT %v: changed %v", net[0], ect, !ect)
+			}
+			d, v := b.Input(second, frame[:n])
+			if v != Deliver || d.CE != ect || string(d.Payload) != "hello" {
+				t.Errorf("%s, ECT %v: %v, %+v", net[0], ect, v, d)
+			}
+		}
+	}
+	for n := range 60 { // whatever is no IP packet
+		f := bytes.Repeat([]byte{0xff}, n)
+		if MarkCE(f) {
+			t.Errorf("marked %d bytes of nothing", n)
+		}
+	}
+}
+
+func newStack4or6(t *testing.T, mac MAC, prefix string) *Stack {
+	t.Helper()
+	s, err := New(Config{MAC: mac, Addr: netip.MustParsePrefix(prefix), MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// introduceTo lets a find b's Ethernet address.
+func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
+	t.Helper()
+	a.Output(second, addr, 0xC000, true, make([]byte, a.Headroom()+1), 1)
+	pump(t, second, a, b)
+}
