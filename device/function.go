@@ -42,6 +42,7 @@ type binding struct {
 	mem      *queues.Memory
 	in       *mailbox
 	out      *outbox
+	breach   func(error) // ends the session: its guest broke the rules of shared memory
 }
 
 // connection is what a function knows of one of its connections.

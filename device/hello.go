@@ -46,7 +46,6 @@ func (s *session) hello() error {
 		reply.Function, reply.Features = uint32(s.fn.ID), s.b.features
 	}
 	if _, werr := s.conn.Write(abi.AppendStruct(nil, h.Tag, &reply)); werr != nil && err == nil {
-		s.unbell()
 		s.detach(nil)
 		return fmt.Errorf("hello not answered: %w", werr)
 	}
@@ -66,7 +65,7 @@ func (s *session) open(m *abi.Hello) error {
 	}
 	b := &binding{
 		peer: s.conn.Peer(), driver: abi.Text(m.Driver[:]), features: m.Features & features,
-		out: newOutbox(),
+		out: newOutbox(), breach: s.breach,
 	}
 	st, why := abi.StatusOK, ""
 	err := s.shard.do(func(falcon.Time) {

@@ -25,8 +25,9 @@ const (
 )
 
 // loop is the thread around a shard: it reads the uplink, steps the shard,
-// writes what came out, and sleeps in ppoll when there is nothing to do. Go's
-// timers and poller are too coarse for it. Between work and sleep it looks for
+// writes what came out, and sleeps in ppoll when there is nothing to do, where
+// the bells of guests wake it themselves. Go's timers and poller are too coarse
+// for it. Between work and sleep it looks for
 // more, in frames, inbox and the rings in guest memory: spinning, then yielding,
 // for as long as that paid lately. Before it sleeps the rings are armed, so that
 // a driver's doorbell record wakes it.
@@ -70,7 +71,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	}
 	l.in.Frames, l.in.Segments = make([][]byte, 0, batch), make([]int, 0, batch)
 	l.got = make([]tap.Received, batch)
-	s.inbox.wake = p.wake
+	s.inbox.wake, s.bells.wait = p.wake, p.listen
 	return l, nil
 }
 
@@ -187,6 +188,9 @@ func (l *loop) sleep(now int64) (input bool) {
 		return true
 	}
 	input = l.park.wait(fd, deadline-now)
+	for _, fd := range l.park.rung {
+		l.shard.bells.rang(fd)
+	}
 	l.adapt(input, l.clock()-now)
 	return input
 }

@@ -9,13 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parker lets one thread sleep until a file descriptor is readable, another
-// goroutine wakes it, or time is up, with nanosecond timeouts.
+// parker lets one thread sleep until a file descriptor is readable, a guest
+// rings, another goroutine wakes it, or time is up, with nanosecond timeouts.
 type parker struct {
 	mu    sync.Mutex // guards event against wake after close
 	event int        // eventfd, -1 when closed
-	fds   [2]unix.PollFd
+	bells int        // epoll instance of the guests' eventfds
+	fds   [3]unix.PollFd
 	buf   [8]byte
+	heard [64]unix.EpollEvent
+	rung  []int // descriptors that rang, of the last wait
 }
 
 func newParker() (*parker, error) {
@@ -23,7 +26,11 @@ func newParker() (*parker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	return &parker{event: fd}, nil
+	bells, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("epoll: %w", err), unix.Close(fd))
+	}
+	return &parker{event: fd, bells: bells}, nil
 }
 
 // wake makes the current or next wait return.
@@ -36,11 +43,26 @@ func (p *parker) wake() {
 	}
 }
 
+// listen makes waits end when fd, an eventfd, is written to, or no more. Each
+// write counts, whatever the counter was: nobody has to read it.
+func (p *parker) listen(fd int, on bool) error {
+	if !on {
+		return unix.EpollCtl(p.bells, unix.EPOLL_CTL_DEL, fd, nil)
+	}
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
+	if err := unix.EpollCtl(p.bells, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return nil
+}
+
 // wait sleeps at most ns nanoseconds and reports whether there was input. A
 // negative fd is not waited for.
 func (p *parker) wait(fd int, ns int64) bool {
-	p.fds[0] = unix.PollFd{Fd: int32(p.event), Events: unix.POLLIN}
-	p.fds[1] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	p.rung = p.rung[:0]
+	for i, fd := range [...]int{p.event, fd, p.bells} {
+		p.fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
 	timeout := unix.NsecToTimespec(ns)
 	n, err := unix.Ppoll(p.fds[:], &timeout, nil)
 	if err != nil && !errors.Is(err, unix.EINTR) {
@@ -50,6 +72,12 @@ func (p *parker) wait(fd int, ns int64) bool {
 	if p.fds[0].Revents != 0 {
 		_, _ = unix.Read(p.event, p.buf[:])
 	}
+	if p.fds[2].Revents != 0 {
+		n, _ := unix.EpollWait(p.bells, p.heard[:], 0)
+		for _, e := range p.heard[:max(n, 0)] {
+			p.rung = append(p.rung, int(e.Fd))
+		}
+	}
 	return n > 0
 }
 
@@ -57,7 +85,8 @@ func (p *parker) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = unix.Close(p.event)
-	p.event = -1
+	_ = unix.Close(p.bells)
+	p.event, p.bells = -1, -1
 }
 
 // setTimerSlack asks the kernel for exact timeouts on this thread; the default

@@ -1,21 +1,98 @@
 package device
 
 import (
-	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
 )
+
+var bellLayout = ring.QueueLayout(abi.WindowBellsLog2, 4)
+
+// testBell is a bell ring in plain memory, and the driver that fills it.
+type testBell struct {
+	fd       int
+	mem      ring.Mem
+	consumer *ring.Consumer
+	driver   *ring.Producer
+	closed   atomic.Bool
+}
+
+func newTestBell(t testing.TB) *testBell {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	mem := make(ring.Mem, bellLayout.Size())
+	return &testBell{fd: fd, mem: mem, consumer: ring.NewConsumer(mem, bellLayout), driver: ring.NewProducer(mem, bellLayout)}
+}
+
+func (b *testBell) FD() int { return b.fd }
+
+func (b *testBell) Take(out []byte) (n int, err error) {
+	ready, err := b.consumer.Poll()
+	if err != nil {
+		return 0, err
+	}
+	for ; ready > 0 && n+abi.DoorbellSize <= len(out); ready-- {
+		_ = b.consumer.Read(out[n : n+abi.DoorbellSize])
+		b.consumer.Take()
+		n += abi.DoorbellSize
+	}
+	return n, b.consumer.Commit()
+}
+
+func (b *testBell) Arm() (bool, error) {
+	n, err := b.consumer.Arm()
+	return n > 0, err
+}
+
+func (b *testBell) Close() { b.closed.Store(true) }
+
+// kick is the write to BAR0.
+func (b *testBell) kick() { _, _ = unix.Write(b.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// post puts a record in the ring, and kicks if asked to.
+func (b *testBell) post(t testing.TB, d abi.Doorbell) (kicked bool) {
+	t.Helper()
+	var raw [abi.DoorbellSize]byte
+	d.Marshal(raw[:])
+	if err := b.driver.Push(raw[:]); err != nil {
+		t.Fatal(err)
+	}
+	_, need, err := b.driver.Publish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if need {
+		b.kick()
+	}
+	return need
+}
+
+// taken is how many records the device has taken.
+func (b *testBell) taken() uint32 {
+	n, _ := b.mem.Load32(abi.QueueHeaderConsumer)
+	return n
+}
 
 // ringing is an attachment whose sessions can ring without messages.
 type ringing struct {
 	queues.Attachment
+	bell *testBell
 	mu   sync.Mutex
-	f    func([]byte, error) // of the session that listens
 	asks []uint32
 }
 
@@ -32,66 +109,139 @@ func (a *ringing) Accept() (queues.Session, error) {
 	return &ringingSession{s, a}, nil
 }
 
-func (s *ringingSession) Bells(function uint32, f func([]byte, error)) (stop func(), err error) {
+func (s *ringingSession) Bell(function uint32) (queues.Bell, error) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	s.a.f = f
 	s.a.asks = append(s.a.asks, function)
-	return func() {
-		s.a.mu.Lock()
-		defer s.a.mu.Unlock()
-		s.a.f = nil
-	}, nil
+	return s.a.bell, nil
 }
 
-func (a *ringing) ring(records []byte, err error) (heard bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.f != nil {
-		a.f(records, err)
+// serveRinging serves one more unix socket of a NIC, whose client has a bell.
+func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
+	t.Helper()
+	socket := w.sockets[0] + ".ring"
+	bare, err := qemu.ListenUnix(socket)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return a.f != nil
+	a := &ringing{Attachment: bare, bell: newTestBell(t)}
+	var accepting sync.WaitGroup
+	accepting.Go(func() { w.nics[0].accept(Attachment{Name: name, Attachment: a}) })
+	t.Cleanup(func() {
+		a.Close()
+		accepting.Wait()
+	})
+	return a, socket
 }
 
 // TestBellsWithoutMessages rings by shared memory: records have the effect of a
 // doorbell message, and a guest that breaks the rules there loses its function.
 func TestBellsWithoutMessages(t *testing.T) {
 	w := newWorld(t)
-	bare, err := qemu.ListenUnix(w.sockets[0] + ".ring")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &ringing{Attachment: bare}
-	n := w.nics[0]
-	var accepting sync.WaitGroup
-	accepting.Go(func() { n.accept(Attachment{Name: "bare", Attachment: a}) })
-	defer accepting.Wait()
-	defer a.Close()
-
-	c := dialRaw(t, w.sockets[0]+".ring")
+	a, socket := serveRinging(t, w, "bare")
+	c := dialRaw(t, socket)
 	r := c.hello(abi.FunctionAssigned)
 	if r.Status != abi.StatusOK {
 		t.Fatal(r.Status)
 	}
 	if len(a.asks) != 1 || a.asks[0] != r.Function {
-		t.Fatalf("asked for the bells of %#x, want %#x", a.asks, r.Function)
+		t.Fatalf("asked for the bell of %#x, want %#x", a.asks, r.Function)
 	}
 	before := w.counter(0, "shard.doorbells")
-	records := make([]byte, 2*abi.DoorbellSize)
-	(&abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1}).Marshal(records)
-	(&abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 1}).Marshal(records[abi.DoorbellSize:])
-	a.ring(records, nil)
+	a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
+	a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 1})
 	w.until("two doorbells", func() bool { return w.counter(0, "shard.doorbells") == before+2 })
 
-	a.ring(nil, errors.New("the ring is nonsense"))
-	if reason := c.expectEnd(); !strings.Contains(reason, "the ring is nonsense") {
+	_ = a.bell.mem.Store32(abi.QueueHeaderProducer, 1<<20)
+	a.bell.kick()
+	if reason := c.expectEnd(); !strings.Contains(reason, ring.ErrIndex.Error()) {
 		t.Errorf("the guest was told %q", reason)
 	}
-	if a.ring(records, nil) {
-		t.Error("a session that has ended listens still")
+	if !a.bell.closed.Load() {
+		t.Error("a session that has ended keeps its bell")
 	}
 	// The function is free for the next.
-	if r := dialRaw(t, w.sockets[0]+".ring").hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
+	a.bell = newTestBell(t)
+	if r := dialRaw(t, socket).hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
 		t.Error(r.Status)
+	}
+}
+
+// TestBellWakes is a driver against a shard's thread: one record at a time, after
+// pauses about as long as the thread looks before it parks. None is left behind,
+// and a thread that looks is not rung for (DRV-1003, DEV-1003). Run it with -race.
+func TestBellWakes(t *testing.T) {
+	w := newWorld(t)
+	a, socket := serveRinging(t, w, "bare")
+	if r := dialRaw(t, socket).hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
+		t.Fatal(r.Status)
+	}
+	const total = 1000
+	kicks, r := 0, rand.New(rand.NewPCG(3, 4))
+	for i := range uint32(total) {
+		if a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1}) {
+			kicks++
+		}
+		deadline := time.Now().Add(testTime)
+		for n := 0; a.bell.taken() != i+1; n++ {
+			pause(n)
+			if time.Now().After(deadline) {
+				t.Fatalf("record %d of %d: lost", i, total)
+			}
+		}
+		for until := time.Now().Add(time.Duration(r.IntN(2*maxSpin)) * time.Duration(i%3)); time.Now().Before(until); {
+			pause(0)
+		}
+	}
+	t.Logf("%d kicks for %d records", kicks, total)
+	if kicks == 0 {
+		t.Error("the thread never slept: nothing was shown")
+	}
+}
+
+// TestHammeredBell: a guest that writes the register all the time with nothing to
+// say keeps neither the shard awake nor others waiting, and is heard again later.
+func TestHammeredBell(t *testing.T) {
+	w := newWorld(t)
+	a, socket := serveRinging(t, w, "bare")
+	if r := dialRaw(t, socket).hello(0x0002); r.Status != abi.StatusOK { // pf0.vf2
+		t.Fatal(r.Status)
+	}
+	e, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, e, b, 1)
+	write := guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{e.mr.SGE(0, 64)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+	e.do(t, write)
+
+	stop := make(chan struct{})
+	var hammer sync.WaitGroup
+	hammer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Microsecond): // leave the machine's processors to others
+				a.bell.kick()
+			}
+		}
+	})
+	const length = time.Second
+	time.Sleep(length / 2) // it grows quieter
+	steps := w.counter(0, "shard.steps")
+	time.Sleep(length)
+	steps = w.counter(0, "shard.steps") - steps
+	muted := w.counter(0, "shard.bells_muted")
+	for range 10 {
+		e.do(t, write) // others are served meanwhile
+	}
+	close(stop)
+	hammer.Wait()
+	t.Logf("%d steps in %v, muted %d times", steps, length, muted)
+	if muted == 0 || steps > 500 {
+		t.Errorf("a guest that rings for nothing made %d steps in %v, muted %d times", steps, length, muted)
+	}
+	for i := range uint32(3) { // late the first time, then as always
+		a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
+		w.until("the record is taken", func() bool { return a.bell.taken() == i+1 })
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -34,8 +35,8 @@ type session struct {
 	fn        *function
 	b         *binding
 	unwatch   func()
-	unbell    func() // ends the bells that come without messages
-	bellFault error  // how they broke the rules; to be read after unbell
+	bell      queues.Bell           // nil: doorbells are messages only
+	bellFault atomic.Pointer[error] // how the guest broke the bell's rules
 }
 
 // serve runs a session to its end and leaves nothing of it behind. The guest
@@ -54,9 +55,8 @@ func (n *NIC) serve(conn queues.Session, attach string) {
 	writer.Go(s.write)
 	fault := s.read()
 	s.b.in.close()
-	s.unbell()
-	if fault == nil {
-		fault = s.bellFault // nobody sets it any more
+	if broken := s.bellFault.Load(); fault == nil && broken != nil {
+		fault = *broken
 	}
 	s.detach(fault)
 	if fault != nil {
@@ -79,8 +79,12 @@ func (s *session) detach(fault error) {
 			s.fn.Fault(abi.FaultProtocol, fault.Error())
 			s.shard.stopFaulted(now)
 		}
+		s.shard.removeBell(s.b)
 		s.fn.detach(now, s.b)
 	})
+	if s.bell != nil {
+		s.bell.Close()
+	}
 	s.unwatch()
 }
 
@@ -156,25 +160,26 @@ func (s *session) doorbells(records []byte) bool {
 	return true
 }
 
-// listen takes doorbells by shared memory too, if the attachment can.
+// listen lets the shard take doorbells by shared memory too, if the attachment
+// can.
 func (s *session) listen() error {
-	s.unbell = func() {}
 	r, ok := s.conn.(queues.Ringer)
 	if !ok {
 		return nil
 	}
-	stop, err := r.Bells(uint32(s.fn.ID), func(records []byte, err error) {
-		if err == nil {
-			s.doorbells(records)
-			return
-		}
-		s.bellFault = err
-		_ = s.conn.SetReadDeadline(longAgo) // ends the reader
-	})
-	if stop != nil {
-		s.unbell = stop
+	bell, err := r.Bell(uint32(s.fn.ID))
+	if bell == nil || err != nil {
+		return err
 	}
-	return err
+	s.bell = bell
+	stopped := s.shard.do(func(falcon.Time) { err = s.shard.addBell(s.fn, s.b, bell) })
+	return errors.Join(stopped, err)
+}
+
+// breach ends the session from the shard's side.
+func (s *session) breach(err error) {
+	s.bellFault.Store(&err)
+	_ = s.conn.SetReadDeadline(longAgo) // ends the reader
 }
 
 func (s *session) request(it item) bool { return s.b.out.reserve() && s.b.in.put(it) }

@@ -77,6 +77,7 @@ type Shard struct {
 	faulted      []*function // to be stopped at the end of the Step
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
+	bells        bells
 	tx           *txQueue
 	capture      tapPoint
 
@@ -94,6 +95,7 @@ type shardCounts struct {
 	steps              uint64
 	doorbells          uint64
 	adminCommands      uint64
+	bellsMuted         uint64 // bells that rang for nothing too often
 }
 
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
@@ -103,6 +105,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		open:  map[uint32]uint32{},
 		peers: map[cm.HostID]*peer{},
 		tx:    newTxQueue(txSlots, txBufferSize(cfg)),
+		bells: bells{byFD: map[int]*bell{}, unmute: never},
 		txSAs: txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit},
 	}
 	var err error
@@ -148,6 +151,7 @@ const maxRxSAs = 1 << 16
 //
 //	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
 //	inbox  ▶ doorbells, registers, admin commands, connection messages
+//	bells  ▶ doorbells
 //	timers ▶ falcon, rdma, cm, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
@@ -164,7 +168,8 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 		src.drain(s, now)
 	}
 	s.advance(now)
-	out.Polled = s.rdma.Poll(now)
+	out.Polled = s.pollBells(now)
+	out.Polled = s.rdma.Poll(now) || out.Polled
 	more := s.rdma.Run(now)
 	s.drainFalcon(now)
 	more = s.transmit(now) || more
@@ -182,7 +187,8 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 // with More the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *Output) {
 	s.falcon.FlushAcks(now)
-	found := s.rdma.Arm(now)
+	found := s.armBells()
+	found = s.rdma.Arm(now) || found
 	s.stopFaulted(now)
 	out.More = s.transmit(now) || found
 	out.Deadline = s.deadline()
@@ -206,7 +212,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next)
+	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.unmute)
 }
 
 // drainFalcon hands the transport's events to the RDMA engine.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -127,13 +128,13 @@ func (v *VhostUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
-// Bells implements queues.Ringer.
-func (s *vhostSession) Bells(function uint32, f func(records []byte, err error)) (stop func(), err error) {
+// Bell implements queues.Ringer.
+func (s *vhostSession) Bell(function uint32) (queues.Bell, error) {
 	s.v.mu.Lock()
 	w := s.v.windows[function]
 	s.v.mu.Unlock()
 	if w == nil {
 		return nil, nil
 	}
-	return w.win.Listen(f)
+	return w.win.Listen()
 }

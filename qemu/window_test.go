@@ -93,29 +93,27 @@ func TestWindows(t *testing.T) {
 	defer stop()
 
 	r := s.(queues.Ringer)
-	if stop, err := r.Bells(99, nil); stop != nil || err != nil {
-		t.Errorf("bells of a function without a window: %v", err)
+	if b, err := r.Bell(99); b != nil || err != nil {
+		t.Errorf("bell of a function without a window: %v, %v", b, err)
 	}
 	for i, w := range windows {
-		got := make(chan uint32, 1)
-		stop, err := r.Bells(uint32(i), func(records []byte, err error) {
-			var d abi.Doorbell
-			d.Unmarshal(records)
-			got <- d.Index
-		})
+		b, err := r.Bell(uint32(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ringWindow(t, w, uint32(100+i))
-		select {
-		case d := <-got:
-			if d != uint32(100+i) {
-				t.Errorf("window %d: record %d", i, d)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("the bell of window %d was not heard", i)
+		var count [8]byte
+		if n, err := unix.Read(b.FD(), count[:]); n != 8 || err != nil {
+			t.Fatalf("the bell of window %d was not heard: %v", i, err)
 		}
-		stop()
+		var record [2 * abi.DoorbellSize]byte
+		var d abi.Doorbell
+		if n, err := b.Take(record[:]); n != abi.DoorbellSize || err != nil {
+			t.Errorf("window %d: %d bytes, %v", i, n, err)
+		} else if d.Unmarshal(record[:]); d.Index != uint32(100+i) {
+			t.Errorf("window %d: record %d", i, d.Index)
+		}
+		b.Close()
 	}
 }
 

@@ -32,12 +32,28 @@ type Session interface {
 // Ringer is a Session whose guest can ring without a message: doorbell records
 // come by shared memory.
 type Ringer interface {
-	// Bells calls f with whole doorbell records of one of the guest's functions
-	// until stop, which waits for a call that has begun. f must not keep the
-	// records. An error given to f says that the guest broke the rules and that
-	// nothing more comes. Records of earlier users are not seen. stop is nil if the
-	// function has no such way. Only one user of a function's bells at a time.
-	Bells(function uint32, f func(records []byte, err error)) (stop func(), err error)
+	// Bell returns the bell of one of the guest's functions, nil if it has none.
+	// Records of earlier users are gone. Only one user of a function's bell at a
+	// time.
+	Bell(function uint32) (Bell, error)
+}
+
+// Bell is a ring of doorbell records that the guest fills, and the descriptor
+// that it makes readable when the ring asks for that. It belongs to one
+// goroutine; after an error, which says that the guest broke the rules, nothing
+// more comes of it.
+type Bell interface {
+	// FD is non-blocking. Reading 8 bytes from it makes it unreadable until the
+	// guest rings again. It belongs to the Bell.
+	FD() int
+	// Take copies whole records into b and returns how many bytes. The guest may
+	// use their slots again.
+	Take(b []byte) (n int, err error)
+	// Arm asks the guest to ring for the next record. It reports whether there are
+	// records already: then there is no need to wait.
+	Arm() (records bool, err error)
+	// Close lets the next user have it.
+	Close()
 }
 
 // Peer identifies a guest.

@@ -4,7 +4,7 @@
 //	guest                              QEMU                   this process
 //	BAR2: header, capabilities  ═══════ shared memory ══════  Window, sealed memfd
 //	      bell ring  ◄── records
-//	BAR0+0xc ◄── 0 ────────────────────► eventfd ───────────► Listen: drains the ring
+//	BAR0+0xc ◄── 0 ────────────────────► eventfd ───────────► Listen: who waits for it drains the ring
 //
 // A doorbell register of 32 bits cannot say which queue and how far; so the
 // driver puts its doorbell records in a ring in the window and writes the
@@ -16,7 +16,8 @@
 // Everything in it past the header is the guest's to write at any time; it is
 // read once and checked.
 //
-// A Window may be used from several goroutines; at most one Listen is active.
+// A Window may be used from several goroutines. What Listen returns has one user
+// and belongs to one goroutine: the shard, which waits for the eventfd itself.
 //
 // References: QEMU docs/specs/ivshmem-spec.rst ("Client-Server protocol",
 // "Device registers"); docs/abi section 10.

@@ -2,90 +2,67 @@ package ivshmem
 
 import (
 	"fmt"
-	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// batch is how many records are handed on at once.
-const batch = 64
+// listener is who uses a window's bell at the moment. It implements queues.Bell.
+type listener struct {
+	win    *Window
+	bell   int
+	ring   *ring.Consumer
+	closed bool
+}
 
-// Listen empties the bell ring and then calls f, from a goroutine of its own,
-// with the records that the guest puts in it. An index in the ring that cannot
-// be true is given to f as an error, after which nothing more is. f must not keep
-// the records. stop waits for a call of f that has begun.
-func (w *Window) Listen(f func(records []byte, err error)) (stop func(), err error) {
+// Listen empties the bell ring and returns it to the one who takes the records
+// that the guest puts in it.
+func (w *Window) Listen() (queues.Bell, error) {
 	if err := w.claim(); err != nil {
-		return nil, fmt.Errorf("ivshmem doorbell: %w", err)
-	}
-	fd, err := unix.FcntlInt(uintptr(w.bell), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		w.unclaim()
 		return nil, fmt.Errorf("ivshmem doorbell: %w", err)
 	}
 	mem := w.mem[bellsOffset:][:bellsLayout.Size()]
 	clear(mem)
-	l := &listener{
-		bell: os.NewFile(uintptr(fd), "doorbell"), done: make(chan struct{}),
-		ring: ring.NewConsumer(ring.Mem(mem), bellsLayout), f: f,
-	}
-	go l.run()
-	return func() {
-		_ = l.bell.Close()
-		<-l.done
-		w.unclaim()
-	}, nil
+	return &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(mem), bellsLayout)}, nil
 }
 
-type listener struct {
-	bell *os.File // non-blocking: the runtime polls it
-	ring *ring.Consumer
-	f    func([]byte, error)
-	buf  [batch * abi.DoorbellSize]byte
-	done chan struct{}
+func (l *listener) FD() int { return l.bell }
+
+// Take implements queues.Bell. An index of the guest's that cannot be true is an
+// error.
+func (l *listener) Take(b []byte) (n int, err error) {
+	ready, err := l.ring.Poll()
+	if err != nil {
+		return 0, fmt.Errorf("bell ring: %w", err)
+	}
+	if ready == 0 {
+		return 0, nil
+	}
+	for ; ready > 0 && len(b)-n >= abi.DoorbellSize; ready-- {
+		if err := l.ring.Read(b[n : n+abi.DoorbellSize]); err != nil {
+			return 0, fmt.Errorf("bell ring: %w", err)
+		}
+		l.ring.Take()
+		n += abi.DoorbellSize
+	}
+	if err := l.ring.Commit(); err != nil {
+		return 0, fmt.Errorf("bell ring: %w", err)
+	}
+	return n, nil
 }
 
-func (l *listener) run() {
-	defer close(l.done)
-	var count [8]byte
-	for {
-		if _, err := l.bell.Read(count[:]); err != nil {
-			return // stopped
-		}
-		if err := l.drain(); err != nil {
-			l.f(nil, fmt.Errorf("bell ring: %w", err))
-			return
-		}
+func (l *listener) Arm() (records bool, err error) {
+	n, err := l.ring.Arm()
+	if err != nil {
+		return false, fmt.Errorf("bell ring: %w", err)
 	}
+	return n > 0, nil
 }
 
-// drain hands on what is in the ring until it is empty and the guest knows that
-// it has to ring again.
-func (l *listener) drain() error {
-	n, err := l.ring.Poll()
-	for err == nil {
-		if n == 0 {
-			if n, err = l.ring.Arm(); n == 0 {
-				return err
-			}
-			continue
-		}
-		b := l.buf[:0]
-		for range min(n, batch) {
-			b = b[:len(b)+abi.DoorbellSize]
-			if err := l.ring.Read(b[len(b)-abi.DoorbellSize:]); err != nil {
-				return err
-			}
-			l.ring.Take()
-		}
-		if err := l.ring.Commit(); err != nil {
-			return err
-		}
-		l.f(b, nil)
-		n, err = l.ring.Poll()
+func (l *listener) Close() {
+	if !l.closed {
+		l.closed = true
+		l.win.unclaim()
 	}
-	return err
 }
