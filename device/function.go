@@ -169,7 +169,7 @@ func (f *function) enable() abi.Status {
 		return abi.StatusMemoryFault
 	}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
-	f.verbs.UseEventIndex(f.binding.features&abi.FeatureEventIndex != 0)
+	f.verbs.UseFeatures(f.binding.features)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // features the device offers.
-const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs
+const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord
 
 // handleItem carries out one thing a driver asked.
 func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {

@@ -1,10 +1,12 @@
 package device
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -217,4 +219,61 @@ func (n *NIC) cpuTime(t testing.TB) time.Duration {
 		t.Fatal(stopped, err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestArmingRingsNoBell: clients that sleep before every completion send no
+// doorbell to arm, and none sleeps for ever: also not while others poll the same
+// CQ or wait for solicited completions only (DRV-709, DEV-709). Run it with -race.
+func TestArmingRingsNoBell(t *testing.T) {
+	w := newWorld(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 1)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				_ = a.cq.WaitSolicited(ctx)
+				runtime.Gosched()
+			}
+		})
+	}
+	const total = 2000
+	sends := w.counter(0, "shard.doorbells")
+	slept := 0
+	for i := range total {
+		wr := guestlib.SendWR{ID: uint64(i), Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 64)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+		if err := a.qp.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+		var wc [1]guestlib.WC
+		for {
+			n, err := a.cq.Poll(wc[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 1 {
+				break
+			}
+			slept++
+			if err := a.cq.Wait(ctx); err != nil {
+				t.Fatalf("completion %d of %d: %v", i, total, err)
+			}
+		}
+		if wc[0].Err() != nil || wc[0].ID != uint64(i) {
+			t.Fatalf("completion %d: %+v", i, wc[0])
+		}
+	}
+	cancel()
+	others.Wait()
+	// A post may need one; arming, which the driver did at least as often, needs none.
+	if rung := w.counter(0, "shard.doorbells") - sends; rung > total {
+		t.Errorf("%d doorbells for %d posts: arming rings", rung, total)
+	} else {
+		t.Logf("%d doorbells, slept %d times", rung, slept)
+	}
+	if slept < total/10 {
+		t.Errorf("slept only %d times", slept)
+	}
 }

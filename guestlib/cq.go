@@ -49,7 +49,9 @@ type CQ struct {
 	cqn    uint32
 	log2   uint8
 	area   area
-	bell   bell          // for arming
+	bell   bell          // for arming, unless byWord
+	byWord bool          // arming is a store in the queue's header (FeatureArmWord)
+	anyone atomic.Bool   // armed for any completion, and no event since
 	polled atomic.Uint32 // index of the next entry to poll; written with mu held
 	ended  end
 	closed chan struct{}
@@ -82,6 +84,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		entry:  make([]byte, abi.CQESize),
 		qps:    map[uint32]*QP{},
 		wake:   make(chan struct{}),
+		byWord: d.info.Features&abi.FeatureArmWord != 0,
 	}
 	in := abi.CreateCQ{Log2Entries: log2, Levels: mem.list.Levels, Pages: mem.list.Root}
 	err = cq.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
@@ -208,7 +211,9 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 		if ready && (flags == 0 || woken) {
 			return nil
 		}
-		c.dev.s.arm(&c.bell, flags)
+		if ready, err = c.arm(flags); err != nil || ready {
+			return err
+		}
 		select {
 		case <-wake:
 			woken = true
@@ -222,9 +227,34 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 	}
 }
 
+// arm asks for an event. It reports whether what is waited for is there already and no event may come.
+func (c *CQ) arm(flags uint8) (ready bool, err error) {
+	if !c.byWord {
+		c.dev.s.arm(&c.bell, flags)
+		return false, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false, c.err
+	}
+	if flags == 0 {
+		c.anyone.Store(true)
+	}
+	// The word holds one request: that of others for any completion must not be weakened.
+	if err = c.reader.Arm(!c.anyone.Load()); err == nil {
+		ready, err = c.reader.Ready(flags != 0)
+	}
+	if err != nil {
+		return false, c.breakdown(err)
+	}
+	return ready, nil
+}
+
 // signal wakes all waiters.
 func (c *CQ) signal() {
 	c.wakeMu.Lock()
+	c.anyone.Store(false) // before the waiters wake: they arm again
 	close(c.wake)
 	c.wake = make(chan struct{})
 	c.wakeMu.Unlock()

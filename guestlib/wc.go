@@ -36,7 +36,7 @@ func (w *WC) Err() error {
 func (w *WC) fill(e *abi.CQE) {
 	*w = WC{
 		ID: e.WRID, Timestamp: e.Timestamp, QPN: e.QPN, SrcQP: e.SrcQP, ByteLen: e.ByteLen, Imm: e.Imm,
-		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags,
+		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags &^ abi.WCFlagSolicited,
 	}
 }
 

@@ -70,6 +70,9 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 		return
 	}
 	cqe.Timestamp = uint64(now)
+	if solicited && f.armWord {
+		cqe.Flags |= abi.WCFlagSolicited
+	}
 	b := f.e.cqe[:]
 	cqe.Marshal(b)
 	err := c.ring.Write(b)
@@ -93,8 +96,19 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 	if solicited {
 		c.notified = c.ring.Next()
 	}
-	if c.armed == armedNext || c.armed == armedSolicited && solicited {
+	wanted := c.armed == armedNext || c.armed == armedSolicited && solicited
+	if wanted {
 		c.armed = disarmed
+	}
+	if f.armWord {
+		byWord, err := c.ring.Wanted(solicited)
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		wanted = wanted || byWord
+	}
+	if wanted {
 		f.out.CQEvent(c.number)
 	}
 }

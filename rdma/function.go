@@ -29,6 +29,7 @@ type Function struct {
 	out    Notifier
 
 	eventIndex bool // the driver rings only when the event index asks for it
+	armWord    bool // the driver arms completion queues in their headers
 
 	pds table[PD]
 	mrs table[MR]

@@ -305,6 +305,19 @@ func (c *cq) arm(solicited bool) {
 	c.h.fn.Doorbell(c.h.w.now, d)
 }
 
+// armWord arms by the word in memory.
+func (c *cq) armWord(solicited bool) (ready bool) {
+	c.h.w.t.Helper()
+	err := c.reader.Arm(solicited)
+	if err == nil {
+		ready, err = c.reader.Ready(solicited)
+	}
+	if err != nil {
+		c.h.w.t.Fatal(err)
+	}
+	return ready
+}
+
 // qp is a queue pair with its driver side.
 type qp struct {
 	h          *host

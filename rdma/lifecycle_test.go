@@ -489,3 +489,63 @@ func TestPageListBytes(t *testing.T) {
 		t.Fatalf("%d bytes still counted after Close", h.fn.pageListBytes)
 	}
 }
+
+// TestArmWord: an armed CQ brings one event for each arming, at the entry that is waited for, and none for entries that
+// the driver finds when it looks again (DEV-709, DRV-709).
+func TestArmWord(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	p.hosts[1].fn.UseFeatures(abi.FeatureArmWord)
+	expect := func(what string, want int) {
+		t.Helper()
+		if got := len(p.hosts[1].cqEvents); got != want {
+			t.Fatalf("%s: %d events, want %d", what, got, want)
+		}
+		p.hosts[1].cqEvents = nil
+	}
+	send := func(flags uint8) {
+		t.Helper()
+		p.b.receive(1, p.mb.sge(0, 100))
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: flags | abi.SendSignaled}, p.ma.sge(0, 10))
+		success(t, p.a.send.wait(1))
+	}
+	cq := p.b.recv
+	send(0)
+	expect("not armed", 0)
+	if !cq.armWord(false) {
+		t.Fatal("the entry that was there is not found")
+	}
+	expect("an entry of before", 0)
+	cq.poll()
+	if cq.armWord(false) {
+		t.Fatal("an empty CQ has an entry")
+	}
+	send(0)
+	send(0)
+	expect("two entries after one arming", 1)
+	cq.poll()
+	cq.poll()
+	if cq.armWord(true) {
+		t.Fatal("an empty CQ has a solicited entry")
+	}
+	send(0)
+	expect("unsolicited", 0)
+	send(abi.SendSolicited)
+	send(abi.SendSolicited)
+	expect("solicited", 1)
+	if !cq.armWord(true) {
+		t.Fatal("the solicited entry is not found")
+	}
+	for range 3 {
+		cq.poll()
+	}
+	cq.armWord(true)
+	cq.armWord(false) // replaces it
+	send(0)
+	expect("armed twice", 1)
+	if x, _ := cq.poll(); x.Flags != 0 {
+		t.Fatalf("flags %#x of an unsolicited entry", x.Flags)
+	}
+	if fault := p.hosts[1].fn.Fault(); fault != abi.FaultNone {
+		t.Fatal(fault)
+	}
+}

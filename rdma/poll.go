@@ -1,6 +1,9 @@
 package rdma
 
-import "github.com/falcon-vnic/vnic/falcon"
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
 
 // A send queue with the event index is in one of three places:
 //
@@ -16,9 +19,12 @@ import "github.com/falcon-vnic/vnic/falcon"
 // pollQuantum is how many queues one Poll looks at; those that were not come first the next time.
 const pollQuantum = 64
 
-// UseEventIndex says that the driver knows abi.FeatureEventIndex. Without it every doorbell is a record, and queues are
-// looked at when one comes.
-func (f *Function) UseEventIndex(on bool) { f.eventIndex = on }
+// UseFeatures says which features are in use. Without abi.FeatureEventIndex every doorbell is a record, and queues are
+// looked at when one comes; without abi.FeatureArmWord completion queues are armed by records only.
+func (f *Function) UseFeatures(bits uint64) {
+	f.eventIndex = bits&abi.FeatureEventIndex != 0
+	f.armWord = bits&abi.FeatureArmWord != 0
+}
 
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It reports whether there is
 // an entry after all.

@@ -11,7 +11,7 @@ import (
 func shadowPair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 6, sigAll: true})
-	p.hosts[0].fn.UseEventIndex(true)
+	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	return p
 }
 
@@ -88,7 +88,7 @@ func TestPollEnds(t *testing.T) {
 func TestPollFair(t *testing.T) {
 	const n = 3*pollQuantum + 5
 	p := newPair(t, true, 8192, worldConfig{limits: Limits{QPs: n + 1}, arena: 64 << 20}, qpConfig{})
-	p.hosts[0].fn.UseEventIndex(true)
+	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	e := p.hosts[0].e
 	for range n {
 		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
@@ -175,7 +175,7 @@ func TestPollHostile(t *testing.T) {
 // BenchmarkPoll is what looking at one empty queue costs.
 func BenchmarkPoll(b *testing.B) {
 	p := newPair(b, true, 8192, worldConfig{}, qpConfig{})
-	p.hosts[0].fn.UseEventIndex(true)
+	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	p.a.ring()
 	p.step()
 	b.ReportAllocs()

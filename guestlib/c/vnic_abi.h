@@ -49,6 +49,8 @@ typedef uint64_t vnic_le64;
 #define VNIC_RECV_WQE_HEADER 16U /* bytes of a receive entry before its SGEs. */
 #define VNIC_CQE_TAIL_OFFSET 56U /* offset of the word that holds the phase, in CQE and AdminCQE. */
 #define VNIC_PHASE 0x100000000000000ULL /* phase bit in the tail word of CQE and AdminCQE. */
+#define VNIC_CQ_ARM_SOLICITED 0x100000000ULL /* bit of CQHeader.Arm: only completions of solicited receives and errors count. */
+#define VNIC_CQ_ARM_NUMBER 33U /* lowest bit of the arming's number in CQHeader.Arm. */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */
@@ -84,6 +86,7 @@ typedef uint64_t vnic_le64;
 /* Feature bits, negotiated by Hello. */
 #define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
+#define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 
 /* Doorbell.Flags of DoorbellCQArm. */
 #define VNIC_ARM_SOLICITED_ONLY 0x1U /* only completions of solicited receives and errors count. */
@@ -98,6 +101,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_WC_FLAG_GRH 0x1U /* a GRH precedes the data (UD). */
 #define VNIC_WC_FLAG_IMM 0x2U /* Imm holds immediate data. */
 #define VNIC_WC_FLAG_INV 0x8U /* Imm holds the key the peer invalidated. */
+#define VNIC_WC_FLAG_SOLICITED 0x80U /* with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2). */
 
 /* Access rights; values of ibv_access_flags. */
 #define VNIC_ACCESS_LOCAL_WRITE 0x1U /* the device may write for receives and READs. */
@@ -651,7 +655,9 @@ struct vnic_cq_header {
 	vnic_le32 consumer; /* entries the driver has taken, modulo 2^32; written by the driver. */
 	uint8_t reserved0[60];
 	vnic_le32 producer; /* entries the device has written, modulo 2^32; written by the device, for information: the phase decides. */
-	uint8_t reserved1[60];
+	uint8_t reserved1[4];
+	vnic_le64 arm; /* with FeatureArmWord: asks for one event; index in bits 31:0, CQArmSolicited, number of the arming from bit CQArmNumber on; written by the driver, by one 8-byte store. */
+	uint8_t reserved2[48];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_cq_header) == 128, "layout of vnic_cq_header");
 

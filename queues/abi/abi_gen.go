@@ -47,6 +47,10 @@ const (
 	CQETailOffset = 56
 	// Phase: phase bit in the tail word of CQE and AdminCQE.
 	Phase = 0x100000000000000
+	// CQArmSolicited: bit of CQHeader.Arm: only completions of solicited receives and errors count.
+	CQArmSolicited = 0x100000000
+	// CQArmNumber: lowest bit of the arming's number in CQHeader.Arm.
+	CQArmNumber = 33
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
 	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.
@@ -119,6 +123,7 @@ var Registers = [...]Register{
 const (
 	FeatureExtendedVerbs = 0x2 // masked atomics (1.2).
 	FeatureEventIndex    = 0x1 // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
+	FeatureArmWord       = 0x4 // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 )
 
 // Doorbell.Flags of DoorbellCQArm.
@@ -136,9 +141,10 @@ const (
 
 // CQE.Flags; values of ibv_wc_flags.
 const (
-	WCFlagGRH = 0x1 // a GRH precedes the data (UD).
-	WCFlagImm = 0x2 // Imm holds immediate data.
-	WCFlagInv = 0x8 // Imm holds the key the peer invalidated.
+	WCFlagGRH       = 0x1  // a GRH precedes the data (UD).
+	WCFlagImm       = 0x2  // Imm holds immediate data.
+	WCFlagInv       = 0x8  // Imm holds the key the peer invalidated.
+	WCFlagSolicited = 0x80 // with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2).
 )
 
 // Access rights; values of ibv_access_flags.
@@ -1883,6 +1889,7 @@ const (
 const (
 	CQHeaderConsumer = 0  // entries the driver has taken, modulo 2^32; written by the driver.
 	CQHeaderProducer = 64 // entries the device has written, modulo 2^32; written by the device, for information: the phase decides.
+	CQHeaderArm      = 72 // with FeatureArmWord: asks for one event; index in bits 31:0, CQArmSolicited, number of the arming from bit CQArmNumber on; written by the driver, by one 8-byte store.
 )
 
 // SendWQESize is the size of SendWQE in bytes.

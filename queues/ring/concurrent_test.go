@@ -141,3 +141,71 @@ func TestConcurrentCQ(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestConcurrentArming runs a device that writes entries against a driver that
+// sleeps whenever the queue is empty, woken by nothing but the events it armed for
+// by the word. Run it with -race (DRV-709, DEV-709).
+func TestConcurrentArming(t *testing.T) {
+	const total = 20000
+	l := CQLayout(3)
+	mem := newMem(l)
+	w, r := NewCQWriter(mem, l), NewCQReader(mem, l)
+	events := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		b := make([]byte, CQEntrySize)
+		for v := 1; v <= total; {
+			solicited := v%3 == 0 || v == total
+			b[statusOffset+2] = 0
+			if solicited {
+				b[statusOffset+2] = solicitedFlag
+			}
+			if err := w.Write(b); errors.Is(err, ErrFull) {
+				runtime.Gosched()
+				continue
+			} else if err != nil {
+				t.Error(err)
+				return
+			}
+			v++
+			wanted, err := w.Wanted(solicited)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if wanted {
+				select {
+				case events <- struct{}{}:
+				default: // one is on its way
+				}
+			}
+		}
+	})
+	b, slept := make([]byte, CQEntrySize), 0
+	for got := 0; got < total; {
+		ok, err := r.Poll(b)
+		if err == nil && ok {
+			got++
+			err = r.Commit()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			continue
+		}
+		solicitedOnly := got%8 == 0 && got < total-8 // never over a full queue
+		if err := r.Arm(solicitedOnly); err != nil {
+			t.Fatal(err)
+		}
+		if ready, err := r.Ready(solicitedOnly); err != nil || ready {
+			continue
+		}
+		slept++
+		<-events
+	}
+	wg.Wait()
+	if slept == 0 {
+		t.Error("the driver never slept")
+	}
+}

@@ -6,6 +6,7 @@ type CQWriter struct {
 	layout   Layout
 	next     uint32 // index of the next entry
 	consumer uint32 // last consumer index read
+	served   uint64 // number of the arming that the last event was for
 }
 
 // NewCQWriter starts at index 0 in phase 1.
@@ -64,4 +65,19 @@ func (w *CQWriter) Commit() error {
 		return nil
 	}
 	return w.mem.Store32(offCQProducer, w.next)
+}
+
+// Wanted looks at the driver's arm word after an entry was written and reports
+// whether it asks for an event now. It is true once for each arming.
+func (w *CQWriter) Wanted(solicited bool) (bool, error) {
+	word, err := w.mem.Load64(offCQArm)
+	if err != nil {
+		return false, err
+	}
+	number := word >> armNumber
+	if number == w.served || word&armSolicited != 0 && !solicited || int32(w.next-uint32(word)) <= 0 {
+		return false, nil
+	}
+	w.served = number
+	return true, nil
 }

@@ -102,3 +102,128 @@ func TestEveryInterleaving(t *testing.T) {
 		t.Errorf("%d doorbells for %d entries: the event index saves nothing", bells, most)
 	}
 }
+
+// wordStepped is memory whose 64-bit words are accessed one at a time.
+type wordStepped struct {
+	Bytes
+	step func()
+}
+
+func (s wordStepped) Load64(off uint64) (uint64, error) {
+	s.step()
+	return s.Bytes.Load64(off)
+}
+
+func (s wordStepped) Store64Release(off, v uint64) error {
+	s.step()
+	return s.Bytes.Store64Release(off, v)
+}
+
+// TestEveryArming runs a device that writes entries against a driver that polls,
+// arms by the word, looks again and sleeps, in every order of their first accesses
+// to tails and word: at the end no driver sleeps over an entry it waits for
+// without an event on its way (DRV-709, DEV-709).
+func TestEveryArming(t *testing.T) {
+	for _, solicitedOnly := range []bool{false, true} {
+		testEveryArming(t, solicitedOnly, true)
+		if !solicitedOnly {
+			testEveryArming(t, solicitedOnly, false)
+		}
+	}
+}
+
+func testEveryArming(t *testing.T, solicitedOnly, recheck bool) {
+	const (
+		total = 4
+		steps = 13
+	)
+	events, lost := 0, 0
+	for schedule := range uint32(1) << steps {
+		l := CQLayout(1) // wraps
+		mem := newMem(l)
+		event, polled := false, 0
+		device, stopDevice := iter.Pull(func(yield func(struct{}) bool) {
+			alive := true
+			w := NewCQWriter(wordStepped{mem, func() { alive = alive && yield(struct{}{}) }}, l)
+			entry := make([]byte, CQEntrySize)
+			for i := 0; i < total && alive; {
+				solicited := i%2 == 1
+				entry[statusOffset+2] = 0
+				if solicited {
+					entry[statusOffset+2] = solicitedFlag
+				}
+				switch err := w.Write(entry); err {
+				case nil:
+					i++
+				case ErrFull:
+					alive = alive && yield(struct{}{})
+					continue
+				default:
+					t.Error(err)
+				}
+				wanted, err := w.Wanted(solicited)
+				if err != nil {
+					t.Error(err)
+				}
+				if wanted && alive {
+					event = true
+					events++
+				}
+			}
+		})
+		driver, stopDriver := iter.Pull(func(yield func(struct{}) bool) {
+			alive := true
+			r := NewCQReader(wordStepped{mem, func() { alive = alive && yield(struct{}{}) }}, l)
+			entry := make([]byte, CQEntrySize)
+			for alive {
+				for {
+					ok, err := r.Poll(entry)
+					if err != nil {
+						t.Error(err)
+					}
+					if !ok || !alive {
+						break
+					}
+					polled++
+				}
+				if err := r.Commit(); err != nil {
+					t.Error(err)
+				}
+				if err := r.Arm(solicitedOnly); err != nil {
+					t.Error(err)
+				}
+				if ready, _ := r.Ready(solicitedOnly); ready && recheck {
+					continue
+				}
+				for !event && alive { // asleep
+					alive = yield(struct{}{})
+				}
+				event = false
+			}
+		})
+		for i := range steps {
+			if schedule>>i&1 == 0 {
+				driver()
+			} else {
+				device()
+			}
+		}
+		for i := 0; i < 100 && polled < total; i++ {
+			device()
+			driver()
+		}
+		if polled != total { // the last entry is solicited
+			lost++
+		}
+		stopDriver()
+		stopDevice()
+	}
+	switch {
+	case recheck && lost != 0:
+		t.Errorf("solicited only %t: the driver sleeps over entries in %d schedules", solicitedOnly, lost)
+	case !recheck && lost == 0:
+		t.Error("the model does not notice a driver that does not look again")
+	case events == 0:
+		t.Error("no event")
+	}
+}

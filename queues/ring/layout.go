@@ -13,6 +13,7 @@ const (
 
 	offCQConsumer = 0  // completion queue: driver's word
 	offCQProducer = 64 // completion queue: device's word
+	offCQArm      = 72 // completion queue: driver's word in the device's line, where the device finds it for free
 )
 
 // Completion entries.
@@ -20,6 +21,15 @@ const (
 	CQEntrySize = 64      // bytes
 	tailOffset  = 56      // of the word that holds the phase
 	phaseBit    = 1 << 56 // in that word
+
+	statusOffset  = 28     // of the bytes that say whether an entry failed or is solicited
+	solicitedFlag = 1 << 7 // in the third of them
+)
+
+// The arm word of a completion queue: index in the low half.
+const (
+	armSolicited = 1 << 32
+	armNumber    = 33 // lowest bit of the arming's number
 )
 
 // Layout is the shape of one queue in memory.

@@ -132,6 +132,7 @@ var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
 		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
+		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 	}},
 	{Name: "Arm", Prefix: "Arm", Doc: "Doorbell.Flags of DoorbellCQArm.", Values: []Value{
 		{Name: "SolicitedOnly", Value: 1 << 0, Doc: "only completions of solicited receives and errors count."},
@@ -146,6 +147,7 @@ var flagSets = []FlagSet{
 		{Name: "GRH", Value: 1 << 0, Doc: "a GRH precedes the data (UD)."},
 		{Name: "Imm", Value: 1 << 1, Doc: "Imm holds immediate data."},
 		{Name: "Inv", Value: 1 << 3, Doc: "Imm holds the key the peer invalidated."},
+		{Name: "Solicited", Value: 1 << 7, Doc: "with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2)."},
 	}},
 	{Name: "Access", Prefix: "Access", Doc: "Access rights; values of ibv_access_flags.", Values: []Value{
 		{Name: "LocalWrite", Value: 1 << 0, Doc: "the device may write for receives and READs."},

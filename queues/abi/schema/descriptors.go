@@ -9,6 +9,7 @@ var queueStructs = []Struct{
 	{Name: "CQHeader", Size: 128, OffsetsOnly: true, Doc: "CQHeader starts a completion queue area; entries of 64 bytes follow at 128.", Fields: []Field{
 		{Name: "Consumer", Offset: 0, Kind: U32, Doc: "entries the driver has taken, modulo 2^32; written by the driver."},
 		{Name: "Producer", Offset: 64, Kind: U32, Doc: "entries the device has written, modulo 2^32; written by the device, for information: the phase decides."},
+		{Name: "Arm", Offset: 72, Kind: U64, Doc: "with FeatureArmWord: asks for one event; index in bits 31:0, CQArmSolicited, number of the arming from bit CQArmNumber on; written by the driver, by one 8-byte store."},
 	}},
 	{Name: "SendWQE", Size: 64, Doc: "SendWQE is the header of a send queue entry. NumSGE SGEs follow it, or InlineLen bytes of data when SendInline is set.", Fields: []Field{
 		{Name: "WRID", Offset: 0, Kind: U64, Doc: "chosen by the driver, returned in the completion."},

@@ -2,7 +2,7 @@ package schema
 
 var registers = []Register{
 	{"Magic", 0x00, 4, ReadOnly, "0x43494e56", "Magic: the bytes \"VNIC\".", ""},
-	{"Version", 0x04, 4, ReadOnly, "0x00010001", "ABI version of the device: major in bits 31:16, minor in bits 15:0.", ""},
+	{"Version", 0x04, 4, ReadOnly, "0x00010002", "ABI version of the device: major in bits 31:16, minor in bits 15:0.", ""},
 	{"Features", 0x08, 8, ReadOnly, "by device", "Feature bits the device offers; those in use are in HelloReply.Features.", ""},
 	{"Function", 0x10, 4, ReadOnly, "by function", "Function number: host in bits 23:16, PF in bits 15:12, VF in bits 11:0 (VF 0 is the PF itself).", ""},
 	{"FunctionType", 0x14, 4, ReadOnly, "by function", "1 PF, 2 VF.", ""},

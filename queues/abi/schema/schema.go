@@ -32,6 +32,8 @@ var consts = []Const{
 	{"RecvWQEHeader", 16, false, "bytes of a receive entry before its SGEs."},
 	{"CQETailOffset", 56, false, "offset of the word that holds the phase, in CQE and AdminCQE."},
 	{"Phase", 1 << 56, true, "phase bit in the tail word of CQE and AdminCQE."},
+	{"CQArmSolicited", 1 << 32, true, "bit of CQHeader.Arm: only completions of solicited receives and errors count."},
+	{"CQArmNumber", 33, false, "lowest bit of the arming's number in CQHeader.Arm."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 
