@@ -205,7 +205,7 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		var c abi.ModifyQP
 		c.Unmarshal(p)
 		st := v.ModifyQP(now, &c)
-		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 && c.State != abi.QPStateInit {
+		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 && (c.State == abi.QPStateReset || c.State == abi.QPStateErr) {
 			f.endConnections(now, c.QPN)
 		}
 		return st

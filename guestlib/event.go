@@ -9,10 +9,10 @@ import (
 
 // Event is something that happened to an object on its own.
 type Event struct {
-	Type   abi.EventType // EventDisconnected, EventQPFatal, EventCQError or EventFunctionFault
-	QP     *QP           // of EventDisconnected and EventQPFatal
+	Type   abi.EventType // EventDisconnected, EventFunctionFault, one of a QP or EventCQError
+	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained
 	CQ     *CQ           // of EventCQError
-	Status uint32        // an abi.WCStatus (EventQPFatal), abi.Fault (EventFunctionFault) or reason
+	Status uint32        // an abi.WCStatus (failures of a QP), abi.Fault (EventFunctionFault) or reason
 	Reason string        // the device's words, if any
 }
 
@@ -100,16 +100,8 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		d.cm.request(d, e)
 	case abi.EventEstablished, abi.EventRejected, abi.EventDisconnected, abi.EventUnreachable:
 		d.cm.event(d, e)
-	case abi.EventQPFatal:
-		d.mu.Lock()
-		qp := d.qps[e.Number]
-		d.mu.Unlock()
-		if qp != nil {
-			qp.setError()
-			d.emit(Event{Type: e.Type, QP: qp, Status: e.Status, Reason: reason(e)})
-			qp.sendCQ.signal()
-			qp.recvCQ.signal()
-		}
+	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained:
+		d.qpEvent(e)
 	case abi.EventCQError:
 		d.mu.Lock()
 		cq := d.cqs[e.Number]
@@ -123,6 +115,25 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream lives: Reset starts anew
 	}
 	return nil
+}
+
+// qpEvent handles what happened to a QP.
+func (d *Device) qpEvent(e *abi.AsyncEvent) {
+	d.mu.Lock()
+	qp := d.qps[e.Number]
+	d.mu.Unlock()
+	if qp == nil {
+		return // destroyed in the meantime
+	}
+	failed := e.Type == abi.EventQPFatal || e.Type == abi.EventQPReqErr || e.Type == abi.EventQPAccessErr
+	if failed {
+		qp.setError()
+	}
+	d.emit(Event{Type: e.Type, QP: qp, Status: e.Status, Reason: reason(e)})
+	if failed {
+		qp.sendCQ.signal()
+		qp.recvCQ.signal()
+	}
 }
 
 // reason returns the text of an event.

@@ -52,10 +52,12 @@ type RecvWR struct {
 	SGL []SGE  // where to put the message; may be empty for a WriteImm
 }
 
-// PostSend hands wr to the device. The QP must be connected; in ERR the work is flushed. It is ErrQueueFull when too much is outstanding.
+// PostSend hands wr to the device. The QP must be connected; in SQD the work waits, in ERR it is flushed. It is ErrQueueFull when too much is outstanding.
 // wr may be reused at once, the memory its SGL names only after its completion. It does not block and does not allocate.
 func (q *QP) PostSend(wr *SendWR) error {
-	if s := q.State(); s != abi.QPStateRTS && s != abi.QPStateErr {
+	switch q.State() {
+	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
+	default:
 		return errNotConnected
 	}
 	e := abi.SendWQE{

@@ -186,6 +186,20 @@ func (q *QP) Query(ctx context.Context) (abi.QueryQPResult, error) {
 	return r, err
 }
 
+// QPAttr are the attributes of Modify and, in Mask, which of them are meant: as ibv_qp_attr with its mask.
+type QPAttr = abi.ModifyQP
+
+// Modify changes state and attributes, as ibv_modify_qp. Connect and Accept take a QP to RTS by themselves; what is left is mostly SQD: to stop
+// sending (an EventSQDrained follows when SQDNotify is set), change what may not change while sending, and go on.
+func (q *QP) Modify(ctx context.Context, attr QPAttr) error {
+	attr.QPN = q.qpn
+	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
+	if err == nil && attr.Mask&abi.QPAttrState != 0 {
+		q.state.Store(uint32(attr.State))
+	}
+	return err
+}
+
 // Fail moves the QP to ERR: outstanding work is flushed, each with a WC.
 func (q *QP) Fail(ctx context.Context) error {
 	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &abi.ModifyQP{QPN: q.qpn, Mask: abi.QPAttrState, State: abi.QPStateErr}, nil, nil)

@@ -400,3 +400,29 @@ func TestWaitSolicited(t *testing.T) {
 		t.Errorf("%d completions, %v", n, err)
 	}
 }
+
+// TestDrainQueue stops sending with SQD, hears when it is drained, and goes on.
+func TestDrainQueue(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	ctx := testContext(t)
+	if err := a.qp.Modify(ctx, QPAttr{Mask: abi.QPAttrState | abi.QPAttrSQDNotify, State: abi.QPStateSQD, SQDNotify: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-a.dev.Events(); e.Type != abi.EventSQDrained || e.QP != a.qp {
+		t.Fatalf("event %v", e)
+	}
+	wr := SendWR{ID: 7, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+	if err := a.qp.PostSend(&wr); err != nil {
+		t.Fatal(err)
+	}
+	var wc [1]WC
+	if n, err := a.cq.Poll(wc[:]); n != 0 || err != nil {
+		t.Fatalf("%d completions in SQD, %v", n, err)
+	}
+	if err := a.qp.Modify(ctx, QPAttr{Mask: abi.QPAttrState, State: abi.QPStateRTS}); err != nil {
+		t.Fatal(err)
+	}
+	if wc := next(t, a.cq); wc.ID != 7 || wc.Err() != nil {
+		t.Fatalf("%+v", wc)
+	}
+}

@@ -98,6 +98,7 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	r.free = append(r.free, uint16(tag))
 	w.pending--
 	q.complete(now)
+	q.drained()
 	q.wake()
 }
 
@@ -120,7 +121,7 @@ func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
 	}
 }
 
-// complete ends works in order, as far as they are done. The first one that failed moves the QP to ERR.
+// complete ends works in order, as far as they are done. The first one that failed moves the QP to ERR or SQE.
 func (q *QP) complete(now falcon.Time) {
 	r := &q.req
 	for r.head != r.tail {
@@ -128,7 +129,7 @@ func (q *QP) complete(now falcon.Time) {
 		if w.status != abi.WCSuccess && (w.issued || w.started) {
 			st := w.status
 			q.finish(now, w, st)
-			q.fail(now, st, "send work request failed: "+st.String())
+			q.failSend(now, st)
 			return
 		}
 		if !w.issued || w.pending > 0 {
@@ -138,7 +139,7 @@ func (q *QP) complete(now falcon.Time) {
 			r.reads--
 		}
 		q.finish(now, w, abi.WCSuccess)
-		if q.state != abi.QPStateRTS {
+		if !q.serving() {
 			return
 		}
 	}

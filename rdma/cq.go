@@ -121,7 +121,7 @@ func (c *CQ) fail(err error) {
 		c.failed = true
 		f.dirty = true
 		f.stats.CQOverflows++
-		f.out.AsyncEvent(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
+		f.event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
 			"completion queue overflowed: poll faster or create it with more entries")
 	case errors.Is(err, ring.ErrIndex):
 		f.stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",

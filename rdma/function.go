@@ -13,7 +13,7 @@ import (
 type Notifier interface {
 	// CQEvent says that an armed completion queue has news.
 	CQEvent(cqn uint32)
-	// AsyncEvent reports EventQPFatal (number is the QP, status an abi.WCStatus) or EventCQError (number is the CQ).
+	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an abi.WCStatus where one tells why.
 	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
 	// Fault puts the function into its error state. It is called at most once in the function's life.
 	Fault(code abi.Fault, reason string)
@@ -30,6 +30,7 @@ type Function struct {
 
 	eventIndex bool // the driver rings only when the event index asks for it
 	armWord    bool // the driver arms completion queues in their headers
+	extended   bool // the driver knows abi.FeatureExtendedVerbs
 
 	pds table[PD]
 	mrs table[MR]

@@ -423,7 +423,7 @@ func TestModifyAndQuery(t *testing.T) {
 	}{
 		{abi.ModifyQP{QPN: 1}, abi.StatusNotFound},
 		{abi.ModifyQP{QPN: p.a.number, Mask: 1 << 31}, abi.StatusInvalidArgument},
-		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrState, State: abi.QPStateRTS}, abi.StatusBadState},
+		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrState, State: abi.QPStateRTR}, abi.StatusBadState},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrState, State: abi.QPStateInit}, abi.StatusBadState},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrState, State: 99}, abi.StatusBadState},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrPathMTU, PathMTU: 6}, abi.StatusInvalidArgument},

@@ -20,10 +20,12 @@ import (
 const pollQuantum = 64
 
 // UseFeatures says which features are in use. Without abi.FeatureEventIndex every doorbell is a record, and queues are
-// looked at when one comes; without abi.FeatureArmWord completion queues are armed by records only.
+// looked at when one comes; without abi.FeatureArmWord completion queues are armed by records only; without
+// abi.FeatureExtendedVerbs the driver hears of failures by EventQPFatal alone, and of nothing that is no failure.
 func (f *Function) UseFeatures(bits uint64) {
 	f.eventIndex = bits&abi.FeatureEventIndex != 0
 	f.armWord = bits&abi.FeatureArmWord != 0
+	f.extended = bits&abi.FeatureExtendedVerbs != 0
 }
 
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It reports whether there is

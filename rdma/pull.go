@@ -86,9 +86,10 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 		s.opcode = wire.AtomicResponse
 	}
 	fatal := true
+	q.hear()
 	a := arrival{present: true, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN}
 	switch {
-	case q.state != abi.QPStateRTS:
+	case !q.serving():
 		s.syndrome, fatal = synNotServing, false
 	case err != nil, h.RBTH.Opcode > wire.MaskedFetchAdd, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
 		s.syndrome = synInvalid

@@ -17,6 +17,7 @@ const (
 type QP struct {
 	fn     *Function
 	number uint32
+	typ    abi.QPType
 	pd     *PD
 	sendCQ *CQ
 	recvCQ *CQ
@@ -31,6 +32,8 @@ type QP struct {
 	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
+	heard      bool // a packet of the peer arrived
+	sqdNotify  bool // the driver wants to know when the send queue is drained
 
 	req requester
 	rsp responder
@@ -53,6 +56,9 @@ type attributes struct {
 	maxRdAtomic uint8
 	maxDest     uint8
 	timed       bool // the driver set timeout or retryCnt
+	pkeyIndex   uint16
+	qkey        uint32
+	sqPSN       uint32
 }
 
 // leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than verbs programs,
@@ -115,7 +121,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		return 0, abi.StatusNoResources
 	}
 	q := &QP{
-		fn: f, pd: pd, sendCQ: send, recvCQ: recv, sigAll: c.SigAll == 1, attr: f.defaultAttributes(),
+		fn: f, typ: c.Type, pd: pd, sendCQ: send, recvCQ: recv, sigAll: c.SigAll == 1, attr: f.defaultAttributes(),
 		sq: newQueue("SQ", c.SQLog2Entries, c.SQLog2Stride, sendEntry(c)),
 		rq: newQueue("RQ", c.RQLog2Entries, c.RQLog2Stride, abi.RecvWQEHeader+uint32(c.MaxRecvSGE)*abi.SGESize),
 	}
@@ -173,79 +179,6 @@ func (q *QP) destroy(now falcon.Time) {
 	q.recvCQ.users--
 }
 
-// ModifyQP changes attributes and, to RESET, INIT or ERR, the state. RTR and RTS are reached by Connect.
-func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
-	if !f.working() {
-		return abi.StatusBadState
-	}
-	q := f.qps.get(m.QPN)
-	if q == nil {
-		return abi.StatusNotFound
-	}
-	has := func(bit uint32) bool { return m.Mask&bit != 0 }
-	const known = abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt |
-		abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrMaxDestRdAtomic
-	limit := uint8(f.limits.ReadAtomic)
-	switch {
-	case m.Mask&^uint32(known) != 0,
-		has(abi.QPAttrAccess) && m.Access&^uint32(validAccess) != 0,
-		has(abi.QPAttrPathMTU) && (m.PathMTU < abi.MTU256 || m.PathMTU > abi.MTU4096),
-		has(abi.QPAttrTimeout) && m.Timeout > 31,
-		has(abi.QPAttrRetryCnt) && m.RetryCnt > 7,
-		has(abi.QPAttrRNRRetry) && m.RNRRetry > 7,
-		has(abi.QPAttrMinRNRTimer) && m.MinRNRTimer > 31,
-		has(abi.QPAttrMaxRdAtomic) && m.MaxRdAtomic > limit,
-		has(abi.QPAttrMaxDestRdAtomic) && m.MaxDestRdAtomic > limit:
-		return abi.StatusInvalidArgument
-	}
-	if has(abi.QPAttrState) {
-		switch {
-		case m.State == abi.QPStateReset:
-			q.reset(now)
-		case m.State == abi.QPStateErr && q.state != abi.QPStateReset:
-			q.enterErr(now)
-		case m.State == abi.QPStateInit && (q.state == abi.QPStateReset || q.state == abi.QPStateInit):
-			q.state = abi.QPStateInit
-		default:
-			return abi.StatusBadState
-		}
-	}
-	set := func(bit uint32, to *uint8, v uint8) {
-		if has(bit) {
-			*to = v
-		}
-	}
-	if has(abi.QPAttrAccess) {
-		q.attr.access = m.Access
-	}
-	if has(abi.QPAttrPathMTU) {
-		q.attr.pathMTU = m.PathMTU
-	}
-	set(abi.QPAttrTimeout, &q.attr.timeout, m.Timeout)
-	set(abi.QPAttrRetryCnt, &q.attr.retryCnt, m.RetryCnt)
-	q.attr.timed = q.attr.timed || has(abi.QPAttrTimeout|abi.QPAttrRetryCnt)
-	set(abi.QPAttrRNRRetry, &q.attr.rnrRetry, m.RNRRetry)
-	set(abi.QPAttrMinRNRTimer, &q.attr.minRNRTimer, m.MinRNRTimer)
-	set(abi.QPAttrMaxRdAtomic, &q.attr.maxRdAtomic, m.MaxRdAtomic)
-	set(abi.QPAttrMaxDestRdAtomic, &q.attr.maxDest, m.MaxDestRdAtomic)
-	f.settle(now)
-	return abi.StatusOK
-}
-
-// QueryQP returns state and attributes.
-func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
-	q := f.qps.get(qpn)
-	if q == nil {
-		return abi.QueryQPResult{}, abi.StatusNotFound
-	}
-	a := &q.attr
-	return abi.QueryQPResult{
-		QPN: q.number, PeerQPN: q.peer, Access: a.access, State: q.state, PathMTU: a.pathMTU,
-		MinRNRTimer: a.minRNRTimer, RetryCnt: a.retryCnt, RNRRetry: a.rnrRetry, Timeout: a.timeout,
-		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
-	}, abi.StatusOK
-}
-
 // Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its user. pathMTU is the
 // path MTU agreed on with the peer in bytes; a packet carries at most that much data, and less where conn's own
 // MTU leaves less. StatusBadState: the QP is not in INIT; StatusInvalidArgument: another user, or an MTU too small.
@@ -253,7 +186,8 @@ func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU
 	cfg := conn.Config()
 	segment := min(pathMTU, cfg.MTU-wire.MaxDataHeaderLen) &^ 3
 	switch {
-	case !q.fn.working() || q.state != abi.QPStateInit || q.conn != nil:
+	case !q.fn.working() || q.conn != nil,
+		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS:
 		return abi.StatusBadState
 	case conn.User() != any(q) || segment < 64 || peerQPN > wire.QPNMask:
 		return abi.StatusInvalidArgument
@@ -266,31 +200,43 @@ func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU
 	return abi.StatusOK
 }
 
-// begin takes the QP to RTS over t.
+// begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through RTR itself stays where
+// it is.
 func (q *QP) begin(t transport, ordered bool, segment int) {
-	q.conn, q.ordered, q.segment, q.waitCredit = t, ordered, segment, false
+	q.conn, q.ordered, q.segment, q.waitCredit, q.heard = t, ordered, segment, false, false
 	q.req.connect()
 	q.rsp.connect(ordered, q.rq.layout.Entries())
-	q.state = abi.QPStateRTS
+	if q.state == abi.QPStateInit {
+		q.state = abi.QPStateRTS
+	}
 	q.wake()
 }
 
 // wake queues the QP for a turn.
 func (q *QP) wake() {
-	if q.state == abi.QPStateRTS && !q.waitCredit || q.state == abi.QPStateErr {
-		q.fn.e.ready.push(&q.ready)
+	switch q.state {
+	case abi.QPStateRTS, abi.QPStateSQD:
+		if q.waitCredit || q.conn == nil {
+			return
+		}
+	case abi.QPStateErr, abi.QPStateSQE:
+	default:
+		return
 	}
+	q.fn.e.ready.push(&q.ready)
 }
 
-// turn does the QP's share of work: new requests in RTS, flushing in ERR. It reports whether more is left that can
-// go on now.
+// turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD, flushing in ERR and SQE. It
+// reports whether more is left that can go on now.
 func (q *QP) turn(now falcon.Time) (more bool) {
 	if !q.fn.working() {
 		return false
 	}
 	switch q.state {
-	case abi.QPStateRTS:
-		return q.issue(now)
+	case abi.QPStateRTS, abi.QPStateSQD:
+		return q.conn != nil && q.issue(now)
+	case abi.QPStateSQE:
+		return q.flushSends(now)
 	case abi.QPStateErr:
 		return q.flush(now)
 	}

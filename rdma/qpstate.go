@@ -5,21 +5,48 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// How a QP leaves RTS:
+// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go; those to RESET and to ERR
+// are reached from everywhere.
 //
-//	          local or remote error, peer gone
-//	 RTS ───────────────────────────────────────▶ ERR   works flushed in order, a few per turn;
-//	  │                                            │    the connection lingers so that refusals reach the peer
-//	  └──────────── ModifyQP(RESET) ───▶ RESET ◀───┘    connection closed, nothing completed
+//	            Connect
+//	         ┌───────────────────┐         drained by and by
+//	RESET ─▶ INIT ─▶ RTR ─▶ RTS ◀──────▶ SQD
+//	  ▲               │      │ ▲
+//	  │               │      │ └──────── SQE   a send of a datagram QP failed: sends are flushed
+//	  │               ▼      ▼
+//	  └────────────── ERR ◀──── local or remote error, peer gone
+//
+// In ERR works are flushed in order, a few per turn, and the connection lingers so that refusals reach the peer. In RESET
+// there is no connection and nothing was completed.
 
 // fail moves the QP to ERR because of st and tells the driver.
 func (q *QP) fail(now falcon.Time, st abi.WCStatus, reason string) {
+	q.failAs(now, abi.EventQPFatal, st, reason)
+}
+
+// failAs is fail with an event of type typ.
+func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason string) {
 	if q.state == abi.QPStateErr || q.state == abi.QPStateReset {
 		return
 	}
 	q.enterErr(now)
 	q.fn.stats.QPErrors++
-	q.fn.out.AsyncEvent(abi.EventQPFatal, q.number, uint32(st), reason)
+	q.fn.event(typ, q.number, uint32(st), reason)
+}
+
+// failSend ends sending because of a work request that completed with st. Datagrams do not depend on each other: their QP
+// goes on receiving.
+func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
+	if q.typ != abi.QPTypeUD {
+		q.fail(now, st, "send work request failed: "+st.String())
+		return
+	}
+	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
+		q.state = abi.QPStateSQE
+		q.polled.remove()
+		q.req.drop()
+		q.wake()
+	}
 }
 
 // enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work requests.

@@ -112,8 +112,8 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	r := &q.req
 	if r.next == r.tail {
-		if r.tail-r.head == uint32(len(r.works)) {
-			return 0, false, false // a completion wakes the QP
+		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
+			return 0, false, false // a completion or a change of state wakes the QP
 		}
 		if _, ok := q.fetch(); !ok {
 			return 0, false, false
@@ -122,6 +122,8 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	w := r.work(r.next)
 	if !w.started {
 		switch {
+		case q.state != abi.QPStateRTS:
+			return 0, false, false // SQD
 		case w.status != abi.WCSuccess:
 			// It fails in its turn; works behind it are not begun.
 			if !w.issued {

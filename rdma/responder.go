@@ -161,11 +161,12 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 		q.fn.stats.CIDMismatches++
 		q.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
-	case q.state != abi.QPStateRTS:
+	case !q.serving():
 		q.fn.stats.Refused++
 		q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
 		return
 	}
+	q.hear()
 	data, ok := h.RBTH.Data(ev.Data, n)
 	if err != nil || !ok || h.RBTH.Opcode > wire.SendOnlyInv || h.RBTH.Opcode.Info().Kind != wire.KindPushData {
 		q.refusePush(now, ev, synInvalid, abi.WCSuccess)
@@ -228,18 +229,29 @@ func (q *QP) failServing(now falcon.Time, syn syndrome, recv abi.WCStatus) {
 			q.finishRecv(now, v, recv)
 		}
 	}
-	reason := "refused a request of the peer"
+	typ, reason := abi.EventQPFatal, "refused a request of the peer"
 	switch syn {
 	case synSequence:
-		reason = "a request of the peer was out of sequence"
+		typ, reason = abi.EventQPReqErr, "a request of the peer was out of sequence"
 	case synInvalid:
-		reason = "the peer sent an invalid request"
+		typ, reason = abi.EventQPReqErr, "the peer sent an invalid request"
 	case synAccess:
-		reason = "the peer asked for memory it may not access"
+		typ, reason = abi.EventQPAccessErr, "the peer asked for memory it may not access"
 	case synOperation:
 		reason = "a request of the peer could not be carried out"
 	}
-	q.fail(now, syn.status(), reason)
+	q.failAs(now, typ, syn.status(), reason)
+}
+
+// hear notes that the peer sends. A driver that waits in RTR learns that it may go on.
+func (q *QP) hear() {
+	if q.heard {
+		return
+	}
+	q.heard = true
+	if q.state == abi.QPStateRTR {
+		q.fn.event(abi.EventCommEst, q.number, 0, "")
+	}
 }
 
 // placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when the packet has to
@@ -317,7 +329,7 @@ func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
 		return
 	}
 	r.arrivals[sn%reorderWindow] = *a
-	for q.state == abi.QPStateRTS {
+	for q.serving() {
 		next := &r.arrivals[r.sn%reorderWindow]
 		if !next.present {
 			return

@@ -84,7 +84,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_MAX_READ_ATOMIC 0x80U /* 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics (1.2). */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 
@@ -112,14 +112,23 @@ typedef uint64_t vnic_le64;
 
 /* ModifyQP.Mask; values of ibv_qp_attr_mask. */
 #define VNIC_QP_ATTR_STATE 0x1U /* State. */
+#define VNIC_QP_ATTR_CUR_STATE 0x2U /* CurState (1.2). */
+#define VNIC_QP_ATTR_SQD_NOTIFY 0x4U /* SQDNotify (1.2). */
 #define VNIC_QP_ATTR_ACCESS 0x8U /* Access. */
+#define VNIC_QP_ATTR_PKEY_INDEX 0x10U /* PKeyIndex (1.2). */
+#define VNIC_QP_ATTR_PORT 0x20U /* the port, of which a function has one (1.2). */
+#define VNIC_QP_ATTR_QKEY 0x40U /* QKey (1.2). */
+#define VNIC_QP_ATTR_AV 0x80U /* DGID, the address vector (1.2). */
 #define VNIC_QP_ATTR_PATH_MTU 0x100U /* PathMTU. */
 #define VNIC_QP_ATTR_TIMEOUT 0x200U /* Timeout. */
 #define VNIC_QP_ATTR_RETRY_CNT 0x400U /* RetryCnt. */
 #define VNIC_QP_ATTR_RNR_RETRY 0x800U /* RNRRetry. */
+#define VNIC_QP_ATTR_RQPSN 0x1000U /* RQPSN (1.2). */
 #define VNIC_QP_ATTR_MAX_RD_ATOMIC 0x2000U /* MaxRdAtomic. */
 #define VNIC_QP_ATTR_MIN_RNR_TIMER 0x8000U /* MinRNRTimer. */
+#define VNIC_QP_ATTR_SQPSN 0x10000U /* SQPSN (1.2). */
 #define VNIC_QP_ATTR_MAX_DEST_RD_ATOMIC 0x20000U /* MaxDestRdAtomic. */
+#define VNIC_QP_ATTR_DEST_QPN 0x100000U /* DestQPN (1.2). */
 
 /* State is the lifecycle state of a function (RegState). Stored in 32 bits. */
 enum vnic_state {
@@ -191,6 +200,10 @@ enum vnic_event_type {
 	VNIC_EVENT_UNREACHABLE = 5, /* the connection was not established; Status says why. The QP is in INIT, or in ERR on the accepting side. */
 	VNIC_EVENT_QP_FATAL = 6, /* a QP moved to ERR by itself: Number is the QP, Status the ibv_wc_status, Priv the reason as text. */
 	VNIC_EVENT_CQ_ERROR = 7, /* a CQ overflowed or its memory failed: Number is the CQ; QPs using it move to ERR. */
+	VNIC_EVENT_QP_REQ_ERR = 9, /* with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2). */
+	VNIC_EVENT_QP_ACCESS_ERR = 10, /* with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2). */
+	VNIC_EVENT_COMM_EST = 11, /* with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2). */
+	VNIC_EVENT_SQ_DRAINED = 12, /* with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2). */
 	VNIC_EVENT_FUNCTION_FAULT = 8, /* the function moved to ERROR: Status is the Fault, Priv the reason as text. */
 };
 
@@ -211,6 +224,7 @@ enum vnic_opcode {
 /* QPType is the transport type of a QP; values of ibv_qp_type. Stored in 8 bits. */
 enum vnic_qp_type {
 	VNIC_QP_TYPE_RC = 2, /* reliable connection. */
+	VNIC_QP_TYPE_UD = 4, /* unreliable datagram (1.2). */
 };
 
 /* QPState is the state of a QP; values of ibv_qp_state. Stored in 8 bits. */
@@ -219,8 +233,8 @@ enum vnic_qp_state {
 	VNIC_QP_STATE_INIT = 1, /* receives may be posted; may be connected. */
 	VNIC_QP_STATE_RTR = 2, /* ready to receive. */
 	VNIC_QP_STATE_RTS = 3, /* ready to send: connected. */
-	VNIC_QP_STATE_SQD = 4, /* send queue drained (not reached in this version). */
-	VNIC_QP_STATE_SQE = 5, /* send queue error (not reached in this version). */
+	VNIC_QP_STATE_SQD = 4, /* no new sends are begun; those begun are finished (1.2). */
+	VNIC_QP_STATE_SQE = 5, /* a send of a UD queue pair failed: sends are flushed, receives go on (1.2). */
 	VNIC_QP_STATE_ERR = 6, /* work is flushed. */
 };
 
@@ -302,7 +316,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CREATE_CQ = 6, /* creates a completion queue over a page list. */
 	VNIC_ADMIN_OP_DESTROY_CQ = 7, /* destroys a completion queue. */
 	VNIC_ADMIN_OP_CREATE_QP = 8, /* creates a queue pair in state RESET. */
-	VNIC_ADMIN_OP_MODIFY_QP = 9, /* changes state and attributes of a QP. RTR and RTS are reached by connection management only. */
+	VNIC_ADMIN_OP_MODIFY_QP = 9, /* changes state and attributes of a QP, as the table of section 9 allows. */
 	VNIC_ADMIN_OP_QUERY_QP = 10, /* returns state and attributes of a QP. */
 	VNIC_ADMIN_OP_DESTROY_QP = 11, /* disconnects and destroys a QP; outstanding work gets no completion. */
 	VNIC_ADMIN_OP_CM_LISTEN = 12, /* asks for connection requests to a service of this function. */
@@ -539,7 +553,7 @@ struct vnic_modify_qp {
 	vnic_le32 qpn; /* queue pair number. */
 	vnic_le32 mask; /* attributes that are set. */
 	vnic_le32 access; /* remote access the QP allows. */
-	uint8_t state; /* new state: Reset, Init or Err. enum vnic_qp_state. */
+	uint8_t state; /* new state. enum vnic_qp_state. */
 	uint8_t path_mtu; /* largest path MTU to agree on with the peer. enum vnic_path_mtu. */
 	uint8_t min_rnr_timer; /* delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31. */
 	uint8_t retry_cnt; /* timeouts before the QP fails: 0 to 7. */
@@ -547,9 +561,16 @@ struct vnic_modify_qp {
 	uint8_t timeout; /* 4.096 µs × 2^n: 0 to 31, 0 means the device's own limit. */
 	uint8_t max_rd_atomic; /* READs and atomics in flight as initiator. */
 	uint8_t max_dest_rd_atomic; /* READs and atomics in flight as target. */
-	uint8_t reserved0[4];
+	vnic_le16 pkey_index; /* index of the P_Key (1.2). */
+	uint8_t cur_state; /* state the driver believes the QP to be in; the command fails if it is not (1.2). enum vnic_qp_state. */
+	uint8_t sqd_notify; /* 1: send EventSQDrained when the send queue is drained, with State = SQD (1.2). */
+	vnic_le32 dest_qpn; /* QP number of the peer (1.2). */
+	vnic_le32 qkey; /* Q_Key of a UD queue pair (1.2). */
+	vnic_le32 rqpsn; /* first PSN of the peer, 24 bits; Falcon has its own (1.2). */
+	vnic_le32 sqpsn; /* first PSN sent, 24 bits; Falcon has its own (1.2). */
+	uint8_t dgid[16]; /* GID of the peer's function (1.2). */
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_modify_qp) == 24, "layout of vnic_modify_qp");
+VNIC_ABI_ASSERT(sizeof(struct vnic_modify_qp) == 56, "layout of vnic_modify_qp");
 
 /* QueryQP holds the parameters of the command of that name. */
 struct vnic_query_qp {
@@ -571,10 +592,14 @@ struct vnic_query_qp_result {
 	uint8_t timeout; /* as in ModifyQP. */
 	uint8_t max_rd_atomic; /* as in ModifyQP. */
 	uint8_t max_dest_rd_atomic; /* as in ModifyQP. */
-	uint8_t reserved0[4];
+	vnic_le16 pkey_index; /* as in ModifyQP (1.2). */
+	uint8_t draining; /* 1: in SQD with sends still outstanding (1.2). */
+	uint8_t reserved0[1];
 	uint8_t peer_gid[16]; /* GID of the peer; zero while not connected. */
+	vnic_le32 qkey; /* as in ModifyQP (1.2). */
+	vnic_le32 sqpsn; /* as in ModifyQP (1.2). */
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_query_qp_result) == 40, "layout of vnic_query_qp_result");
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_qp_result) == 48, "layout of vnic_query_qp_result");
 
 /* DestroyQP holds the parameters of the command of that name. */
 struct vnic_destroy_qp {

@@ -121,7 +121,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs = 0x2 // masked atomics (1.2).
+	FeatureExtendedVerbs = 0x2 // masked atomics, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex    = 0x1 // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureArmWord       = 0x4 // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 )
@@ -158,15 +158,24 @@ const (
 
 // ModifyQP.Mask; values of ibv_qp_attr_mask.
 const (
-	QPAttrState           = 0x1     // State.
-	QPAttrAccess          = 0x8     // Access.
-	QPAttrPathMTU         = 0x100   // PathMTU.
-	QPAttrTimeout         = 0x200   // Timeout.
-	QPAttrRetryCnt        = 0x400   // RetryCnt.
-	QPAttrRNRRetry        = 0x800   // RNRRetry.
-	QPAttrMaxRdAtomic     = 0x2000  // MaxRdAtomic.
-	QPAttrMinRNRTimer     = 0x8000  // MinRNRTimer.
-	QPAttrMaxDestRdAtomic = 0x20000 // MaxDestRdAtomic.
+	QPAttrState           = 0x1      // State.
+	QPAttrCurState        = 0x2      // CurState (1.2).
+	QPAttrSQDNotify       = 0x4      // SQDNotify (1.2).
+	QPAttrAccess          = 0x8      // Access.
+	QPAttrPKeyIndex       = 0x10     // PKeyIndex (1.2).
+	QPAttrPort            = 0x20     // the port, of which a function has one (1.2).
+	QPAttrQKey            = 0x40     // QKey (1.2).
+	QPAttrAV              = 0x80     // DGID, the address vector (1.2).
+	QPAttrPathMTU         = 0x100    // PathMTU.
+	QPAttrTimeout         = 0x200    // Timeout.
+	QPAttrRetryCnt        = 0x400    // RetryCnt.
+	QPAttrRNRRetry        = 0x800    // RNRRetry.
+	QPAttrRQPSN           = 0x1000   // RQPSN (1.2).
+	QPAttrMaxRdAtomic     = 0x2000   // MaxRdAtomic.
+	QPAttrMinRNRTimer     = 0x8000   // MinRNRTimer.
+	QPAttrSQPSN           = 0x10000  // SQPSN (1.2).
+	QPAttrMaxDestRdAtomic = 0x20000  // MaxDestRdAtomic.
+	QPAttrDestQPN         = 0x100000 // DestQPN (1.2).
 )
 
 // State is the lifecycle state of a function (RegState).
@@ -369,14 +378,18 @@ type EventType uint16
 
 // Values of EventType.
 const (
-	EventConnectRequest EventType = 1 // a peer asks to connect: Number is the connection id to accept or reject, Service, SrcGID, PeerQPN and Priv are the peer's.
-	EventEstablished    EventType = 2 // the connection works and its QP is in RTS; Priv is the accepting side's.
-	EventRejected       EventType = 3 // the peer rejected; Status is its reason. The QP stays in INIT.
-	EventDisconnected   EventType = 4 // the connection ended; its QP is in ERR.
-	EventUnreachable    EventType = 5 // the connection was not established; Status says why. The QP is in INIT, or in ERR on the accepting side.
-	EventQPFatal        EventType = 6 // a QP moved to ERR by itself: Number is the QP, Status the ibv_wc_status, Priv the reason as text.
-	EventCQError        EventType = 7 // a CQ overflowed or its memory failed: Number is the CQ; QPs using it move to ERR.
-	EventFunctionFault  EventType = 8 // the function moved to ERROR: Status is the Fault, Priv the reason as text.
+	EventConnectRequest EventType = 1  // a peer asks to connect: Number is the connection id to accept or reject, Service, SrcGID, PeerQPN and Priv are the peer's.
+	EventEstablished    EventType = 2  // the connection works and its QP is in RTS; Priv is the accepting side's.
+	EventRejected       EventType = 3  // the peer rejected; Status is its reason. The QP stays in INIT.
+	EventDisconnected   EventType = 4  // the connection ended; its QP is in ERR.
+	EventUnreachable    EventType = 5  // the connection was not established; Status says why. The QP is in INIT, or in ERR on the accepting side.
+	EventQPFatal        EventType = 6  // a QP moved to ERR by itself: Number is the QP, Status the ibv_wc_status, Priv the reason as text.
+	EventCQError        EventType = 7  // a CQ overflowed or its memory failed: Number is the CQ; QPs using it move to ERR.
+	EventQPReqErr       EventType = 9  // with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2).
+	EventQPAccessErr    EventType = 10 // with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2).
+	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2).
+	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2).
+	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -396,6 +409,14 @@ func (v EventType) String() string {
 		return "QP fatal"
 	case EventCQError:
 		return "CQ error"
+	case EventQPReqErr:
+		return "QP request error"
+	case EventQPAccessErr:
+		return "QP access error"
+	case EventCommEst:
+		return "communication established"
+	case EventSQDrained:
+		return "SQ drained"
 	case EventFunctionFault:
 		return "function fault"
 	}
@@ -452,6 +473,7 @@ type QPType uint8
 // Values of QPType.
 const (
 	QPTypeRC QPType = 2 // reliable connection.
+	QPTypeUD QPType = 4 // unreliable datagram (1.2).
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -459,6 +481,8 @@ func (v QPType) String() string {
 	switch v {
 	case QPTypeRC:
 		return "RC"
+	case QPTypeUD:
+		return "UD"
 	}
 	return "QPType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -472,8 +496,8 @@ const (
 	QPStateInit  QPState = 1 // receives may be posted; may be connected.
 	QPStateRTR   QPState = 2 // ready to receive.
 	QPStateRTS   QPState = 3 // ready to send: connected.
-	QPStateSQD   QPState = 4 // send queue drained (not reached in this version).
-	QPStateSQE   QPState = 5 // send queue error (not reached in this version).
+	QPStateSQD   QPState = 4 // no new sends are begun; those begun are finished (1.2).
+	QPStateSQE   QPState = 5 // a send of a UD queue pair failed: sends are flushed, receives go on (1.2).
 	QPStateErr   QPState = 6 // work is flushed.
 )
 
@@ -725,7 +749,7 @@ const (
 	AdminOpCreateCQ     AdminOp = 6  // creates a completion queue over a page list.
 	AdminOpDestroyCQ    AdminOp = 7  // destroys a completion queue.
 	AdminOpCreateQP     AdminOp = 8  // creates a queue pair in state RESET.
-	AdminOpModifyQP     AdminOp = 9  // changes state and attributes of a QP. RTR and RTS are reached by connection management only.
+	AdminOpModifyQP     AdminOp = 9  // changes state and attributes of a QP, as the table of section 9 allows.
 	AdminOpQueryQP      AdminOp = 10 // returns state and attributes of a QP.
 	AdminOpDestroyQP    AdminOp = 11 // disconnects and destroys a QP; outstanding work gets no completion.
 	AdminOpCMListen     AdminOp = 12 // asks for connection requests to a service of this function.
@@ -1524,21 +1548,29 @@ func (x *CreateQPResult) Unmarshal(b []byte) {
 }
 
 // ModifyQPSize is the size of ModifyQP in bytes.
-const ModifyQPSize = 24
+const ModifyQPSize = 56
 
 // ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.
 type ModifyQP struct {
-	QPN             uint32  // @0: queue pair number.
-	Mask            uint32  // @4: attributes that are set.
-	Access          uint32  // @8: remote access the QP allows.
-	State           QPState // @12: new state: Reset, Init or Err.
-	PathMTU         PathMTU // @13: largest path MTU to agree on with the peer.
-	MinRNRTimer     uint8   // @14: delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31.
-	RetryCnt        uint8   // @15: timeouts before the QP fails: 0 to 7.
-	RNRRetry        uint8   // @16: receiver-not-ready answers before the QP fails: 0 to 7, 7 means for ever.
-	Timeout         uint8   // @17: 4.096 µs × 2^n: 0 to 31, 0 means the device's own limit.
-	MaxRdAtomic     uint8   // @18: READs and atomics in flight as initiator.
-	MaxDestRdAtomic uint8   // @19: READs and atomics in flight as target.
+	QPN             uint32   // @0: queue pair number.
+	Mask            uint32   // @4: attributes that are set.
+	Access          uint32   // @8: remote access the QP allows.
+	State           QPState  // @12: new state.
+	PathMTU         PathMTU  // @13: largest path MTU to agree on with the peer.
+	MinRNRTimer     uint8    // @14: delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31.
+	RetryCnt        uint8    // @15: timeouts before the QP fails: 0 to 7.
+	RNRRetry        uint8    // @16: receiver-not-ready answers before the QP fails: 0 to 7, 7 means for ever.
+	Timeout         uint8    // @17: 4.096 µs × 2^n: 0 to 31, 0 means the device's own limit.
+	MaxRdAtomic     uint8    // @18: READs and atomics in flight as initiator.
+	MaxDestRdAtomic uint8    // @19: READs and atomics in flight as target.
+	PKeyIndex       uint16   // @20: index of the P_Key (1.2).
+	CurState        QPState  // @22: state the driver believes the QP to be in; the command fails if it is not (1.2).
+	SQDNotify       uint8    // @23: 1: send EventSQDrained when the send queue is drained, with State = SQD (1.2).
+	DestQPN         uint32   // @24: QP number of the peer (1.2).
+	QKey            uint32   // @28: Q_Key of a UD queue pair (1.2).
+	RQPSN           uint32   // @32: first PSN of the peer, 24 bits; Falcon has its own (1.2).
+	SQPSN           uint32   // @36: first PSN sent, 24 bits; Falcon has its own (1.2).
+	DGID            [16]byte // @40: GID of the peer's function (1.2).
 }
 
 // Size returns ModifyQPSize.
@@ -1558,7 +1590,14 @@ func (x *ModifyQP) Marshal(b []byte) {
 	b[17] = x.Timeout
 	b[18] = x.MaxRdAtomic
 	b[19] = x.MaxDestRdAtomic
-	clear(b[20:24])
+	binary.LittleEndian.PutUint16(b[20:], x.PKeyIndex)
+	b[22] = uint8(x.CurState)
+	b[23] = x.SQDNotify
+	binary.LittleEndian.PutUint32(b[24:], x.DestQPN)
+	binary.LittleEndian.PutUint32(b[28:], x.QKey)
+	binary.LittleEndian.PutUint32(b[32:], x.RQPSN)
+	binary.LittleEndian.PutUint32(b[36:], x.SQPSN)
+	copy(b[40:56], x.DGID[:])
 }
 
 // Unmarshal reads x from b[:ModifyQPSize]; b must be that long.
@@ -1575,6 +1614,14 @@ func (x *ModifyQP) Unmarshal(b []byte) {
 	x.Timeout = b[17]
 	x.MaxRdAtomic = b[18]
 	x.MaxDestRdAtomic = b[19]
+	x.PKeyIndex = binary.LittleEndian.Uint16(b[20:])
+	x.CurState = QPState(b[22])
+	x.SQDNotify = b[23]
+	x.DestQPN = binary.LittleEndian.Uint32(b[24:])
+	x.QKey = binary.LittleEndian.Uint32(b[28:])
+	x.RQPSN = binary.LittleEndian.Uint32(b[32:])
+	x.SQPSN = binary.LittleEndian.Uint32(b[36:])
+	copy(x.DGID[:], b[40:56])
 }
 
 // QueryQPSize is the size of QueryQP in bytes.
@@ -1602,7 +1649,7 @@ func (x *QueryQP) Unmarshal(b []byte) {
 }
 
 // QueryQPResultSize is the size of QueryQPResult in bytes.
-const QueryQPResultSize = 40
+const QueryQPResultSize = 48
 
 // QueryQPResult is the result of QueryQP.
 type QueryQPResult struct {
@@ -1617,7 +1664,11 @@ type QueryQPResult struct {
 	Timeout         uint8    // @17: as in ModifyQP.
 	MaxRdAtomic     uint8    // @18: as in ModifyQP.
 	MaxDestRdAtomic uint8    // @19: as in ModifyQP.
+	PKeyIndex       uint16   // @20: as in ModifyQP (1.2).
+	Draining        uint8    // @22: 1: in SQD with sends still outstanding (1.2).
 	PeerGID         [16]byte // @24: GID of the peer; zero while not connected.
+	QKey            uint32   // @40: as in ModifyQP (1.2).
+	SQPSN           uint32   // @44: as in ModifyQP (1.2).
 }
 
 // Size returns QueryQPResultSize.
@@ -1637,8 +1688,12 @@ func (x *QueryQPResult) Marshal(b []byte) {
 	b[17] = x.Timeout
 	b[18] = x.MaxRdAtomic
 	b[19] = x.MaxDestRdAtomic
-	clear(b[20:24])
+	binary.LittleEndian.PutUint16(b[20:], x.PKeyIndex)
+	b[22] = x.Draining
+	clear(b[23:24])
 	copy(b[24:40], x.PeerGID[:])
+	binary.LittleEndian.PutUint32(b[40:], x.QKey)
+	binary.LittleEndian.PutUint32(b[44:], x.SQPSN)
 }
 
 // Unmarshal reads x from b[:QueryQPResultSize]; b must be that long.
@@ -1655,7 +1710,11 @@ func (x *QueryQPResult) Unmarshal(b []byte) {
 	x.Timeout = b[17]
 	x.MaxRdAtomic = b[18]
 	x.MaxDestRdAtomic = b[19]
+	x.PKeyIndex = binary.LittleEndian.Uint16(b[20:])
+	x.Draining = b[22]
 	copy(x.PeerGID[:], b[24:40])
+	x.QKey = binary.LittleEndian.Uint32(b[40:])
+	x.SQPSN = binary.LittleEndian.Uint32(b[44:])
 }
 
 // DestroyQPSize is the size of DestroyQP in bytes.

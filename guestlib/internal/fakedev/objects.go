@@ -270,6 +270,14 @@ func (s *Session) qpCommand(op abi.AdminOp, in, out []byte) abi.Status {
 				q.fail()
 			case p.State == abi.QPStateInit && q.state == abi.QPStateReset:
 				q.state = abi.QPStateInit
+			case p.State == abi.QPStateSQD && q.state == abi.QPStateRTS:
+				q.state = abi.QPStateSQD
+				if p.Mask&abi.QPAttrSQDNotify != 0 && p.SQDNotify != 0 {
+					s.Send(0, &abi.AsyncEvent{Type: abi.EventSQDrained, Number: q.qpn})
+				}
+			case p.State == abi.QPStateRTS && q.state == abi.QPStateSQD:
+				q.state = abi.QPStateRTS
+				q.run()
 			default:
 				return abi.StatusBadState
 			}

@@ -9,7 +9,7 @@ var commands = []Command{
 	{"CreateCQ", 6, "CreateCQ", "CreateCQResult", "creates a completion queue over a page list.", "NoResources, MemoryFault, TooLarge"},
 	{"DestroyCQ", 7, "DestroyCQ", "", "destroys a completion queue.", "NotFound, Busy (used by a QP)"},
 	{"CreateQP", 8, "CreateQP", "CreateQPResult", "creates a queue pair in state RESET.", "NotFound (PD, CQ), NoResources, MemoryFault, TooLarge, Unsupported (type)"},
-	{"ModifyQP", 9, "ModifyQP", "", "changes state and attributes of a QP. RTR and RTS are reached by connection management only.", "NotFound, BadState"},
+	{"ModifyQP", 9, "ModifyQP", "", "changes state and attributes of a QP, as the table of section 9 allows.", "NotFound, BadState, Unsupported"},
 	{"QueryQP", 10, "QueryQP", "QueryQPResult", "returns state and attributes of a QP.", "NotFound"},
 	{"DestroyQP", 11, "DestroyQP", "", "disconnects and destroys a QP; outstanding work gets no completion.", "NotFound"},
 	{"CMListen", 12, "CMListen", "", "asks for connection requests to a service of this function.", "AddressInUse, NoResources"},
@@ -101,11 +101,11 @@ var adminStructs = []Struct{
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0 or 1."},
 	}},
-	{Name: "ModifyQP", Size: 24, Doc: "ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: []Field{
+	{Name: "ModifyQP", Size: 56, Doc: "ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 		{Name: "Mask", Offset: 4, Kind: U32, Flags: "QPAttr", Doc: "attributes that are set."},
 		{Name: "Access", Offset: 8, Kind: U32, Flags: "Access", Doc: "remote access the QP allows."},
-		{Name: "State", Offset: 12, Kind: U8, Enum: "QPState", Doc: "new state: Reset, Init or Err."},
+		{Name: "State", Offset: 12, Kind: U8, Enum: "QPState", Doc: "new state."},
 		{Name: "PathMTU", Offset: 13, Kind: U8, Enum: "PathMTU", Doc: "largest path MTU to agree on with the peer."},
 		{Name: "MinRNRTimer", Offset: 14, Kind: U8, Doc: "delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31."},
 		{Name: "RetryCnt", Offset: 15, Kind: U8, Doc: "timeouts before the QP fails: 0 to 7."},
@@ -113,11 +113,19 @@ var adminStructs = []Struct{
 		{Name: "Timeout", Offset: 17, Kind: U8, Doc: "4.096 µs × 2^n: 0 to 31, 0 means the device's own limit."},
 		{Name: "MaxRdAtomic", Offset: 18, Kind: U8, Doc: "READs and atomics in flight as initiator."},
 		{Name: "MaxDestRdAtomic", Offset: 19, Kind: U8, Doc: "READs and atomics in flight as target."},
+		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "index of the P_Key (1.2)."},
+		{Name: "CurState", Offset: 22, Kind: U8, Enum: "QPState", Doc: "state the driver believes the QP to be in; the command fails if it is not (1.2)."},
+		{Name: "SQDNotify", Offset: 23, Kind: U8, Doc: "1: send EventSQDrained when the send queue is drained, with State = SQD (1.2)."},
+		{Name: "DestQPN", Offset: 24, Kind: U32, Doc: "QP number of the peer (1.2)."},
+		{Name: "QKey", Offset: 28, Kind: U32, Doc: "Q_Key of a UD queue pair (1.2)."},
+		{Name: "RQPSN", Offset: 32, Kind: U32, Doc: "first PSN of the peer, 24 bits; Falcon has its own (1.2)."},
+		{Name: "SQPSN", Offset: 36, Kind: U32, Doc: "first PSN sent, 24 bits; Falcon has its own (1.2)."},
+		{Name: "DGID", Offset: 40, Kind: Bytes, Len: 16, Doc: "GID of the peer's function (1.2)."},
 	}},
 	{Name: "QueryQP", Size: 8, Doc: "QueryQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 	}},
-	{Name: "QueryQPResult", Size: 40, Doc: "QueryQPResult is the result of QueryQP.", Fields: []Field{
+	{Name: "QueryQPResult", Size: 48, Doc: "QueryQPResult is the result of QueryQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 		{Name: "PeerQPN", Offset: 4, Kind: U32, Doc: "QP number of the peer; 0 while not connected."},
 		{Name: "Access", Offset: 8, Kind: U32, Flags: "Access", Doc: "remote access the QP allows."},
@@ -129,7 +137,11 @@ var adminStructs = []Struct{
 		{Name: "Timeout", Offset: 17, Kind: U8, Doc: "as in ModifyQP."},
 		{Name: "MaxRdAtomic", Offset: 18, Kind: U8, Doc: "as in ModifyQP."},
 		{Name: "MaxDestRdAtomic", Offset: 19, Kind: U8, Doc: "as in ModifyQP."},
+		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "as in ModifyQP (1.2)."},
+		{Name: "Draining", Offset: 22, Kind: U8, Doc: "1: in SQD with sends still outstanding (1.2)."},
 		{Name: "PeerGID", Offset: 24, Kind: Bytes, Len: 16, Doc: "GID of the peer; zero while not connected."},
+		{Name: "QKey", Offset: 40, Kind: U32, Doc: "as in ModifyQP (1.2)."},
+		{Name: "SQPSN", Offset: 44, Kind: U32, Doc: "as in ModifyQP (1.2)."},
 	}},
 	{Name: "DestroyQP", Size: 8, Doc: "DestroyQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},

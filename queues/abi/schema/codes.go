@@ -58,6 +58,10 @@ var enums = []Enum{
 		{Name: "Unreachable", Value: 5, Text: "unreachable", Doc: "the connection was not established; Status says why. The QP is in INIT, or in ERR on the accepting side."},
 		{Name: "QPFatal", Value: 6, Text: "QP fatal", Doc: "a QP moved to ERR by itself: Number is the QP, Status the ibv_wc_status, Priv the reason as text."},
 		{Name: "CQError", Value: 7, Text: "CQ error", Doc: "a CQ overflowed or its memory failed: Number is the CQ; QPs using it move to ERR."},
+		{Name: "QPReqErr", Value: 9, Text: "QP request error", Doc: "with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2)."},
+		{Name: "QPAccessErr", Value: 10, Text: "QP access error", Doc: "with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2)."},
+		{Name: "CommEst", Value: 11, Text: "communication established", Doc: "with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2)."},
+		{Name: "SQDrained", Value: 12, Text: "SQ drained", Doc: "with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2)."},
 		{Name: "FunctionFault", Value: 8, Text: "function fault", Doc: "the function moved to ERROR: Status is the Fault, Priv the reason as text."},
 	}},
 	{Name: "Opcode", Prefix: "Op", Base: U8, Doc: "Opcode is the operation of a send work request; values of ibv_wr_opcode.", Values: []Value{
@@ -74,14 +78,15 @@ var enums = []Enum{
 	}},
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
 		{Name: "RC", Value: 2, Text: "RC", Doc: "reliable connection."},
+		{Name: "UD", Value: 4, Text: "UD", Doc: "unreliable datagram (1.2)."},
 	}},
 	{Name: "QPState", Prefix: "QPState", Base: U8, Doc: "QPState is the state of a QP; values of ibv_qp_state.", Values: []Value{
 		{Name: "Reset", Value: 0, Text: "RESET", Doc: "holds no work."},
 		{Name: "Init", Value: 1, Text: "INIT", Doc: "receives may be posted; may be connected."},
 		{Name: "RTR", Value: 2, Text: "RTR", Doc: "ready to receive."},
 		{Name: "RTS", Value: 3, Text: "RTS", Doc: "ready to send: connected."},
-		{Name: "SQD", Value: 4, Text: "SQD", Doc: "send queue drained (not reached in this version)."},
-		{Name: "SQE", Value: 5, Text: "SQE", Doc: "send queue error (not reached in this version)."},
+		{Name: "SQD", Value: 4, Text: "SQD", Doc: "no new sends are begun; those begun are finished (1.2)."},
+		{Name: "SQE", Value: 5, Text: "SQE", Doc: "a send of a UD queue pair failed: sends are flushed, receives go on (1.2)."},
 		{Name: "Err", Value: 6, Text: "ERR", Doc: "work is flushed."},
 	}},
 	{Name: "PathMTU", Prefix: "MTU", Base: U8, Doc: "PathMTU is a path MTU; values of ibv_mtu.", Values: []Value{
@@ -130,7 +135,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
-		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics (1.2)."},
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 	}},
@@ -158,13 +163,22 @@ var flagSets = []FlagSet{
 	}},
 	{Name: "QPAttr", Prefix: "QPAttr", Doc: "ModifyQP.Mask; values of ibv_qp_attr_mask.", Values: []Value{
 		{Name: "State", Value: 1 << 0, Doc: "State."},
+		{Name: "CurState", Value: 1 << 1, Doc: "CurState (1.2)."},
+		{Name: "SQDNotify", Value: 1 << 2, Doc: "SQDNotify (1.2)."},
 		{Name: "Access", Value: 1 << 3, Doc: "Access."},
+		{Name: "PKeyIndex", Value: 1 << 4, Doc: "PKeyIndex (1.2)."},
+		{Name: "Port", Value: 1 << 5, Doc: "the port, of which a function has one (1.2)."},
+		{Name: "QKey", Value: 1 << 6, Doc: "QKey (1.2)."},
+		{Name: "AV", Value: 1 << 7, Doc: "DGID, the address vector (1.2)."},
 		{Name: "PathMTU", Value: 1 << 8, Doc: "PathMTU."},
 		{Name: "Timeout", Value: 1 << 9, Doc: "Timeout."},
 		{Name: "RetryCnt", Value: 1 << 10, Doc: "RetryCnt."},
 		{Name: "RNRRetry", Value: 1 << 11, Doc: "RNRRetry."},
+		{Name: "RQPSN", Value: 1 << 12, Doc: "RQPSN (1.2)."},
 		{Name: "MaxRdAtomic", Value: 1 << 13, Doc: "MaxRdAtomic."},
 		{Name: "MinRNRTimer", Value: 1 << 15, Doc: "MinRNRTimer."},
+		{Name: "SQPSN", Value: 1 << 16, Doc: "SQPSN (1.2)."},
 		{Name: "MaxDestRdAtomic", Value: 1 << 17, Doc: "MaxDestRdAtomic."},
+		{Name: "DestQPN", Value: 1 << 20, Doc: "DestQPN (1.2)."},
 	}},
 }

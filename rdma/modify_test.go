@@ -1,0 +1,237 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// complete is a ModifyQP that sets every attribute of mask to a good value.
+func complete(qpn, mask uint32, state abi.QPState) *abi.ModifyQP {
+	return &abi.ModifyQP{
+		QPN: qpn, Mask: mask | abi.QPAttrState, State: state, PathMTU: abi.MTU1024, MinRNRTimer: 1, RetryCnt: 7, RNRRetry: 7, Timeout: 14,
+		MaxRdAtomic: 1, MaxDestRdAtomic: 1, DestQPN: 0x123456, RQPSN: 0xffffff, SQPSN: 1, DGID: [16]byte{15: 9}, Access: abi.AccessRemoteRead, QKey: 0x11,
+	}
+}
+
+var everyState = []abi.QPState{
+	abi.QPStateReset, abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr,
+}
+
+// TestTransitions tries every change of state of both tables with no attribute, with exactly the required ones, with each
+// required one left out, with each optional one, and with each that is neither.
+func TestTransitions(t *testing.T) {
+	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUD} {
+		w := newWorld(t, worldConfig{})
+		h := w.hosts[0]
+		h.fn.UseFeatures(abi.FeatureExtendedVerbs)
+		pd, _ := h.fn.AllocPD()
+		p := h.createQP(pd, qpConfig{})
+		p.q.typ = typ
+		try := func(from, to abi.QPState, mask uint32) abi.Status {
+			p.q.state = from
+			st := h.fn.ModifyQP(w.now, complete(p.number, mask, to))
+			if got := p.q.state; st == abi.StatusOK && got != to || st != abi.StatusOK && got != from {
+				t.Fatalf("%v %v→%v: %v, but the QP is in %v", typ, from, to, st, got)
+			}
+			return st
+		}
+		for _, from := range everyState {
+			for _, to := range everyState {
+				var row *transition
+				for i, x := range p.q.transitions() {
+					if x.from == from && x.to == to {
+						row = &p.q.transitions()[i]
+					}
+				}
+				switch {
+				case to == abi.QPStateReset:
+					row = &transition{}
+				case to == abi.QPStateErr && from != abi.QPStateReset:
+					row = &transition{}
+				}
+				if row == nil {
+					if st := try(from, to, 0); st != abi.StatusBadState {
+						t.Errorf("%v %v→%v: %v, want wrong state", typ, from, to, st)
+					}
+					continue
+				}
+				for bit := uint32(1); bit != 0; bit <<= 1 {
+					if bit == abi.QPAttrState || bit == abi.QPAttrCurState {
+						continue
+					}
+					mask, want := row.required|bit, abi.StatusInvalidArgument
+					switch {
+					case row.required&bit != 0:
+						mask = row.required &^ bit
+					case row.optional&bit != 0:
+						want = abi.StatusOK
+					}
+					if st := try(from, to, mask); st != want {
+						t.Errorf("%v %v→%v with %#x: %v, want %v", typ, from, to, mask, st, want)
+					}
+				}
+				if st := try(from, to, row.required); st != abi.StatusOK {
+					t.Errorf("%v %v→%v: %v", typ, from, to, st)
+				}
+			}
+		}
+		h.fn.Close(w.now)
+	}
+}
+
+// TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no row tested.
+func TestTransitionTable(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		table    []transition
+		from, to abi.QPState
+		mask     uint32
+		want     abi.Status
+	}{
+		{"RC to RTR without a peer", rcTransitions, abi.QPStateInit, abi.QPStateRTR, abi.QPAttrPathMTU, abi.StatusInvalidArgument},
+		{"RC to RTR", rcTransitions, abi.QPStateInit, abi.QPStateRTR, abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer, abi.StatusOK},
+		{"RC to RTS", rcTransitions, abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic, abi.StatusOK},
+		{"RC from INIT to RTS", rcTransitions, abi.QPStateInit, abi.QPStateRTS, 0, abi.StatusBadState},
+		{"RC has no Q_Key", rcTransitions, abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.StatusInvalidArgument},
+		{"UD needs one", udTransitions, abi.QPStateReset, abi.QPStateInit, 0, abi.StatusInvalidArgument},
+		{"UD to RTR", udTransitions, abi.QPStateInit, abi.QPStateRTR, 0, abi.StatusOK},
+		{"UD to RTS", udTransitions, abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrSQPSN, abi.StatusOK},
+		{"UD out of SQE", udTransitions, abi.QPStateSQE, abi.QPStateRTS, 0, abi.StatusOK},
+		{"RC out of SQE", rcTransitions, abi.QPStateSQE, abi.QPStateRTS, 0, abi.StatusBadState},
+		{"drain", rcTransitions, abi.QPStateRTS, abi.QPStateSQD, abi.QPAttrSQDNotify, abi.StatusOK},
+		{"retries while drained", rcTransitions, abi.QPStateSQD, abi.QPStateSQD, abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic, abi.StatusOK},
+		{"retries while sending", rcTransitions, abi.QPStateRTS, abi.QPStateRTS, abi.QPAttrRNRRetry, abi.StatusInvalidArgument},
+		{"from ERR to RTS", rcTransitions, abi.QPStateErr, abi.QPStateRTS, 0, abi.StatusBadState},
+		{"RESET sets nothing", rcTransitions, abi.QPStateRTS, abi.QPStateReset, abi.QPAttrAccess, abi.StatusInvalidArgument},
+	} {
+		if st := allowed(c.table, c.from, c.to, c.mask|abi.QPAttrState); st != c.want {
+			t.Errorf("%s: %v, want %v", c.name, st, c.want)
+		}
+	}
+}
+
+// TestCurState: the driver's belief is checked.
+func TestCurState(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	m := &abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrCurState | abi.QPAttrMinRNRTimer, CurState: abi.QPStateSQD}
+	if st := p.hosts[0].fn.ModifyQP(p.now, m); st != abi.StatusInvalidArgument {
+		t.Errorf("wrong belief: %v", st)
+	}
+	m.CurState = abi.QPStateRTS
+	ok(t, p.hosts[0].fn.ModifyQP(p.now, m))
+}
+
+// TestDrain holds SQD: works begun are finished, the event comes once and only then, no other is begun, requests of the
+// peer are served, and RTS goes on where it stopped.
+func TestDrain(t *testing.T) {
+	for _, notify := range []uint8{0, 1} {
+		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		h := p.hosts[0]
+		h.fn.UseFeatures(abi.FeatureExtendedVerbs)
+		fill(p.ma.bytes(), 4)
+		p.cut(0, true)
+		for i := range 3 {
+			x := p.remote(abi.OpWrite, 0)
+			x.WRID = uint64(i)
+			p.a.post(x, p.ma.sge(0, 300<<10)) // more than is issued at once
+		}
+		p.step()
+		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrSQDNotify, State: abi.QPStateSQD, SQDNotify: notify})
+		if q, _ := h.fn.QueryQP(p.a.number); q.State != abi.QPStateSQD || q.Draining != 1 {
+			t.Fatalf("query %+v", q)
+		}
+		p.cut(0, false)
+		started := p.a.q.req.next
+		if p.a.q.req.work(started).started {
+			started++
+		}
+		success(t, p.a.send.wait(int(started)))
+		if started == 3 {
+			t.Fatal("all works were begun at once: the test tests nothing")
+		}
+		p.settle(1e8)
+		if _, any := p.a.send.poll(); any {
+			t.Fatal("a work was begun in SQD")
+		}
+		if q, _ := h.fn.QueryQP(p.a.number); q.Draining != 0 {
+			t.Fatal("still draining")
+		}
+		if n := len(h.async); n != int(notify) || n == 1 && (h.async[0].typ != abi.EventSQDrained || h.async[0].number != p.a.number) {
+			t.Fatalf("notify %d: events %+v", notify, h.async)
+		}
+		p.b.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: p.ma.addr, RKey: p.ma.key}, p.mb.sge(0, 8))
+		success(t, p.b.send.wait(1))
+		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 2})
+		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+		success(t, p.a.send.wait(3-int(started)))
+		// A queue that is empty is drained at once.
+		h.async = nil
+		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrSQDNotify, State: abi.QPStateSQD, SQDNotify: 1})
+		p.settle(1e6)
+		if len(h.async) != 1 || h.async[0].typ != abi.EventSQDrained {
+			t.Fatalf("events %+v", h.async)
+		}
+	}
+}
+
+// TestEventsOfFailures: a driver that knows the words hears whose fault it was.
+func TestEventsOfFailures(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want abi.EventType
+		post func(p *pair)
+	}{
+		{"invalid request", abi.EventQPReqErr, func(p *pair) { p.a.post(p.remote(abi.OpFetchAdd, 4), p.ma.sge(0, 8)) }},
+		{"access", abi.EventQPAccessErr, func(p *pair) { p.a.post(p.remote(abi.OpWrite, 4090), p.ma.sge(0, 8)) }},
+		{"own fault", abi.EventQPFatal, func(p *pair) {
+			ro := p.hosts[1].register(p.pd[1], 4096, 0)
+			p.b.receive(1, ro.sge(0, 100))
+			p.a.post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 8))
+		}},
+	} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+		h := p.hosts[1]
+		h.fn.UseFeatures(abi.FeatureExtendedVerbs)
+		c.post(p)
+		p.settle(1e9)
+		if len(h.async) != 1 || h.async[0].typ != c.want || h.async[0].number != p.b.number {
+			t.Errorf("%s: events %+v, want %v", c.name, h.async, c.want)
+		}
+	}
+}
+
+// TestCommEstablished: a QP that its driver takes through the states itself hears of the first packet in RTR, and sends
+// when it is in RTS.
+func TestCommEstablished(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	p := &pair{world: w}
+	for i, h := range w.hosts {
+		p.pd[i], _ = h.fn.AllocPD()
+		h.fn.UseFeatures(abi.FeatureExtendedVerbs)
+	}
+	p.ma = w.hosts[0].register(p.pd[0], 4096, allAccess)
+	p.mb = w.hosts[1].register(p.pd[1], 4096, allAccess)
+	p.a, p.b = w.hosts[0].createQP(p.pd[0], qpConfig{}), w.hosts[1].createQP(p.pd[1], qpConfig{})
+	h := w.hosts[1]
+	m := complete(p.b.number, attrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)
+	m.DestQPN = p.a.number
+	ok(t, h.fn.ModifyQP(w.now, m))
+	w.connect(p.a, p.b, true)
+	if p.b.q.State() != abi.QPStateRTR {
+		t.Fatalf("QP is in %v", p.b.q.State())
+	}
+	p.b.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: p.ma.addr, RKey: p.ma.key}, p.mb.sge(0, 8))
+	p.settle(1e7)
+	if _, any := p.b.send.poll(); any || len(h.async) != 0 {
+		t.Fatalf("sent in RTR, or events %+v", h.async)
+	}
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 8))
+	success(t, p.a.send.wait(2))
+	if len(h.async) != 1 || h.async[0].typ != abi.EventCommEst || h.async[0].number != p.b.number {
+		t.Fatalf("events %+v", h.async)
+	}
+	ok(t, h.fn.ModifyQP(w.now, complete(p.b.number, attrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
+	success(t, p.b.send.wait(1))
+}
