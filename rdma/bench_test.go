@@ -100,8 +100,15 @@ func (d *direct) entry(op abi.Opcode, n int, flags uint8) []byte {
 }
 
 // TestNoAllocations holds the data path to no allocation per operation, for every operation and both sides.
-func TestNoAllocations(t *testing.T) {
-	d := newDirect(t)
+func TestNoAllocations(t *testing.T) { testNoAllocations(t, newDirect(t)) }
+
+func TestNoAllocationsOverLoopback(t *testing.T) {
+	overLoopback = true
+	defer func() { overLoopback = false }()
+	testNoAllocations(t, newDirect(t))
+}
+
+func testNoAllocations(t *testing.T, d *direct) {
 	recv := make([]byte, 512)
 	(&abi.RecvWQE{NumSGE: 1}).Marshal(recv)
 	s := d.mb.sge(0, 65536)
@@ -207,4 +214,12 @@ func BenchmarkPingWrite64(b *testing.B) {
 		d.a.h.fn.Doorbell(d.now, bell)
 		d.reap(d.a.send, 1)
 	}
+}
+
+// BenchmarkLoopbackWrite64K writes within one NIC.
+func BenchmarkLoopbackWrite64K(b *testing.B) {
+	overLoopback = true
+	defer func() { overLoopback = false }()
+	_, elapsed := stream(b, abi.OpWrite, 65536)
+	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "Gbit/s")
 }

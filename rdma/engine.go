@@ -33,6 +33,15 @@ type Engine struct {
 	buf     [4096]byte // one WQE, as read from guest memory
 	cqe     [abi.CQESize]byte
 	headers wire.Headers
+
+	loopback    map[falcon.CID]*Loopback // open ends
+	loops       loopList                 // ends with something to deliver
+	loopTimers  loopTimers               // ends whose peer was not ready
+	creditless  []*Loopback              // ends that wait for credit
+	loopsClosed []falcon.CID
+	loopTap     func(now falcon.Time, from *Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
+	loopEvent   falcon.Event
+	loopBuf     []byte // one packet
 }
 
 // NewEngine makes an engine without functions. SetFalcon must follow before QPs are connected.
@@ -69,8 +78,8 @@ func (e *Engine) Stats() Stats {
 
 // HandleEvent takes one event of the falcon engine. Events of connections that no QP owns (any more) end here.
 func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
-	if q, _ := ev.Conn.User().(*QP); q != nil {
-		q.handle(now, ev.Conn, ev)
+	if p, ok := ev.Conn.User().(endpoint); ok {
+		p.handle(now, ev.Conn, ev)
 	}
 }
 
@@ -110,8 +119,8 @@ var errGone = errors.New("rdma: the operation is over")
 // Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP. It reads guest memory but
 // changes no queue and posts no completion.
 func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	if q, _ := c.User().(*QP); q != nil {
-		return q.fill(c, kind, tag, dst)
+	if p, ok := c.User().(endpoint); ok {
+		return p.fill(c, kind, tag, dst)
 	}
 	return 0, errGone
 }
@@ -127,8 +136,9 @@ func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int
 	return q.fillRequest(tag, dst)
 }
 
-// Run gives QPs with work their turns, round robin, and closes connections whose linger ended. It reports whether
-// work is left that could go on now; work that waits for credit, a window, a fence or a peer does not count.
+// Run gives QPs with work their turns, round robin, closes connections whose linger ended and delivers what loopback
+// connections carry. It reports whether work is left that could go on now; work that waits for credit, a window, a fence
+// or a peer does not count.
 func (e *Engine) Run(now falcon.Time) (more bool) {
 	for l := e.linger.head; l != nil && l.qp.lingerUntil <= now; l = e.linger.head {
 		l.qp.closeConn(now)
@@ -136,7 +146,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 	for range e.cfg.Turns {
 		l := e.ready.head
 		if l == nil {
-			return false
+			break
 		}
 		l.remove()
 		q := l.qp
@@ -145,15 +155,33 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 		}
 		q.fn.settle(now)
 	}
-	return e.ready.head != nil
+	e.deliverLoopbacks(now)
+	return e.Ready()
+}
+
+// Ready reports whether there is work for Run at once. Events and freed credits make some.
+func (e *Engine) Ready() bool {
+	if e.ready.head != nil || e.loops.head != nil {
+		return true
+	}
+	for _, l := range e.creditless {
+		if !l.closed && l.couldTake() {
+			return true
+		}
+	}
+	return false
 }
 
 // Deadline is when Run has timed work next, math.MaxInt64 when never.
 func (e *Engine) Deadline() falcon.Time {
+	at := falcon.Time(math.MaxInt64)
 	if l := e.linger.head; l != nil {
-		return l.qp.lingerUntil
+		at = l.qp.lingerUntil
 	}
-	return math.MaxInt64
+	if len(e.loopTimers) > 0 {
+		at = min(at, e.loopTimers[0].retryAt)
+	}
+	return at
 }
 
 // forget drops a closed function and keeps its counters.

@@ -20,6 +20,9 @@ const (
 	pathMTU   = 1024
 )
 
+// overLoopback makes worlds where both functions belong to one NIC.
+var overLoopback bool
+
 // world is two NICs with one function each, joined by impaired links, in virtual time.
 type world struct {
 	t     testing.TB
@@ -92,6 +95,9 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	var ulp [2]sim.Handler
 	for i := range w.hosts {
 		h := &host{w: w, arena: make([]byte, c.arena), e: NewEngine(c.config), credits: credit.New(nil, c.credit)}
+		if overLoopback && i == 1 {
+			h.e = w.hosts[0].e // two functions of one NIC
+		}
 		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})
 		h.fn = h.e.NewFunction(uint32(i+1), h.mem, c.limits, h)
 		cfg[i] = falcon.Config{Profile: falcon.Software(), Credits: h.credits}
@@ -127,7 +133,7 @@ func (w *world) step() {
 		}
 		w.sim.Step()
 		for _, h := range w.hosts {
-			again = again || h.e.ready.head != nil
+			again = again || h.e.Ready()
 		}
 	}
 }
@@ -409,16 +415,27 @@ func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 	ca, cb := w.cid, w.cid+1
 	w.cid += 2
 	open := func(p *qp, local, remote falcon.CID, peer *qp, peerNumber, tx, rx uint32) {
-		c, err := p.h.fe.Open(w.now, falcon.ConnConfig{
+		cfg := falcon.ConnConfig{
 			LocalCID: local, RemoteCID: remote, LocalFunction: p.h.fn.ID(), RemoteFunction: peer.h.fn.ID(),
 			Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: w.mtu + 56,
 			TxDataPSN: tx, TxReqPSN: tx + 1, TxRSN: tx + 2, RxDataPSN: rx, RxReqPSN: rx + 1, RxRSN: rx + 2,
 			User: p.q,
-		})
+		}
+		gid := [16]byte{15: byte(peer.h.fn.ID())}
+		if overLoopback {
+			cfg.Credits = p.h.credits
+			l, err := p.h.e.OpenLoopback(cfg)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			ok(w.t, p.q.ConnectLoopback(w.now, l, peerNumber, w.mtu, gid))
+			return
+		}
+		c, err := p.h.fe.Open(w.now, cfg)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		ok(w.t, p.q.Connect(w.now, c, peerNumber, w.mtu, [16]byte{15: byte(peer.h.fn.ID())}))
+		ok(w.t, p.q.Connect(w.now, c, peerNumber, w.mtu, gid))
 	}
 	// PSNs and RSNs start shortly before their wrap.
 	open(a, ca, cb, b, numberOfB, 0xfffffff0, 0xffffff00)

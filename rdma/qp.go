@@ -83,6 +83,9 @@ func (q *QP) State() abi.QPState { return q.state }
 // Owns reports whether conn is the QP's connection.
 func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }
 
+// OwnsLoopback reports whether l is the QP's connection.
+func (q *QP) OwnsLoopback(l *Loopback) bool { return q.conn == transport(l) }
+
 // PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
 func (q *QP) PathMTU() int {
 	return q.attr.pathMTU.Bytes()
@@ -183,20 +186,23 @@ func (q *QP) destroy(now falcon.Time) {
 // path MTU agreed on with the peer in bytes; a packet carries at most that much data, and less where conn's own
 // MTU leaves less. StatusBadState: the QP is not in INIT; StatusInvalidArgument: another user, or an MTU too small.
 func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
-	cfg := conn.Config()
+	return q.connect(conn, conn.Config(), peerQPN, pathMTU, peerGID)
+}
+
+func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	segment := min(pathMTU, cfg.MTU-wire.MaxDataHeaderLen) &^ 3
 	switch {
 	case !q.fn.working() || q.conn != nil,
 		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS:
 		return abi.StatusBadState
-	case conn.User() != any(q) || segment < 64 || peerQPN > wire.QPNMask:
+	case cfg.User != any(q) || segment < 64 || peerQPN > wire.QPNMask:
 		return abi.StatusInvalidArgument
 	}
 	q.peer, q.peerGID = peerQPN, peerGID
 	if m := abi.PathMTUFor(pathMTU); m != 0 {
 		q.attr.pathMTU = m
 	}
-	q.begin(conn, cfg.Ordered, segment)
+	q.begin(t, cfg.Ordered, segment)
 	return abi.StatusOK
 }
 

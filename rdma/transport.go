@@ -18,7 +18,7 @@ import (
 // Events reach the queue pair through QP.handle, never from within a call. The bytes of requests and responses come from
 // QP.fill, when they are wanted and as often as they are.
 //
-// A *falcon.Conn is a transport.
+// A *falcon.Conn is a transport; a *Loopback joins two queue pairs of one engine.
 type transport interface {
 	// Push issues a push of length bytes, PushLast one that ends a message. falcon.ErrXoff: EvCredit follows.
 	Push(now falcon.Time, tag uint64, length int) error
