@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -146,7 +147,6 @@ func cmStatus(err error) abi.Status {
 		{nil, abi.StatusOK},
 		{cm.ErrNoRoute, abi.StatusUnreachable},
 		{cm.ErrPeerDown, abi.StatusUnreachable},
-		{cm.ErrLoopback, abi.StatusUnsupported},
 		{cm.ErrNotLocal, abi.StatusDenied},
 		{cm.ErrLimit, abi.StatusNoResources},
 		{errNoCID, abi.StatusNoResources},
@@ -183,6 +183,12 @@ func reasonStatus(r cm.Reason) abi.Status {
 func (s *Shard) drainManager(now falcon.Time) {
 	for s.cm.Next(&s.cmOut) {
 		o := s.cmOut
+		if o.Kind == cm.OutSend && o.Peer == s.cfg.NIC.Host { // to another of our functions
+			if err := s.cm.Receive(now, o.Peer, o.Msg); err != nil {
+				s.log.line(now, slog.LevelWarn, "local connection message", "err", err)
+			}
+			continue
+		}
 		if o.Kind == cm.OutSend {
 			s.toPeers = append(s.toPeers, PeerMessage{Host: o.Peer, Data: o.Msg})
 			s.underlay.Resolve(now, s.peers[o.Peer].underlay) // packets are likely to follow

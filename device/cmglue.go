@@ -68,25 +68,38 @@ func (f *function) openConnection(now falcon.Time, p *cm.Params) {
 func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	s := f.shard
 	info, c, to := f.conns[p.ID], s.slots.find(p.LocalCID), s.peers[p.Peer]
+	local := p.Peer == s.cfg.NIC.Host
 	switch {
 	case f.verbs == nil || info == nil:
 		return fmt.Errorf("the function was reset")
-	case c == nil || c.conn != nil:
+	case c == nil || c.conn != nil || c.loop != nil:
 		return fmt.Errorf("connection identifier %#x is not free", p.LocalCID)
-	case to == nil:
+	case to == nil && !local:
 		return fmt.Errorf("host %d is not a peer", p.Peer)
 	}
 	q := f.verbs.QP(p.QPN)
 	if q == nil {
 		return fmt.Errorf("queue pair %#x is gone", p.QPN)
 	}
-	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant, cm.ClassFalcon}]
-	if rx == nil {
-		return fmt.Errorf("the peer restarted while connecting")
-	}
 	inner := underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
 	if inner.Src.Is4() != inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", inner.Src, inner.Dst)
+	}
+	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+	pathMTU := abi.PathMTUFor(p.MTU - ulpHeaders).Bytes()
+	if local {
+		if err := s.openLoopback(c, f, p, inner, q); err != nil {
+			return err
+		}
+		if st := q.ConnectLoopback(now, c.loop, p.PeerQPN, pathMTU, p.PeerGID); st != abi.StatusOK {
+			c.loop.Close(now)
+			return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
+		}
+		return nil
+	}
+	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant, cm.ClassFalcon}]
+	if rx == nil {
+		return fmt.Errorf("the peer restarted while connecting")
 	}
 	tx, err := s.txSAs.get(p)
 	if err != nil {
@@ -109,9 +122,8 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant),
 		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
 	})
-	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
 	s.open[p.ID] = p.LocalCID
-	if st := q.Connect(now, conn, p.PeerQPN, abi.PathMTUFor(p.MTU-ulpHeaders).Bytes(), p.PeerGID); st != 0 {
+	if st := q.Connect(now, conn, p.PeerQPN, pathMTU, p.PeerGID); st != abi.StatusOK {
 		conn.Close(now)
 		c.close()
 		return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
@@ -123,10 +135,18 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 // the queue pair flushes, the transport ends what it still has under way.
 func (f *function) closeConnection(now falcon.Time, id uint32) {
 	s := f.shard
-	c := s.slots.open(s.open[id])
+	c := s.slots.find(s.open[id])
 	delete(s.open, id)
 	if c == nil || c.id != id {
 		return // the transport went first
+	}
+	if l := c.loop; l != nil {
+		if q, ok := l.Config().User.(*rdma.QP); ok && q.OwnsLoopback(l) {
+			q.Disconnected(now)
+		}
+		l.Close(now)
+		c.close()
+		return
 	}
 	conn := c.conn
 	if q, ok := conn.User().(*rdma.QP); ok && q.Owns(conn) {

@@ -14,7 +14,7 @@ import (
 // drivers sets up one driver per side, not connected.
 func drivers(v *virtual) (a, b *driver) {
 	v.t.Helper()
-	a, b = newDriver(v, 0, 1), newDriver(v, 1, 1)
+	a, b = newDriver(v, 0, 1), other(v)
 	a.setUp()
 	b.setUp()
 	return a, b
@@ -289,7 +289,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%s: %s", r, st)
 		}
 	}
-	if cmStatus(nil) != abi.StatusOK || cmStatus(cm.ErrNoRoute) != abi.StatusUnreachable || cmStatus(cm.ErrLoopback) != abi.StatusUnsupported || cmStatus(bytes.ErrTooLarge) != abi.StatusNoResources {
+	if cmStatus(nil) != abi.StatusOK || cmStatus(cm.ErrNoRoute) != abi.StatusUnreachable || cmStatus(bytes.ErrTooLarge) != abi.StatusNoResources {
 		t.Error("statuses of errors")
 	}
 }

@@ -116,6 +116,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			mode = cfg.Capture.Mode
 		}
 		n.shard.capture = newTapPoint(n.deps.Capture, mode, time.Now().UnixNano()-n.clock())
+		n.shard.captureLoopbacks()
 	}
 	if cfg.PSP.KeyLog != "" {
 		if n.keyLog, err = openKeyLog(cfg.PSP.KeyLog); err != nil {

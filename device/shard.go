@@ -175,7 +175,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	more = s.transmit(now) || more
 	s.stopFaulted(now)
 	s.drainManager(now)
-	out.More = more || len(s.adminBacklog) > 0
+	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
 	out.PeerMessages, s.toPeers = s.toPeers, out.PeerMessages[:0]
@@ -224,4 +224,5 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 			s.connClosed(now, ev)
 		}
 	}
+	s.drainLoopbacks(now)
 }

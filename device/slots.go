@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/rdma"
 )
 
 // A connection identifier, 24 bits, names the place of its connection:
@@ -30,9 +31,10 @@ var errNoCID = errors.New("device: all connection identifiers are in use")
 type slot struct {
 	cid  uint32
 	gen  uint32
-	used bool // allocated; open when conn is set
+	used bool // allocated; open when conn or loop is set
 
 	conn  *falcon.Conn
+	loop  *rdma.Loopback // instead, for a connection inside the NIC
 	guard psp.Guard
 	tx    *txSA
 	peer  *peer

@@ -446,9 +446,20 @@ func (d *driver) data() []byte { return d.page(pageData) }
 // pair connects two drivers, one on each side.
 func pair(v *virtual) (a, b *driver) {
 	v.t.Helper()
-	a, b = newDriver(v, 0, 1), newDriver(v, 1, 1)
+	a, b = newDriver(v, 0, 1), other(v)
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)
 	return a, b
+}
+
+// oneNIC makes pairs of functions of one NIC.
+var oneNIC bool
+
+// other is a driver for VF 1 of side 0 to talk to.
+func other(v *virtual) *driver {
+	if oneNIC {
+		return newDriver(v, 0, 2)
+	}
+	return newDriver(v, 1, 1)
 }

@@ -109,7 +109,7 @@ type Params struct {
 	Tenant       uint32
 	QPN          uint32
 	PeerQPN      uint32
-	Peer         HostID
+	Peer         HostID // this NIC's own for a connection between its functions, which is not sealed
 	PeerFunction uint32
 	LocalGID     [16]byte
 	PeerGID      [16]byte
@@ -135,7 +135,7 @@ type OutputKind uint8
 
 // Outputs and the fields of Output they use beside ID and Function.
 const (
-	OutSend         OutputKind = iota + 1 // send Msg to Peer (ID and Function are 0)
+	OutSend         OutputKind = iota + 1 // send Msg to Peer, or give it to Receive if that is this host (ID and Function are 0)
 	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Private: Accept or Reject it
 	OutOpen                               // Params: open the Falcon connection now
 	OutEstablished                        // Private (active side: what the listener sent)
@@ -182,7 +182,6 @@ type Output struct {
 var (
 	ErrNoRoute     = errors.New("no NIC offers this GID in this tenant")
 	ErrPeerDown    = errors.New("the link to the peer NIC is down")
-	ErrLoopback    = errors.New("connections between functions of one NIC are not supported yet")
 	ErrNotLocal    = errors.New("the GID does not belong to this function in this tenant")
 	ErrLimit       = errors.New("limit reached")
 	ErrNotFound    = errors.New("no such connection")

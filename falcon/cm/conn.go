@@ -26,7 +26,9 @@ type conn struct {
 
 // takeOffer fills in what the peer decides.
 func (m *Manager) takeOffer(c *conn, o *Offer) {
-	m.newKey(c.peer, saKey{c.par.Tenant, ClassFalcon}, o.SA)
+	if c.peer != m.self {
+		m.newKey(c.peer, saKey{c.par.Tenant, ClassFalcon}, o.SA)
+	}
 	c.par.RemoteCID = o.CID
 	c.par.RxDataPSN, c.par.RxReqPSN, c.par.RxRSN = o.DataPSN, o.ReqPSN, o.RSN
 	c.par.RemoteTime = o.Time
@@ -39,11 +41,8 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	if err := m.random(r[:]); err != nil {
 		return Offer{}, err
 	}
-	sa, err := m.res.RxSA(c.peer.Host, c.par.Tenant)
+	sa, err := m.rxSA(c)
 	if err != nil {
-		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
-	}
-	if err := sa.check(); err != nil {
 		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
 	}
 	cid, err := m.res.AllocCID(c.par.Function)
@@ -52,7 +51,9 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	}
 	c.hasCID = true
 	c.par.LocalCID = cid
-	c.par.RxSPI = sa.SPI
+	if c.peer != m.self {
+		c.par.RxSPI = sa.SPI
+	}
 	c.par.TxDataPSN = binary.BigEndian.Uint32(r[0:])
 	c.par.TxReqPSN = binary.BigEndian.Uint32(r[4:])
 	c.par.TxRSN = binary.BigEndian.Uint32(r[8:])
@@ -60,6 +61,21 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 		CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
 		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, SA: sa, Time: pspTime(now),
 	}, nil
+}
+
+// unsealed stands in the offers of local connections, which have no keys.
+var unsealed = SA{SPI: 1, Key: make([]byte, keyLen(0))}
+
+// rxSA is what the other end of c is to seal with.
+func (m *Manager) rxSA(c *conn) (SA, error) {
+	if c.peer == m.self {
+		return unsealed, nil
+	}
+	sa, err := m.res.RxSA(c.peer.Host, c.par.Tenant)
+	if err == nil {
+		err = sa.check()
+	}
+	return sa, err
 }
 
 // pspTime is the PSP clock (ps) at an engine time; it wraps as the IV does.

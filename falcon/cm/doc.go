@@ -33,6 +33,10 @@
 // REJ and ends. A peer whose instance changed has lost its keys with its
 // memory, so all connections to it end with ReasonPeerRestarted.
 //
+// A connection between two functions of this NIC goes the same way: the NIC is a
+// peer of its own whose link is always up. Each end has an entry, an ID and a
+// CID; there are no keys.
+//
 // # Keys
 //
 // A peer seals with the SA that the newest message from us brought: an offer, or

@@ -19,6 +19,7 @@ type Manager struct {
 	lastID   uint32
 
 	peers     map[HostID]*peer
+	self      *peer                  // this NIC, for connections between its own functions
 	local     map[endpointKey]uint32 // our functions
 	endpoints []Endpoint             // the same, in order
 	routes    map[endpointKey]route  // those of the peers
@@ -66,6 +67,8 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 	for _, p := range cfg.Peers {
 		m.peers[p.Host] = newPeer(p)
 	}
+	m.self = newPeer(Peer{Host: cfg.Host})
+	m.self.up, m.self.ready = true, true
 	var r [12]byte
 	if err := m.random(r[:]); err != nil {
 		return nil, err
@@ -111,9 +114,9 @@ func (m *Manager) Unlisten(fn uint32, service uint64) error {
 	return nil
 }
 
-// Connect asks the NIC that offers DGID for a connection and returns its ID.
-// The outcome follows as outputs. Errors: ErrInvalid, ErrNotLocal, ErrLoopback,
-// ErrNoRoute, ErrPeerDown, ErrLimit, and those of Resources.
+// Connect asks the NIC that offers DGID, which may be this one, for a connection
+// and returns its ID. The outcome follows as outputs. Errors: ErrInvalid,
+// ErrNotLocal, ErrNoRoute, ErrPeerDown, ErrLimit, and those of Resources.
 func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	if r.MTU == 0 {
 		r.MTU = m.cfg.MTU
@@ -130,10 +133,10 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 		return 0, fmt.Errorf("cm: source GID %s, tenant %d, function %#06x: %w", gidString(r.SGID), r.Tenant, r.Function, ErrNotLocal)
 	}
 	to := endpointKey{r.Tenant, r.DGID}
-	if _, ok := m.local[to]; ok {
-		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrLoopback)
-	}
 	rt, ok := m.routes[to]
+	if fn, local := m.local[to]; local {
+		rt, ok = route{m.self, fn}, true
+	}
 	if !ok {
 		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrNoRoute)
 	}

@@ -121,7 +121,6 @@ func TestConnectErrors(t *testing.T) {
 		change func(*ConnectRequest)
 		want   error
 	}{
-		"loopback":            {func(r *ConnectRequest) { r.DGID = gidOf(1, 1) }, ErrLoopback},
 		"no route":            {func(r *ConnectRequest) { r.DGID = gidOf(9, 1) }, ErrNoRoute},
 		"other tenant":        {func(r *ConnectRequest) { r.Tenant = 8 }, ErrNotLocal},
 		"foreign source":      {func(r *ConnectRequest) { r.SGID = gidOf(1, 1) }, ErrNotLocal},
@@ -360,4 +359,76 @@ func BenchmarkConnect(bm *testing.B) {
 		a.order, b.order = nil, nil
 	}
 	bm.ReportMetric(float64(bm.N)/bm.Elapsed().Seconds(), "falcon/cm_setup_per_s")
+}
+
+// TestLocalConnection connects two functions of one NIC, without any link: the same steps, private data and ends as
+// between two NICs, and no key.
+func TestLocalConnection(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	a := w.add(1)
+	if err := a.m.Listen(fnOf(1, 1), 5); err != nil {
+		t.Fatal(err)
+	}
+	id, err := a.connect(0, 1, 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	request := a.waiting()[0]
+	if r := a.conns[request]; string(r.private) != "req" || r.fn != fnOf(1, 1) {
+		t.Fatalf("request %+v", r)
+	}
+	if err := a.accept(request); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	w.checkRest()
+	p, q := a.conns[id].params, a.conns[request].params
+	if p.Peer != 1 || q.Peer != 1 || p.LocalCID != q.RemoteCID || q.LocalCID != p.RemoteCID || p.TxKey != nil || string(a.conns[id].private) != "rep" {
+		t.Fatalf("ends %+v and %+v", p, q)
+	}
+	if err := a.disconnect(request); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	wantEnd(t, a, id, OutDisconnected, ReasonDisconnect)
+	wantEnd(t, a, request, OutDisconnected, ReasonLocal)
+
+	id, err = a.connect(0, 1, 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if err := a.reject(a.waiting()[0], 9); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if wantEnd(t, a, id, OutRejected, ReasonConsumer); a.conns[id].consumer != 9 || string(a.conns[id].private) != "no" {
+		t.Fatalf("rejected with %+v", a.conns[id])
+	}
+	id, err = a.connect(0, 1, 2, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	wantEnd(t, a, id, OutRejected, ReasonNoListener)
+	wantEmpty(t, w)
+}
+
+// TestLocalTenants keeps functions of one NIC in different tenants apart.
+func TestLocalTenants(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	a := w.add(1)
+	a.local[1].Tenant = 8
+	a.start()
+	if err := a.m.Listen(fnOf(1, 1), 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.connect(0, 1, 1, 5); !errors.Is(err, ErrNoRoute) {
+		t.Fatalf("connection into another tenant: %v", err)
+	}
+	_, err := a.m.Connect(0, ConnectRequest{Function: fnOf(1, 0), Tenant: 8, Service: 5, SGID: gidOf(1, 0), DGID: gidOf(1, 1)})
+	if !errors.Is(err, ErrNotLocal) {
+		t.Fatalf("connection under another tenant's name: %v", err)
+	}
 }

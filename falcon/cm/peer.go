@@ -75,6 +75,11 @@ func (m *Manager) SetEndpoints(local []Endpoint) error {
 		}
 	}
 	m.local, m.endpoints = byKey, slices.Clone(local)
+	m.self.offers = byKey
+	clear(m.self.tenants)
+	for _, e := range local {
+		m.self.tenants[e.Tenant] = true
+	}
 	for k := range byKey { // our own word counts more than a peer's
 		if r, ok := m.routes[k]; ok {
 			delete(r.peer.offers, k)

@@ -7,6 +7,9 @@ import "fmt"
 // may log it but need not act. msg is not kept.
 func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
 	p := m.peers[host]
+	if host == m.cfg.Host {
+		p = m.self
+	}
 	if p == nil {
 		return fmt.Errorf("cm: message of host %d: %w", host, ErrNotFound)
 	}

@@ -160,7 +160,7 @@ func (w *world) checkKeys() {
 				if q.params.LocalCID != r.params.RemoteCID || q.params.RemoteCID != r.params.LocalCID {
 					continue
 				}
-				if sa, _ := o.RxSA(n.host, 7); r.params.TxSPI != sa.SPI && r.params.TxSPI != o.prevSPI[n.host] {
+				if sa, _ := o.RxSA(n.host, 7); o != n && r.params.TxSPI != sa.SPI && r.params.TxSPI != o.prevSPI[n.host] {
 					w.fatal("host %d seals with SPI %#x, host %d accepts %#x and %#x", n.host, r.params.TxSPI, o.host, sa.SPI, o.prevSPI[n.host])
 				}
 			}
@@ -318,7 +318,7 @@ func (n *node) drain() {
 	var o Output
 	for n.m.Next(&o) {
 		if o.Kind == OutSend {
-			if n.w.up[pair(n.host, o.Peer)] {
+			if n.host == o.Peer || n.w.up[pair(n.host, o.Peer)] {
 				to := n.w.nodes[o.Peer]
 				to.inbox = append(to.inbox, input{from: n.host, msg: bytes.Clone(o.Msg)})
 			}
@@ -362,8 +362,13 @@ func (n *node) note(r *record, o *Output) {
 			bad("twice")
 		}
 		r.opened, r.params = true, o.Params
-		sa, _ := n.RxSA(r.params.Peer, 7) // a device accepts its current SA, whatever it offered
-		r.params.RxSPI = sa.SPI
+		if r.params.Peer == n.host && r.params.TxKey != nil {
+			bad("a local connection with a key")
+		}
+		if r.params.Peer != n.host {
+			sa, _ := n.RxSA(r.params.Peer, 7) // a device accepts its current SA, whatever it offered
+			r.params.RxSPI = sa.SPI
+		}
 		if !n.cids[o.Params.LocalCID] {
 			bad("its CID is not allocated")
 		}
@@ -513,6 +518,9 @@ func (w *world) checkRest() {
 		}
 		q := o.p
 		sa, _ := o.n.RxSA(e.n.host, 7)
+		if o.n == e.n {
+			sa = SA{}
+		}
 		want := Params{
 			ID: p.ID, Function: q.PeerFunction, Tenant: q.Tenant, QPN: q.PeerQPN, PeerQPN: q.QPN, Peer: o.n.host,
 			PeerFunction: q.Function, LocalGID: q.PeerGID, PeerGID: q.LocalGID, LocalCID: q.RemoteCID, RemoteCID: q.LocalCID,
