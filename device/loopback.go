@@ -73,4 +73,3 @@ func (s *Shard) captureLoopbacks() {
 		s.capture.inside(now, b)
 	})
 }
-

@@ -1,5 +1,6 @@
 // Package rdma carries out verbs for the functions of one shard: protection domains, memory regions, completion
-// queues and reliably connected queue pairs, over Falcon connections (RDMA over Falcon, specification 0.9).
+// queues and reliably connected queue pairs, over Falcon connections (RDMA over Falcon, specification 0.9) or inside the
+// NIC: transport.go is what a queue pair asks of either, loopback.go the latter.
 //
 // The life of a WRITE, with the file each step is in:
 //

@@ -209,8 +209,10 @@ func TestLoopbackTap(t *testing.T) {
 	p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 9))
 	success(t, p.a.send.wait(2))
 	want := []seen{
-		{1, falcon.TxnPull, wire.ReadRequest, 1, 1024 + 24}, {2, falcon.TxnPullData, wire.ReadRespOnly, 1, 0},
-		{1, falcon.TxnPull, wire.ReadRequest, 2, 476 + 24}, {2, falcon.TxnPullData, wire.ReadRespOnly, 2, 0},
+		{1, falcon.TxnPull, wire.ReadRequest, 1, 1024 + 24},
+		{2, falcon.TxnPullData, wire.ReadRespOnly, 1, 0},
+		{1, falcon.TxnPull, wire.ReadRequest, 2, 476 + 24},
+		{2, falcon.TxnPullData, wire.ReadRespOnly, 2, 0},
 		{1, falcon.TxnPush, wire.SendOnly, 3, 0},
 	}
 	if len(got) != len(want) {
