@@ -224,6 +224,9 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		}
 		return st
 	}
+	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFCredits {
+		return f.vfCommand(now, cmd, result)
+	}
 	return f.connectionCommand(now, cmd, result)
 }
 

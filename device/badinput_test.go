@@ -8,6 +8,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -390,7 +391,7 @@ func TestDetachMidOperation(t *testing.T) {
 			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
 		}
 		for _, f := range s.funcs.all {
-			if use := f.Credits.InUse(); use != [6]uint32{} {
+			if use := f.Credits.InUse(); use != (credit.Cost{}) {
 				t.Errorf("%s holds credits %v", f.ID, use)
 			}
 		}

@@ -62,6 +62,8 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 		return 0, abi.StatusNotFound
 	case q.State() != abi.QPStateInit || f.pending(c.QPN):
 		return 0, abi.StatusBadState
+	case !f.LinkUp:
+		return 0, abi.StatusUnreachable
 	}
 	priv, st := f.private(c.Priv, c.PrivLen)
 	if st != abi.StatusOK {
@@ -209,7 +211,7 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 	conn := f.conns[o.ID]
 	switch o.Kind {
 	case cm.OutRequest:
-		if f.Lifecycle.State() != abi.StateReady || f.binding == nil {
+		if f.Lifecycle.State() != abi.StateReady || f.binding == nil || !f.LinkUp {
 			_ = f.shard.cm.Reject(now, uint32(f.ID), o.ID, 0, nil)
 			return
 		}

@@ -50,8 +50,12 @@ func (s *Shard) newManager(rand io.Reader) error {
 		return err
 	}
 	s.cm = m
-	return m.SetEndpoints(s.funcs.endpoints())
+	return s.announce()
 }
+
+// announce tells the connection manager, and it the peers, which functions there
+// are.
+func (s *Shard) announce() error { return s.cm.SetEndpoints(s.funcs.endpoints()) }
 
 func (s *Shard) functionByNumber(n uint32) *function { return s.funcs.byID[pfvf.ID(n)] }
 
@@ -111,7 +115,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
 		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
 		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
-		Credits: f.Credits, User: q, GiveUp: q.RetryTime(),
+		Credits: f.Credits, CreditLimit: s.connCredits, User: q, GiveUp: q.RetryTime(),
 	})
 	if err != nil {
 		return err

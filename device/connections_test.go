@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -294,15 +295,22 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestUnassignedFunctions: functions without a tenant exist and are disabled.
+// TestUnassignedFunctions: a PF without a tenant is disabled; VFs that nobody enabled take no memory and are refused.
 func TestUnassignedFunctions(t *testing.T) {
 	c, err := config.Parse([]byte("nic: {host: 9}\nuplink: {backend: memory, address: 10.0.0.9/24}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := newFunctionSet(&Shard{cfg: c}, nil)
-	if err != nil || len(n.all) != 5 {
+	s := &Shard{cfg: c}
+	n, err := newFunctionSet(s, nil)
+	if err != nil || len(n.all) != 1 {
 		t.Fatalf("%d functions, %v", len(n.all), err)
+	}
+	s.funcs = n
+	for vf, want := range map[uint32]abi.Status{1: abi.StatusDenied, 4: abi.StatusDenied, 5: abi.StatusNotFound, 4095: abi.StatusNotFound} {
+		if _, st, _ := s.choose(vf, "", queues.Peer{}); st != want {
+			t.Errorf("VF %d: %s, want %s", vf, st, want)
+		}
 	}
 	for _, f := range n.all {
 		if f.Lifecycle.State() != abi.StateDisabled || f.attach(&binding{}) != abi.StatusDenied {

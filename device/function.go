@@ -6,8 +6,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -20,7 +18,7 @@ import (
 type function struct {
 	*pfvf.Function
 	shard  *Shard
-	cfg    config.NamedFunction
+	cfg    config.Function // as it is now; the shard's own copy
 	limits rdma.Limits
 
 	binding *binding // nil: nobody is attached
@@ -37,6 +35,8 @@ type function struct {
 // binding ties a function to the session that drives it.
 type binding struct {
 	peer     queues.Peer
+	attach   string // name of the attachment it came through
+	end      func() // ends the session; does not wait
 	driver   string // what the driver calls itself
 	features uint64
 	mem      *queues.Memory
@@ -51,81 +51,11 @@ type connection struct {
 	peerQPN uint32 // once open
 }
 
-// functionSet holds the functions of a shard.
-type functionSet struct {
-	table *pfvf.Table
-	byID  map[pfvf.ID]*function
-	all   []*function // PFs before their VFs, as configured
-}
-
-func newFunctionSet(s *Shard, nic *credit.Node) (*functionSet, error) {
-	named := s.cfg.AllFunctions()
-	set := &functionSet{table: pfvf.NewTable(len(named)), byID: map[pfvf.ID]*function{}}
-	for _, n := range named {
-		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
-		if err != nil {
-			return nil, err
-		}
-		f := &function{
-			Function: &pfvf.Function{
-				ID: id, Tenant: n.Tenant, Addr: n.Address, MAC: n.MAC,
-				Credits: credit.New(nic, functionCredits(&n.Credits)),
-			},
-			shard: s, cfg: n, limits: functionLimits(&n.Limits), conns: map[uint32]*connection{},
-		}
-		if n.Guest != nil {
-			f.GuestCID = n.Guest.CID
-		}
-		if n.Address.IsValid() {
-			if err := set.table.Add(f.Function); err != nil {
-				return nil, err
-			}
-		} else if err := f.Lifecycle.Apply(pfvf.Disable); err != nil { // not assigned to any tenant
-			return nil, err
-		}
-		set.byID[id] = f
-		set.all = append(set.all, f)
-	}
-	return set, nil
-}
-
 func functionLimits(l *config.Limits) rdma.Limits {
 	return rdma.Limits{
 		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP),
 		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
 	}.WithDefaults()
-}
-
-func functionCredits(c *config.Credits) credit.Cost {
-	return credit.Cost{
-		credit.ReqPktTx: c.RequestPacketTx, credit.ReqBufTx: c.RequestBufferTx,
-		credit.ReqPktRx: c.RequestPacketRx, credit.ReqBufRx: c.RequestBufferRx,
-		credit.DataPktTx: c.DataPacketTx, credit.DataBufTx: c.DataBufferTx,
-	}
-}
-
-// nicCredits is what all functions may hold together.
-func nicCredits(cfg *config.Config) credit.Cost {
-	var sum credit.Cost
-	for _, f := range cfg.AllFunctions() {
-		for i, v := range functionCredits(&f.Credits) {
-			if sum[i]+v < sum[i] {
-				sum[i] = credit.Unlimited
-			} else {
-				sum[i] += v
-			}
-		}
-	}
-	return sum
-}
-
-// endpoints lists what other NICs may connect to.
-func (fs *functionSet) endpoints() []cm.Endpoint {
-	var list []cm.Endpoint
-	for _, f := range fs.table.All() {
-		list = append(list, cm.Endpoint{Tenant: f.Tenant, GID: f.GID(), Function: uint32(f.ID)})
-	}
-	return list
 }
 
 // attach gives the function to a session. The session's memory and events are
@@ -145,18 +75,23 @@ func (f *function) attach(b *binding) abi.Status {
 }
 
 // detach ends a session: the function is reset and free for the next. After a
-// fault only its resources are freed; the reason stays readable.
+// fault only its resources are freed; the reason stays readable. A VF that was
+// disabled meanwhile goes with its last session.
 func (f *function) detach(now falcon.Time, b *binding) {
 	if f.binding != b {
 		return
 	}
 	f.shard.drops[dropAsyncEvent] += b.out.droppedEvents()
 	f.binding = nil
-	if f.Lifecycle.State() == abi.StateError {
+	switch f.Lifecycle.State() {
+	case abi.StateError:
 		f.clear(now)
-		return
+	case abi.StateDisabled:
+		f.clear(now)
+		f.shard.funcs.forget(f)
+	default:
+		f.reset(now)
 	}
-	f.reset(now)
 }
 
 // enable starts the function on the driver's admin queues.
@@ -168,15 +103,17 @@ func (f *function) enable() abi.Status {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
+	f.conns = map[uint32]*connection{}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
 	f.verbs.UseFeatures(f.binding.features)
+	f.verbs.UseRate(&f.Rate)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}
 	return abi.StatusOK
 }
 
-// reset is the function-level reset.
+// reset is the function-level reset of this function alone.
 func (f *function) reset(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Reset) // fails in DISABLED only, where there is nothing to reset

@@ -64,8 +64,8 @@ func (s *session) open(m *abi.Hello) error {
 		return &refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
 	}
 	b := &binding{
-		peer: s.conn.Peer(), driver: abi.Text(m.Driver[:]), features: m.Features & features,
-		out: newOutbox(), breach: s.breach,
+		peer: s.conn.Peer(), attach: s.attach, driver: abi.Text(m.Driver[:]), features: m.Features & features,
+		out: newOutbox(), breach: s.breach, end: func() { _ = s.conn.SetReadDeadline(longAgo) },
 	}
 	st, why := abi.StatusOK, ""
 	err := s.shard.do(func(falcon.Time) {
@@ -106,6 +106,8 @@ func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, 
 		}
 		f := s.funcs.byID[id]
 		switch {
+		case f == nil && s.funcs.possible(id):
+			return nil, abi.StatusDenied, fmt.Sprintf("function %s is disabled", id)
 		case f == nil:
 			return nil, abi.StatusNotFound, fmt.Sprintf("there is no function %s", id)
 		case !f.assignedTo(attach, p):

@@ -317,7 +317,7 @@ func (n *NIC) accept(a Attachment) {
 			continue
 		}
 		from := guestKey{a.Addr(), conn.Peer().CID}
-		if !n.sessions.start(conn, from, spareSessions+len(n.shard.funcs.all), func() { n.serve(conn, a.Name) }) {
+		if !n.sessions.start(conn, from, spareSessions+int(n.shard.funcs.count.Load()), func() { n.serve(conn, a.Name) }) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", peerName(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}

@@ -70,6 +70,10 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.drops.count(guardDrop(err))
 		return
 	}
+	if !c.fn.LinkUp {
+		s.drops.count(dropLinkDown)
+		return
+	}
 	drop := s.falcon.Receive(now, falcon.Packet{
 		T1:   uint32(hdr.IV >> 17),
 		Hops: hops(d.TTL),

@@ -8,7 +8,7 @@ import (
 )
 
 // features the device offers.
-const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord
+const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
 // handleItem carries out one thing a driver asked.
 func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {
@@ -120,7 +120,7 @@ func (f *function) register(offset uint32) uint64 {
 	case abi.RegMaxReadAtomic:
 		return uint64(f.limits.ReadAtomic)
 	}
-	return 0
+	return f.shareRegister(offset)
 }
 
 func (f *function) gid() [16]byte {
@@ -184,6 +184,7 @@ func (f *function) control(now falcon.Time, c abi.Control) abi.Status {
 		if f.Lifecycle.State() == abi.StateDisabled {
 			return abi.StatusDenied
 		}
+		f.takeVFsDown(now)
 		f.reset(now)
 		f.binding.out.forget()
 		return abi.StatusOK

@@ -174,10 +174,8 @@ func TestIdleCost(t *testing.T) {
 		pf.VFCount = functions + 4
 		pf.VFs = pf.VFs[:4]
 		for n := len(pf.VFs) + 1; n <= pf.VFCount; n++ {
-			f := config.Function{
-				Tenant: 7, Address: netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(n)}), MAC: config.FunctionMAC(c.NIC.Host, 0, uint16(n)),
-				Guest: &config.Guest{Unix: "bare"}, Limits: pf.VFs[0].Limits, Credits: pf.VFs[0].Credits,
-			}
+			f := pf.VFs[0].Function
+			f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(n)}), config.FunctionMAC(c.NIC.Host, 0, uint16(n))
 			pf.VFs = append(pf.VFs, config.VF{VF: uint16(n), Function: f})
 		}
 	})

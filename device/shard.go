@@ -74,6 +74,7 @@ type Shard struct {
 	open         map[uint32]uint32 // CID by connection manager's id
 	peers        map[cm.HostID]*peer
 	funcs        *functionSet
+	connCredits  credit.Cost // the most one connection holds; zero: no bound of its own
 	faulted      []*function // to be stopped at the end of the Step
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
@@ -123,9 +124,17 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	}
 	s.rxSAs = rxSAs{db: psp.NewRxSADB(master, maxRxSAs), version: cfg.PSP.Version, current: map[saKey]*rxSA{}}
 	s.rotation = newRotation(rand, *cfg.PSP.RotateEvery)
-	nic := credit.New(nil, nicCredits(cfg))
-	if s.funcs, err = newFunctionSet(s, nic); err != nil {
+	nic := credit.New(nil, cfg.Credits.NIC.Cost())
+	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
 		return nil, err
+	}
+	if c := &cfg.Credits.Connection; !c.IsZero() {
+		s.connCredits = c.Cost()
+		for i, v := range s.connCredits {
+			if v == 0 {
+				s.connCredits[i] = credit.Unlimited
+			}
+		}
 	}
 	s.rdma = rdma.NewEngine(rdma.Config{})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)

@@ -56,6 +56,10 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 		s.drops.count(dropTxClosed)
 		return
 	}
+	if !c.fn.LinkUp {
+		s.drops.count(dropLinkDown)
+		return
+	}
 	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {
 		s.drops.count(dropTxSeal)

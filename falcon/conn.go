@@ -174,6 +174,14 @@ func (c *Conn) returnCredits(cost *credit.Cost) {
 	c.e.recheck = true
 }
 
+func (c *Conn) takeOne(i credit.Counter) bool { return c.credits == nil || c.credits.TakeOne(i, false) }
+
+func (c *Conn) returnOne(i credit.Counter) {
+	if c.credits != nil && !c.credits.ReturnOne(i) {
+		c.e.stats.CreditErrors++
+	}
+}
+
 // nextRandom is a small xorshift generator: only the spacing of AR bits depends on it.
 func (c *Conn) nextRandom() uint32 {
 	c.random ^= c.random << 13

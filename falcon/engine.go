@@ -210,6 +210,7 @@ func (e *Engine) newRx(c *Conn) *rxTxn {
 func (e *Engine) putRx(rx *rxTxn) {
 	e.wheel.stop(&rx.timer)
 	rx.dropPayload(e)
+	rx.conn.returnOne(credit.NetPktRx)
 	e.rxInUse--
 	e.rxLevel.update(e.rxInUse)
 	rx.gen++
@@ -220,12 +221,21 @@ func (e *Engine) putRx(rx *rxTxn) {
 
 // copyRequest copies a push that must wait; nil if there is no room for it.
 func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
+	if !c.takeOne(credit.NetBufRx) {
+		return nil
+	}
 	k := e.cells.copyRequest(c, payload, 2*wire.DataWindow)
+	if k == nil {
+		c.returnOne(credit.NetBufRx)
+	}
 	e.cellLevel.update(e.cells.requests)
 	return k
 }
 
 func (e *Engine) putCell(k *cell) {
+	if k.request {
+		k.conn.returnOne(credit.NetBufRx)
+	}
 	e.cells.put(k)
 	e.cellLevel.update(e.cells.requests)
 }

@@ -28,7 +28,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(seed, uint64(1))
 	f.Add(seed, uint64(99))
 	f.Fuzz(func(t *testing.T, script []byte, answers uint64) {
-		node := credit.New(nil, credit.Cost{20, 500, 20, 500, 4, 100})
+		node := credit.New(nil, credit.Cost{20, 500, 20, 500, 4, 100, 3, 3})
 		rnd := random{seed: answers}
 		ulp := &sim.ULP{}
 		ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {

@@ -148,10 +148,64 @@ func TestCase74_Xoff(t *testing.T) {
 	p.wantIdle()
 }
 
+// TestCase76_NetworkPools: the pools for requests from the network are counted at every level. A function that has used
+// up its own is in its red zone; another goes on, and one with a guarantee finds it whatever the others hold.
+func TestCase76_NetworkPools(t *testing.T) {
+	limit := func(contexts, cells uint32) credit.Cost {
+		c := credit.NoLimit()
+		c[credit.NetPktRx], c[credit.NetBufRx] = contexts, cells
+		return c
+	}
+	nic := credit.New(nil, limit(6, 3))
+	host := credit.New(nic, credit.NoLimit())
+	fns := [3]*credit.Node{credit.New(host, limit(4, 2)), credit.New(host, credit.NoLimit()), credit.New(host, credit.NoLimit())}
+	if err := fns[2].Guarantee(credit.Cost{credit.NetPktRx: 1, credit.NetBufRx: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile()}, s.ulp)
+	var conns [3]*falcon.Conn
+	for i := range conns {
+		cfg := connConfig(true)
+		cfg.LocalCID, cfg.Credits = uint32(i+1), fns[i]
+		var err error
+		if conns[i], err = s.e.Open(s.now, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead := func(i int, n uint32) wire.Drop { // not the head of line: takes a context and a cell
+		s.c = conns[i]
+		return s.pushData(200+n, 7+n, false)
+	}
+	s.want(ahead(0, 1), wire.DropNone)
+	s.want(ahead(0, 2), wire.DropNone)
+	s.want(ahead(0, 3), wire.DropResource) // its cells
+	s.want(ahead(1, 1), wire.DropResource) // the NIC's third is set aside
+	s.want(ahead(2, 1), wire.DropNone)     // for this one
+	s.want(ahead(2, 2), wire.DropResource)
+	s.c = conns[1]
+	for n := range uint32(3) { // pulls need contexts only
+		s.want(s.pullRequest(500+n, 10+n, false), wire.DropNone)
+	}
+	s.want(s.pullRequest(503, 13, false), wire.DropResource) // the NIC's contexts
+	s.want(ahead(1, 0), wire.DropNone)                       // but its head of line is taken
+	if got := nic.InUse(); got[credit.NetPktRx] != 7 || got[credit.NetBufRx] != 3 {
+		t.Errorf("NIC holds %v", got)
+	}
+	for _, c := range conns {
+		c.Close(s.now)
+	}
+	s.drain()
+	if nic.InUse() != (credit.Cost{}) || s.e.Stats().CreditErrors != 0 {
+		t.Errorf("left: %v, %d errors", nic.InUse(), s.e.Stats().CreditErrors)
+	}
+}
+
 // TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and NIC, is what stops a
 // transaction when it is used up, and lets it go when it comes back.
 func TestCase102_CountersOfTheEngine(t *testing.T) {
-	for counter := range credit.Counter(credit.NumCounters) {
+	for counter := range credit.NetPktRx {
 		for level := range 4 {
 			t.Run(fmt.Sprintf("%v at level %d", counter, level), func(t *testing.T) {
 				limits := [4]credit.Cost{credit.NoLimit(), credit.NoLimit(), credit.NoLimit(), credit.NoLimit()}

@@ -24,7 +24,11 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	head := !c.cfg.Ordered || h.RSN == c.targetNext
 	refuse := c.hold && !head
 	var k *cell
-	if !c.admit(head) || !head && !refuse && !c.copyPayload(&k, payload) {
+	if !c.admit(head) {
+		return c.refuseResource(h.PSN, false)
+	}
+	if !head && !refuse && !c.copyPayload(&k, payload) {
+		c.returnOne(credit.NetPktRx)
 		return c.refuseResource(h.PSN, false)
 	}
 	rx := c.e.newRx(c)
@@ -131,11 +135,21 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// admit is the resource check for requests from the network (Falcon §8.2.4). In the green zone, below Config.RxContexts,
-// everything is accepted. In the red zone above it every connection may still have its head of line (UR rule, §8.2.1.1), or
-// everything would stop with contexts full of requests that wait for one.
+// admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is charged. In the green
+// zone, below Config.RxContexts and within the credits of every level, everything is accepted. In the red zone above it
+// every connection may still have its head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of
+// requests that wait for one.
 func (c *Conn) admit(head bool) bool {
-	return c.e.rxInUse < c.e.cfg.RxContexts || head && c.guaranteed()
+	if c.e.rxInUse < c.e.cfg.RxContexts && c.takeOne(credit.NetPktRx) {
+		return true
+	}
+	if !head || !c.guaranteed() {
+		return false
+	}
+	if c.credits != nil {
+		c.credits.TakeOne(credit.NetPktRx, true)
+	}
+	return true
 }
 
 // refuseResource answers a request there is no room for.

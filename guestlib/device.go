@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // features the driver can use.
-const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord
+const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord | abi.FeatureFunctionEvents
 
 const (
 	defaultMemfd = 256 << 20

@@ -9,10 +9,10 @@ import (
 
 // Event is something that happened to an object on its own.
 type Event struct {
-	Type   abi.EventType // EventDisconnected, EventFunctionFault, one of a QP or EventCQError
+	Type   abi.EventType // EventDisconnected, EventFunctionFault, EventFunctionState, EventLinkState, one of a QP or EventCQError
 	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained
 	CQ     *CQ           // of EventCQError
-	Status uint32        // an abi.WCStatus (failures of a QP), abi.Fault (EventFunctionFault) or reason
+	Status uint32        // an abi.WCStatus (failures of a QP), abi.Fault (EventFunctionFault), abi.State (EventFunctionState), 1 for up (EventLinkState) or reason
 	Reason string        // the device's words, if any
 }
 
@@ -113,6 +113,12 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 	case abi.EventFunctionFault:
 		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream lives: Reset starts anew
+	case abi.EventFunctionState: // the PF or the host did it: objects and connections are gone
+		state := abi.State(e.Status)
+		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
+		d.admin.Load().end(lost(fmt.Errorf("%w: the PF or the host took the function to %s (%s)", ErrState, state, reason(e)))) // Reset starts anew
+	case abi.EventLinkState:
+		d.emit(Event{Type: e.Type, Status: e.Status})
 	}
 	return nil
 }

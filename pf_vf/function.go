@@ -18,6 +18,13 @@ type Function struct {
 	// Credits is the function's node of the credit tree; nil means unlimited.
 	Credits *credit.Node
 
+	// What the PF or the operator sets, as `ip link set … vf` does.
+	Rate       credit.Bucket // bounds what the function sends, by RDMA and by its port together
+	Trust      bool          // may do what only the host may else
+	SpoofCheck bool          // its port sends from its own MAC and addresses only
+	Link       Link
+	LinkUp     bool // what Link and its PF's link come to
+
 	Lifecycle Lifecycle
 }
 

@@ -15,6 +15,7 @@ type Config struct {
 	TurnOps   int         // work requests one QP starts per turn; default 8
 	TurnBytes int         // data bytes one QP issues per turn; default 64 KiB
 	Turns     int         // turns per Run; default 64
+	Quantum   int         // data bytes that each function may issue in a round; default 16 KiB
 	Linger    falcon.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
 	PollTime  falcon.Time // how long an empty send queue is polled before it is armed; default 200 µs
 }
@@ -23,16 +24,18 @@ type Config struct {
 // upper layer: falcon asks Fill for the bytes of each packet, the shard hands every falcon event to HandleEvent and
 // calls Run for new work. One goroutine owns an Engine with everything made from it.
 type Engine struct {
-	cfg     Config
-	falcon  *falcon.Engine
-	ready   list  // QPs with work to issue or to flush, next turn first
-	polled  list  // QPs whose send queue ran empty a short while ago
-	linger  list  // failed QPs whose connection is still open, oldest first
-	stats   Stats // of closed functions
-	fns     []*Function
-	buf     [4096]byte // one WQE, as read from guest memory
-	cqe     [abi.CQESize]byte
-	headers wire.Headers
+	cfg            Config
+	falcon         *falcon.Engine
+	active         functionList // with QPs in their ready lists, next visit first
+	throttled      []*Function  // with QPs in their ready lists, but out of rate
+	throttledUntil falcon.Time  // no later than when the first of them may go on
+	polled         list         // QPs whose send queue ran empty a short while ago
+	linger         list         // failed QPs whose connection is still open, oldest first
+	stats          Stats        // of closed functions
+	fns            []*Function
+	buf            [4096]byte // one WQE, as read from guest memory
+	cqe            [abi.CQESize]byte
+	headers        wire.Headers
 
 	loopback    map[falcon.CID]*Loopback // open ends
 	loops       loopList                 // ends with something to deliver
@@ -61,7 +64,10 @@ func NewEngine(cfg Config) *Engine {
 	if cfg.PollTime <= 0 {
 		cfg.PollTime = 200e3
 	}
-	return &Engine{cfg: cfg}
+	if cfg.Quantum <= 0 {
+		cfg.Quantum = 16 << 10
+	}
+	return &Engine{cfg: cfg, throttledUntil: math.MaxInt64}
 }
 
 // SetFalcon names the falcon.Engine whose upper layer e is.
@@ -136,24 +142,18 @@ func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int
 	return q.fillRequest(tag, dst)
 }
 
-// Run gives QPs with work their turns, round robin, closes connections whose linger ended and delivers what loopback
-// connections carry. It reports whether work is left that could go on now; work that waits for credit, a window, a fence
-// or a peer does not count.
+// Run gives functions with work their turns (sched.go), closes connections whose linger ended and delivers what loopback
+// connections carry. It reports whether work is left that could go on now; work that waits for credit, a rate, a window,
+// a fence or a peer does not count.
 func (e *Engine) Run(now falcon.Time) (more bool) {
 	for l := e.linger.head; l != nil && l.qp.lingerUntil <= now; l = e.linger.head {
 		l.qp.closeConn(now)
 	}
+	e.unthrottle(now)
 	for range e.cfg.Turns {
-		l := e.ready.head
-		if l == nil {
+		if !e.visit(now) {
 			break
 		}
-		l.remove()
-		q := l.qp
-		if q.turn(now) {
-			e.ready.push(l)
-		}
-		q.fn.settle(now)
 	}
 	e.deliverLoopbacks(now)
 	return e.Ready()
@@ -161,7 +161,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 
 // Ready reports whether there is work for Run at once. Events and freed credits make some.
 func (e *Engine) Ready() bool {
-	if e.ready.head != nil || e.loops.head != nil {
+	if e.active.head != nil || e.loops.head != nil {
 		return true
 	}
 	for _, l := range e.creditless {
@@ -174,9 +174,9 @@ func (e *Engine) Ready() bool {
 
 // Deadline is when Run has timed work next, math.MaxInt64 when never.
 func (e *Engine) Deadline() falcon.Time {
-	at := falcon.Time(math.MaxInt64)
+	at := e.throttledUntil
 	if l := e.linger.head; l != nil {
-		at = l.qp.lingerUntil
+		at = min(at, l.qp.lingerUntil)
 	}
 	if len(e.loopTimers) > 0 {
 		at = min(at, e.loopTimers[0].retryAt)
@@ -186,6 +186,7 @@ func (e *Engine) Deadline() falcon.Time {
 
 // forget drops a closed function and keeps its counters.
 func (e *Engine) forget(f *Function) {
+	e.unschedule(f)
 	for i, g := range e.fns {
 		if g == f {
 			e.fns = append(e.fns[:i], e.fns[i+1:]...)

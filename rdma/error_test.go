@@ -3,6 +3,7 @@ package rdma
 import (
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -179,7 +180,7 @@ func TestErrorStatuses(t *testing.T) {
 					if len(h.faults) != 0 {
 						t.Fatalf("host %d: function fault %v", i, h.reasons)
 					}
-					if h.credits.InUse() != [6]uint32{} {
+					if h.credits.InUse() != (credit.Cost{}) {
 						t.Fatalf("host %d: credits in use %v", i, h.credits.InUse())
 					}
 				}
@@ -272,7 +273,7 @@ func TestPeerGone(t *testing.T) {
 		t.Fatalf("completions %s", describe(got))
 	}
 	p.settle(20e9)
-	if u := p.hosts[0].credits.InUse(); u != [6]uint32{} {
+	if u := p.hosts[0].credits.InUse(); u != (credit.Cost{}) {
 		t.Fatalf("credits in use %v", u)
 	}
 	if p.a.q.conn != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -37,6 +38,7 @@ type Function struct {
 	cqs table[CQ]
 	qps table[QP]
 
+	schedule
 	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes
 
 	fault  abi.Fault
@@ -60,6 +62,7 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out N
 		cqs: newTable[CQ](limits.CQs, 24, 1),
 		qps: newTable[QP](limits.QPs, 16, 2), // QPs 0 and 1 are InfiniBand's special ones
 	}
+	f.rate = new(credit.Bucket)
 	e.fns = append(e.fns, f)
 	return f
 }
@@ -69,6 +72,15 @@ func (f *Function) ID() uint32 { return f.id }
 
 // Limits returns the limits in force.
 func (f *Function) Limits() Limits { return f.limits }
+
+// SetLimits changes the limits. Objects above a lowered limit stay; no further ones are made until enough are gone.
+func (f *Function) SetLimits(limits Limits) {
+	f.limits = limits.WithDefaults()
+	f.pds.setLimit(f.limits.PDs)
+	f.mrs.setLimit(f.limits.MRs)
+	f.cqs.setLimit(f.limits.CQs)
+	f.qps.setLimit(f.limits.QPs)
+}
 
 // Counts returns the number of objects in use.
 func (f *Function) Counts() Counts {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -315,7 +316,7 @@ func TestHostilePeer(t *testing.T) {
 		h.fn.Close(w.now)
 		attacker.Close(w.now)
 		w.settle(1e9)
-		if u := h.credits.InUse(); u != [6]uint32{} {
+		if u := h.credits.InUse(); u != (credit.Cost{}) {
 			t.Fatalf("seed %d: credits in use %v", seed, u)
 		}
 	}

@@ -153,7 +153,7 @@ func TestFence(t *testing.T) {
 
 // TestCredits runs many QPs on a NIC with little credit: all wait, all finish, all credit comes back.
 func TestCredits(t *testing.T) {
-	limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 2, credit.DataBufTx: 20}
+	limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 2, credit.DataBufTx: 20, credit.NetPktRx: 5, credit.NetBufRx: 5}
 	p := newPair(t, true, 64<<10, worldConfig{arena: 64 << 20, credit: limit}, qpConfig{})
 	qps := []*qp{p.a, p.b}
 	for i := range 6 {
@@ -329,7 +329,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 			if u := h.credits.InUse(); u != (credit.Cost{}) {
 				t.Fatalf("host %d: credits in use %v", i, u)
 			}
-			if h.e.ready.head != nil || h.e.linger.head != nil {
+			if h.e.active.head != nil || h.e.linger.head != nil {
 				t.Fatalf("host %d: a QP is still queued", i)
 			}
 			if len(h.faults) > 0 {

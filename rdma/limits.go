@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Limits bounds what one function may hold. They are fixed for its life.
+// Limits bounds what one function may hold.
 type Limits struct {
 	PDs, MRs, CQs, QPs int // objects
 	PageListBytes      int // host memory for the page lists of all MRs

@@ -64,6 +64,9 @@ func (q *QP) responseDone(tag uint64) {
 // contextRetry is the RNR timer index of a pull that found no free slot: 0.08 ms.
 const contextRetry = 6
 
+// rateRetry is that of a pull whose response the function's rate has to wait for: 0.64 ms.
+const rateRetry = 12
+
 // handlePull takes a READ or atomic request. An error is answered with a complete-in-error response, since a pull
 // request was acknowledged before it came here (Falcon §8.5.3.5).
 func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
@@ -73,6 +76,11 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	if err == nil && h.RBTH.DestQP != q.number {
 		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9
 		q.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	}
+	if at := q.fn.rate.Ready(now); at > now { // the response counts, so the request waits
+		q.fn.stats.RateWaits++
+		q.deferPull(now, ev, rateRetry)
 		return
 	}
 	if len(r.freeServed) == 0 {
@@ -123,6 +131,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 		return
 	}
 	q.fn.stats.PullsRx++
+	q.fn.rate.Charge(int(s.length))
 	q.arrived(now, h.RBTH.SN, &a)
 }
 

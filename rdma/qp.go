@@ -38,7 +38,7 @@ type QP struct {
 	req requester
 	rsp responder
 
-	ready       link // in Engine.ready: has work to issue or to flush
+	ready       link // in its function's ready list: has work to issue or to flush
 	polled      link // in Engine.polled: send queue ran empty
 	pollUntil   falcon.Time
 	lingering   link // in Engine.linger: failed, connection still open
@@ -229,7 +229,7 @@ func (q *QP) wake() {
 	default:
 		return
 	}
-	q.fn.e.ready.push(&q.ready)
+	q.fn.e.enqueue(q)
 }
 
 // turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD, flushing in ERR and SQE. It

@@ -87,9 +87,10 @@ func (r *requester) tagged(tag uint64) *segment {
 // waited for. It reports whether the quantum was the reason.
 func (q *QP) issue(now falcon.Time) (more bool) {
 	cfg := &q.fn.e.cfg
+	f := q.fn
 	ops, bytes := cfg.TurnOps, cfg.TurnBytes
 	more = true
-	for ops > 0 && bytes > 0 {
+	for ops > 0 && bytes > 0 && f.deficit > 0 && f.rate.Ready(now) <= now {
 		n, started, ok := q.issueSegment(now)
 		if started {
 			ops--
@@ -189,8 +190,10 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		r.pulls++
 		r.pullRMSN++
 		q.fn.stats.PullsTx++
+		q.fn.spend(0)
 	} else {
 		r.pushes++
+		q.fn.spend(int(s.length))
 		q.fn.stats.PushesTx++
 		q.fn.stats.BytesTx += uint64(s.length)
 	}

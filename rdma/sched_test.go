@@ -12,7 +12,7 @@ import (
 
 // TestRoundRobin lets one QP with megabytes to send stand in front of one with a few bytes: both get their turn.
 func TestRoundRobin(t *testing.T) {
-	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10}}, qpConfig{})
+	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 1 << 20}}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
 	p.connect(a, b, true)
 	for range 20 {

@@ -17,6 +17,7 @@ type Stats struct {
 	Refused       uint64 // requests refused with a syndrome
 	CIDMismatches uint64 // packets for a QP that does not own the connection (RDMA over Falcon §6.9)
 	CreditWaits   uint64 // times a QP had to wait for Falcon credit
+	RateWaits     uint64 // times the function, or a READ of it, had to wait for its rate
 	QPErrors      uint64 // QPs that moved to ERR by themselves
 	CQOverflows   uint64 // completion queues that overflowed
 	Doorbells     uint64 // doorbells taken
@@ -39,6 +40,7 @@ func (s *Stats) add(o *Stats) {
 	s.Refused += o.Refused
 	s.CIDMismatches += o.CIDMismatches
 	s.CreditWaits += o.CreditWaits
+	s.RateWaits += o.RateWaits
 	s.QPErrors += o.QPErrors
 	s.CQOverflows += o.CQOverflows
 	s.Doorbells += o.Doorbells

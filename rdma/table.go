@@ -20,9 +20,13 @@ type slot[T any] struct {
 
 // newTable makes a table of at most limit objects whose numbers have slotBits+8 bits.
 func newTable[T any](limit int, slotBits uint, low uint32) table[T] {
-	limit = min(limit, 1<<slotBits-int(low))
-	return table[T]{limit: limit, slotBits: slotBits, low: low}
+	t := table[T]{slotBits: slotBits, low: low}
+	t.setLimit(limit)
+	return t
 }
+
+// setLimit changes the limit. Objects above it stay.
+func (t *table[T]) setLimit(limit int) { t.limit = min(limit, 1<<t.slotBits-int(t.low)) }
 
 // add stores object and returns its number, or false when the table is full.
 func (t *table[T]) add(object *T) (number uint32, ok bool) {

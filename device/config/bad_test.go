@@ -112,7 +112,15 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"pf range", base + "functions: [{pf: 16}]\n", []string{"functions[0].pf: 16 is out of range"}},
 		{"vf twice", base + "functions: [{pf: 0, vfs: [{vf: 1}, {vf: 1}]}]\n", []string{"functions[0].vfs[1].vf: 1 is already vfs[0]"}},
 		{"vf 0", base + "functions: [{pf: 0, vfs: [{vf: 0}]}]\n", []string{"functions[0].vfs[0].vf: 0 is out of range"}},
-		{"vf_count", base + "functions: [{pf: 0, vf_count: 1, vfs: [{vf: 1}, {vf: 2}]}]\n", []string{"functions[0].vf_count: 1, but 2 VFs are listed"}},
+		{"vf_count", base + "functions: [{pf: 0, vf_count: 1, vfs: [{vf: 1}, {vf: 2}]}]\n", []string{"functions[0].vfs[1].vf: 2 is above vf_count, 1"}},
+		{"guarantee above limit", base + "functions: [{pf: 0, credits: {data_packet_tx: 5}, guarantee: {data_packet_tx: 6}}]\n", []string{"functions[0].guarantee.data_packet_tx: 6 is more than the 5"}},
+		{
+			"guarantees above host", base + "credits: {host: {request_packet_tx: 10}}\nfunctions: [{pf: 0, tenant: 1, address: 192.168.100.1, guarantee: {request_packet_tx: 6}, vfs: [{vf: 1, tenant: 1, address: 192.168.100.2, guarantee: {request_packet_tx: 6}}]}]\n",
+			[]string{"credits.host.request_packet_tx: 10, but 12 are guaranteed"},
+		},
+		{"host above NIC", base + "credits: {nic: {data_buffer_tx: 10}, host: {data_buffer_tx: 11}}\n", []string{"credits.host.data_buffer_tx: 11 is more than the NIC has, 10"}},
+		{"enabled without tenant", base + "functions: [{pf: 0, vfs: [{vf: 1, enabled: true}]}]\n", []string{"functions[0].vfs[0].enabled: true, but the function has no tenant"}},
+		{"link", base + "functions: [{pf: 0, link: up}]\n", []string{`functions[0].link: "up" is not a link state`}},
 		{"no tenant", base + "functions: [{pf: 0, address: 192.168.100.1}]\n", []string{"functions[0].tenant: missing or 0"}},
 		{"no address", base + "functions: [{pf: 0, tenant: 1}]\n", []string{"functions[0].address: missing"}},
 		{

@@ -55,6 +55,7 @@ func (c *Config) check(r *report) {
 	c.checkAttach(r)
 	c.checkFunctions(r)
 	c.checkTenants(r)
+	c.checkCredits(r)
 	c.checkPeers(r)
 	if k := c.Capture; k != nil {
 		if k.File == "" {

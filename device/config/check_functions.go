@@ -30,8 +30,6 @@ func (c *Config) checkFunctions(r *report) {
 		}
 		if pf.VFCount < 0 || pf.VFCount > maxVF {
 			r.add(path+".vf_count", fmt.Sprintf("%d is out of range", pf.VFCount), fmt.Sprintf("use 0 to %d", maxVF))
-		} else if pf.VFCount < len(pf.VFs) {
-			r.add(path+".vf_count", fmt.Sprintf("%d, but %d VFs are listed", pf.VFCount, len(pf.VFs)), "raise it or list fewer")
 		}
 		c.checkFunction(r, path, &pf.Function, names, owners, macs)
 		vfs := map[uint16]int{}
@@ -43,6 +41,9 @@ func (c *Config) checkFunctions(r *report) {
 				r.add(p+".vf", fmt.Sprintf("%d is already vfs[%d]", vf.VF, first), "describe each VF once")
 			} else {
 				vfs[vf.VF] = j
+				if int(vf.VF) > pf.VFCount {
+					r.add(p+".vf", fmt.Sprintf("%d is above vf_count, %d", vf.VF, pf.VFCount), "raise vf_count or use a lower number")
+				}
 			}
 			c.checkFunction(r, p, &vf.Function, names, owners, macs)
 		}
@@ -75,6 +76,49 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
 	c.checkPort(r, path+".port", f, names, owners, macs)
+	checkGuarantee(r, path, f)
+	if *f.Enabled && f.Tenant == 0 {
+		r.add(path+".enabled", "true, but the function has no tenant", "give it tenant and address, or leave enabled out")
+	}
+}
+
+// CheckFunction checks one function that is changed while the NIC runs, called
+// name in the problems found.
+func (c *Config) CheckFunction(name string, f *Function) error {
+	r := &report{lines: map[string]int{}}
+	c.checkFunction(r, name, f, map[string]string{}, map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"})
+	if len(r.problems) > 0 {
+		return r.problems
+	}
+	return nil
+}
+
+func checkGuarantee(r *report, path string, f *Function) {
+	limit, guarantee := f.Credits.each(), f.Guarantee.each()
+	for i, g := range guarantee {
+		if *g.value > *limit[i].value {
+			r.add(path+".guarantee."+g.key, fmt.Sprintf("%d is more than the %d that credits.%s allows it", *g.value, *limit[i].value, g.key), "lower it or raise the limit")
+		}
+	}
+}
+
+// checkCredits sees that every guarantee can be kept at once.
+func (c *Config) checkCredits(r *report) {
+	host, nic := c.Credits.Host.each(), c.Credits.NIC.each()
+	for i, h := range host {
+		if *h.value > *nic[i].value {
+			r.add("credits.host."+h.key, fmt.Sprintf("%d is more than the NIC has, %d", *h.value, *nic[i].value), "lower it or raise credits.nic."+h.key)
+		}
+		var sum uint64
+		for _, f := range c.AllFunctions() {
+			if *f.Enabled {
+				sum += uint64(*f.Guarantee.each()[i].value)
+			}
+		}
+		if sum > uint64(*h.value) {
+			r.add("credits.host."+h.key, fmt.Sprintf("%d, but %d are guaranteed to functions", *h.value, sum), "raise it or lower the functions' guarantee."+h.key)
+		}
+	}
 }
 
 func (c *Config) checkGuest(r *report, path string, g *Guest) {

@@ -3,24 +3,27 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // Config describes one NIC: its functions, how guests reach them, its uplink
 // and the NICs it talks to.
 type Config struct {
-	NIC       NIC      `yaml:"nic"`
-	Log       Log      `yaml:"log"`
-	Control   string   `yaml:"control"` // path of the control API's unix socket; empty: none
-	Uplink    Uplink   `yaml:"uplink"`
-	RDMA      RDMA     `yaml:"rdma"`
-	Falcon    Falcon   `yaml:"falcon"`
-	PSP       PSP      `yaml:"psp"`
-	CM        CM       `yaml:"cm"`
-	Peers     []Peer   `yaml:"peers"`
-	Tenants   []Tenant `yaml:"tenants"`
-	Functions []PF     `yaml:"functions"`
-	Attach    []Attach `yaml:"attach"`
-	Capture   *Capture `yaml:"capture"`
+	NIC       NIC        `yaml:"nic"`
+	Log       Log        `yaml:"log"`
+	Control   string     `yaml:"control"` // path of the control API's unix socket; empty: none
+	Uplink    Uplink     `yaml:"uplink"`
+	RDMA      RDMA       `yaml:"rdma"`
+	Falcon    Falcon     `yaml:"falcon"`
+	PSP       PSP        `yaml:"psp"`
+	CM        CM         `yaml:"cm"`
+	Peers     []Peer     `yaml:"peers"`
+	Tenants   []Tenant   `yaml:"tenants"`
+	Credits   CreditTree `yaml:"credits"`
+	Functions []PF       `yaml:"functions"`
+	Attach    []Attach   `yaml:"attach"`
+	Capture   *Capture   `yaml:"capture"`
 }
 
 // NIC names the device. Host is the first byte of every function's number and
@@ -111,20 +114,29 @@ type Function struct {
 	Guest     *Guest     `yaml:"guest"`      // who may drive it; nobody when absent
 	DMAWindow *Window    `yaml:"dma_window"` // device addresses it may reach; all of its guest's memory when absent
 	Limits    Limits     `yaml:"limits"`
-	Credits   Credits    `yaml:"credits"`
+	Credits   Credits    `yaml:"credits"`   // the most it may hold
+	Guarantee Credits    `yaml:"guarantee"` // of that, what is set aside for it alone
 
-	// What the PF lets a function send through its port. SpoofCheck drops what does not come from the function's own MAC and
-	// addresses; Parse makes it never nil. A trusted function may use any MAC.
-	Trust      bool  `yaml:"trust"`
-	SpoofCheck *bool `yaml:"spoofcheck"`
-	Port       *Port `yaml:"port"` // its Ethernet port; none when absent
+	// Enabled says whether the function is there from the start; a VF may be
+	// enabled later. The default is whether it has a tenant. Parse makes it never
+	// nil.
+	Enabled *bool `yaml:"enabled"`
+
+	// What `ip link set … vf` calls by these names. SpoofCheck drops what does not come from the function's own MAC and
+	// addresses; Parse makes it never nil. A trusted function may use any MAC, and a trusted PF gives its VFs any tenant.
+	MaxTxRate  uint64    `yaml:"max_tx_rate"` // Mbit/s; 0: no limit
+	Trust      bool      `yaml:"trust"`
+	SpoofCheck *bool     `yaml:"spoofcheck"`
+	Link       pfvf.Link `yaml:"link"` // auto, enable or disable
+
+	Port *Port `yaml:"port"` // its Ethernet port; none when absent
 }
 
 // PF is a physical function and its virtual functions.
 type PF struct {
 	PF uint8 `yaml:"pf"` // 0..15
 	Function
-	VFCount int  `yaml:"vf_count"` // VFs that exist, listed or not; default 4
+	VFCount int  `yaml:"vf_count"` // highest VF number that may be enabled; default 4
 	VFs     []VF `yaml:"vfs"`
 }
 
@@ -159,8 +171,9 @@ type Limits struct {
 	PageLists  Size   `yaml:"page_lists"`  // memory of the NIC for the page lists of all MRs
 }
 
-// Credits bounds what a function holds of the NIC's packet resources: the six
-// counters of Falcon §8.2.3. Zero means the default.
+// Credits is an amount of the NIC's packet resources: the six counters of
+// Falcon §8.2.3 and the two pools for requests from the network. Zero means the
+// default.
 type Credits struct {
 	RequestPacketTx uint32 `yaml:"request_packet_tx"`
 	RequestBufferTx uint32 `yaml:"request_buffer_tx"`
@@ -168,6 +181,18 @@ type Credits struct {
 	RequestBufferRx uint32 `yaml:"request_buffer_rx"`
 	DataPacketTx    uint32 `yaml:"data_packet_tx"`
 	DataBufferTx    uint32 `yaml:"data_buffer_tx"`
+
+	// Requests from the network and their waiting payload (Falcon §8.2.4).
+	NetworkPacketRx uint32 `yaml:"network_packet_rx"`
+	NetworkBufferRx uint32 `yaml:"network_buffer_rx"`
+}
+
+// CreditTree bounds what all functions hold together, and what one connection
+// holds. Zero means the default, for connections no bound of their own.
+type CreditTree struct {
+	NIC        Credits `yaml:"nic"`
+	Host       Credits `yaml:"host"`
+	Connection Credits `yaml:"connection"`
 }
 
 // Kinds of attachment.

@@ -34,8 +34,8 @@ func TestMinimalGetsDefaults(t *testing.T) {
 		t.Errorf("uplink MAC %s", got)
 	}
 	all := c.AllFunctions()
-	if len(all) != 1+DefaultVFCount {
-		t.Fatalf("%d functions, want one PF and %d VFs", len(all), DefaultVFCount)
+	if len(all) != 1 || c.Functions[0].VFCount != DefaultVFCount {
+		t.Fatalf("%d functions, want one PF that may have %d VFs", len(all), DefaultVFCount)
 	}
 	for i, f := range all {
 		if f.PF != 0 || int(f.VF) != i || f.MAC != FunctionMAC(1, 0, uint16(i)) || f.Limits != defaultLimits || f.Credits != defaultCredits {
@@ -44,7 +44,7 @@ func TestMinimalGetsDefaults(t *testing.T) {
 	}
 }
 
-func TestUnlistedVFsAreAdded(t *testing.T) {
+func TestVFCountCoversListedVFs(t *testing.T) {
 	c, err := Parse([]byte(minimal + `
 functions:
   - pf: 0
@@ -53,12 +53,9 @@ functions:
 	if err != nil {
 		t.Fatal(err)
 	}
-	var vfs []uint16
-	for _, f := range c.Functions[0].VFs {
-		vfs = append(vfs, f.VF)
-	}
-	if want := []uint16{2, 7, 1, 3}; !reflect.DeepEqual(vfs, want) {
-		t.Errorf("VFs %v, want %v", vfs, want)
+	pf := &c.Functions[0]
+	if pf.VFCount != 7 || len(pf.VFs) != 2 || !*pf.VFs[0].Enabled || *pf.VFs[1].Enabled || *pf.Enabled {
+		t.Errorf("%+v", pf)
 	}
 }
 

@@ -23,6 +23,15 @@ var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,
 	RequestPacketRx: 1024, RequestBufferRx: 65536,
 	DataPacketTx: 1024, DataBufferTx: 65536,
+	NetworkPacketRx: 16384, NetworkBufferRx: 2048,
+}
+
+// defaultNICCredits is what this program has memory for.
+var defaultNICCredits = Credits{
+	RequestPacketTx: 65536, RequestBufferTx: 1 << 20,
+	RequestPacketRx: 65536, RequestBufferRx: 1 << 22,
+	DataPacketTx: 65536, DataBufferTx: 1 << 22,
+	NetworkPacketRx: 65536, NetworkBufferRx: 4096,
 }
 
 func (c *Config) setDefaults() {
@@ -46,13 +55,18 @@ func (c *Config) setDefaults() {
 		every := DefaultRotateEvery
 		c.PSP.RotateEvery = &every
 	}
+	c.Credits.NIC.setDefaults(&defaultNICCredits)
+	c.Credits.Host.setDefaults(&c.Credits.NIC)
 	if len(c.Functions) == 0 {
 		c.Functions = []PF{{}}
 	}
 	for i := range c.Functions {
 		pf := &c.Functions[i]
-		set(&pf.VFCount, max(DefaultVFCount, len(pf.VFs)))
-		pf.addUnlistedVFs()
+		highest := DefaultVFCount
+		for j := range pf.VFs {
+			highest = max(highest, int(pf.VFs[j].VF))
+		}
+		set(&pf.VFCount, min(highest, maxVF))
 		pf.Function.setDefaults(c.NIC.Host, pf.PF, 0)
 		for j := range pf.VFs {
 			vf := &pf.VFs[j]
@@ -77,20 +91,6 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// addUnlistedVFs appends the VFs that exist without being described: they can
-// be seen, and assigned by a later configuration, but nobody drives them.
-func (pf *PF) addUnlistedVFs() {
-	listed := map[uint16]bool{}
-	for _, vf := range pf.VFs {
-		listed[vf.VF] = true
-	}
-	for n := uint16(1); len(pf.VFs) < min(pf.VFCount, maxVF) && n <= maxVF; n++ {
-		if !listed[n] {
-			pf.VFs = append(pf.VFs, VF{VF: n})
-		}
-	}
-}
-
 func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 	if f.MAC.IsZero() {
 		f.MAC = FunctionMAC(host, pf, vf)
@@ -104,13 +104,26 @@ func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 	set(&l.CQEntries, d.CQEntries)
 	set(&l.ReadAtomic, d.ReadAtomic)
 	set(&l.PageLists, d.PageLists)
-	c, k := &f.Credits, defaultCredits
-	set(&c.RequestPacketTx, k.RequestPacketTx)
-	set(&c.RequestBufferTx, k.RequestBufferTx)
-	set(&c.RequestPacketRx, k.RequestPacketRx)
-	set(&c.RequestBufferRx, k.RequestBufferRx)
-	set(&c.DataPacketTx, k.DataPacketTx)
-	set(&c.DataBufferTx, k.DataBufferTx)
+	f.Credits.setDefaults(&defaultCredits)
+	if f.Enabled == nil {
+		f.Enabled = ptr(f.Tenant != 0)
+	}
+	if f.SpoofCheck == nil {
+		f.SpoofCheck = ptr(true)
+	}
+}
+
+// DefaultVF is a VF that the configuration does not describe.
+func DefaultVF(host, pf uint8, vf uint16) (f Function) {
+	f.setDefaults(host, pf, vf)
+	return f
+}
+
+func (c *Credits) setDefaults(d *Credits) {
+	to, from := c.each(), d.each()
+	for i := range to {
+		set(to[i].value, *from[i].value)
+	}
 }
 
 func set[T comparable](v *T, def T) {

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
 // NamedFunction is a function with its place in the tuple <host, PF, VF>.
@@ -12,7 +14,7 @@ type NamedFunction struct {
 	*Function
 }
 
-// AllFunctions lists every function of the NIC, PFs before their VFs.
+// AllFunctions lists every function that is described, PFs before their VFs.
 func (c *Config) AllFunctions() []NamedFunction {
 	var all []NamedFunction
 	for i := range c.Functions {
@@ -59,3 +61,41 @@ func (r *RAM) Extent() Size {
 	}
 	return n
 }
+
+// namedCount is one number of Credits.
+type namedCount struct {
+	key   string
+	value *uint32
+}
+
+// each lists the numbers in the order of credit.Counter.
+func (c *Credits) each() [credit.NumCounters]namedCount {
+	return [credit.NumCounters]namedCount{
+		{"request_packet_tx", &c.RequestPacketTx},
+		{"request_buffer_tx", &c.RequestBufferTx},
+		{"request_packet_rx", &c.RequestPacketRx},
+		{"request_buffer_rx", &c.RequestBufferRx},
+		{"data_packet_tx", &c.DataPacketTx},
+		{"data_buffer_tx", &c.DataBufferTx},
+		{"network_packet_rx", &c.NetworkPacketRx},
+		{"network_buffer_rx", &c.NetworkBufferRx},
+	}
+}
+
+// Cost gives the numbers in the order of credit.Counter.
+func (c *Credits) Cost() (cost credit.Cost) {
+	for i, n := range c.each() {
+		cost[i] = *n.value
+	}
+	return cost
+}
+
+// SetCost takes the numbers over, in the order of credit.Counter.
+func (c *Credits) SetCost(cost credit.Cost) {
+	for i, n := range c.each() {
+		*n.value = cost[i]
+	}
+}
+
+// IsZero says whether no number is set.
+func (c *Credits) IsZero() bool { return *c == Credits{} }

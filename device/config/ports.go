@@ -95,9 +95,6 @@ func (f *Function) Addresses() []netip.Addr {
 }
 
 func (c *Config) setPortDefaults(f NamedFunction) {
-	if f.SpoofCheck == nil {
-		f.SpoofCheck = ptr(true)
-	}
 	p := f.Port
 	if p == nil {
 		return

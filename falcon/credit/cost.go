@@ -1,9 +1,10 @@
 package credit
 
-// Counter names one of the six credit counters of Falcon §8.2.3.
+// Counter names one of the counters that a node holds: the six of Falcon §8.2.3, and two for the network pools of §8.2.4.
 type Counter uint8
 
-// The six counters. "Req" counters serve push and pull requests, "Data" counters serve pull responses.
+// The counters. "Req" counters serve push and pull requests, "Data" counters serve pull responses. "Net" counters are for
+// requests from the network: those not answered yet, and the cells of those among them whose payload waits.
 const (
 	ReqPktTx Counter = iota
 	ReqBufTx
@@ -11,11 +12,14 @@ const (
 	ReqBufRx
 	DataPktTx
 	DataBufTx
-	NumCounters = 6
+	NetPktRx
+	NetBufRx
+	NumCounters = 8
 )
 
-var counterNames = [NumCounters]string{"req-pkt-tx", "req-buf-tx", "req-pkt-rx", "req-buf-rx", "data-pkt-tx", "data-buf-tx"}
+var counterNames = [NumCounters]string{"req-pkt-tx", "req-buf-tx", "req-pkt-rx", "req-buf-rx", "data-pkt-tx", "data-buf-tx", "net-pkt-rx", "net-buf-rx"}
 
+// String returns the name used in errors, `vnic show credits` and metrics.
 func (c Counter) String() string {
 	if int(c) < len(counterNames) {
 		return counterNames[c]

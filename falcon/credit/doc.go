@@ -1,4 +1,4 @@
-// Package credit counts the transaction resources of Falcon §8.2.3: six counters at every level of the tree
+// Package credit counts the transaction resources of Falcon §8.2.3: six counters, and two for the network pools of §8.2.4, at every level of the tree
 //
 //	connection ─▶ function ─▶ host ─▶ NIC
 //

@@ -54,6 +54,51 @@ func (n *Node) Take(c *Cost) bool {
 	return true
 }
 
+// TakeOne charges 1 of one counter to the node and all levels above it, or to none. With force it is charged whether or
+// not there is room: what is set aside for heads of line must not wait (Falcon §8.2.1.1).
+func (n *Node) TakeOne(i Counter, force bool) bool {
+	if !force {
+		for m := n; m != nil; m = m.parent {
+			if m.charged[i] >= m.limit[i] {
+				n.refusals++
+				return false
+			}
+			if m.charged[i] < m.guarantee[i] {
+				break // set aside above already
+			}
+		}
+	}
+	rises := true
+	for m := n; m != nil; m = m.parent {
+		m.inUse[i]++
+		if rises {
+			m.charged[i]++
+			rises = m.charged[i] > m.guarantee[i]
+		}
+	}
+	return true
+}
+
+// ReturnOne gives back what TakeOne took. It reports false, counts an underflow and changes nothing when there is nothing
+// to give back.
+func (n *Node) ReturnOne(i Counter) bool {
+	for m := n; m != nil; m = m.parent {
+		if m.inUse[i] == 0 {
+			n.underflows++
+			return false
+		}
+	}
+	falls := true
+	for m := n; m != nil; m = m.parent {
+		m.inUse[i]--
+		if falls {
+			falls = m.charged[i] > m.guarantee[i]
+			m.charged[i]--
+		}
+	}
+	return true
+}
+
 // Possible reports whether the limits leave room for c when nothing else is taken.
 func (n *Node) Possible(c *Cost) bool {
 	for m := n; m != nil; m = m.parent {
@@ -138,6 +183,9 @@ func (n *Node) InUse() Cost { return n.inUse }
 
 // Charged returns what counts against the limit: in use plus the unused part of guarantees given to children.
 func (n *Node) Charged() Cost { return n.charged }
+
+// Guaranteed returns what is set aside for the node.
+func (n *Node) Guaranteed() Cost { return n.guarantee }
 
 // Limit returns the node's limit.
 func (n *Node) Limit() Cost { return n.limit }

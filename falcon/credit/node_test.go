@@ -237,6 +237,29 @@ func TestTreeModel(t *testing.T) {
 					ms = after
 				}
 			},
+			"take one": func(t *rapid.T) {
+				i, k := leaf.Draw(t, "leaf"), rapid.IntRange(0, NumCounters-1).Draw(t, "counter")
+				force := rapid.Bool().Draw(t, "force")
+				after := append([]model(nil), ms...)
+				after[i].own[k]++
+				want := force || fits(ms, after)
+				if got := nodes[i].TakeOne(Counter(k), force); got != want {
+					t.Fatalf("TakeOne(%v) at %d = %v, want %v", Counter(k), i, got, want)
+				}
+				if want {
+					ms = after
+				}
+			},
+			"return one": func(t *rapid.T) {
+				i, k := leaf.Draw(t, "leaf"), rapid.IntRange(0, NumCounters-1).Draw(t, "counter")
+				want := ms[i].own[k] > 0
+				if got := nodes[i].ReturnOne(Counter(k)); got != want {
+					t.Fatalf("ReturnOne(%v) at %d = %v, want %v", Counter(k), i, got, want)
+				}
+				if want {
+					ms[i].own[k]--
+				}
+			},
 			"return": func(t *rapid.T) {
 				i, c := leaf.Draw(t, "leaf"), small.Draw(t, "cost")
 				want := true

@@ -80,7 +80,7 @@ func runFaults(t *testing.T, seed uint64) {
 	var cfg [2]falcon.Config
 	var nodes [2]*credit.Node
 	for i := range ulps {
-		nodes[i] = credit.New(nil, credit.Cost{50, 2000, 50, 2000, uint32(2 + r.intn(20)), 2000})
+		nodes[i] = credit.New(nil, credit.Cost{50, 2000, 50, 2000, uint32(2 + r.intn(20)), 2000, credit.Unlimited, credit.Unlimited})
 		cfg[i] = falcon.Config{Profile: profile, Credits: nodes[i], RxCells: 1 + r.intn(20), RxContexts: 4 + r.intn(40)}
 		u := &sim.ULP{}
 		u.OnEvent = func(_ falcon.Time, ev *falcon.Event) { ev.Conn.User().(*ledger).event(ev) }

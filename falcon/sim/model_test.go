@@ -150,7 +150,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	}
 	var cfg [2]falcon.Config
 	for i := range cfg {
-		m.limit = credit.Cost{uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(4 + r.intn(100)), uint32(40 + r.intn(4000))}
+		m.limit = credit.Cost{uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(4 + r.intn(100)), uint32(40 + r.intn(4000)), uint32(4 + r.intn(200)), uint32(r.intn(100))}
 		m.nodes[i] = &modelNode{m: m, i: i, credits: credit.New(nil, m.limit)}
 		cfg[i] = falcon.Config{Profile: profile, Credits: m.nodes[i].credits, RxCells: 4 + r.intn(200), TxContexts: 16 + r.intn(300), RxContexts: 8 + r.intn(300)}
 		n := m.nodes[i]

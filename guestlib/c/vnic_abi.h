@@ -82,11 +82,41 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_MAX_QP_ENTRIES 0x78U /* 4 bytes, RO. Most entries of a send or receive queue. */
 #define VNIC_REG_MAX_CQ_ENTRIES 0x7cU /* 4 bytes, RO. Most entries of a CQ. */
 #define VNIC_REG_MAX_READ_ATOMIC 0x80U /* 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target. */
+#define VNIC_REG_LINK_UP 0x100U /* 4 bytes, RO. 1: the link of the function's port is up, 0: down. */
+#define VNIC_REG_MAX_TX_RATE 0x104U /* 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit. */
+#define VNIC_REG_TOTAL_VF 0x108U /* 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF. */
+#define VNIC_REG_NUM_VF 0x10cU /* 4 bytes, RO. VFs of a PF that are enabled; 0 for a VF. */
+#define VNIC_REG_CREDIT_LIMIT_REQ_PKT_TX 0x120U /* 4 bytes, RO. Credits, most it may hold: requests sent. */
+#define VNIC_REG_CREDIT_LIMIT_REQ_BUF_TX 0x124U /* 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_LIMIT_REQ_PKT_RX 0x128U /* 4 bytes, RO. Credits, most it may hold: answers expected. */
+#define VNIC_REG_CREDIT_LIMIT_REQ_BUF_RX 0x12cU /* 4 bytes, RO. Credits, most it may hold: READ data expected, in 128-byte cells. */
+#define VNIC_REG_CREDIT_LIMIT_DATA_PKT_TX 0x130U /* 4 bytes, RO. Credits, most it may hold: READ responses sent. */
+#define VNIC_REG_CREDIT_LIMIT_DATA_BUF_TX 0x134U /* 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_LIMIT_NET_PKT_RX 0x138U /* 4 bytes, RO. Credits, most it may hold: requests received and not answered. */
+#define VNIC_REG_CREDIT_LIMIT_NET_BUF_RX 0x13cU /* 4 bytes, RO. Credits, most it may hold: payloads among them that wait for their turn. */
+#define VNIC_REG_CREDIT_GUARANTEE_REQ_PKT_TX 0x140U /* 4 bytes, RO. Credits, set aside for it alone: requests sent. */
+#define VNIC_REG_CREDIT_GUARANTEE_REQ_BUF_TX 0x144U /* 4 bytes, RO. Credits, set aside for it alone: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_GUARANTEE_REQ_PKT_RX 0x148U /* 4 bytes, RO. Credits, set aside for it alone: answers expected. */
+#define VNIC_REG_CREDIT_GUARANTEE_REQ_BUF_RX 0x14cU /* 4 bytes, RO. Credits, set aside for it alone: READ data expected, in 128-byte cells. */
+#define VNIC_REG_CREDIT_GUARANTEE_DATA_PKT_TX 0x150U /* 4 bytes, RO. Credits, set aside for it alone: READ responses sent. */
+#define VNIC_REG_CREDIT_GUARANTEE_DATA_BUF_TX 0x154U /* 4 bytes, RO. Credits, set aside for it alone: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_GUARANTEE_NET_PKT_RX 0x158U /* 4 bytes, RO. Credits, set aside for it alone: requests received and not answered. */
+#define VNIC_REG_CREDIT_GUARANTEE_NET_BUF_RX 0x15cU /* 4 bytes, RO. Credits, set aside for it alone: payloads among them that wait for their turn. */
+#define VNIC_REG_CREDIT_IN_USE_REQ_PKT_TX 0x160U /* 4 bytes, RO. Credits, held now: requests sent. */
+#define VNIC_REG_CREDIT_IN_USE_REQ_BUF_TX 0x164U /* 4 bytes, RO. Credits, held now: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_IN_USE_REQ_PKT_RX 0x168U /* 4 bytes, RO. Credits, held now: answers expected. */
+#define VNIC_REG_CREDIT_IN_USE_REQ_BUF_RX 0x16cU /* 4 bytes, RO. Credits, held now: READ data expected, in 128-byte cells. */
+#define VNIC_REG_CREDIT_IN_USE_DATA_PKT_TX 0x170U /* 4 bytes, RO. Credits, held now: READ responses sent. */
+#define VNIC_REG_CREDIT_IN_USE_DATA_BUF_TX 0x174U /* 4 bytes, RO. Credits, held now: their data, in 128-byte cells. */
+#define VNIC_REG_CREDIT_IN_USE_NET_PKT_RX 0x178U /* 4 bytes, RO. Credits, held now: requests received and not answered. */
+#define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
 
 /* Feature bits, negotiated by Hello. */
 #define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
+#define VNIC_FEATURE_FUNCTION_EVENTS 0x10000U /* the device sends EventFunctionState and EventLinkState. */
+#define VNIC_FEATURE_VF_COMMANDS 0x20000U /* a PF has the VF commands. */
 
 /* Doorbell.Flags of DoorbellCQArm. */
 #define VNIC_ARM_SOLICITED_ONLY 0x1U /* only completions of solicited receives and errors count. */
@@ -129,6 +159,19 @@ typedef uint64_t vnic_le64;
 #define VNIC_QP_ATTR_SQPSN 0x10000U /* SQPSN (1.2). */
 #define VNIC_QP_ATTR_MAX_DEST_RD_ATOMIC 0x20000U /* MaxDestRdAtomic. */
 #define VNIC_QP_ATTR_DEST_QPN 0x100000U /* DestQPN (1.2). */
+
+/* SetVF.Mask. */
+#define VNIC_VF_ATTR_MAC 0x1U /* MAC. */
+#define VNIC_VF_ATTR_TENANT 0x2U /* Tenant. */
+#define VNIC_VF_ATTR_GID 0x4U /* GID. */
+#define VNIC_VF_ATTR_MAX_TX_RATE 0x8U /* MaxTxRate. */
+#define VNIC_VF_ATTR_LINK 0x10U /* Link. */
+#define VNIC_VF_ATTR_TRUST 0x20U /* Trust. */
+#define VNIC_VF_ATTR_SPOOF_CHECK 0x40U /* SpoofCheck. */
+#define VNIC_VF_ATTR_MAX_QP 0x80U /* MaxQP. */
+#define VNIC_VF_ATTR_MAX_CQ 0x100U /* MaxCQ. */
+#define VNIC_VF_ATTR_MAX_MR 0x200U /* MaxMR. */
+#define VNIC_VF_ATTR_MAX_PD 0x400U /* MaxPD. */
 
 /* State is the lifecycle state of a function (RegState). Stored in 32 bits. */
 enum vnic_state {
@@ -205,6 +248,8 @@ enum vnic_event_type {
 	VNIC_EVENT_COMM_EST = 11, /* with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2). */
 	VNIC_EVENT_SQ_DRAINED = 12, /* with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2). */
 	VNIC_EVENT_FUNCTION_FAULT = 8, /* the function moved to ERROR: Status is the Fault, Priv the reason as text. */
+	VNIC_EVENT_FUNCTION_STATE = 32, /* the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents. */
+	VNIC_EVENT_LINK_STATE = 33, /* the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents. */
 };
 
 /* Opcode is the operation of a send work request; values of ibv_wr_opcode. Stored in 8 bits. */
@@ -291,6 +336,20 @@ enum vnic_cap_type {
 	VNIC_CAP_BELLS = 1, /* a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records. */
 };
 
+/* Link is what decides the state of a function's link. Stored in 8 bits. */
+enum vnic_link {
+	VNIC_LINK_AUTO = 0, /* a VF's follows its PF's, a PF's is up. */
+	VNIC_LINK_ENABLE = 1, /* up. */
+	VNIC_LINK_DISABLE = 2, /* down: nothing of the function reaches the fabric, nothing reaches it. */
+};
+
+/* CreditPart says which of a function's credit counts are meant. Stored in 8 bits. */
+enum vnic_credit_part {
+	VNIC_CREDIT_LIMIT = 0, /* most that it may hold. */
+	VNIC_CREDIT_GUARANTEE = 1, /* set aside for it alone, of the limit. */
+	VNIC_CREDIT_IN_USE = 2, /* held now. */
+};
+
 /* MsgType is the type of a control message. Stored in 16 bits. */
 enum vnic_msg_type {
 	VNIC_MSG_HELLO = 1, /* first message on a new stream; names the function and the version the driver speaks. */
@@ -325,6 +384,14 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_ACCEPT = 15, /* accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
+	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
+	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
+	VNIC_ADMIN_OP_VF_RESET = 66, /* PF only: function-level reset of a VF; its driver gets EventFunctionState. */
+	VNIC_ADMIN_OP_SET_VF = 67, /* PF only: changes what Mask names. A new MAC, tenant or GID resets an enabled VF. */
+	VNIC_ADMIN_OP_SET_VF_WINDOW = 68, /* PF only: sets the DMA window of a VF; an enabled VF is reset. */
+	VNIC_ADMIN_OP_SET_VF_CREDITS = 69, /* PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits. */
+	VNIC_ADMIN_OP_QUERY_VF = 70, /* PF only: returns what a VF is set to and its state. */
+	VNIC_ADMIN_OP_QUERY_VF_CREDITS = 71, /* PF only: returns credit counts of a VF. */
 };
 
 /* MsgHeader starts every message of the control stream. */
@@ -664,6 +731,90 @@ struct vnic_cm_disconnect {
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_cm_disconnect) == 8, "layout of vnic_cm_disconnect");
+
+/* VFNumber holds the parameters of commands that name a VF. */
+struct vnic_vf_number {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t reserved0[6];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_vf_number) == 8, "layout of vnic_vf_number");
+
+/* SetVF holds the parameters of the command of that name. Only what Mask names is used. */
+struct vnic_set_vf {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t link; /* what decides the link. enum vnic_link. */
+	uint8_t trust; /* 1: trusted, 0: not. */
+	vnic_le32 mask; /* what is set. */
+	uint8_t mac[6]; /* MAC address. */
+	uint8_t spoof_check; /* 1: the port sends from its own addresses only, 0: from any. */
+	uint8_t reserved0[1];
+	vnic_le32 tenant; /* tenant number. */
+	vnic_le32 max_tx_rate; /* most it may send, Mbit/s; 0: no limit. */
+	uint8_t gid[16]; /* address in the tenant; IPv4 in its mapped form. */
+	vnic_le32 max_qp; /* limit of QPs. */
+	vnic_le32 max_cq; /* limit of CQs. */
+	vnic_le32 max_mr; /* limit of memory regions. */
+	vnic_le32 max_pd; /* limit of protection domains. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf) == 56, "layout of vnic_set_vf");
+
+/* SetVFWindow holds the parameters of the command of that name. */
+struct vnic_set_vf_window {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t reserved0[6];
+	vnic_le64 address; /* first device address, 4 KiB aligned. */
+	vnic_le64 length; /* bytes, whole pages; 0: all of the guest's memory. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_window) == 24, "layout of vnic_set_vf_window");
+
+/* SetVFCredits holds the parameters of the command of that name. */
+struct vnic_set_vf_credits {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t part; /* limit or guarantee. enum vnic_credit_part. */
+	uint8_t reserved0[1];
+	vnic_le32 mask; /* bit n: Counts n is set. */
+	uint8_t counts[32]; /* eight u32 in the order of CreditCounts. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_credits) == 40, "layout of vnic_set_vf_credits");
+
+/* QueryVFCredits holds the parameters of the command of that name. */
+struct vnic_query_vf_credits {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t part; /* which counts. enum vnic_credit_part. */
+	uint8_t reserved0[5];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_vf_credits) == 8, "layout of vnic_query_vf_credits");
+
+/* QueryVFResult is the result of QueryVF. */
+struct vnic_query_vf_result {
+	vnic_le32 state; /* lifecycle state; DISABLED for a VF that is not enabled. enum vnic_state. */
+	uint8_t link; /* what decides the link. enum vnic_link. */
+	uint8_t link_up; /* 1: the link is up. */
+	uint8_t trust; /* 1: trusted. */
+	uint8_t spoof_check; /* 1: the port sends from its own addresses only. */
+	uint8_t mac[6]; /* MAC address. */
+	uint8_t attached; /* 1: a driver is attached. */
+	uint8_t reserved0[1];
+	vnic_le32 tenant; /* tenant number; 0: none. */
+	vnic_le32 max_tx_rate; /* most it may send, Mbit/s; 0: no limit. */
+	uint8_t gid[16]; /* address in the tenant. */
+	vnic_le32 q_ps; /* QPs there are. */
+	vnic_le32 m_rs; /* memory regions there are. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_vf_result) == 48, "layout of vnic_query_vf_result");
+
+/* CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the network. */
+struct vnic_credit_counts {
+	vnic_le32 req_pkt_tx; /* requests sent. */
+	vnic_le32 req_buf_tx; /* their data, in 128-byte cells. */
+	vnic_le32 req_pkt_rx; /* answers expected. */
+	vnic_le32 req_buf_rx; /* READ data expected, in 128-byte cells. */
+	vnic_le32 data_pkt_tx; /* READ responses sent. */
+	vnic_le32 data_buf_tx; /* their data, in 128-byte cells. */
+	vnic_le32 net_pkt_rx; /* requests received and not answered. */
+	vnic_le32 net_buf_rx; /* payloads among them that wait for their turn. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_credit_counts) == 32, "layout of vnic_credit_counts");
 
 /* QueueHeader starts a send or receive queue area; entries follow at 128. Each side's words have a cache line of their own. */
 struct vnic_queue_header {

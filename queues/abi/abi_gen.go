@@ -63,31 +63,59 @@ const (
 
 // Offsets of the registers.
 const (
-	RegMagic         = 0x00 // 4 bytes, RO. Magic: the bytes "VNIC".
-	RegVersion       = 0x04 // 4 bytes, RO. ABI version of the device: major in bits 31:16, minor in bits 15:0.
-	RegFeatures      = 0x08 // 8 bytes, RO. Feature bits the device offers; those in use are in HelloReply.Features.
-	RegFunction      = 0x10 // 4 bytes, RO. Function number: host in bits 23:16, PF in bits 15:12, VF in bits 11:0 (VF 0 is the PF itself).
-	RegFunctionType  = 0x14 // 4 bytes, RO. 1 PF, 2 VF.
-	RegState         = 0x18 // 4 bytes, RO. Lifecycle state (State codes).
-	RegFault         = 0x1c // 4 bytes, RO. Why the function is in ERROR (Fault codes); kept until reset.
-	RegControl       = 0x20 // 4 bytes, WO. Commands to the lifecycle: 1 enable, 2 reset.
-	RegAdminSQ       = 0x28 // 8 bytes, RW. Device address of the admin submission queue: one page, 4 KiB aligned.
-	RegAdminCQ       = 0x30 // 8 bytes, RW. Device address of the admin completion queue: one page, 4 KiB aligned.
-	RegAdminEntries  = 0x38 // 4 bytes, RW. Entries of both admin queues: a power of two, 2 to 64.
-	RegMAC           = 0x40 // 8 bytes, RO. MAC address: first byte of the address in bits 7:0, last in bits 47:40.
-	RegTenant        = 0x48 // 4 bytes, RO. Tenant (virtual network) number.
-	RegMTU           = 0x4c // 4 bytes, RO. Largest path MTU in bytes: 256 to 4096, a power of two.
-	RegGIDHi         = 0x50 // 8 bytes, RO. Bytes 0..7 of the GID as a big-endian number.
-	RegGIDLo         = 0x58 // 8 bytes, RO. Bytes 8..15 of the GID as a big-endian number.
-	RegMaxQP         = 0x60 // 4 bytes, RO. Limit of QPs.
-	RegMaxCQ         = 0x64 // 4 bytes, RO. Limit of CQs.
-	RegMaxMR         = 0x68 // 4 bytes, RO. Limit of memory regions.
-	RegMaxPD         = 0x6c // 4 bytes, RO. Limit of protection domains.
-	RegMaxSGE        = 0x70 // 4 bytes, RO. Most SGEs of one work request.
-	RegMaxInline     = 0x74 // 4 bytes, RO. Most inline bytes of one work request.
-	RegMaxQPEntries  = 0x78 // 4 bytes, RO. Most entries of a send or receive queue.
-	RegMaxCQEntries  = 0x7c // 4 bytes, RO. Most entries of a CQ.
-	RegMaxReadAtomic = 0x80 // 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target.
+	RegMagic                    = 0x00  // 4 bytes, RO. Magic: the bytes "VNIC".
+	RegVersion                  = 0x04  // 4 bytes, RO. ABI version of the device: major in bits 31:16, minor in bits 15:0.
+	RegFeatures                 = 0x08  // 8 bytes, RO. Feature bits the device offers; those in use are in HelloReply.Features.
+	RegFunction                 = 0x10  // 4 bytes, RO. Function number: host in bits 23:16, PF in bits 15:12, VF in bits 11:0 (VF 0 is the PF itself).
+	RegFunctionType             = 0x14  // 4 bytes, RO. 1 PF, 2 VF.
+	RegState                    = 0x18  // 4 bytes, RO. Lifecycle state (State codes).
+	RegFault                    = 0x1c  // 4 bytes, RO. Why the function is in ERROR (Fault codes); kept until reset.
+	RegControl                  = 0x20  // 4 bytes, WO. Commands to the lifecycle: 1 enable, 2 reset.
+	RegAdminSQ                  = 0x28  // 8 bytes, RW. Device address of the admin submission queue: one page, 4 KiB aligned.
+	RegAdminCQ                  = 0x30  // 8 bytes, RW. Device address of the admin completion queue: one page, 4 KiB aligned.
+	RegAdminEntries             = 0x38  // 4 bytes, RW. Entries of both admin queues: a power of two, 2 to 64.
+	RegMAC                      = 0x40  // 8 bytes, RO. MAC address: first byte of the address in bits 7:0, last in bits 47:40.
+	RegTenant                   = 0x48  // 4 bytes, RO. Tenant (virtual network) number.
+	RegMTU                      = 0x4c  // 4 bytes, RO. Largest path MTU in bytes: 256 to 4096, a power of two.
+	RegGIDHi                    = 0x50  // 8 bytes, RO. Bytes 0..7 of the GID as a big-endian number.
+	RegGIDLo                    = 0x58  // 8 bytes, RO. Bytes 8..15 of the GID as a big-endian number.
+	RegMaxQP                    = 0x60  // 4 bytes, RO. Limit of QPs.
+	RegMaxCQ                    = 0x64  // 4 bytes, RO. Limit of CQs.
+	RegMaxMR                    = 0x68  // 4 bytes, RO. Limit of memory regions.
+	RegMaxPD                    = 0x6c  // 4 bytes, RO. Limit of protection domains.
+	RegMaxSGE                   = 0x70  // 4 bytes, RO. Most SGEs of one work request.
+	RegMaxInline                = 0x74  // 4 bytes, RO. Most inline bytes of one work request.
+	RegMaxQPEntries             = 0x78  // 4 bytes, RO. Most entries of a send or receive queue.
+	RegMaxCQEntries             = 0x7c  // 4 bytes, RO. Most entries of a CQ.
+	RegMaxReadAtomic            = 0x80  // 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target.
+	RegLinkUp                   = 0x100 // 4 bytes, RO. 1: the link of the function's port is up, 0: down.
+	RegMaxTxRate                = 0x104 // 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit.
+	RegTotalVF                  = 0x108 // 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF.
+	RegNumVF                    = 0x10c // 4 bytes, RO. VFs of a PF that are enabled; 0 for a VF.
+	RegCreditLimitReqPktTx      = 0x120 // 4 bytes, RO. Credits, most it may hold: requests sent.
+	RegCreditLimitReqBufTx      = 0x124 // 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells.
+	RegCreditLimitReqPktRx      = 0x128 // 4 bytes, RO. Credits, most it may hold: answers expected.
+	RegCreditLimitReqBufRx      = 0x12c // 4 bytes, RO. Credits, most it may hold: READ data expected, in 128-byte cells.
+	RegCreditLimitDataPktTx     = 0x130 // 4 bytes, RO. Credits, most it may hold: READ responses sent.
+	RegCreditLimitDataBufTx     = 0x134 // 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells.
+	RegCreditLimitNetPktRx      = 0x138 // 4 bytes, RO. Credits, most it may hold: requests received and not answered.
+	RegCreditLimitNetBufRx      = 0x13c // 4 bytes, RO. Credits, most it may hold: payloads among them that wait for their turn.
+	RegCreditGuaranteeReqPktTx  = 0x140 // 4 bytes, RO. Credits, set aside for it alone: requests sent.
+	RegCreditGuaranteeReqBufTx  = 0x144 // 4 bytes, RO. Credits, set aside for it alone: their data, in 128-byte cells.
+	RegCreditGuaranteeReqPktRx  = 0x148 // 4 bytes, RO. Credits, set aside for it alone: answers expected.
+	RegCreditGuaranteeReqBufRx  = 0x14c // 4 bytes, RO. Credits, set aside for it alone: READ data expected, in 128-byte cells.
+	RegCreditGuaranteeDataPktTx = 0x150 // 4 bytes, RO. Credits, set aside for it alone: READ responses sent.
+	RegCreditGuaranteeDataBufTx = 0x154 // 4 bytes, RO. Credits, set aside for it alone: their data, in 128-byte cells.
+	RegCreditGuaranteeNetPktRx  = 0x158 // 4 bytes, RO. Credits, set aside for it alone: requests received and not answered.
+	RegCreditGuaranteeNetBufRx  = 0x15c // 4 bytes, RO. Credits, set aside for it alone: payloads among them that wait for their turn.
+	RegCreditInUseReqPktTx      = 0x160 // 4 bytes, RO. Credits, held now: requests sent.
+	RegCreditInUseReqBufTx      = 0x164 // 4 bytes, RO. Credits, held now: their data, in 128-byte cells.
+	RegCreditInUseReqPktRx      = 0x168 // 4 bytes, RO. Credits, held now: answers expected.
+	RegCreditInUseReqBufRx      = 0x16c // 4 bytes, RO. Credits, held now: READ data expected, in 128-byte cells.
+	RegCreditInUseDataPktTx     = 0x170 // 4 bytes, RO. Credits, held now: READ responses sent.
+	RegCreditInUseDataBufTx     = 0x174 // 4 bytes, RO. Credits, held now: their data, in 128-byte cells.
+	RegCreditInUseNetPktRx      = 0x178 // 4 bytes, RO. Credits, held now: requests received and not answered.
+	RegCreditInUseNetBufRx      = 0x17c // 4 bytes, RO. Credits, held now: payloads among them that wait for their turn.
 )
 
 // Registers lists every register in the order of offsets.
@@ -117,13 +145,43 @@ var Registers = [...]Register{
 	{Name: "MaxQPEntries", Offset: RegMaxQPEntries, Width: 4, Readable: true, Writable: false},
 	{Name: "MaxCQEntries", Offset: RegMaxCQEntries, Width: 4, Readable: true, Writable: false},
 	{Name: "MaxReadAtomic", Offset: RegMaxReadAtomic, Width: 4, Readable: true, Writable: false},
+	{Name: "LinkUp", Offset: RegLinkUp, Width: 4, Readable: true, Writable: false},
+	{Name: "MaxTxRate", Offset: RegMaxTxRate, Width: 4, Readable: true, Writable: false},
+	{Name: "TotalVF", Offset: RegTotalVF, Width: 4, Readable: true, Writable: false},
+	{Name: "NumVF", Offset: RegNumVF, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitReqPktTx", Offset: RegCreditLimitReqPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitReqBufTx", Offset: RegCreditLimitReqBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitReqPktRx", Offset: RegCreditLimitReqPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitReqBufRx", Offset: RegCreditLimitReqBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitDataPktTx", Offset: RegCreditLimitDataPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitDataBufTx", Offset: RegCreditLimitDataBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitNetPktRx", Offset: RegCreditLimitNetPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditLimitNetBufRx", Offset: RegCreditLimitNetBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeReqPktTx", Offset: RegCreditGuaranteeReqPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeReqBufTx", Offset: RegCreditGuaranteeReqBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeReqPktRx", Offset: RegCreditGuaranteeReqPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeReqBufRx", Offset: RegCreditGuaranteeReqBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeDataPktTx", Offset: RegCreditGuaranteeDataPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeDataBufTx", Offset: RegCreditGuaranteeDataBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeNetPktRx", Offset: RegCreditGuaranteeNetPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditGuaranteeNetBufRx", Offset: RegCreditGuaranteeNetBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseReqPktTx", Offset: RegCreditInUseReqPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseReqBufTx", Offset: RegCreditInUseReqBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseReqPktRx", Offset: RegCreditInUseReqPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseReqBufRx", Offset: RegCreditInUseReqBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseDataPktTx", Offset: RegCreditInUseDataPktTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseDataBufTx", Offset: RegCreditInUseDataBufTx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseNetPktRx", Offset: RegCreditInUseNetPktRx, Width: 4, Readable: true, Writable: false},
+	{Name: "CreditInUseNetBufRx", Offset: RegCreditInUseNetBufRx, Width: 4, Readable: true, Writable: false},
 }
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs = 0x2 // masked atomics, all states of queue pairs and all asynchronous events (1.2).
-	FeatureEventIndex    = 0x1 // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
-	FeatureArmWord       = 0x4 // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, all states of queue pairs and all asynchronous events (1.2).
+	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
+	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
+	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
+	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
 )
 
 // Doorbell.Flags of DoorbellCQArm.
@@ -176,6 +234,21 @@ const (
 	QPAttrSQPSN           = 0x10000  // SQPSN (1.2).
 	QPAttrMaxDestRdAtomic = 0x20000  // MaxDestRdAtomic.
 	QPAttrDestQPN         = 0x100000 // DestQPN (1.2).
+)
+
+// SetVF.Mask.
+const (
+	VFAttrMAC        = 0x1   // MAC.
+	VFAttrTenant     = 0x2   // Tenant.
+	VFAttrGID        = 0x4   // GID.
+	VFAttrMaxTxRate  = 0x8   // MaxTxRate.
+	VFAttrLink       = 0x10  // Link.
+	VFAttrTrust      = 0x20  // Trust.
+	VFAttrSpoofCheck = 0x40  // SpoofCheck.
+	VFAttrMaxQP      = 0x80  // MaxQP.
+	VFAttrMaxCQ      = 0x100 // MaxCQ.
+	VFAttrMaxMR      = 0x200 // MaxMR.
+	VFAttrMaxPD      = 0x400 // MaxPD.
 )
 
 // State is the lifecycle state of a function (RegState).
@@ -390,6 +463,8 @@ const (
 	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2).
 	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2).
 	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
+	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
+	EventLinkState      EventType = 33 // the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -419,6 +494,10 @@ func (v EventType) String() string {
 		return "SQ drained"
 	case EventFunctionFault:
 		return "function fault"
+	case EventFunctionState:
+		return "function state"
+	case EventLinkState:
+		return "link state"
 	}
 	return "EventType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -689,6 +768,52 @@ func (v CapType) String() string {
 	return "CapType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
+// Link is what decides the state of a function's link.
+type Link uint8
+
+// Values of Link.
+const (
+	LinkAuto    Link = 0 // a VF's follows its PF's, a PF's is up.
+	LinkEnable  Link = 1 // up.
+	LinkDisable Link = 2 // down: nothing of the function reaches the fabric, nothing reaches it.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v Link) String() string {
+	switch v {
+	case LinkAuto:
+		return "auto"
+	case LinkEnable:
+		return "enable"
+	case LinkDisable:
+		return "disable"
+	}
+	return "Link(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// CreditPart says which of a function's credit counts are meant.
+type CreditPart uint8
+
+// Values of CreditPart.
+const (
+	CreditLimit     CreditPart = 0 // most that it may hold.
+	CreditGuarantee CreditPart = 1 // set aside for it alone, of the limit.
+	CreditInUse     CreditPart = 2 // held now.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v CreditPart) String() string {
+	switch v {
+	case CreditLimit:
+		return "limit"
+	case CreditGuarantee:
+		return "guarantee"
+	case CreditInUse:
+		return "in use"
+	}
+	return "CreditPart(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
 // MsgType is the type of a control message.
 type MsgType uint16
 
@@ -741,23 +866,31 @@ type AdminOp uint16
 
 // Values of AdminOp.
 const (
-	AdminOpQueryDevice  AdminOp = 1  // returns the limits of the function.
-	AdminOpAllocPD      AdminOp = 2  // creates a protection domain.
-	AdminOpDeallocPD    AdminOp = 3  // destroys a protection domain.
-	AdminOpRegMR        AdminOp = 4  // registers memory; the page list is copied before the command completes.
-	AdminOpDeregMR      AdminOp = 5  // ends a registration; later use of its keys fails.
-	AdminOpCreateCQ     AdminOp = 6  // creates a completion queue over a page list.
-	AdminOpDestroyCQ    AdminOp = 7  // destroys a completion queue.
-	AdminOpCreateQP     AdminOp = 8  // creates a queue pair in state RESET.
-	AdminOpModifyQP     AdminOp = 9  // changes state and attributes of a QP, as the table of section 9 allows.
-	AdminOpQueryQP      AdminOp = 10 // returns state and attributes of a QP.
-	AdminOpDestroyQP    AdminOp = 11 // disconnects and destroys a QP; outstanding work gets no completion.
-	AdminOpCMListen     AdminOp = 12 // asks for connection requests to a service of this function.
-	AdminOpCMUnlisten   AdminOp = 13 // stops listening; requests not yet answered are rejected.
-	AdminOpCMConnect    AdminOp = 14 // connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
-	AdminOpCMAccept     AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
-	AdminOpCMReject     AdminOp = 16 // rejects a connection request.
-	AdminOpCMDisconnect AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
+	AdminOpQueryDevice    AdminOp = 1  // returns the limits of the function.
+	AdminOpAllocPD        AdminOp = 2  // creates a protection domain.
+	AdminOpDeallocPD      AdminOp = 3  // destroys a protection domain.
+	AdminOpRegMR          AdminOp = 4  // registers memory; the page list is copied before the command completes.
+	AdminOpDeregMR        AdminOp = 5  // ends a registration; later use of its keys fails.
+	AdminOpCreateCQ       AdminOp = 6  // creates a completion queue over a page list.
+	AdminOpDestroyCQ      AdminOp = 7  // destroys a completion queue.
+	AdminOpCreateQP       AdminOp = 8  // creates a queue pair in state RESET.
+	AdminOpModifyQP       AdminOp = 9  // changes state and attributes of a QP, as the table of section 9 allows.
+	AdminOpQueryQP        AdminOp = 10 // returns state and attributes of a QP.
+	AdminOpDestroyQP      AdminOp = 11 // disconnects and destroys a QP; outstanding work gets no completion.
+	AdminOpCMListen       AdminOp = 12 // asks for connection requests to a service of this function.
+	AdminOpCMUnlisten     AdminOp = 13 // stops listening; requests not yet answered are rejected.
+	AdminOpCMConnect      AdminOp = 14 // connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
+	AdminOpCMAccept       AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
+	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
+	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
+	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
+	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
+	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
+	AdminOpSetVF          AdminOp = 67 // PF only: changes what Mask names. A new MAC, tenant or GID resets an enabled VF.
+	AdminOpSetVFWindow    AdminOp = 68 // PF only: sets the DMA window of a VF; an enabled VF is reset.
+	AdminOpSetVFCredits   AdminOp = 69 // PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.
+	AdminOpQueryVF        AdminOp = 70 // PF only: returns what a VF is set to and its state.
+	AdminOpQueryVFCredits AdminOp = 71 // PF only: returns credit counts of a VF.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -797,6 +930,22 @@ func (v AdminOp) String() string {
 		return "CMReject"
 	case AdminOpCMDisconnect:
 		return "CMDisconnect"
+	case AdminOpVFEnable:
+		return "VFEnable"
+	case AdminOpVFDisable:
+		return "VFDisable"
+	case AdminOpVFReset:
+		return "VFReset"
+	case AdminOpSetVF:
+		return "SetVF"
+	case AdminOpSetVFWindow:
+		return "SetVFWindow"
+	case AdminOpSetVFCredits:
+		return "SetVFCredits"
+	case AdminOpQueryVF:
+		return "QueryVF"
+	case AdminOpQueryVFCredits:
+		return "QueryVFCredits"
 	}
 	return "AdminOp(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -1935,6 +2084,281 @@ func (x *CMDisconnect) Marshal(b []byte) {
 func (x *CMDisconnect) Unmarshal(b []byte) {
 	_ = b[CMDisconnectSize-1]
 	x.CMID = binary.LittleEndian.Uint32(b[0:])
+}
+
+// VFNumberSize is the size of VFNumber in bytes.
+const VFNumberSize = 8
+
+// VFNumber holds the parameters of commands that name a VF.
+type VFNumber struct {
+	VF uint16 // @0: VF of this PF: 1 to RegTotalVF.
+}
+
+// Size returns VFNumberSize.
+func (*VFNumber) Size() int { return VFNumberSize }
+
+// Marshal writes x to b[:VFNumberSize], reserved bytes as zero; b must be that long.
+func (x *VFNumber) Marshal(b []byte) {
+	_ = b[VFNumberSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	clear(b[2:8])
+}
+
+// Unmarshal reads x from b[:VFNumberSize]; b must be that long.
+func (x *VFNumber) Unmarshal(b []byte) {
+	_ = b[VFNumberSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+}
+
+// SetVFSize is the size of SetVF in bytes.
+const SetVFSize = 56
+
+// SetVF holds the parameters of the command of that name. Only what Mask names is used.
+type SetVF struct {
+	VF         uint16   // @0: VF of this PF: 1 to RegTotalVF.
+	Link       Link     // @2: what decides the link.
+	Trust      uint8    // @3: 1: trusted, 0: not.
+	Mask       uint32   // @4: what is set.
+	MAC        [6]byte  // @8: MAC address.
+	SpoofCheck uint8    // @14: 1: the port sends from its own addresses only, 0: from any.
+	Tenant     uint32   // @16: tenant number.
+	MaxTxRate  uint32   // @20: most it may send, Mbit/s; 0: no limit.
+	GID        [16]byte // @24: address in the tenant; IPv4 in its mapped form.
+	MaxQP      uint32   // @40: limit of QPs.
+	MaxCQ      uint32   // @44: limit of CQs.
+	MaxMR      uint32   // @48: limit of memory regions.
+	MaxPD      uint32   // @52: limit of protection domains.
+}
+
+// Size returns SetVFSize.
+func (*SetVF) Size() int { return SetVFSize }
+
+// Marshal writes x to b[:SetVFSize], reserved bytes as zero; b must be that long.
+func (x *SetVF) Marshal(b []byte) {
+	_ = b[SetVFSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	b[2] = uint8(x.Link)
+	b[3] = x.Trust
+	binary.LittleEndian.PutUint32(b[4:], x.Mask)
+	copy(b[8:14], x.MAC[:])
+	b[14] = x.SpoofCheck
+	clear(b[15:16])
+	binary.LittleEndian.PutUint32(b[16:], x.Tenant)
+	binary.LittleEndian.PutUint32(b[20:], x.MaxTxRate)
+	copy(b[24:40], x.GID[:])
+	binary.LittleEndian.PutUint32(b[40:], x.MaxQP)
+	binary.LittleEndian.PutUint32(b[44:], x.MaxCQ)
+	binary.LittleEndian.PutUint32(b[48:], x.MaxMR)
+	binary.LittleEndian.PutUint32(b[52:], x.MaxPD)
+}
+
+// Unmarshal reads x from b[:SetVFSize]; b must be that long.
+func (x *SetVF) Unmarshal(b []byte) {
+	_ = b[SetVFSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Link = Link(b[2])
+	x.Trust = b[3]
+	x.Mask = binary.LittleEndian.Uint32(b[4:])
+	copy(x.MAC[:], b[8:14])
+	x.SpoofCheck = b[14]
+	x.Tenant = binary.LittleEndian.Uint32(b[16:])
+	x.MaxTxRate = binary.LittleEndian.Uint32(b[20:])
+	copy(x.GID[:], b[24:40])
+	x.MaxQP = binary.LittleEndian.Uint32(b[40:])
+	x.MaxCQ = binary.LittleEndian.Uint32(b[44:])
+	x.MaxMR = binary.LittleEndian.Uint32(b[48:])
+	x.MaxPD = binary.LittleEndian.Uint32(b[52:])
+}
+
+// SetVFWindowSize is the size of SetVFWindow in bytes.
+const SetVFWindowSize = 24
+
+// SetVFWindow holds the parameters of the command of that name.
+type SetVFWindow struct {
+	VF      uint16 // @0: VF of this PF: 1 to RegTotalVF.
+	Address uint64 // @8: first device address, 4 KiB aligned.
+	Length  uint64 // @16: bytes, whole pages; 0: all of the guest's memory.
+}
+
+// Size returns SetVFWindowSize.
+func (*SetVFWindow) Size() int { return SetVFWindowSize }
+
+// Marshal writes x to b[:SetVFWindowSize], reserved bytes as zero; b must be that long.
+func (x *SetVFWindow) Marshal(b []byte) {
+	_ = b[SetVFWindowSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	clear(b[2:8])
+	binary.LittleEndian.PutUint64(b[8:], x.Address)
+	binary.LittleEndian.PutUint64(b[16:], x.Length)
+}
+
+// Unmarshal reads x from b[:SetVFWindowSize]; b must be that long.
+func (x *SetVFWindow) Unmarshal(b []byte) {
+	_ = b[SetVFWindowSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Address = binary.LittleEndian.Uint64(b[8:])
+	x.Length = binary.LittleEndian.Uint64(b[16:])
+}
+
+// SetVFCreditsSize is the size of SetVFCredits in bytes.
+const SetVFCreditsSize = 40
+
+// SetVFCredits holds the parameters of the command of that name.
+type SetVFCredits struct {
+	VF     uint16     // @0: VF of this PF: 1 to RegTotalVF.
+	Part   CreditPart // @2: limit or guarantee.
+	Mask   uint32     // @4: bit n: Counts n is set.
+	Counts [32]byte   // @8: eight u32 in the order of CreditCounts.
+}
+
+// Size returns SetVFCreditsSize.
+func (*SetVFCredits) Size() int { return SetVFCreditsSize }
+
+// Marshal writes x to b[:SetVFCreditsSize], reserved bytes as zero; b must be that long.
+func (x *SetVFCredits) Marshal(b []byte) {
+	_ = b[SetVFCreditsSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	b[2] = uint8(x.Part)
+	clear(b[3:4])
+	binary.LittleEndian.PutUint32(b[4:], x.Mask)
+	copy(b[8:40], x.Counts[:])
+}
+
+// Unmarshal reads x from b[:SetVFCreditsSize]; b must be that long.
+func (x *SetVFCredits) Unmarshal(b []byte) {
+	_ = b[SetVFCreditsSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Part = CreditPart(b[2])
+	x.Mask = binary.LittleEndian.Uint32(b[4:])
+	copy(x.Counts[:], b[8:40])
+}
+
+// QueryVFCreditsSize is the size of QueryVFCredits in bytes.
+const QueryVFCreditsSize = 8
+
+// QueryVFCredits holds the parameters of the command of that name.
+type QueryVFCredits struct {
+	VF   uint16     // @0: VF of this PF: 1 to RegTotalVF.
+	Part CreditPart // @2: which counts.
+}
+
+// Size returns QueryVFCreditsSize.
+func (*QueryVFCredits) Size() int { return QueryVFCreditsSize }
+
+// Marshal writes x to b[:QueryVFCreditsSize], reserved bytes as zero; b must be that long.
+func (x *QueryVFCredits) Marshal(b []byte) {
+	_ = b[QueryVFCreditsSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	b[2] = uint8(x.Part)
+	clear(b[3:8])
+}
+
+// Unmarshal reads x from b[:QueryVFCreditsSize]; b must be that long.
+func (x *QueryVFCredits) Unmarshal(b []byte) {
+	_ = b[QueryVFCreditsSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Part = CreditPart(b[2])
+}
+
+// QueryVFResultSize is the size of QueryVFResult in bytes.
+const QueryVFResultSize = 48
+
+// QueryVFResult is the result of QueryVF.
+type QueryVFResult struct {
+	State      State    // @0: lifecycle state; DISABLED for a VF that is not enabled.
+	Link       Link     // @4: what decides the link.
+	LinkUp     uint8    // @5: 1: the link is up.
+	Trust      uint8    // @6: 1: trusted.
+	SpoofCheck uint8    // @7: 1: the port sends from its own addresses only.
+	MAC        [6]byte  // @8: MAC address.
+	Attached   uint8    // @14: 1: a driver is attached.
+	Tenant     uint32   // @16: tenant number; 0: none.
+	MaxTxRate  uint32   // @20: most it may send, Mbit/s; 0: no limit.
+	GID        [16]byte // @24: address in the tenant.
+	QPs        uint32   // @40: QPs there are.
+	MRs        uint32   // @44: memory regions there are.
+}
+
+// Size returns QueryVFResultSize.
+func (*QueryVFResult) Size() int { return QueryVFResultSize }
+
+// Marshal writes x to b[:QueryVFResultSize], reserved bytes as zero; b must be that long.
+func (x *QueryVFResult) Marshal(b []byte) {
+	_ = b[QueryVFResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], uint32(x.State))
+	b[4] = uint8(x.Link)
+	b[5] = x.LinkUp
+	b[6] = x.Trust
+	b[7] = x.SpoofCheck
+	copy(b[8:14], x.MAC[:])
+	b[14] = x.Attached
+	clear(b[15:16])
+	binary.LittleEndian.PutUint32(b[16:], x.Tenant)
+	binary.LittleEndian.PutUint32(b[20:], x.MaxTxRate)
+	copy(b[24:40], x.GID[:])
+	binary.LittleEndian.PutUint32(b[40:], x.QPs)
+	binary.LittleEndian.PutUint32(b[44:], x.MRs)
+}
+
+// Unmarshal reads x from b[:QueryVFResultSize]; b must be that long.
+func (x *QueryVFResult) Unmarshal(b []byte) {
+	_ = b[QueryVFResultSize-1]
+	x.State = State(binary.LittleEndian.Uint32(b[0:]))
+	x.Link = Link(b[4])
+	x.LinkUp = b[5]
+	x.Trust = b[6]
+	x.SpoofCheck = b[7]
+	copy(x.MAC[:], b[8:14])
+	x.Attached = b[14]
+	x.Tenant = binary.LittleEndian.Uint32(b[16:])
+	x.MaxTxRate = binary.LittleEndian.Uint32(b[20:])
+	copy(x.GID[:], b[24:40])
+	x.QPs = binary.LittleEndian.Uint32(b[40:])
+	x.MRs = binary.LittleEndian.Uint32(b[44:])
+}
+
+// CreditCountsSize is the size of CreditCounts in bytes.
+const CreditCountsSize = 32
+
+// CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the network.
+type CreditCounts struct {
+	ReqPktTx  uint32 // @0: requests sent.
+	ReqBufTx  uint32 // @4: their data, in 128-byte cells.
+	ReqPktRx  uint32 // @8: answers expected.
+	ReqBufRx  uint32 // @12: READ data expected, in 128-byte cells.
+	DataPktTx uint32 // @16: READ responses sent.
+	DataBufTx uint32 // @20: their data, in 128-byte cells.
+	NetPktRx  uint32 // @24: requests received and not answered.
+	NetBufRx  uint32 // @28: payloads among them that wait for their turn.
+}
+
+// Size returns CreditCountsSize.
+func (*CreditCounts) Size() int { return CreditCountsSize }
+
+// Marshal writes x to b[:CreditCountsSize], reserved bytes as zero; b must be that long.
+func (x *CreditCounts) Marshal(b []byte) {
+	_ = b[CreditCountsSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.ReqPktTx)
+	binary.LittleEndian.PutUint32(b[4:], x.ReqBufTx)
+	binary.LittleEndian.PutUint32(b[8:], x.ReqPktRx)
+	binary.LittleEndian.PutUint32(b[12:], x.ReqBufRx)
+	binary.LittleEndian.PutUint32(b[16:], x.DataPktTx)
+	binary.LittleEndian.PutUint32(b[20:], x.DataBufTx)
+	binary.LittleEndian.PutUint32(b[24:], x.NetPktRx)
+	binary.LittleEndian.PutUint32(b[28:], x.NetBufRx)
+}
+
+// Unmarshal reads x from b[:CreditCountsSize]; b must be that long.
+func (x *CreditCounts) Unmarshal(b []byte) {
+	_ = b[CreditCountsSize-1]
+	x.ReqPktTx = binary.LittleEndian.Uint32(b[0:])
+	x.ReqBufTx = binary.LittleEndian.Uint32(b[4:])
+	x.ReqPktRx = binary.LittleEndian.Uint32(b[8:])
+	x.ReqBufRx = binary.LittleEndian.Uint32(b[12:])
+	x.DataPktTx = binary.LittleEndian.Uint32(b[16:])
+	x.DataBufTx = binary.LittleEndian.Uint32(b[20:])
+	x.NetPktRx = binary.LittleEndian.Uint32(b[24:])
+	x.NetBufRx = binary.LittleEndian.Uint32(b[28:])
 }
 
 // QueueHeader starts a send or receive queue area; entries follow at 128. Each side's words have a cache line of their own.

@@ -25,6 +25,7 @@ func all() map[string]layout {
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
+		&VFNumber{}, &SetVF{}, &SetVFWindow{}, &SetVFCredits{}, &QueryVFCredits{}, &QueryVFResult{}, &CreditCounts{},
 		&SendWQE{}, &AtomicMasks{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{},
 	}
 	m := make(map[string]layout)
@@ -277,6 +278,8 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"WCOpcode":     func(n uint64) fmt.Stringer { return WCOpcode(n) },
 	"MsgType":      func(n uint64) fmt.Stringer { return MsgType(n) },
 	"CapType":      func(n uint64) fmt.Stringer { return CapType(n) },
+	"Link":         func(n uint64) fmt.Stringer { return Link(n) },
+	"CreditPart":   func(n uint64) fmt.Stringer { return CreditPart(n) },
 	"AdminOp":      func(n uint64) fmt.Stringer { return AdminOp(n) },
 }
 

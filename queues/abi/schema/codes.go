@@ -63,6 +63,8 @@ var enums = []Enum{
 		{Name: "CommEst", Value: 11, Text: "communication established", Doc: "with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2)."},
 		{Name: "SQDrained", Value: 12, Text: "SQ drained", Doc: "with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2)."},
 		{Name: "FunctionFault", Value: 8, Text: "function fault", Doc: "the function moved to ERROR: Status is the Fault, Priv the reason as text."},
+		{Name: "FunctionState", Value: 32, Text: "function state", Doc: "the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents."},
+		{Name: "LinkState", Value: 33, Text: "link state", Doc: "the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents."},
 	}},
 	{Name: "Opcode", Prefix: "Op", Base: U8, Doc: "Opcode is the operation of a send work request; values of ibv_wr_opcode.", Values: []Value{
 		{Name: "Write", Value: 0, Text: "WRITE", Doc: "RDMA WRITE."},
@@ -138,6 +140,8 @@ var flagSets = []FlagSet{
 		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
+		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
+		{Name: "VFCommands", Value: 1 << 17, Doc: "a PF has the VF commands."},
 	}},
 	{Name: "Arm", Prefix: "Arm", Doc: "Doorbell.Flags of DoorbellCQArm.", Values: []Value{
 		{Name: "SolicitedOnly", Value: 1 << 0, Doc: "only completions of solicited receives and errors count."},

@@ -5,13 +5,13 @@ var V1 = ABI{
 	Major:     1,
 	Minor:     2,
 	Consts:    append(consts, windowConsts...),
-	Enums:     withCodes(append(enums, windowEnums...)),
-	Flags:     flagSets,
-	Registers: registers,
+	Enums:     withCodes(append(append(enums, windowEnums...), vfEnums...)),
+	Flags:     append(flagSets, vfFlags),
+	Registers: append(registers, functionRegisters()...),
 	Messages:  messages,
-	Commands:  commands,
+	Commands:  allCommands,
 	Control:   controlStructs,
-	Admin:     adminStructs,
+	Admin:     append(adminStructs, vfStructs...),
 	Queues:    append(queueStructs, windowStructs...),
 }
 
@@ -37,6 +37,8 @@ var consts = []Const{
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 
+var allCommands = append(commands, vfCommands...)
+
 // withCodes appends the enums whose values are defined by other tables.
 func withCodes(list []Enum) []Enum {
 	msg := Enum{Name: "MsgType", Prefix: "Msg", Base: U16, Doc: "MsgType is the type of a control message."}
@@ -44,7 +46,7 @@ func withCodes(list []Enum) []Enum {
 		msg.Values = append(msg.Values, Value{Name: m.Name, Value: m.Code, Text: m.Name, Doc: m.Doc})
 	}
 	op := Enum{Name: "AdminOp", Prefix: "AdminOp", Base: U16, Doc: "AdminOp is the opcode of an admin command."}
-	for _, c := range commands {
+	for _, c := range allCommands {
 		op.Values = append(op.Values, Value{Name: c.Name, Value: c.Code, Text: c.Name, Doc: c.Doc})
 	}
 	return append(append([]Enum{}, list...), msg, op)

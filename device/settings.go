@@ -1,0 +1,212 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// change sets a function anew while the NIC runs, for the operator and for PFs:
+// edit changes a copy of its settings, and either all of that comes into force
+// or nothing. Quotas, rate, credits, trust, spoof check and link change under
+// traffic. A new MAC, tenant, address or DMA window makes the function another
+// one, so an enabled one is reset; a new guest ends the session of the old. The
+// error is a *refusal.
+func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) error) error {
+	if !s.funcs.possible(id) {
+		return &refusal{abi.StatusNotFound, fmt.Sprintf("function %s: there is none; %s", id, s.funcs.inReach(id))}
+	}
+	was := s.funcs.settings(id)
+	is := was
+	if err := edit(&is); err != nil {
+		return invalid(err)
+	}
+	if err := s.cfg.CheckFunction(id.String(), &is); err != nil {
+		return invalid(err)
+	}
+	if err := s.funcs.unique(id, &is); err != nil {
+		return err
+	}
+	f := s.funcs.byID[id]
+	if f == nil {
+		s.funcs.shelf[id] = is
+		if !*is.Enabled {
+			return nil
+		}
+		if _, err := s.funcs.add(now, id); err != nil {
+			s.funcs.shelf[id] = was
+			return &refusal{abi.StatusNoResources, err.Error()}
+		}
+		return s.reannounce()
+	}
+	if err := f.setCredits(&was, &is); err != nil {
+		return err
+	}
+	s.falcon.CreditsChanged()
+	another := was.MAC != is.MAC || was.Tenant != is.Tenant || was.Address != is.Address || !same(was.DMAWindow, is.DMAWindow)
+	if another || *was.Enabled != *is.Enabled {
+		if *was.Enabled {
+			if *is.Enabled {
+				f.takeDown(now, "its settings changed")
+			}
+			s.funcs.table.Remove(id)
+		}
+	}
+	f.cfg = is
+	f.adopt(now)
+	if !same(was.DMAWindow, is.DMAWindow) && f.binding != nil {
+		f.binding.end() // its memory was mapped through the old window
+	}
+	if f.binding != nil && !f.assignedTo(f.binding.attach, f.binding.peer) {
+		f.binding.end()
+	}
+	switch {
+	case *is.Enabled && (another || !*was.Enabled):
+		if err := s.funcs.table.Add(f.Function); err != nil { // unique has looked
+			return &refusal{abi.StatusAddressInUse, err.Error()}
+		}
+		if !*was.Enabled {
+			_ = f.Lifecycle.Apply(pfvf.Allow)
+			f.tellState("enabled")
+		}
+	case *was.Enabled && !*is.Enabled:
+		f.disable(now)
+	}
+	s.funcs.linkChanged(id.Parent())
+	if f.verbs != nil {
+		s.rdma.RateChanged(now, f.verbs)
+	}
+	return s.reannounce()
+}
+
+// inReach says which functions there can be, as a remedy.
+func (fs *functionSet) inReach(id pfvf.ID) string {
+	switch host := fs.shard.cfg.NIC.Host; {
+	case id.Host() != host:
+		return fmt.Sprintf("this NIC is host %d", host)
+	case fs.vfs[id.PF()] < 0:
+		return fmt.Sprintf("add {pf: %d} under functions of the configuration", id.PF())
+	}
+	return fmt.Sprintf("VFs of pf%d go up to %d (its vf_count)", id.PF(), fs.vfs[id.PF()])
+}
+
+// unique sees that nobody else has the MAC or the address.
+func (fs *functionSet) unique(id pfvf.ID, c *config.Function) error {
+	taken := func(other pfvf.ID, o *config.Function) error {
+		switch {
+		case other == id:
+		case o.MAC == c.MAC:
+			return &refusal{abi.StatusAddressInUse, fmt.Sprintf("%s: mac %s is already that of %s; give each function its own", id, c.MAC, other)}
+		case c.Address.IsValid() && o.Tenant == c.Tenant && o.Address == c.Address:
+			return &refusal{abi.StatusAddressInUse, fmt.Sprintf("%s: address %s of tenant %d is already that of %s; give each function its own", id, c.Address, c.Tenant, other)}
+		}
+		return nil
+	}
+	for _, f := range fs.all {
+		if err := taken(f.ID, &f.cfg); err != nil {
+			return err
+		}
+	}
+	for other, o := range fs.shelf {
+		if err := taken(other, &o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setCredits resizes the function's part of the credit tree. A limit below what
+// is in use takes nothing away: new work waits until enough came back.
+func (f *function) setCredits(was, is *config.Function) error {
+	guarantee := is.Guarantee.Cost()
+	if !*is.Enabled {
+		guarantee = credit.Cost{}
+	}
+	if is.Credits == was.Credits && guarantee == f.Credits.Guaranteed() {
+		return nil
+	}
+	before := f.Credits.Limit()
+	f.Credits.SetLimit(is.Credits.Cost())
+	if err := f.Credits.Guarantee(guarantee); err != nil {
+		f.Credits.SetLimit(before)
+		return &refusal{abi.StatusNoResources, fmt.Sprintf("%s: %v; lower it, or raise credits.host in the configuration", f.ID, err)}
+	}
+	return nil
+}
+
+// takeDown is the function-level reset by the PF or the operator. The driver, if
+// there is one, is told and may enable the function again.
+func (f *function) takeDown(now falcon.Time, reason string) {
+	if f.Lifecycle.State() == abi.StateDisabled {
+		return
+	}
+	f.reset(now)
+	if f.binding != nil {
+		f.binding.out.forget()
+	}
+	f.tellState(reason)
+}
+
+// takeVFsDown resets the VFs of a PF one after the other, lowest first: what a
+// reset of the PF begins with.
+func (f *function) takeVFsDown(now falcon.Time) {
+	if f.ID.IsVF() {
+		return
+	}
+	for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
+		vf.takeDown(now, fmt.Sprintf("its PF %s was reset", f.ID))
+	}
+}
+
+// disable switches the function off. A VF without a session takes no memory any
+// more.
+func (f *function) disable(now falcon.Time) {
+	f.clear(now)
+	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
+	if f.binding != nil {
+		f.binding.out.forget()
+	}
+	f.tellState("disabled")
+	f.shard.funcs.forget(f)
+}
+
+func (s *Shard) reannounce() error {
+	if err := s.announce(); err != nil {
+		return &refusal{abi.StatusNoResources, err.Error()}
+	}
+	return nil
+}
+
+// tellState tells the driver what became of the function without its doing.
+func (f *function) tellState(reason string) {
+	if f.binding != nil && f.binding.features&abi.FeatureFunctionEvents != 0 {
+		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Status: uint32(f.Lifecycle.State())}, reason)
+	}
+}
+
+// tellLink tells the driver that its link went up or down.
+func (f *function) tellLink() {
+	if f.binding == nil || f.binding.features&abi.FeatureFunctionEvents == 0 {
+		return
+	}
+	e := abi.AsyncEvent{Type: abi.EventLinkState}
+	if f.LinkUp {
+		e.Status = 1
+	}
+	f.notify(&e, "")
+}
+
+func invalid(err error) error {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return &refusal{abi.StatusInvalidArgument, err.Error()}
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

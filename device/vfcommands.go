@@ -1,0 +1,269 @@
+package device
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// vfCommand carries out the commands by which a PF manages its VFs: its own
+// only, and nothing that would reach beyond what the PF itself has. A PF that is
+// not trusted gives its VFs its own tenant, at most its own quotas and credit
+// limits, and no trust and no guarantee.
+func (f *function) vfCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
+	if f.ID.IsVF() {
+		return abi.StatusDenied
+	}
+	id := f.ID | pfvf.ID(binary.LittleEndian.Uint16(cmd.Params[:])) // each begins with the VF
+	if binary.LittleEndian.Uint16(cmd.Params[:]) > pfvf.MaxVF || !id.IsVF() || !f.shard.funcs.possible(id) {
+		return abi.StatusNotFound
+	}
+	p, vf := cmd.Params[:], f.shard.funcs.byID[id]
+	switch cmd.Opcode {
+	case abi.AdminOpVFEnable:
+		return f.changeVF(now, id, func(c *config.Function) error {
+			if c.Guest == nil {
+				c.Guest = f.cfg.Guest
+			}
+			c.Enabled = yes()
+			return nil
+		})
+	case abi.AdminOpVFDisable:
+		return f.changeVF(now, id, func(c *config.Function) error { c.Enabled = no(); return nil })
+	case abi.AdminOpVFReset:
+		if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
+			return abi.StatusBadState
+		}
+		vf.takeDown(now, "its PF reset it")
+		return abi.StatusOK
+	case abi.AdminOpSetVF:
+		var c abi.SetVF
+		c.Unmarshal(p)
+		return f.changeVF(now, id, func(to *config.Function) error { return f.editVF(to, &c) })
+	case abi.AdminOpSetVFWindow:
+		var c abi.SetVFWindow
+		c.Unmarshal(p)
+		return f.changeVF(now, id, func(to *config.Function) error {
+			to.DMAWindow = nil
+			if c.Length != 0 {
+				to.DMAWindow = &config.Window{Address: config.Size(c.Address), Size: config.Size(c.Length)}
+			}
+			return nil
+		})
+	case abi.AdminOpSetVFCredits:
+		var c abi.SetVFCredits
+		c.Unmarshal(p)
+		return f.changeVF(now, id, func(to *config.Function) error { return f.editCredits(to, &c) })
+	case abi.AdminOpQueryVF:
+		f.shard.queryVF(id).Marshal(result)
+		return abi.StatusOK
+	case abi.AdminOpQueryVFCredits:
+		var c abi.QueryVFCredits
+		c.Unmarshal(p)
+		return f.shard.queryVFCredits(id, c.Part, result)
+	}
+	return abi.StatusUnknownCommand
+}
+
+func yes() *bool { b := true; return &b }
+func no() *bool  { return new(bool) }
+
+func (f *function) changeVF(now falcon.Time, id pfvf.ID, edit func(*config.Function) error) abi.Status {
+	err := f.shard.change(now, id, edit)
+	if err == nil {
+		return abi.StatusOK
+	}
+	return err.(*refusal).status
+}
+
+func denied(format string, args ...any) error {
+	return &refusal{abi.StatusDenied, fmt.Sprintf(format, args...)}
+}
+
+// editVF is the SetVF command.
+func (f *function) editVF(to *config.Function, c *abi.SetVF) error {
+	const known = abi.VFAttrMaxPD<<1 - 1
+	has := func(bit uint32) bool { return c.Mask&bit != 0 }
+	if c.Mask&^known != 0 || c.Trust > 1 || c.SpoofCheck > 1 || c.Link > abi.LinkDisable {
+		return fmt.Errorf("a bit or value that is not defined")
+	}
+	if has(abi.VFAttrMAC) {
+		if c.MAC[0]&1 != 0 || c.MAC == [6]byte{} {
+			return fmt.Errorf("mac %x is no station's address", c.MAC)
+		}
+		to.MAC = c.MAC
+	}
+	if has(abi.VFAttrTenant) {
+		if !f.Trust && c.Tenant != f.Tenant {
+			return denied("%s is not trusted and gives its own tenant only", f.ID)
+		}
+		to.Tenant = c.Tenant
+	}
+	if has(abi.VFAttrGID) {
+		to.Address = netip.AddrFrom16(c.GID).Unmap()
+	}
+	if has(abi.VFAttrMaxTxRate) {
+		to.MaxTxRate = uint64(c.MaxTxRate)
+	}
+	if has(abi.VFAttrLink) {
+		to.Link = pfvf.Link(c.Link)
+	}
+	if has(abi.VFAttrTrust) {
+		if !f.Trust && c.Trust == 1 {
+			return denied("%s is not trusted and cannot give trust", f.ID)
+		}
+		to.Trust = c.Trust == 1
+	}
+	if has(abi.VFAttrSpoofCheck) {
+		if !f.Trust && c.SpoofCheck == 0 {
+			return denied("%s is not trusted and cannot take the spoof check off", f.ID)
+		}
+		check := c.SpoofCheck == 1
+		to.SpoofCheck = &check
+	}
+	for _, q := range []struct {
+		bit       uint32
+		value     uint32
+		to, limit *uint32
+	}{
+		{abi.VFAttrMaxQP, c.MaxQP, &to.Limits.QP, &f.cfg.Limits.QP},
+		{abi.VFAttrMaxCQ, c.MaxCQ, &to.Limits.CQ, &f.cfg.Limits.CQ},
+		{abi.VFAttrMaxMR, c.MaxMR, &to.Limits.MR, &f.cfg.Limits.MR},
+		{abi.VFAttrMaxPD, c.MaxPD, &to.Limits.PD, &f.cfg.Limits.PD},
+	} {
+		switch {
+		case !has(q.bit):
+		case q.value == 0:
+			return fmt.Errorf("a quota of 0")
+		case q.value > *q.limit && !f.Trust:
+			return &refusal{abi.StatusTooLarge, "above the PF's own quota"}
+		default:
+			*q.to = q.value
+		}
+	}
+	return nil
+}
+
+// editCredits is the SetVFCredits command.
+func (f *function) editCredits(to *config.Function, c *abi.SetVFCredits) error {
+	own := f.cfg.Credits.Cost()
+	if c.Mask>>credit.NumCounters != 0 || c.Part > abi.CreditGuarantee {
+		return fmt.Errorf("a bit or part that is not defined")
+	}
+	part := &to.Credits
+	if c.Part == abi.CreditGuarantee {
+		if !f.Trust {
+			return denied("%s is not trusted and cannot guarantee credits", f.ID)
+		}
+		part = &to.Guarantee
+	}
+	cost := part.Cost()
+	for i := range cost {
+		if c.Mask>>i&1 == 0 {
+			continue
+		}
+		cost[i] = binary.LittleEndian.Uint32(c.Counts[4*i:])
+		switch {
+		case c.Part == abi.CreditLimit && cost[i] == 0:
+			return fmt.Errorf("a limit of 0")
+		case cost[i] > own[i] && !f.Trust:
+			return &refusal{abi.StatusTooLarge, "above the PF's own limit"}
+		}
+	}
+	part.SetCost(cost)
+	return nil
+}
+
+func (s *Shard) queryVF(id pfvf.ID) *abi.QueryVFResult {
+	c := s.funcs.settings(id)
+	r := &abi.QueryVFResult{
+		State: abi.StateDisabled, Link: abi.Link(c.Link), MAC: c.MAC, Tenant: c.Tenant, MaxTxRate: uint32(min(c.MaxTxRate, 1<<32-1)),
+	}
+	if c.Trust {
+		r.Trust = 1
+	}
+	if *c.SpoofCheck {
+		r.SpoofCheck = 1
+	}
+	if c.Address.IsValid() {
+		r.GID = c.Address.As16()
+	}
+	f := s.funcs.byID[id]
+	if f == nil {
+		return r
+	}
+	r.State = f.Lifecycle.State()
+	if f.LinkUp {
+		r.LinkUp = 1
+	}
+	if f.binding != nil {
+		r.Attached = 1
+	}
+	if f.verbs != nil {
+		n := f.verbs.Counts()
+		r.QPs, r.MRs = uint32(n.QPs), uint32(n.MRs)
+	}
+	return r
+}
+
+func (s *Shard) queryVFCredits(id pfvf.ID, part abi.CreditPart, result []byte) abi.Status {
+	c := s.funcs.settings(id)
+	var cost credit.Cost
+	switch part {
+	case abi.CreditLimit:
+		cost = c.Credits.Cost()
+	case abi.CreditGuarantee:
+		cost = c.Guarantee.Cost()
+	case abi.CreditInUse:
+		if f := s.funcs.byID[id]; f != nil {
+			cost = f.Credits.InUse()
+		}
+	default:
+		return abi.StatusInvalidArgument
+	}
+	for i, v := range cost {
+		binary.LittleEndian.PutUint32(result[4*i:], v)
+	}
+	return abi.StatusOK
+}
+
+// shareRegister is a register that tells a function its share of the NIC: link,
+// rate, VFs, credits.
+func (f *function) shareRegister(offset uint32) uint64 {
+	switch offset {
+	case abi.RegLinkUp:
+		if f.LinkUp {
+			return 1
+		}
+		return 0
+	case abi.RegMaxTxRate:
+		return min(f.cfg.MaxTxRate, 1<<32-1)
+	case abi.RegTotalVF:
+		if !f.ID.IsVF() {
+			return uint64(f.shard.funcs.vfs[f.ID.PF()])
+		}
+		return 0
+	case abi.RegNumVF:
+		n := uint64(0)
+		if !f.ID.IsVF() {
+			for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
+				if vf.Lifecycle.State() != abi.StateDisabled {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	const first, size = abi.RegCreditLimitReqPktTx, 4 * credit.NumCounters
+	if offset < first || offset >= first+3*size {
+		return 0
+	}
+	part := [3]credit.Cost{f.Credits.Limit(), f.Credits.Guaranteed(), f.Credits.InUse()}
+	return uint64(part[(offset-first)/size][(offset-first)%size/4])
+}

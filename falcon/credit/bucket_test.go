@@ -1,0 +1,72 @@
+package credit
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Over any time a bucket lets through no more than burst + rate × time and one packet, and, asked for more, no less than the rate.
+func TestBucketHoldsItsRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b Bucket
+		rate := rapid.Uint64Range(1000, 2e9).Draw(t, "rate")
+		now := rapid.Int64Range(0, 1e15).Draw(t, "start")
+		start := now
+		b.SetRate(now, rate)
+		size := rapid.IntRange(1, 9000)
+		sent, burst, largest := 0.0, float64(b.burst), 9000.0
+		for range 3000 {
+			ready := b.Ready(now)
+			if ready > now {
+				if again := b.Ready(now); again != ready {
+					t.Fatalf("asked twice: %d and %d", ready, again)
+				}
+				now = ready
+				if b.Ready(now) > now {
+					t.Fatalf("not ready at %d as promised", now)
+				}
+			}
+			n := size.Draw(t, "size")
+			b.Charge(n)
+			sent += float64(n)
+			due := float64(rate) * float64(now-start) / 1e9
+			if sent > burst+due+largest {
+				t.Fatalf("%v bytes after %d ns at %d bytes/s", sent, now-start, rate)
+			}
+		}
+		if due := float64(rate) * float64(now-start) / 1e9; sent < 0.99*due-largest {
+			t.Fatalf("only %v of %v bytes", sent, due)
+		}
+	})
+}
+
+func TestBucketWithoutRate(t *testing.T) {
+	var b Bucket
+	b.Charge(1 << 40)
+	if b.Limited() || b.Ready(5) != 5 {
+		t.Error("the zero bucket limits")
+	}
+	b.SetRate(10, 1000)
+	b.Charge(leastBurst + 1000)
+	if at := b.Ready(10); at < 10+1e9 || at > 10+1.01e9 {
+		t.Errorf("a debt of one second is paid at %d", at)
+	}
+	b.SetRate(20, 0)
+	if b.Ready(20) != 20 {
+		t.Error("limited without a rate")
+	}
+}
+
+// A long sleep fills the bucket once, without overflow.
+func TestBucketAfterALongTime(t *testing.T) {
+	var b Bucket
+	b.SetRate(0, 1<<60)
+	b.Charge(1 << 50)
+	if b.Ready(1<<62) != 1<<62 {
+		t.Error("still in debt after a century")
+	}
+	if b.level > b.burst {
+		t.Errorf("level %d above the burst %d", b.level, b.burst)
+	}
+}
