@@ -20,7 +20,10 @@ type Line struct {
 	CPUs    int
 	Accel   Accel    // default: DetectAccel
 	Vsock   string   // socket of a VhostUser
-	Windows []string // sockets of its windows (VhostUser.AddWindow)
+	Windows []Window // of its functions
+	Ports   []Port   // of its functions
+	Monitor string   // socket for QMP (DialQMP); none when empty
+	HotPlug int      // root ports kept free for PlugWindow and PlugPort
 	Kernel  string   // boots this file directly
 	Initrd  string
 	Append  string   // kernel command line
@@ -64,13 +67,22 @@ func (l *Line) Options() ([][]string, error) {
 		{"-object", memory},
 	}
 	if l.KernelVsock != nil {
-		groups = append(groups, []string{"-device", fmt.Sprintf("vhost-vsock-pci,guest-cid=%d", l.KernelVsock.CID)})
+		groups = append(groups, []string{"-device", fmt.Sprintf("vhost-vsock-pci,id=vsock,guest-cid=%d", l.KernelVsock.CID)})
 	} else {
 		vs := vsockArgs(l.Vsock)
 		groups = append(groups, vs[:2], vs[2:])
 	}
-	for i, socket := range l.Windows {
-		groups = append(groups, windowArgs(i, socket)...)
+	for i, w := range l.Windows {
+		groups = append(groups, windowArgs(i, w)...)
+	}
+	for _, p := range l.Ports {
+		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
+	}
+	for i := range l.HotPlug {
+		groups = append(groups, []string{"-device", rootPort(i)})
+	}
+	if l.Monitor != "" {
+		groups = append(groups, []string{"-qmp", "unix:" + escape(l.Monitor) + ",server=on,wait=off"})
 	}
 	boot, err := l.boot()
 	if err != nil {
@@ -92,7 +104,7 @@ func cpuModel(a Accel) string {
 
 // vsockArgs attach a VhostUser: the chardev, then the device.
 func vsockArgs(socket string) []string {
-	return []string{"-chardev", "socket,id=vsock,path=" + escape(socket), "-device", "vhost-user-vsock-pci,chardev=vsock"}
+	return []string{"-chardev", "socket,id=vsock,path=" + escape(socket), "-device", "vhost-user-vsock-pci,id=vsock,chardev=vsock"}
 }
 
 // firstWindowSlot is that of the windows on the PCI bus; eight share a slot.
@@ -102,16 +114,56 @@ const firstWindowSlot = 8
 // and those of the chipset.
 const MaxWindows = (0x1c - firstWindowSlot) * 8
 
+// Window is the ivshmem device of one function.
+type Window struct {
+	Function string // id of the device, as pf0.vf1
+	Socket   string // VhostUser.AddWindow
+}
+
+func (w Window) chardev() string { return "window-" + w.Function }
+
 // windowArgs attach the i-th window.
-func windowArgs(i int, socket string) [][]string {
+func windowArgs(i int, w Window) [][]string {
 	multi := ""
 	if i%8 == 0 {
 		multi = ",multifunction=on"
 	}
 	return [][]string{
-		{"-chardev", fmt.Sprintf("socket,id=window%d,path=%s", i, escape(socket))},
-		{"-device", fmt.Sprintf("ivshmem-doorbell,chardev=window%d,vectors=1,addr=%02x.%d%s", i, firstWindowSlot+i/8, i%8, multi)},
+		{"-chardev", "socket,id=" + w.chardev() + ",path=" + escape(w.Socket)},
+		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=1,addr=%02x.%d%s", w.Function, w.chardev(), firstWindowSlot+i/8, i%8, multi)},
 	}
+}
+
+// Port is a function's Ethernet port as the guest has it: a virtio interface on a
+// TAP that exists already.
+type Port struct {
+	Function string // as pf0.vf1
+	TAP      string
+	MAC      string
+	MTU      int
+}
+
+func (p Port) id() string { return "port-" + p.Function }
+
+func (p Port) netdev() string {
+	return "tap,id=" + p.id() + ",ifname=" + p.TAP + ",script=no,downscript=no"
+}
+
+func (p Port) device() string {
+	return fmt.Sprintf("virtio-net-pci,id=%s,netdev=%s,mac=%s,host_mtu=%d", p.id(), p.id(), p.MAC, p.MTU)
+}
+
+// MaxHotPlug is how many free root ports a guest can have: one slot of them.
+const MaxHotPlug = 8
+
+// rootPort is the i-th free root port. Other slots of q35 take no devices while the
+// guest runs.
+func rootPort(i int) string {
+	multi := ""
+	if i == 0 {
+		multi = ",multifunction=on"
+	}
+	return fmt.Sprintf("pcie-root-port,id=hot%d,chassis=%d,slot=%d,addr=1c.%d%s", i, i+1, i+1, i, multi)
 }
 
 func (l *Line) check() error {
@@ -120,6 +172,8 @@ func (l *Line) check() error {
 		return errors.New("guest without a vsock: it could not reach its functions")
 	case len(l.Windows) > MaxWindows:
 		return fmt.Errorf("guest with %d windows, its PCI bus has room for %d", len(l.Windows), MaxWindows)
+	case l.HotPlug < 0 || l.HotPlug > MaxHotPlug:
+		return fmt.Errorf("guest with %d ports for hot-plug, want 0 to %d", l.HotPlug, MaxHotPlug)
 	case l.Memory < MinLineMemory || l.Memory%(1<<20) != 0:
 		return fmt.Errorf("guest with %d bytes of memory, want whole MiB and 64 or more", l.Memory)
 	case l.CPUs < 0 || l.CPUs > 255:

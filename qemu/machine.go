@@ -22,7 +22,7 @@ type Machine struct {
 	KernelArgs []string // appended to the kernel's command line; words Linux does not know reach init
 	InitArgs   []string // arguments of init, without white space or quotes
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
-	Windows    []string // sockets of its windows (VhostUser.AddWindow)
+	Windows    []Window // of its functions
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -101,8 +101,8 @@ func (m *Machine) Args() ([]string, error) {
 	if m.Vsock != "" {
 		args = append(args, vsockArgs(m.Vsock)...)
 	}
-	for i, socket := range m.Windows {
-		args = append(args, slices.Concat(windowArgs(i, socket)...)...)
+	for i, w := range m.Windows {
+		args = append(args, slices.Concat(windowArgs(i, w)...)...)
 	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")

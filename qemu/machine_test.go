@@ -12,7 +12,7 @@ import (
 func TestArgs(t *testing.T) {
 	m := Machine{
 		Name: "a,b", Memory: 512, CPUs: 2, Accel: TCG, Kernel: "/k", Initrd: "/i", KernelArgs: []string{"quiet"}, InitArgs: []string{"guest", "info"},
-		Vsock: "/run/g,1.sock", Windows: []string{"/run/w"}, Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
+		Vsock: "/run/g,1.sock", Windows: []Window{{"pf0.vf1", "/run/w"}}, Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
 	}
 	got, err := m.Args()
 	if err != nil {

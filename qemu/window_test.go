@@ -171,22 +171,22 @@ func TestWindowReconnect(t *testing.T) {
 func TestLineWindows(t *testing.T) {
 	l := Line{Memory: 1 << 30, Accel: TCG, Vsock: "s"}
 	for i := range 9 {
-		l.Windows = append(l.Windows, filepath.Join("/run", fmt.Sprintf("w,%d", i)))
+		l.Windows = append(l.Windows, Window{fmt.Sprintf("vf%d", i), filepath.Join("/run", fmt.Sprintf("w,%d", i))})
 	}
 	text, err := l.Shell()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  -chardev socket,id=window0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,chardev=window0,vectors=1,addr=08.0,multifunction=on \\\n",
-		"  -device ivshmem-doorbell,chardev=window7,vectors=1,addr=08.7 \\\n",
-		"  -device ivshmem-doorbell,chardev=window8,vectors=1,addr=09.0,multifunction=on \\\n",
+		"  -chardev socket,id=window-vf0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,id=vf0,chardev=window-vf0,vectors=1,addr=08.0,multifunction=on \\\n",
+		"  -device ivshmem-doorbell,id=vf7,chardev=window-vf7,vectors=1,addr=08.7 \\\n",
+		"  -device ivshmem-doorbell,id=vf8,chardev=window-vf8,vectors=1,addr=09.0,multifunction=on \\\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	l.Windows = make([]string, MaxWindows+1)
+	l.Windows = make([]Window, MaxWindows+1)
 	if _, err := l.Shell(); err == nil || !strings.Contains(err.Error(), "room for 160") {
 		t.Error(err)
 	}

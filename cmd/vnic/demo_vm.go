@@ -82,8 +82,8 @@ func (g *vmGuests) start(ctx context.Context) error {
 	return nil
 }
 
-// windows lists the sockets of the guest's windows.
-func (h *demoHost) windows() (sockets []string, err error) {
+// windows lists the guest's windows.
+func (h *demoHost) windows() (windows []qemu.Window, err error) {
 	if !h.Windows {
 		return nil, nil
 	}
@@ -92,9 +92,9 @@ func (h *demoHost) windows() (sockets []string, err error) {
 		return nil, err
 	}
 	for _, f := range cfg.FunctionsOf(h.GuestCID) {
-		sockets = append(sockets, cfg.Attach[0].WindowSocket(f))
+		windows = append(windows, qemu.Window{Function: f.String(), Socket: cfg.Attach[0].WindowSocket(f)})
 	}
-	return sockets, nil
+	return windows, nil
 }
 
 func (g *vmGuests) work(ctx context.Context) error {

@@ -105,7 +105,7 @@ func TestPinnedMemory(t *testing.T) {
 }
 
 // testGuest makes a guest whose init is this test's program.
-func testGuest(t *testing.T, ctx context.Context) (kernel, initrd string) {
+func testGuest(t *testing.T, ctx context.Context, modules ...string) (kernel, initrd string) {
 	t.Helper()
 	requireGuests(t)
 	cache, err := image.DefaultCache()
@@ -122,7 +122,7 @@ func testGuest(t *testing.T, ctx context.Context) (kernel, initrd string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	if err := (image.Initramfs{Kernel: k, Init: program, Modules: image.VsockModules}).Write(initrd); err != nil {
+	if err := (image.Initramfs{Kernel: k, Init: program, Modules: append(modules, image.VsockModules...)}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
 	return k.Image, initrd

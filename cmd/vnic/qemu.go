@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,6 +25,9 @@ type qemuOptions struct {
 	run    bool
 	memory string
 	accel  string
+	only   []string          // functions; all of the guest's when empty
+	taps   map[string]string // of ports, by function
+	qmp    string
 	line   qemu.Line
 }
 
@@ -35,7 +41,9 @@ func qemuCommand() *cobra.Command {
 		Short: "print or run the QEMU command line of a guest",
 		Long: `Prints the command line that gives a guest the functions assigned to it in a
 NIC's configuration: stock QEMU 7.2 or newer, memory that the NIC can map, and
-the vsock device that the NIC serves. With --run it becomes that QEMU.
+the vsock device that the NIC serves, windows and Ethernet ports of its functions,
+a monitor socket, and free root ports for what is plugged in later. With --run it
+becomes that QEMU.
 
 KVM is used where the CPU offers virtualization and /dev/kvm can be opened,
 else TCG. Arguments after -- are passed to QEMU as they are.`,
@@ -49,9 +57,14 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 			return guestLine(&o, cmd.OutOrStdout())
 		},
 	}
+	p := cmd.PersistentFlags()
+	p.StringVarP(&o.config, "config", "c", "", "the NIC's configuration")
+	p.Uint32Var(&o.cid, "guest", 0, "vsock context id of the guest, as in the configuration")
+	p.StringVar(&o.qmp, "qmp", "", "socket of QEMU's monitor (default: beside that of the guest)")
+	p.StringToStringVar(&o.taps, "tap", nil, "TAPs of the guest's ports, as pf0.vf1=gtap1 (default: the port's name with a g)")
 	f := cmd.Flags()
-	f.StringVarP(&o.config, "config", "c", "", "the NIC's configuration")
-	f.Uint32Var(&o.cid, "guest", 0, "vsock context id of the guest, as in the configuration")
+	f.StringSliceVar(&o.only, "functions", nil, "windows and ports of these functions only (default: all of the guest's)")
+	f.IntVar(&o.line.HotPlug, "hotplug", 2, "root ports for windows and ports that are plugged in later, 0 to 8")
 	f.BoolVar(&o.run, "run", false, "run it instead of printing it")
 	f.StringVar(&o.memory, "memory", "", "the guest's memory, as 512M or 4G (default "+defaultGuestMemory+")")
 	f.IntVar(&o.line.CPUs, "cpus", 1, "the guest's CPUs")
@@ -62,22 +75,56 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
 	f.StringVar(&o.line.Append, "append", "", "command line of that kernel")
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
-	_ = cmd.MarkFlagRequired("config")
-	_ = cmd.MarkFlagRequired("guest")
+	_ = cmd.MarkPersistentFlagRequired("config")
+	_ = cmd.MarkPersistentFlagRequired("guest")
+	cmd.AddCommand(qemuStatusCommand(&o), qemuPlugCommand(&o))
 	return cmd
 }
 
+// load reads the configuration and finds how the guest reaches the NIC.
+func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, err error) {
+	if cfg, err = config.Load(o.config); err != nil {
+		return nil, nil, err
+	}
+	if own = cfg.FunctionsOf(o.cid); len(own) == 0 {
+		return nil, nil, fmt.Errorf("%s: no function is assigned to guest %d; give one `guest: {cid: %d}`", o.config, o.cid, o.cid)
+	}
+	if own, err = o.choose(own); err == nil {
+		err = o.attach(cfg, own)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", o.config, err)
+	}
+	return cfg, own, nil
+}
+
+// choose keeps the functions that were asked for.
+func (o *qemuOptions) choose(own []config.NamedFunction) (chosen []config.NamedFunction, err error) {
+	if len(o.only) == 0 {
+		return own, nil
+	}
+	for _, name := range o.only {
+		i := slices.IndexFunc(own, func(f config.NamedFunction) bool { return f.String() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("guest %d has no function %s; it has %s", o.cid, name, functionNames(own))
+		}
+		chosen = append(chosen, own[i])
+	}
+	return chosen, nil
+}
+
+func functionNames(fs []config.NamedFunction) string {
+	var names []string
+	for _, f := range fs {
+		names = append(names, f.String())
+	}
+	return strings.Join(names, ", ")
+}
+
 func guestLine(o *qemuOptions, w io.Writer) error {
-	cfg, err := config.Load(o.config)
+	cfg, own, err := o.load()
 	if err != nil {
 		return err
-	}
-	own := cfg.FunctionsOf(o.cid)
-	if len(own) == 0 {
-		return fmt.Errorf("%s: no function is assigned to guest %d; give one `guest: {cid: %d}`", o.config, o.cid, o.cid)
-	}
-	if err := o.attach(cfg); err != nil {
-		return fmt.Errorf("%s: %w", o.config, err)
 	}
 	if o.line.Name == "" {
 		o.line.Name = fmt.Sprintf("vnic-guest%d", o.cid)
@@ -99,6 +146,9 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	fmt.Fprintf(w, "# Guest %d of NIC %s. Start `vnic run` first: QEMU needs its socket.\n", o.cid, cfg.NIC.Name)
 	for _, f := range own {
 		fmt.Fprintf(w, "#   %s: tenant %d, address %s\n", f, f.Tenant, f.Address)
+		if p := o.port(f); p != nil {
+			fmt.Fprintf(w, "#     its port: ip tuntap add %s mode tap && ip link set %[1]s master %s up\n", p.TAP, bridgeName(f.Port))
+		}
 	}
 	_, err = io.WriteString(w, text)
 	return err
@@ -106,7 +156,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 
 // attach fills in how the guest reaches the NIC, and its memory: with the
 // kernel's vsock the configuration says how much that is.
-func (o *qemuOptions) attach(cfg *config.Config) error {
+func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) error {
 	var wanted config.Size
 	memory := o.memory
 	if memory == "" {
@@ -116,15 +166,20 @@ func (o *qemuOptions) attach(cfg *config.Config) error {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	o.line.Memory = int64(wanted)
+	for _, f := range own {
+		if p := o.port(f); p != nil {
+			o.line.Ports = append(o.line.Ports, *p)
+		}
+	}
 	for i := range cfg.Attach {
 		a := &cfg.Attach[i]
 		switch a.Type {
 		case config.AttachVhostUser:
 			if a.CID == o.cid {
-				o.line.Vsock = a.Socket
+				o.line.Vsock, o.line.Monitor = a.Socket, o.monitor(strings.TrimSuffix(a.Socket, ".sock"))
 				if a.Windows {
-					for _, f := range cfg.FunctionsOf(o.cid) {
-						o.line.Windows = append(o.line.Windows, a.WindowSocket(f))
+					for _, f := range own {
+						o.line.Windows = append(o.line.Windows, qemu.Window{Function: f.String(), Socket: a.WindowSocket(f)})
 					}
 				}
 				return nil
@@ -138,13 +193,44 @@ func (o *qemuOptions) attach(cfg *config.Config) error {
 				if o.memory != "" && wanted != size {
 					return fmt.Errorf("--memory %s: attach[%d].ram gives guest %d a layout of %s; leave --memory out or change the layout", o.memory, i, o.cid, size)
 				}
-				o.line.Memory = int64(size)
+				o.line.Memory, o.line.Monitor = int64(size), o.monitor(ram.File)
 				o.line.KernelVsock = &qemu.KernelVsock{CID: o.cid, RAMFile: ram.File}
 				return nil
 			}
 		}
 	}
 	return fmt.Errorf("nothing under attach serves guest %d with memory; add {type: vhost-user, cid: %d, socket: …}", o.cid, o.cid)
+}
+
+// monitor is the socket of QEMU's monitor: as asked for, else beside another file
+// of the guest.
+func (o *qemuOptions) monitor(beside string) string {
+	if o.qmp != "" {
+		return o.qmp
+	}
+	return beside + ".qmp"
+}
+
+// port is the guest's side of a function's port; nil: the guest has none. A direct
+// port's own device is the interface, so nothing is left for a guest.
+func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
+	if f.Port == nil || f.Port.Mode != config.PortBridged {
+		return nil
+	}
+	tap := o.taps[f.String()]
+	if tap == "" {
+		tap = f.Port.Name[:min(len(f.Port.Name), maxIfName-1)] + "g"
+	}
+	return &qemu.Port{Function: f.String(), TAP: tap, MAC: f.MAC.String(), MTU: f.Port.MTU}
+}
+
+const maxIfName = 15
+
+func bridgeName(p *config.Port) string {
+	if p.Bridge == "" {
+		return "BRIDGE" // that of the port, which is the operator's own
+	}
+	return p.Bridge
 }
 
 // exec makes this process QEMU.
@@ -166,6 +252,11 @@ func (o *qemuOptions) exec() error {
 			return err
 		case fi.Mode()&fs.ModeSocket == 0:
 			return fmt.Errorf("%s is no socket: something else is in the way of the attachment of guest %d", s, o.cid)
+		}
+	}
+	for _, p := range o.line.Ports {
+		if _, err := net.InterfaceByName(p.TAP); err != nil {
+			return fmt.Errorf("port of %s: there is no TAP %s; make it (ip tuntap add %[2]s mode tap, and into the port's bridge) or name another with --tap", p.Function, p.TAP)
 		}
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))

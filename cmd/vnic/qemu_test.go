@@ -19,7 +19,7 @@ functions:
     address: 192.168.100.10
     guest: {cid: 1001}
     vfs:
-      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}, port: {mode: bridged, name: vp1, bridge: gbr1}}
       - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {cid: 42}}
       - {vf: 3, tenant: 100, address: 192.168.100.13, guest: {unix: bare}}
       - {vf: 4, tenant: 100, address: 192.168.100.14, guest: {cid: 43}}
@@ -61,6 +61,7 @@ func TestQEMUPrints(t *testing.T) {
 	want := `# Guest 1001 of NIC lab. Start ` + "`vnic run`" + ` first: QEMU needs its socket.
 #   pf0: tenant 100, address 192.168.100.10
 #   pf0.vf1: tenant 100, address 192.168.100.11
+#     its port: ip tuntap add vp1g mode tap && ip link set vp1g master gbr1 up
 qemu-system-x86_64 \
   -name vnic-guest1001 \
   -machine q35,memory-backend=m0 \
@@ -70,7 +71,12 @@ qemu-system-x86_64 \
   -m 512M \
   -object memory-backend-memfd,id=m0,size=512M,share=on \
   -chardev socket,id=vsock,path=/run/g1.sock \
-  -device vhost-user-vsock-pci,chardev=vsock \
+  -device vhost-user-vsock-pci,id=vsock,chardev=vsock \
+  -netdev tap,id=port-pf0.vf1,ifname=vp1g,script=no,downscript=no \
+  -device virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:56:4e:01:00:01,host_mtu=4432 \
+  -device pcie-root-port,id=hot0,chassis=1,slot=1,addr=1c.0,multifunction=on \
+  -device pcie-root-port,id=hot1,chassis=2,slot=2,addr=1c.1 \
+  -qmp unix:/run/g1.qmp,server=on,wait=off \
   -kernel /k \
   -append 'console=ttyS0 quiet' \
   -nographic \
@@ -81,7 +87,7 @@ qemu-system-x86_64 \
 	}
 	got, err = runHere(t, "qemu", "-c", path, "--guest", "42", "--accel", "kvm", "--cpus", "4")
 	for _, part := range []string{
-		"-m 3072M", "memory-backend-file,id=m0,mem-path=/dev/shm/g42,size=3072M,share=on", "vhost-vsock-pci,guest-cid=42", "-accel kvm", "-cpu host", "-smp 4",
+		"-m 3072M", "memory-backend-file,id=m0,mem-path=/dev/shm/g42,size=3072M,share=on", "vhost-vsock-pci,id=vsock,guest-cid=42", "-qmp unix:/dev/shm/g42.qmp,", "-accel kvm", "-cpu host", "-smp 4",
 	} {
 		if err != nil || !strings.Contains(got, part) {
 			t.Errorf("%v, no %s in\n%s", err, part, got)
@@ -112,6 +118,11 @@ func TestQEMURefuses(t *testing.T) {
 		{"install it", []string{"-c", path, "--guest", "1001", "--run", "--qemu", "qemu-of-nobody"}},
 		{"start `vnic run", []string{"-c", noSocket, "--guest", "1001", "--run", "--qemu", "true"}},
 		{"is no socket", []string{"-c", inTheWay, "--guest", "1001", "--run", "--qemu", "true"}},
+		{"guest 1001 has no function pf0.vf2; it has pf0, pf0.vf1", []string{"-c", path, "--guest", "1001", "--functions", "pf0.vf2"}},
+		{"0 to 8", []string{"-c", path, "--guest", "1001", "--hotplug", "9"}},
+		{"the guest does not run", []string{"status", "-c", noSocket, "--guest", "1001"}},
+		{"nothing to plug", []string{"plug", "-c", path, "--guest", "1001", "pf0"}},
+		{"has no function pf0.vf9", []string{"plug", "-c", path, "--guest", "1001", "pf0.vf9"}},
 	} {
 		if out, err := runHere(t, append([]string{"qemu"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v %s", tt.args, err, out)

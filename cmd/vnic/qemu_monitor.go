@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/qemu"
+)
+
+// monitorTimeout bounds a conversation with QEMU's monitor.
+const monitorTimeout = 20 * time.Second
+
+func qemuStatusCommand(o *qemuOptions) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "status -c FILE --guest CID", Short: "what a running QEMU says about a guest: state, memory, the devices that lead to the NIC", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, _, err := o.load(); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), monitorTimeout)
+			defer cancel()
+			q, err := qemu.DialQMP(ctx, o.line.Monitor)
+			if err != nil {
+				return err
+			}
+			defer q.Close()
+			s, err := qemu.Inspect(ctx, q)
+			if err != nil {
+				return err
+			}
+			return printGuest(cmd.OutOrStdout(), s, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(s)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	accel := "TCG"
+	if s.KVM {
+		accel = "KVM"
+	}
+	shared := "not shared: the NIC cannot map it"
+	if s.Memory.Shared {
+		shared = "shared"
+	}
+	fmt.Fprintf(tw, "guest\t%s, %s\n", s.Name, s.State)
+	fmt.Fprintf(tw, "QEMU\t%s, %s, %d CPUs\n", s.Version, accel, s.CPUs)
+	fmt.Fprintf(tw, "memory\t%s, %d MiB, %s\n", s.Memory.Type, s.Memory.Bytes>>20, shared)
+	free := "none free"
+	if len(s.HotPlug.Free) > 0 {
+		free = "free: " + strings.Join(s.HotPlug.Free, ", ")
+	}
+	fmt.Fprintf(tw, "hot-plug\t%d root ports, %s\n", s.HotPlug.Ports, free)
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(tw, "\nDEVICE\tDRIVER\tPCI\tBACKEND\tSTATE")
+	for _, d := range s.Devices {
+		state := "connected"
+		if !d.Connected {
+			state = "disconnected"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", d.ID, d.Driver, d.PCI, d.Backend, state)
+	}
+	return tw.Flush()
+}
+
+func qemuPlugCommand(o *qemuOptions) *cobra.Command {
+	return &cobra.Command{
+		Use: "plug -c FILE --guest CID FUNCTION...", Short: "give a running guest the window and the port of further functions",
+		Long: `Plugs the window (where the guest's attachment has windows) and the Ethernet port
+(where it is bridged) of functions that the configuration gives to the guest into
+free root ports of its QEMU. The vsock device, the memory and the machine cannot
+change while the guest runs.`,
+		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.only = args
+			if _, _, err := o.load(); err != nil {
+				return err
+			}
+			if len(o.line.Windows)+len(o.line.Ports) == 0 {
+				return fmt.Errorf("%s: nothing to plug: windows are off for guest %d (attach: windows), and no function named has a bridged port; over vsock a function needs no device of its own", o.config, o.cid)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), monitorTimeout)
+			defer cancel()
+			q, err := qemu.DialQMP(ctx, o.line.Monitor)
+			if err != nil {
+				return err
+			}
+			defer q.Close()
+			for _, w := range o.line.Windows {
+				if err := qemu.PlugWindow(ctx, q, w); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "window of %s plugged in\n", w.Function)
+			}
+			for _, p := range o.line.Ports {
+				if err := qemu.PlugPort(ctx, q, p); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "port of %s plugged in, TAP %s\n", p.Function, p.TAP)
+			}
+			return nil
+		},
+	}
+}

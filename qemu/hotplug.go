@@ -1,0 +1,63 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A running guest takes further windows and ports, each on a root port of its own
+// (Line.HotPlug). Everything else of a Line is fixed when QEMU starts: memory, the
+// vsock device with the guest's CID, the machine.
+
+// PlugWindow gives a running guest the window of one more function.
+func PlugWindow(ctx context.Context, q *QMP, w Window) error {
+	return plug(ctx, q, w.Function, func(bus string) error {
+		backend := map[string]any{"type": "socket", "data": map[string]any{
+			"addr":   map[string]any{"type": "unix", "data": map[string]string{"path": w.Socket}},
+			"server": false,
+		}}
+		if err := q.Execute(ctx, "chardev-add", map[string]any{"id": w.chardev(), "backend": backend}, nil); err != nil {
+			return fmt.Errorf("%w: does vnic run serve windows of this guest (windows: true)?", err)
+		}
+		err := q.Execute(ctx, "device_add", map[string]any{"driver": "ivshmem-doorbell", "id": w.Function, "chardev": w.chardev(), "vectors": 1, "bus": bus}, nil)
+		if err != nil {
+			return errors.Join(err, q.Execute(ctx, "chardev-remove", map[string]string{"id": w.chardev()}, nil))
+		}
+		return nil
+	})
+}
+
+// PlugPort gives a running guest the Ethernet port of a function.
+func PlugPort(ctx context.Context, q *QMP, p Port) error {
+	return plug(ctx, q, p.id(), func(bus string) error {
+		if err := q.Execute(ctx, "netdev_add", map[string]any{"type": "tap", "id": p.id(), "ifname": p.TAP, "script": "no", "downscript": "no"}, nil); err != nil {
+			return fmt.Errorf("%w: is there a TAP %s that QEMU may open (ip tuntap add %[2]s mode tap)?", err, p.TAP)
+		}
+		err := q.Execute(ctx, "device_add", map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU, "bus": bus}, nil)
+		if err != nil {
+			return errors.Join(err, q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil))
+		}
+		return nil
+	})
+}
+
+// plug finds a free root port and calls add with it.
+func plug(ctx context.Context, q *QMP, id string, add func(bus string) error) error {
+	s, err := Inspect(ctx, q)
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(s.Devices, func(d Device) bool { return d.ID == id }):
+		return fmt.Errorf("%s: the guest has it already", id)
+	case s.HotPlug.Ports == 0:
+		return fmt.Errorf("%s: this QEMU was started without root ports to plug into; start it with vnic qemu --hotplug N", id)
+	case len(s.HotPlug.Free) == 0:
+		return fmt.Errorf("%s: all %d root ports of this QEMU are taken; start it with a larger --hotplug", id, s.HotPlug.Ports)
+	}
+	if err := add(s.HotPlug.Free[0]); err != nil {
+		return fmt.Errorf("%s on %s: %w", id, s.HotPlug.Free[0], err)
+	}
+	return nil
+}
