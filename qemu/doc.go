@@ -7,6 +7,7 @@
 //	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
 //
 //	Machine ──► Start ──► Process: QMP, console file, output stream, bounded Stop
+//	Line ──► a command line for others to run; DialQMP ──► Inspect, PlugWindow, PlugPort
 //	Line ──► Shell, Argv: the command line of a guest somebody else starts
 //
 // An attachment's session is a byte stream and the guest's memory; what the
