@@ -188,13 +188,13 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	case abi.AdminOpCreateCQ:
 		var c abi.CreateCQ
 		c.Unmarshal(p)
-		cqn, st := v.CreateCQ(&c)
+		cqn, st := f.createCQ(&c)
 		(&abi.CreateCQResult{CQN: cqn}).Marshal(result)
 		return st
 	case abi.AdminOpDestroyCQ:
 		var c abi.DestroyCQ
 		c.Unmarshal(p)
-		return v.DestroyCQ(c.CQN)
+		return f.destroyCQ(c.CQN)
 	case abi.AdminOpCreateQP:
 		var c abi.CreateQP
 		c.Unmarshal(p)

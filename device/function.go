@@ -26,6 +26,8 @@ type function struct {
 	admin   admin
 	conns   map[uint32]*connection // by connection manager's id
 
+	cqEvents map[uint32]*cqEvent // by CQ, of those that have a vector
+
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
 
 	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
@@ -42,7 +44,8 @@ type binding struct {
 	mem      *queues.Memory
 	in       *mailbox
 	out      *outbox
-	breach   func(error) // ends the session: its guest broke the rules of shared memory
+	events   []*eventQueue // by vector
+	breach   func(error)   // ends the session: its guest broke the rules of shared memory
 }
 
 // connection is what a function knows of one of its connections.
@@ -129,6 +132,7 @@ func (f *function) clear(now falcon.Time) {
 // release gives back every object and connection.
 func (f *function) release(now falcon.Time) {
 	s := f.shard
+	f.forgetEvents()
 	s.cm.FunctionGone(now, uint32(f.ID))
 	if f.verbs != nil {
 		f.verbs.Close(now)
@@ -166,7 +170,9 @@ func (s *Shard) stopFaulted(now falcon.Time) {
 
 // CQEvent implements rdma.Notifier.
 func (f *function) CQEvent(cqn uint32) {
-	if f.binding != nil {
+	if e := f.cqEvents[cqn]; e != nil {
+		e.post(cqn)
+	} else if f.binding != nil {
 		f.binding.out.cqEvent(cqn)
 	}
 }

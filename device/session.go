@@ -79,8 +79,9 @@ func (s *session) detach(fault error) {
 			s.fn.Fault(abi.FaultProtocol, fault.Error())
 			s.shard.stopFaulted(now)
 		}
-		s.shard.removeBell(s.b)
 		s.fn.detach(now, s.b)
+		s.shard.removeBell(s.b)
+		s.shard.dropEvents(s.b)
 	})
 	if s.bell != nil {
 		s.bell.Close()
@@ -172,7 +173,11 @@ func (s *session) listen() error {
 		return err
 	}
 	s.bell = bell
-	stopped := s.shard.do(func(falcon.Time) { err = s.shard.addBell(s.fn, s.b, bell) })
+	stopped := s.shard.do(func(falcon.Time) {
+		if err = s.shard.addBell(s.fn, s.b, bell); err == nil {
+			s.fn.openEventQueues(s.b, bell)
+		}
+	})
 	return errors.Join(stopped, err)
 }
 

@@ -79,6 +79,7 @@ type Shard struct {
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
 	bells        bells
+	events       []*eventQueue // have records to show
 	tx           *txQueue
 	capture      tapPoint
 
@@ -96,6 +97,7 @@ type shardCounts struct {
 	steps              uint64
 	doorbells          uint64
 	adminCommands      uint64
+	interrupts         uint64
 	bellsMuted         uint64 // bells that rang for nothing too often
 }
 
@@ -184,7 +186,8 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	more = s.transmit(now) || more
 	s.stopFaulted(now)
 	s.drainManager(now)
-	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready()
+	s.raiseInterrupts()
+	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
 	out.PeerMessages, s.toPeers = s.toPeers, out.PeerMessages[:0]
@@ -200,6 +203,8 @@ func (s *Shard) Flush(now falcon.Time, out *Output) {
 	found = s.rdma.Arm(now) || found
 	s.stopFaulted(now)
 	out.More = s.transmit(now) || found
+	s.raiseInterrupts()
+	out.More = out.More || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 }
 

@@ -195,6 +195,8 @@ type driver struct {
 	async []abi.AsyncEvent
 	rung  int // doorbells for sends
 
+	vector uint16 // of the CQ
+
 	pdn, lkey, rkey, cqn, qpn uint32
 	sendQ, recvQ              *ring.Producer
 	comp                      *ring.CQReader
@@ -331,7 +333,7 @@ func (d *driver) objects() {
 		IOVA: d.addr(pageData), Length: dataPages * pageSize, Pages: d.list(0, pageData, dataPages), Levels: 1,
 	})
 	d.lkey, d.rkey = binary.LittleEndian.Uint32(r), binary.LittleEndian.Uint32(r[4:])
-	d.cqn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: cqLog2, Levels: 1, Pages: d.list(0, pageCQ, 5)}))
+	d.cqn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: cqLog2, Levels: 1, Vector: d.vector, Pages: d.list(0, pageCQ, 5)}))
 	d.comp = ring.NewCQReader(ring.Mem(d.page(pageCQ)), ring.CQLayout(cqLog2))
 	d.createQP()
 }

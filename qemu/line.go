@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
 // Line is the command line of a guest somebody starts themselves: stock QEMU, 7.2
@@ -130,7 +132,7 @@ func windowArgs(i int, w Window) [][]string {
 	}
 	return [][]string{
 		{"-chardev", "socket,id=" + w.chardev() + ",path=" + escape(w.Socket)},
-		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=1,addr=%02x.%d%s", w.Function, w.chardev(), firstWindowSlot+i/8, i%8, multi)},
+		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=%d,addr=%02x.%d%s", w.Function, w.chardev(), ivshmem.Vectors, firstWindowSlot+i/8, i%8, multi)},
 	}
 }
 

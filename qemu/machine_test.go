@@ -27,7 +27,7 @@ func TestArgs(t *testing.T) {
 		"-chardev", "socket,id=output,path=/out,server=on,wait=off", "-serial", "chardev:output",
 		"-name", "a,,b", "-initrd", "/i",
 		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,chardev=vsock",
-		"-chardev", "socket,id=window0,path=/run/w", "-device", "ivshmem-doorbell,chardev=window0,vectors=1,addr=08.0,multifunction=on",
+		"-chardev", "socket,id=window0,path=/run/w", "-device", "ivshmem-doorbell,chardev=window0,vectors=4,addr=08.0,multifunction=on",
 		"-chardev", "socket,id=monitor,path=/qmp,server=on,wait=off", "-mon", "chardev=monitor,mode=control",
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -29,7 +29,7 @@ type windowServer struct {
 // AddWindow gives one of the guest's functions a window, which QEMU gets from a
 // unix socket at path:
 //
-//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=1
+//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=4
 //
 // It must be called before QEMU starts.
 func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path string) error {

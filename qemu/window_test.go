@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/queues"
@@ -34,11 +35,14 @@ func dialWindow(t *testing.T, path string) clientWindow {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	var fds fdpass.FDs
-	var b [4 * 8]byte
-	if err := fds.ReadFull(c, b[:], 2); err != nil {
+	var b [(4 + ivshmem.Vectors) * 8]byte
+	if err := fds.ReadFull(c, b[:], 2+ivshmem.Vectors); err != nil {
 		t.Fatal(err)
 	}
 	w := clientWindow{c, fds.Take(), fds.Take()}
+	for fds.Len() > 0 {
+		_ = unix.Close(fds.Take()) // interrupts
+	}
 	t.Cleanup(w.close)
 	return w
 }
@@ -178,9 +182,9 @@ func TestLineWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  -chardev socket,id=window-vf0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,id=vf0,chardev=window-vf0,vectors=1,addr=08.0,multifunction=on \\\n",
-		"  -device ivshmem-doorbell,id=vf7,chardev=window-vf7,vectors=1,addr=08.7 \\\n",
-		"  -device ivshmem-doorbell,id=vf8,chardev=window-vf8,vectors=1,addr=09.0,multifunction=on \\\n",
+		"  -chardev socket,id=window-vf0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,id=vf0,chardev=window-vf0,vectors=4,addr=08.0,multifunction=on \\\n",
+		"  -device ivshmem-doorbell,id=vf7,chardev=window-vf7,vectors=4,addr=08.7 \\\n",
+		"  -device ivshmem-doorbell,id=vf8,chardev=window-vf8,vectors=4,addr=09.0,multifunction=on \\\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)

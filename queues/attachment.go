@@ -1,6 +1,10 @@
 package queues
 
-import "net"
+import (
+	"net"
+
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
 
 // Attachment is one way for guests to reach the NIC. Accept may be called by
 // one goroutine at a time; Close by any.
@@ -54,6 +58,17 @@ type Bell interface {
 	Arm() (records bool, err error)
 	// Close lets the next user have it.
 	Close()
+}
+
+// Interrupter is a Bell whose guest takes events by shared memory and interrupts.
+// It is used by the same goroutine.
+type Interrupter interface {
+	Bell
+	// EventQueues are the areas of event queues, empty when the Bell is opened; the
+	// i-th belongs to vector i.
+	EventQueues() []ring.Bytes
+	// Interrupt raises a vector. It does not block.
+	Interrupt(vector int)
 }
 
 // Peer identifies a guest.

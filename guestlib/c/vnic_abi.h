@@ -54,6 +54,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */
+#define VNIC_WINDOW_EVENTS_LOG2 10U /* log2 of the records that an event queue of a window holds. */
 #define VNIC_WINDOW_DOORBELL 0xcU /* offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring. */
 
 /* Offsets of the registers. */
@@ -117,6 +118,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 #define VNIC_FEATURE_FUNCTION_EVENTS 0x10000U /* the device sends EventFunctionState and EventLinkState. */
 #define VNIC_FEATURE_VF_COMMANDS 0x20000U /* a PF has the VF commands. */
+#define VNIC_FEATURE_VECTORS 0x8U /* CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt (1.2). */
 
 /* Doorbell.Flags of DoorbellCQArm. */
 #define VNIC_ARM_SOLICITED_ONLY 0x1U /* only completions of solicited receives and errors count. */
@@ -334,6 +336,7 @@ enum vnic_wc_opcode {
 /* CapType says what a block of the window is. Stored in 16 bits. */
 enum vnic_cap_type {
 	VNIC_CAP_BELLS = 1, /* a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records. */
+	VNIC_CAP_EVENTS = 2, /* an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1 (1.2). */
 };
 
 /* Link is what decides the state of a function's link. Stored in 8 bits. */
@@ -568,7 +571,8 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_dereg_mr) == 8, "layout of vnic_dereg_mr");
 struct vnic_create_cq {
 	uint8_t log2_entries; /* log2 of the entries: 1 to MaxQueueLog2. */
 	uint8_t levels; /* levels of the page list: 1 to 3. */
-	uint8_t reserved0[6];
+	vnic_le16 vector; /* with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent (1.2). */
+	uint8_t reserved0[4];
 	vnic_le64 pages; /* page list root of the area. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_cq) == 16, "layout of vnic_create_cq");
@@ -923,5 +927,12 @@ struct vnic_capability {
 	vnic_le32 next; /* offset of the next Capability, larger than this one's; 0: the last. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_capability) == 16, "layout of vnic_capability");
+
+/* WindowEvent is a record of an event queue: a CQ that was armed has news (1.2). */
+struct vnic_window_event {
+	vnic_le32 cqn; /* completion queue number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_window_event) == 8, "layout of vnic_window_event");
 
 #endif /* VNIC_ABI_H */

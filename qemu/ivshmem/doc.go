@@ -5,11 +5,14 @@
 //	BAR2: header, capabilities  ═══════ shared memory ══════  Window, sealed memfd
 //	      bell ring  ◄── records
 //	BAR0+0xc ◄── 0 ────────────────────► eventfd ───────────► Listen: who waits for it drains the ring
+//	      event queues ──► records
+//	MSI-X vector n ◄───────────────────── eventfd n ◄──────── Interrupt
 //
 // A doorbell register of 32 bits cannot say which queue and how far; so the
 // driver puts its doorbell records in a ring in the window and writes the
-// register only when the ring's event index asks for it. What a record means is
-// the business of others.
+// register only when the ring's event index asks for it. Events go the other way
+// in the same form, one queue for each MSI-X vector. What a record means is the
+// business of others.
 //
 // The memory is ours: it is sealed against a change of size, so reading it cannot
 // fault, and it is no guest memory: VhostUser leaves it out of what it announces.

@@ -3,28 +3,35 @@ package ivshmem
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// listener is who uses a window's bell at the moment. It implements queues.Bell.
+// listener is who uses a window at the moment. It implements queues.Interrupter.
 type listener struct {
-	win    *Window
-	bell   int
-	ring   *ring.Consumer
-	closed bool
+	win     *Window
+	bell    int
+	vectors [Vectors]int
+	ring    *ring.Consumer
+	closed  bool
 }
 
-// Listen empties the bell ring and returns it to the one who takes the records
-// that the guest puts in it.
+var _ queues.Interrupter = (*listener)(nil)
+
+// Listen empties the rings of the window and gives them to one user: who takes
+// the records that the guest puts in the bell ring, and puts events in the others.
 func (w *Window) Listen() (queues.Bell, error) {
 	if err := w.claim(); err != nil {
 		return nil, fmt.Errorf("ivshmem doorbell: %w", err)
 	}
-	mem := w.mem[bellsOffset:][:bellsLayout.Size()]
-	clear(mem)
-	return &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(mem), bellsLayout)}, nil
+	clear(w.bells())
+	for i := range w.vectors {
+		clear(w.events(i))
+	}
+	return &listener{win: w, bell: w.bell, vectors: w.vectors, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}, nil
 }
 
 func (l *listener) FD() int { return l.bell }
@@ -59,6 +66,22 @@ func (l *listener) Arm() (records bool, err error) {
 	}
 	return n > 0, nil
 }
+
+// EventQueues implements queues.Interrupter.
+func (l *listener) EventQueues() (all []ring.Bytes) {
+	for i := range l.vectors {
+		all = append(all, ring.Mem(l.win.events(i)))
+	}
+	return all
+}
+
+// Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
+// message of it, now or when the guest unmasks the vector.
+func (l *listener) Interrupt(vector int) {
+	_, _ = unix.Write(l.vectors[vector], one[:]) // EAGAIN: it is raised already
+}
+
+var one = [8]byte{1}
 
 func (l *listener) Close() {
 	if !l.closed {

@@ -20,15 +20,20 @@ const (
 // until then. Nothing more is ever said; the connection stays open to tell when
 // QEMU ends.
 func (w *Window) Introduce(conn *net.UnixConn) error {
-	for _, m := range []struct {
+	type message struct {
 		value int64
 		fd    int
-	}{
+	}
+	all := []message{
 		{protocolVersion, -1},
 		{guestPeer, -1},
 		{sharedMemory, int(w.file.Fd())},
 		{ourPeer, w.bell},
-	} {
+	}
+	for _, fd := range w.vectors {
+		all = append(all, message{guestPeer, fd})
+	}
+	for _, m := range all {
 		var rights []byte
 		if m.fd >= 0 {
 			rights = unix.UnixRights(m.fd)

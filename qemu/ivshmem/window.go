@@ -13,20 +13,33 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
+// Vectors is how many MSI-X vectors, each with an event queue, a window has: as
+// many as QEMU's device must be given.
+const Vectors = 4
+
 // Where things are in the window. Drivers find them by the capability chain.
 const (
-	capOffset   = 64
-	bellsOffset = 4096
+	capOffset    = 64
+	bellsOffset  = 4096
+	eventsOffset = 12288
+	eventsStride = 12288
 )
 
-var bellsLayout = ring.QueueLayout(abi.WindowBellsLog2, 4) // records of 16 bytes
+var noVectors = [Vectors]int{-1, -1, -1, -1}
 
-// Window is the shared memory of one function and the eventfd its guest rings.
+var (
+	bellsLayout  = ring.QueueLayout(abi.WindowBellsLog2, 4)  // records of 16 bytes
+	eventsLayout = ring.QueueLayout(abi.WindowEventsLog2, 3) // records of 8 bytes
+)
+
+// Window is the shared memory of one function, the eventfd its guest rings, and
+// those that interrupt the guest.
 type Window struct {
 	mem      []byte
 	file     *os.File
 	dev, ino uint64
 	bell     int // eventfd
+	vectors  [Vectors]int
 
 	mu        sync.Mutex
 	listening bool
@@ -35,7 +48,7 @@ type Window struct {
 
 // NewWindow makes the window of a function.
 func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
-	w := &Window{bell: -1}
+	w := &Window{bell: -1, vectors: noVectors}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("ivshmem window: %w", err), w.Close())
@@ -64,6 +77,11 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 	if w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, err
 	}
+	for i := range w.vectors {
+		if w.vectors[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return nil, err
+		}
+	}
 	w.describe(function, kind)
 	return w, nil
 }
@@ -74,7 +92,26 @@ func (w *Window) describe(function uint32, kind abi.FunctionType) {
 		Magic: abi.Magic, Major: abi.VersionMajor, Minor: abi.VersionMinor, Length: abi.WindowSize,
 		Function: function, FunctionType: kind, FirstCap: capOffset,
 	}).Marshal(w.mem)
-	(&abi.Capability{Type: abi.CapBells, Version: 1, Offset: bellsOffset, Length: uint32(bellsLayout.Size())}).Marshal(w.mem[capOffset:])
+	caps := []abi.Capability{{Type: abi.CapBells, Version: 1, Offset: bellsOffset, Length: uint32(bellsLayout.Size())}}
+	for i := range uint32(Vectors) {
+		caps = append(caps, abi.Capability{Type: abi.CapEvents, Version: 1, Offset: eventsOffset + i*eventsStride, Length: uint32(eventsLayout.Size())})
+	}
+	at := uint32(capOffset)
+	for i := range caps {
+		if i+1 < len(caps) {
+			caps[i].Next = at + abi.CapabilitySize
+		}
+		caps[i].Marshal(w.mem[at:])
+		at += abi.CapabilitySize
+	}
+}
+
+// bells is the area of the bell ring.
+func (w *Window) bells() []byte { return w.mem[bellsOffset:][:bellsLayout.Size()] }
+
+// events is the area of the event queue of a vector.
+func (w *Window) events(vector int) []byte {
+	return w.mem[eventsOffset+vector*eventsStride:][:eventsLayout.Size()]
 }
 
 // Is reports whether a file is this window's memory.
@@ -99,10 +136,12 @@ func (w *Window) release() error {
 	if w.file != nil {
 		errs = append(errs, w.file.Close())
 	}
-	if w.bell >= 0 {
-		errs = append(errs, unix.Close(w.bell))
+	for _, fd := range append(w.vectors[:], w.bell) {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
 	}
-	w.mem, w.file, w.bell = nil, nil, -1
+	w.mem, w.file, w.bell, w.vectors = nil, nil, -1, noVectors
 	return errors.Join(errs...)
 }
 

@@ -23,6 +23,7 @@ const testFunction = 0x010001
 type guest struct {
 	mem      []byte
 	fd, bell int
+	irqs     []int // by vector
 	ring     *ring.Producer
 }
 
@@ -39,7 +40,7 @@ func meet(t *testing.T, w *Window) *guest {
 	}
 	g := &guest{fd: -1, bell: -1}
 	_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Second))
-	for i, want := range []int64{0, 1, -1, 0} {
+	for i, want := range []int64{0, 1, -1, 0, 1, 1, 1, 1} {
 		var list fdpass.FDs
 		var b [8]byte
 		if err := list.ReadFull(theirs, b[:], 1); err != nil {
@@ -53,6 +54,8 @@ func meet(t *testing.T, w *Window) *guest {
 			g.fd = list.Take()
 		case 3:
 			g.bell = list.Take()
+		case 4, 5, 6, 7:
+			g.irqs = append(g.irqs, list.Take())
 		}
 		if list.Len() != 0 {
 			t.Fatalf("message %d has a descriptor too many", i)
@@ -67,7 +70,9 @@ func meet(t *testing.T, w *Window) *guest {
 	t.Cleanup(func() {
 		_ = unix.Munmap(g.mem)
 		_ = unix.Close(g.fd)
-		_ = unix.Close(g.bell)
+		for _, fd := range append(g.irqs, g.bell) {
+			_ = unix.Close(fd)
+		}
 	})
 	g.ring = ring.NewProducer(ring.Mem(g.bells()), bellsLayout)
 	return g
@@ -135,10 +140,58 @@ func TestDescribes(t *testing.T) {
 	if h != want || abi.WindowSize&(abi.WindowSize-1) != 0 {
 		t.Errorf("%+v", h)
 	}
-	var c abi.Capability
-	c.Unmarshal(g.mem[h.FirstCap:])
-	if c.Type != abi.CapBells || c.Offset%64 != 0 || uint64(c.Length) != bellsLayout.Size() || c.Next != 0 || uint64(c.Offset)+uint64(c.Length) > uint64(len(g.mem)) {
-		t.Errorf("%+v", c)
+	types := map[abi.CapType]int{}
+	end := uint32(0) // of the block before
+	for at := h.FirstCap; at != 0; {
+		var c abi.Capability
+		c.Unmarshal(g.mem[at:])
+		size := bellsLayout.Size()
+		if c.Type == abi.CapEvents {
+			size = eventsLayout.Size()
+		}
+		if types[c.Type]++; c.Version != 1 || c.Offset%64 != 0 || c.Offset < end || uint64(c.Length) != size || c.Offset+c.Length > abi.WindowSize {
+			t.Errorf("%+v", c)
+		}
+		if end = c.Offset + c.Length; c.Next != 0 && c.Next < at+abi.CapabilitySize {
+			t.Fatalf("%+v at %d", c, at)
+		}
+		at = c.Next
+	}
+	if len(types) != 2 || types[abi.CapBells] != 1 || types[abi.CapEvents] != Vectors {
+		t.Errorf("%v", types)
+	}
+}
+
+// TestInterrupts: each vector has an eventfd of its own at the guest, and its event
+// queue is the memory that the chain says.
+func TestInterrupts(t *testing.T) {
+	w := newWindow(t)
+	g := meet(t, w)
+	b, err := w.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	irq := b.(queues.Interrupter)
+	if n := len(irq.EventQueues()); n != Vectors || len(g.irqs) != Vectors {
+		t.Fatalf("%d event queues, %d vectors", n, len(g.irqs))
+	}
+	for i, q := range irq.EventQueues() {
+		if err := q.Store32(abi.QueueHeaderProducer, uint32(7+i)); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.LittleEndian.Uint32(g.mem[eventsOffset+i*eventsStride:]); got != uint32(7+i) {
+			t.Errorf("vector %d: producer %d in the guest", i, got)
+		}
+		irq.Interrupt(i)
+		irq.Interrupt(i)
+		for j, fd := range g.irqs {
+			var count [8]byte
+			n, err := unix.Read(fd, count[:])
+			if raised := n == 8 && err == nil && count[0] == 2; raised != (i == j) {
+				t.Errorf("vector %d raised: at %d %v, %v", i, j, count, err)
+			}
+		}
 	}
 }
 

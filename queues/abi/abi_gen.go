@@ -57,6 +57,8 @@ const (
 	WindowSize = 0x10000
 	// WindowBellsLog2: log2 of the records that the bell ring of a window holds.
 	WindowBellsLog2 = 8
+	// WindowEventsLog2: log2 of the records that an event queue of a window holds.
+	WindowEventsLog2 = 10
 	// WindowDoorbell: offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring.
 	WindowDoorbell = 0xc
 )
@@ -182,6 +184,7 @@ const (
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
 	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
+	FeatureVectors        = 0x8     // CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt (1.2).
 )
 
 // Doorbell.Flags of DoorbellCQArm.
@@ -756,7 +759,8 @@ type CapType uint16
 
 // Values of CapType.
 const (
-	CapBells CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
+	CapBells  CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
+	CapEvents CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1 (1.2).
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -764,6 +768,8 @@ func (v CapType) String() string {
 	switch v {
 	case CapBells:
 		return "bells"
+	case CapEvents:
+		return "events"
 	}
 	return "CapType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -1533,6 +1539,7 @@ const CreateCQSize = 16
 type CreateCQ struct {
 	Log2Entries uint8  // @0: log2 of the entries: 1 to MaxQueueLog2.
 	Levels      uint8  // @1: levels of the page list: 1 to 3.
+	Vector      uint16 // @2: with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent (1.2).
 	Pages       uint64 // @8: page list root of the area.
 }
 
@@ -1544,7 +1551,8 @@ func (x *CreateCQ) Marshal(b []byte) {
 	_ = b[CreateCQSize-1]
 	b[0] = x.Log2Entries
 	b[1] = x.Levels
-	clear(b[2:8])
+	binary.LittleEndian.PutUint16(b[2:], x.Vector)
+	clear(b[4:8])
 	binary.LittleEndian.PutUint64(b[8:], x.Pages)
 }
 
@@ -1553,6 +1561,7 @@ func (x *CreateCQ) Unmarshal(b []byte) {
 	_ = b[CreateCQSize-1]
 	x.Log2Entries = b[0]
 	x.Levels = b[1]
+	x.Vector = binary.LittleEndian.Uint16(b[2:])
 	x.Pages = binary.LittleEndian.Uint64(b[8:])
 }
 
@@ -2657,6 +2666,30 @@ func (x *Capability) Unmarshal(b []byte) {
 	x.Offset = binary.LittleEndian.Uint32(b[4:])
 	x.Length = binary.LittleEndian.Uint32(b[8:])
 	x.Next = binary.LittleEndian.Uint32(b[12:])
+}
+
+// WindowEventSize is the size of WindowEvent in bytes.
+const WindowEventSize = 8
+
+// WindowEvent is a record of an event queue: a CQ that was armed has news (1.2).
+type WindowEvent struct {
+	CQN uint32 // @0: completion queue number.
+}
+
+// Size returns WindowEventSize.
+func (*WindowEvent) Size() int { return WindowEventSize }
+
+// Marshal writes x to b[:WindowEventSize], reserved bytes as zero; b must be that long.
+func (x *WindowEvent) Marshal(b []byte) {
+	_ = b[WindowEventSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.CQN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:WindowEventSize]; b must be that long.
+func (x *WindowEvent) Unmarshal(b []byte) {
+	_ = b[WindowEventSize-1]
+	x.CQN = binary.LittleEndian.Uint32(b[0:])
 }
 
 // MsgType returns MsgHello.

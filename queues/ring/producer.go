@@ -34,6 +34,19 @@ func (p *Producer) Free() (uint32, error) {
 	return p.layout.Entries() - (p.next - p.consumer), nil
 }
 
+// Pending reports whether the entry of an index that was pushed has not been
+// taken yet.
+func (p *Producer) Pending(index uint32) (bool, error) {
+	c, err := p.mem.Load32(offConsumer)
+	if err != nil {
+		return false, err
+	}
+	if _, ok := p.layout.between(c, p.published); !ok {
+		return false, ErrIndex
+	}
+	return int32(index-c) >= 0, nil
+}
+
 // Release frees the n oldest slots of a queue without header, whose
 // consumption is known by completions. It is ErrIndex when fewer are in use.
 func (p *Producer) Release(n uint32) error {

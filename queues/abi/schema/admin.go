@@ -72,6 +72,7 @@ var adminStructs = []Struct{
 	{Name: "CreateCQ", Size: 16, Doc: "CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 × entries bytes.", Fields: []Field{
 		{Name: "Log2Entries", Offset: 0, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},
 		{Name: "Levels", Offset: 1, Kind: U8, Doc: "levels of the page list: 1 to 3."},
+		{Name: "Vector", Offset: 2, Kind: U16, Doc: "with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent (1.2)."},
 		{Name: "Pages", Offset: 8, Kind: U64, Doc: "page list root of the area."},
 	}},
 	{Name: "CreateCQResult", Size: 8, Doc: "CreateCQResult is the result of CreateCQ.", Fields: []Field{

@@ -142,6 +142,7 @@ var flagSets = []FlagSet{
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
 		{Name: "VFCommands", Value: 1 << 17, Doc: "a PF has the VF commands."},
+		{Name: "Vectors", Value: 1 << 3, Doc: "CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt (1.2)."},
 	}},
 	{Name: "Arm", Prefix: "Arm", Doc: "Doorbell.Flags of DoorbellCQArm.", Values: []Value{
 		{Name: "SolicitedOnly", Value: 1 << 0, Doc: "only completions of solicited receives and errors count."},
