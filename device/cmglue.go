@@ -27,6 +27,7 @@ func (r resources) FreeCID(cid uint32)              { r.s.slots.release(cid) }
 func (r resources) ForgetSAs(host cm.HostID) {
 	r.s.rxSAs.forgetPeer(host)
 	r.s.txSAs.forgetPeer(host)
+	r.s.plain.forgetKeys(host)
 	r.s.rotation.next = 0 // it may have waited for this peer only
 }
 
@@ -54,8 +55,14 @@ func (s *Shard) newManager(rand io.Reader) error {
 }
 
 // announce tells the connection manager, and it the peers, which functions there
-// are.
-func (s *Shard) announce() error { return s.cm.SetEndpoints(s.funcs.endpoints()) }
+// are and which addresses their ports have.
+func (s *Shard) announce() error {
+	if err := s.cm.SetEndpoints(s.funcs.endpoints()); err != nil {
+		return err
+	}
+	s.syncPorts()
+	return s.cm.SetPorts(s.portAddresses())
+}
 
 func (s *Shard) functionByNumber(n uint32) *function { return s.funcs.byID[pfvf.ID(n)] }
 

@@ -9,7 +9,7 @@ const (
 	dropPSPMalformed                     // not a PSP packet of tunnel mode version 0–3
 	dropPSPSPI                           // SPI never issued, or forgotten
 	dropPSPAuth                          // integrity check failed
-	dropNoGateway                        // of the gateway class, and this NIC has no gateway
+	dropNoGateway                        // of the gateway class, and no function of this NIC has a port
 	dropNotFalcon                        // opened, but not Falcon in IPv4 or IPv6 in tunnel mode
 	dropUnknownCID                       // no connection has this CID
 	dropWrongAddress                     // inner addresses are not those of the connection's functions

@@ -47,6 +47,8 @@ type loop struct {
 	spin int64 // ns to look for work before sleeping, adapted
 	most int64 // limit of spin
 
+	ports *portSet // of functions; nil: there are none
+
 	impair [directions]impaired
 
 	readErr, writeErr bool // reported once, until it works again
@@ -83,6 +85,7 @@ func (l *loop) run() {
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
 	defer l.park.close()
+	defer l.ports.close()
 	idle, turns, until := false, 0, int64(0)
 	for !l.stop.Load() {
 		if l.turn() {
@@ -110,9 +113,11 @@ func (l *loop) run() {
 // turn reads, steps and writes once. It reports whether there was work.
 func (l *loop) turn() bool {
 	l.read()
+	l.in.FromPorts = l.ports.read(l.shard)
 	l.in.ready = l.shard.inbox.take()
 	l.shard.Step(l.clock(), &l.in, &l.out)
-	worked := len(l.in.Frames) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
+	l.ports.write(l.shard)
+	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
 	for _, m := range l.out.PeerMessages {
 		l.send(m.Host, m.Data)
 	}
@@ -162,12 +167,14 @@ func (l *loop) waiting() *txQueue {
 // reports false when time alone ended it.
 func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
+	l.ports.write(l.shard)
 	l.write()
 	if l.out.More {
 		return true
 	}
 	deadline, fd := min(l.out.Deadline, now+maxPark), l.port.FD()
 	deadline = min(deadline, l.impair[directionRx].deadline(), l.impair[directionTx].deadline())
+	deadline = min(deadline, l.ports.deadline())
 	if len(l.waiting().pending()) > 0 && !l.writeErr {
 		deadline = min(deadline, now+uplinkRetry)
 	}
@@ -187,7 +194,7 @@ func (l *loop) sleep(now int64) (input bool) {
 		l.adapt(true, 0)
 		return true
 	}
-	input = l.park.wait(fd, deadline-now)
+	input = l.park.wait(fd, l.ports.fd(l.shard), deadline-now)
 	for _, fd := range l.park.rung {
 		l.shard.bells.rang(fd)
 	}

@@ -131,6 +131,11 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.closeOpened(&deps)
 		return nil, err
 	}
+	if n.loop.ports, err = openPorts(n.shard, n.clock, n.log); err != nil {
+		n.loop.park.close()
+		n.closeOpened(&deps)
+		return nil, err
+	}
 	return n, nil
 }
 
@@ -191,6 +196,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	if err := n.startLink(); err != nil {
 		n.loop.park.close()
+		n.loop.ports.close()
 		for _, a := range n.deps.Attachments {
 			_ = a.Close()
 		}

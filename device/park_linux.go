@@ -15,7 +15,7 @@ type parker struct {
 	mu    sync.Mutex // guards event against wake after close
 	event int        // eventfd, -1 when closed
 	bells int        // epoll instance of the guests' eventfds
-	fds   [3]unix.PollFd
+	fds   [4]unix.PollFd
 	buf   [8]byte
 	heard [64]unix.EpollEvent
 	rung  []int // descriptors that rang, of the last wait
@@ -56,11 +56,11 @@ func (p *parker) listen(fd int, on bool) error {
 	return nil
 }
 
-// wait sleeps at most ns nanoseconds and reports whether there was input. A
-// negative fd is not waited for.
-func (p *parker) wait(fd int, ns int64) bool {
+// wait sleeps at most ns nanoseconds and reports whether there was input, of
+// the uplink fd, the ports or elsewhere. A negative fd is not waited for.
+func (p *parker) wait(fd, ports int, ns int64) bool {
 	p.rung = p.rung[:0]
-	for i, fd := range [...]int{p.event, fd, p.bells} {
+	for i, fd := range [...]int{p.event, fd, p.bells, ports} {
 		p.fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
 	timeout := unix.NsecToTimespec(ns)

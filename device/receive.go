@@ -42,8 +42,8 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.drops.count(openDrop(err))
 		return
 	}
-	if hdr.Class != psp.ClassFalcon {
-		s.drops.count(dropNoGateway) // whatever is inside: the class decides
+	if hdr.Class != psp.ClassFalcon { // whatever is inside: the class decides
+		s.receivePlain(now, d, &hdr, sealed)
 		return
 	}
 	inner, packet, err := underlay.ParseInner(clear)

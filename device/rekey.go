@@ -83,8 +83,11 @@ func (s *Shard) rotate(now falcon.Time) error {
 	return nil
 }
 
-// receivesOn says whether a connection is open that k protects.
+// receivesOn says whether a connection is open that k protects, or a port has a tunnel.
 func (s *Shard) receivesOn(k saKey) bool {
+	if k.class == cm.ClassGateway {
+		return s.plain.gw.Tunnel(k.peer, k.tenant) != nil
+	}
 	for i := range s.slots.table {
 		if c := &s.slots.table[i]; c.conn != nil && c.tx.key == k {
 			return true
@@ -117,7 +120,13 @@ func (s *Shard) keyOutput(now falcon.Time, o *cm.Output) {
 	k := saKey{o.Peer, o.Tenant, o.Class}
 	sa := s.rxSAs.current[k]
 	switch o.Kind {
+	case cm.OutPorts:
+		s.learnPorts(now, o.Peer)
 	case cm.OutRekey:
+		if k.class == cm.ClassGateway {
+			s.tunnelKey(now, k, o.SA)
+			return
+		}
 		if tx := s.txSAs.current[k]; tx != nil {
 			if err := s.txSAs.renew(tx, o.SA); err != nil {
 				s.log.line(now, slog.LevelError, "new key not usable", "peer", k.peer, "tenant", k.tenant, "err", err)

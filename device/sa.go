@@ -19,6 +19,8 @@ const (
 	cryptOffset     = 2 + underlay.InnerLen/4 + 1
 	cryptOffsetIPv6 = 2 + underlay.InnerLen6/4 + 1
 	pspHeader       = psp.BaseLen + psp.VCLen
+
+	cryptOffsetPlain = 2 // the cookie; all of a plain packet is encrypted
 )
 
 // cookie is the virtualization cookie of a tenant: its number in the upper
@@ -32,6 +34,9 @@ type saKey struct {
 	tenant uint32
 	class  cm.Class
 }
+
+// owner is the peer and the tenant in one number.
+func (k saKey) owner() uint64 { return uint64(k.peer)<<32 | uint64(k.tenant) }
 
 func compareSAKeys(a, b saKey) int {
 	return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.class, b.class))
@@ -72,7 +77,7 @@ func (r *rxSAs) get(k saKey) (*rxSA, error) {
 
 // issue puts a new key of the current generation into sa.
 func (r *rxSAs) issue(sa *rxSA, k saKey) error {
-	spi, key, err := r.db.Issue(r.version, psp.Class(k.class))
+	spi, key, err := r.db.IssueTo(r.version, psp.Class(k.class), k.owner())
 	if err != nil {
 		return err
 	}
@@ -151,7 +156,13 @@ func (t *txSAs) renew(tx *txSA, sa cm.SA) error {
 	if old != nil && old.SPI() == sa.SPI {
 		return nil // told twice; a second one of it would begin its IVs anew
 	}
-	n, err := psp.NewTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffset)
+	var n *psp.TxSA
+	var err error
+	if tx.key.class == cm.ClassGateway {
+		n, err = psp.NewGatewayTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffsetPlain)
+	} else {
+		n, err = psp.NewTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffset)
+	}
 	if err != nil {
 		return err
 	}

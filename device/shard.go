@@ -28,7 +28,11 @@ const (
 type Input struct {
 	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
 	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
-	ready    []source // posted to the inbox
+
+	// FromPorts are frames of functions' ports. There may be some only when the shard is done with those before (plainIP.busy), and their
+	// memory is the shard's until then.
+	FromPorts []PortInput
+	ready     []source // posted to the inbox
 }
 
 // Output is what a Step leaves, beside the frames in the shard's tx queue and
@@ -81,6 +85,7 @@ type Shard struct {
 	bells        bells
 	events       []*eventQueue // have records to show
 	tx           *txQueue
+	plain        plainIP
 	capture      tapPoint
 
 	event    falcon.Event
@@ -141,6 +146,9 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	s.rdma = rdma.NewEngine(rdma.Config{})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)
 	s.rdma.SetFalcon(s.falcon)
+	if err := s.newPlainIP(); err != nil {
+		return nil, err
+	}
 	if err := s.newManager(rand); err != nil {
 		return nil, err
 	}
@@ -167,6 +175,7 @@ const maxRxSAs = 1 << 16
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
+	s.plain.take(in.FromPorts)
 	for i, f := range in.Frames {
 		segment := 0
 		if in.Segments != nil {

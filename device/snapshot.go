@@ -158,6 +158,7 @@ func (s *Shard) counts() control.Counters {
 	for r, n := range s.drops {
 		v["drop."+dropReason(r).String()] = n
 	}
+	s.plain.counts(v)
 	for r, n := range s.underlay.Stats() {
 		v["underlay."+counterName(underlay.Verdict(r).String())] = n
 	}

@@ -19,8 +19,8 @@ const (
 )
 
 // transmit fills the tx queue: first what the underlay has to say, then
-// packets of the transport, as far as the queue and the quantum allow. It
-// reports whether more could be sent at once.
+// packets of the transport and of the ports, in turns first, as far as the queue
+// and the quantum allow. It reports whether more could be sent at once.
 func (s *Shard) transmit(now falcon.Time) bool {
 	for {
 		b := s.tx.slot()
@@ -34,6 +34,18 @@ func (s *Shard) transmit(now falcon.Time) bool {
 		s.capture.sealed(captureOut, now, b[:n])
 		s.tx.commit(n)
 	}
+	s.plain.first = !s.plain.first
+	if s.plain.first {
+		s.transmitPlain(now)
+	}
+	more := s.transmitFalcon(now)
+	if !s.plain.first {
+		s.transmitPlain(now)
+	}
+	return more
+}
+
+func (s *Shard) transmitFalcon(now falcon.Time) bool {
 	for made, bytes := 0, 0; made < txQuantum && bytes < txBurst; made++ {
 		b := s.tx.slot()
 		if b == nil {

@@ -9,6 +9,8 @@ want() { # command package
 }
 want qemu-system-x86_64 qemu-system-x86
 want ip iproute2
+want ping iputils-ping
+want nsenter util-linux
 want gcc gcc # go test -race
 want tshark tshark # the test of docs/wireshark
 [ -n "$need" ] || exit 0

@@ -73,9 +73,7 @@ func (c *Config) setDefaults() {
 			vf.Function.setDefaults(c.NIC.Host, pf.PF, vf.VF)
 		}
 	}
-	for _, f := range c.AllFunctions() {
-		c.setPortDefaults(f)
-	}
+	c.SetPortDefaults()
 	for i := range c.Attach {
 		a := &c.Attach[i]
 		switch a.Type {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Modes of a function's port.
@@ -18,7 +20,7 @@ type Port struct {
 	Mode      string       `yaml:"mode"`      // direct or bridged
 	Name      string       `yaml:"name"`      // of the network device, at most 15 characters
 	Bridge    string       `yaml:"bridge"`    // bridged: bridge to join; empty: none yet
-	Netns     string       `yaml:"netns"`     // direct: network namespace (of "ip netns") to move the device to; empty: stays
+	Netns     string       `yaml:"netns"`     // direct: network namespace to move the device to, by its name ("ip netns") or path; empty: stays
 	MTU       int          `yaml:"mtu"`       // bytes of IP packet; default what fits the uplink sealed
 	MAC       MAC          `yaml:"mac"`       // of the device, bridged only; derived when absent
 	Addresses []netip.Addr `yaml:"addresses"` // further addresses of the function in the tenant, IPv4 or IPv6
@@ -94,6 +96,13 @@ func (f *Function) Addresses() []netip.Addr {
 	return all
 }
 
+// SetPortDefaults completes what ports leave out. Parse has done it; whoever adds ports later does it again.
+func (c *Config) SetPortDefaults() {
+	for _, f := range c.AllFunctions() {
+		c.setPortDefaults(f)
+	}
+}
+
 func (c *Config) setPortDefaults(f NamedFunction) {
 	p := f.Port
 	if p == nil {
@@ -147,8 +156,8 @@ func (c *Config) checkPort(r *report, path string, f *Function, names map[string
 	case p.Netns == "":
 	case p.Mode == PortBridged:
 		r.add(path+".netns", "a bridged port stays where its bridge is", "use mode direct, or leave it out")
-	default:
-		checkIfName(r, path+".netns", p.Netns)
+	case strings.Contains(p.Netns, "/") && !filepath.IsAbs(p.Netns):
+		r.add(path+".netns", fmt.Sprintf("%q is neither a name nor an absolute path", p.Netns), "write the name that ip netns knows, or a path as /proc/1234/ns/net")
 	}
 	switch {
 	case p.Mode == PortDirect && p.MAC != f.MAC:

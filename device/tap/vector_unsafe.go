@@ -69,3 +69,12 @@ func (v *vector) writeSuper(fd, headers int, frames [][]byte) unix.Errno {
 	_, errno := v.call(unix.SYS_WRITEV, fd, vnetHeaderLen, 2+len(frames))
 	return errno
 }
+
+// writeParts writes one frame of several parts behind v.header; it returns the bytes of all.
+func (v *vector) writeParts(fd int, parts [][]byte) (int, unix.Errno) {
+	v.set(0, v.header[:])
+	for i, b := range parts {
+		v.set(1+i, b)
+	}
+	return v.call(unix.SYS_WRITEV, fd, vnetHeaderLen, 1+len(parts))
+}

@@ -28,6 +28,7 @@ type Datagram struct {
 	SrcPort uint16
 	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
 	CE      bool  // ECN congestion experienced
+	ECN     uint8 // the whole ECN field
 	Payload []byte
 }
 
@@ -142,7 +143,7 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	case ip.protocol != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE}, udp)
+	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
 }
 
 // hears tells whether frames to a group address may be for us: ARP requests, solicitations for our address, and
@@ -174,7 +175,7 @@ func (s *Stack) input6(now int64, dst, src MAC, packet []byte) (d Datagram, v Ve
 	case ip.next != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE}, payload)
+	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE, ECN: ip.class & ecnMask}, payload)
 }
 
 func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
@@ -192,12 +193,21 @@ func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
 // frame[:total] can be written; false when the payload was parked until dst's neighbour answers, or dropped (the
 // reason is counted). ect marks the packet as ECN-capable.
 func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (total int, ok bool) {
-	total, v := s.output(now, dst, srcPort, ect, frame, n)
+	ecn := uint8(0)
+	if ect {
+		ecn = ecnECT0
+	}
+	return s.OutputECN(now, dst, srcPort, ecn, frame, n)
+}
+
+// OutputECN is Output with any ECN field, 0 to 3.
+func (s *Stack) OutputECN(now int64, dst netip.Addr, srcPort uint16, ecn uint8, frame []byte, n int) (total int, ok bool) {
+	total, v := s.output(now, dst, srcPort, ecn&ecnMask, frame, n)
 	s.stats[v]++
 	return total, v == Sent
 }
 
-func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (int, Verdict) {
+func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, frame []byte, n int) (int, Verdict) {
 	total := s.headroom + n
 	switch {
 	case n < 0 || len(frame) < total:
@@ -209,10 +219,7 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, ect bool, fram
 	if !ok {
 		return 0, DropRoute
 	}
-	tos, etherType := uint8(0), uint16(typeIPv4)
-	if ect {
-		tos = ecnECT0
-	}
+	etherType := uint16(typeIPv4)
 	if s.addr.Is4() {
 		ip := ipv4{tos: tos, ttl: initialTTL, protocol: protoUDP, src: s.addr.As4(), dst: dst.As4()}
 		ip.put(frame[ethLen:], total-ethLen)

@@ -145,11 +145,12 @@ const (
 	OutUnreachable                        // Reason: a pending connection failed
 	OutRekey                              // Peer, Tenant, Class, SA: seal with it from now on
 	OutRekeyed                            // Peer, Tenant, Class, SA.SPI, Time: the peer seals with it
+	OutPorts                              // Peer: what it says of its ports has changed, see PortsOf
 	OutRekeyWanted                        // Peer, Tenant, Class, SA.SPI: the peer has used up this SA (0: has none)
 )
 
 func (k OutputKind) String() string {
-	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable", "rekey", "rekeyed", "rekey wanted"}
+	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable", "rekey", "rekeyed", "ports", "rekey wanted"}
 	if int(k) < len(names) {
 		return names[k]
 	}

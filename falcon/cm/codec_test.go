@@ -47,6 +47,9 @@ func parse(b []byte) (message, error) {
 	case TypeREKEYREQ:
 		m, err := ParseREKEYREQ(b)
 		return &m, err
+	case TypePORTS:
+		m, err := ParsePORTS(b)
+		return &m, err
 	default:
 		m, err := ParseDREP(b)
 		return &m, err

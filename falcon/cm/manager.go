@@ -24,6 +24,9 @@ type Manager struct {
 	endpoints []Endpoint             // the same, in order
 	routes    map[endpointKey]route  // those of the peers
 
+	ports      []Port                // ours
+	portOwners map[endpointKey]*peer // of the peers' ports
+
 	conns     map[uint32]*conn
 	passive   map[passiveKey]*conn
 	listeners map[listenKey]struct{}
@@ -55,14 +58,15 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, res: res, rand: rand,
-		peers:     make(map[HostID]*peer),
-		local:     make(map[endpointKey]uint32),
-		routes:    make(map[endpointKey]route),
-		conns:     make(map[uint32]*conn),
-		passive:   make(map[passiveKey]*conn),
-		listeners: make(map[listenKey]struct{}),
-		functions: make(map[uint32]*usage),
-		rekeyAt:   math.MaxInt64,
+		peers:      make(map[HostID]*peer),
+		local:      make(map[endpointKey]uint32),
+		routes:     make(map[endpointKey]route),
+		portOwners: make(map[endpointKey]*peer),
+		conns:      make(map[uint32]*conn),
+		passive:    make(map[passiveKey]*conn),
+		listeners:  make(map[listenKey]struct{}),
+		functions:  make(map[uint32]*usage),
+		rekeyAt:    math.MaxInt64,
 	}
 	for _, p := range cfg.Peers {
 		m.peers[p.Host] = newPeer(p)

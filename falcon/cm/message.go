@@ -20,10 +20,11 @@ const (
 	TypeREKEY
 	TypeREKEYACK
 	TypeREKEYREQ
+	TypePORTS
 )
 
 func (t MessageType) String() string {
-	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP", "REKEY", "REKEYACK", "REKEYREQ"}
+	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP", "REKEY", "REKEYACK", "REKEYREQ", "PORTS"}
 	if int(t) < len(names) {
 		return names[t]
 	}
@@ -54,7 +55,7 @@ func PeekType(b []byte) (MessageType, error) {
 	switch {
 	case b[0] != Version:
 		return t, &MessageError{t, fmt.Sprintf("version %d, want %d", b[0], Version)}
-	case t < TypeHello || t > TypeREKEYREQ:
+	case t < TypeHello || t > TypePORTS:
 		return t, &MessageError{t, "unknown type"}
 	case int(binary.BigEndian.Uint16(b[2:])) != len(b):
 		return t, &MessageError{t, fmt.Sprintf("length field %d, received %d bytes", binary.BigEndian.Uint16(b[2:]), len(b))}

@@ -31,6 +31,9 @@ type peer struct {
 	offers   map[endpointKey]uint32
 	conns    int // connections in any state
 
+	ports []Port // it has, as it said
+	told  bool   // of ports of ours
+
 	keys   map[saKey]SA     // newest the peer gave us to seal with
 	rekeys map[saKey]SA     // what we gave it and it has not confirmed
 	wants  map[saKey]uint32 // SPIs for which we asked it for another
@@ -122,8 +125,9 @@ func (m *Manager) PeerUp(now Time, host HostID) {
 		return
 	}
 	m.PeerDown(now, host)
-	p.up = true
+	p.up, p.told = true, false
 	m.sayHello(p)
+	m.sayPorts(p)
 }
 
 // PeerDown says that the link to a peer is down and what was in flight on it
@@ -161,6 +165,9 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 		clear(p.keys)
 		clear(p.rekeys)
 		clear(p.wants)
+		if len(p.ports) > 0 {
+			m.learnPorts(p, nil)
+		}
 	}
 	for _, c := range m.sorted(func(c *conn) bool { return c.peer == p && c.state == StateEstablished }) {
 		if restarted {

@@ -102,6 +102,12 @@ func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 			return err
 		}
 		m.rekeyReq(p, &r)
+	case TypePORTS:
+		r, err := ParsePORTS(msg)
+		if err != nil {
+			return err
+		}
+		m.learnPorts(p, r.Ports)
 	}
 	return nil
 }

@@ -53,6 +53,21 @@ func (s *sealer) seal(h *Header, b []byte, n int) error {
 	return nil
 }
 
+// sealFrom is seal of a payload that lies elsewhere, for packets whose clear text ends with the header.
+func (s *sealer) sealFrom(h *Header, b, payload []byte) error {
+	at, n := h.Len(), h.Len()+len(payload)
+	c, err := s.clearLen(h, n)
+	switch {
+	case err != nil:
+		return err
+	case c == at:
+		s.aead.Seal(b[c:c], b[4:BaseLen], payload, b[:c])
+		return nil
+	}
+	copy(b[at:n], payload)
+	return s.seal(h, b, n)
+}
+
 // open verifies and decrypts b, ICV included, in place. On failure the encrypted part is lost.
 func (s *sealer) open(h *Header, b []byte) error {
 	n := len(b) - ICVLen

@@ -57,7 +57,8 @@ type Header struct {
 	IV          uint64
 	VC          uint64
 
-	Class Class // not on the wire: RxSADB.Open takes it from the SA
+	Class Class  // not on the wire: RxSADB.Open takes it from the SA
+	Owner uint64 // the same, as RxSADB.IssueTo was told
 }
 
 // Class says what an SA is for and what its IVs are. It decides what becomes of a packet; nothing inside the packet does.

@@ -43,6 +43,7 @@ type RxSADB struct {
 type rxSA struct {
 	sealer
 	class  Class
+	owner  uint64
 	replay ReplayWindow // of class gateway
 }
 
@@ -54,6 +55,11 @@ func NewRxSADB(m Master, limit int) *RxSADB {
 // Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is never issued twice,
 // not even after Forget or when its phase comes round again under a new master key.
 func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err error) {
+	return d.IssueTo(version, class, 0)
+}
+
+// IssueTo is Issue with a number for the owner of the SPI, which comes back in the header of each packet.
+func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, key []byte, err error) {
 	if len(d.sas) >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
@@ -67,7 +73,7 @@ func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err 
 		return 0, nil, err
 	}
 	d.next[d.phase]++
-	d.sas[spi] = &rxSA{sealer: s, class: class}
+	d.sas[spi] = &rxSA{sealer: s, class: class, owner: owner}
 	return spi, key, nil
 }
 
@@ -129,7 +135,7 @@ func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	if s.class == ClassGateway && !s.replay.Accept(hdr.IV) {
 		return Header{}, 0, nil, ErrReplay
 	}
-	hdr.Class = s.class
+	hdr.Class, hdr.Owner = s.class, s.owner
 	if hdr.HasVC { // it may have been encrypted
 		hdr.VC = binary.BigEndian.Uint64(b[BaseLen:])
 	}

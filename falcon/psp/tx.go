@@ -112,6 +112,38 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	if payload < 0 || len(b) < n+ICVLen {
 		return 0, ErrBuffer
 	}
+	h, err := t.header(now, next)
+	if err != nil {
+		return 0, err
+	}
+	h.Append(b[:0])
+	if err := t.seal.seal(&h, b, n); err != nil {
+		return 0, err
+	}
+	t.used(h.IV)
+	return n + ICVLen, nil
+}
+
+// SealFrom is Seal for a payload that lies elsewhere and stays as it is. Where all of it is encrypted it is not copied first.
+func (t *TxSA) SealFrom(now int64, next uint8, b, payload []byte) (int, error) {
+	n := t.hdr.Len() + len(payload)
+	if len(b) < n+ICVLen {
+		return 0, ErrBuffer
+	}
+	h, err := t.header(now, next)
+	if err != nil {
+		return 0, err
+	}
+	h.Append(b[:0])
+	if err := t.seal.sealFrom(&h, b, payload); err != nil {
+		return 0, err
+	}
+	t.used(h.IV)
+	return n + ICVLen, nil
+}
+
+// header makes the header of the next packet.
+func (t *TxSA) header(now int64, next uint8) (Header, error) {
 	iv := uint64(now) * 1000
 	if t.counter {
 		iv = t.last + 1
@@ -124,19 +156,19 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 			iv = t.last + 1
 		}
 		if t.packets >= t.limit || iv-t.first >= ivSpan {
-			return 0, ErrRekey
+			return Header{}, ErrRekey
 		}
 	}
 	h := t.hdr
 	h.NextHeader, h.IV = next, iv
-	h.Append(b[:0])
-	if err := t.seal.seal(&h, b, n); err != nil {
-		return 0, err
-	}
+	return h, nil
+}
+
+// used notes that a packet was sealed with iv.
+func (t *TxSA) used(iv uint64) {
 	if !t.started {
 		t.started, t.first = true, iv
 	}
 	t.last = iv
 	t.packets++
-	return n + ICVLen, nil
 }

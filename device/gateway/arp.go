@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	arpLen     = 28
+	arpRequest = 1
+	arpReply   = 2
+)
+
+var arpPrefix = [6]byte{0, 1, 8, 0, 6, 4} // Ethernet, IPv4, their address lengths
+
+// arp answers requests for addresses that are reached through the gateway, with the gateway's MAC (RFC 826, RFC 1027). It is silent
+// about the port's own addresses: an answer to a probe for them (RFC 5227) would make the guest give them up.
+func (g *Gateway) arp(p *Port, src MAC, b []byte) Reason {
+	if len(b) < arpLen || !bytes.Equal(b[:6], arpPrefix[:]) || MAC(b[8:14]) != src {
+		return DropARP
+	}
+	sender, target := netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))
+	switch {
+	case binary.BigEndian.Uint16(b[6:]) != arpRequest, sender == target, p.own(target):
+		return DropARP // replies, announcements and probes of the port's own
+	case !sender.IsUnspecified() && !p.maySend(sender):
+		return DropSourceIP
+	case !g.speaksFor(p, target):
+		return DropARP
+	}
+	f := g.reply(p, typeARP, ethLen+arpLen)
+	if f == nil {
+		return none
+	}
+	a := f[ethLen:]
+	copy(a, arpPrefix[:])
+	binary.BigEndian.PutUint16(a[6:], arpReply)
+	copy(a[8:], p.Gateway[:])
+	copy(a[14:], b[24:28])
+	copy(a[18:], src[:])
+	copy(a[24:], b[14:18])
+	g.stats.Reasons[CountARP]++
+	return none
+}
+
+// speaksFor tells whether the gateway answers for a at the port: for others' addresses that have a route, and its own.
+func (g *Gateway) speaksFor(p *Port, a netip.Addr) bool {
+	if a == p.serverID() || a == p.linkLocal() {
+		return true
+	}
+	to, ok := p.tenant.find(a)
+	return ok && to.port != p
+}

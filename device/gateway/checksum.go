@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// sum adds b to the ones' complement sum s of RFC 1071, 64 bits at a time; fold makes 16 of them. Odd lengths count as if a zero
+// followed. Words are added in the machine's order of a little-endian load, so a sum must be folded before it meets others.
+func sum(b []byte) uint16 {
+	var s, c uint64
+	for len(b) >= 64 {
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b), 0)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[8:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[16:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[24:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[32:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[40:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[48:]), c)
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[56:]), c)
+		s, c = bits.Add64(s, 0, c)
+		s += c
+		b = b[64:]
+	}
+	for len(b) >= 8 {
+		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b), 0)
+		s += c
+		b = b[8:]
+	}
+	var tail [8]byte
+	copy(tail[:], b)
+	s, c = bits.Add64(s, binary.LittleEndian.Uint64(tail[:]), 0)
+	s += c
+	s = s>>32 + s&0xffffffff
+	s = s>>32 + s&0xffffffff
+	return bits.ReverseBytes16(fold(uint32(s>>16) + uint32(s&0xffff)))
+}
+
+// fold makes a 16-bit ones' complement sum.
+func fold(s uint32) uint16 {
+	s = s>>16 + s&0xffff
+	return uint16(s>>16 + s)
+}
+
+// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes (RFC 9293 §3.1, RFC 8200 §8.1).
+func (h *header) pseudo(packet []byte, n int) uint32 {
+	addrs := packet[12:20]
+	if h.v6 {
+		addrs = packet[8:40]
+	}
+	return uint32(sum(addrs)) + uint32(h.proto) + uint32(n)>>16 + uint32(n)&0xffff
+}
+
+// l4Valid tells whether the checksum of the packet's upper layer is right.
+func (h *header) l4Valid(packet []byte) bool {
+	b := packet[h.l4:h.total]
+	return fold(h.pseudo(packet, len(b))+uint32(sum(b))) == 0xffff
+}

@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// maxRecent is how many flows may be joined at a time.
+const maxRecent = 8
+
+// coalesced is a frame that packets of one flow join (generic receive offload): their payloads follow the first's.
+type coalesced struct {
+	open    bool
+	h       header
+	headers int    // of the packet, up to the payload
+	size    int    // payload of each packet but the last
+	total   int    // length of the whole as a packet
+	next    uint32 // TCP: sequence number that would follow
+	id      uint16 // IPv4: identification that would follow
+	push    bool
+}
+
+// join adds a packet to the frames for a port: to the one before of its flow where it follows on, or as a new one. frame holds room for
+// an Ethernet header and the packet.
+func (o *output) join(p *Port, frame []byte, h *header) (joined, ok bool) {
+	b := frame[ethLen:]
+	headers, fits := joinable(p, b, h)
+	for i, at := range o.recent {
+		if at < 0 {
+			break
+		}
+		f := &o.frames[at]
+		if f.Port != p || !f.c.sameFlow(f.packet(), b, h) {
+			continue
+		}
+		if fits && f.c.follows(f.packet(), b, headers) && o.append(f, b, headers) {
+			if !f.c.open {
+				o.forget(i)
+			}
+			return true, true
+		}
+		o.forget(i) // what is behind this packet must not overtake it
+		break
+	}
+	if !o.add(p, frame, Offload{}) {
+		return false, false
+	}
+	if fits {
+		o.begin(len(o.frames)-1, b, h, headers)
+	}
+	return false, true
+}
+
+func (f *PortFrame) packet() []byte { return f.one[0][ethLen:] }
+
+// joinable tells whether a packet may be one of several: plain headers, a payload, nothing special about it, and right checksums,
+// which nobody behind us will look at again.
+func joinable(p *Port, b []byte, h *header) (headers int, ok bool) {
+	if h.fragment || h.l4 != ipv4Len && !h.v6 || h.l4 != ipv6Len && h.v6 {
+		return 0, false
+	}
+	l4 := b[h.l4:h.total]
+	switch h.proto {
+	case protoTCP:
+		if len(l4) < tcpLen {
+			return 0, false
+		}
+		doff := int(l4[12]>>4) * 4
+		if doff < tcpLen || len(l4) <= doff || l4[12]&0xf != 0 || l4[13]&^tcpPSH != tcpACK {
+			return 0, false
+		}
+		headers = h.l4 + doff
+	case protoUDP:
+		if !p.USO || len(l4) <= udpLen || int(binary.BigEndian.Uint16(l4[4:])) != len(l4) || l4[6]|l4[7] == 0 {
+			return 0, false
+		}
+		headers = h.l4 + udpLen
+	default:
+		return 0, false
+	}
+	return headers, h.l4Valid(b)
+}
+
+// begin lets others join the frame.
+func (o *output) begin(at int, b []byte, h *header, headers int) {
+	f := &o.frames[at]
+	f.c = coalesced{open: true, h: *h, headers: headers, size: h.total - headers, total: h.total}
+	if h.proto == protoTCP {
+		t := b[h.l4:]
+		f.c.next = binary.BigEndian.Uint32(t[4:]) + uint32(f.c.size)
+		if t[13]&tcpPSH != 0 {
+			f.c.open = false
+			return
+		}
+	}
+	if !h.v6 {
+		f.c.id = binary.BigEndian.Uint16(b[4:]) + 1
+	}
+	copy(o.recent[1:], o.recent[:])
+	o.recent[0] = at
+}
+
+func (o *output) forget(i int) {
+	o.frames[o.recent[i]].c.open = false
+	copy(o.recent[i:], o.recent[i+1:])
+	o.recent[len(o.recent)-1] = -1
+}
+
+// sameFlow tells whether b is of the same addresses, protocol and ports.
+func (c *coalesced) sameFlow(first, b []byte, h *header) bool {
+	if h.v6 != c.h.v6 || h.proto != c.h.proto || h.total < h.l4+4 || h.fragment {
+		return false
+	}
+	addrs, end := 12, 20
+	if h.v6 {
+		addrs, end = 8, 40
+	}
+	return bytes.Equal(first[addrs:end], b[addrs:end]) && bytes.Equal(first[c.h.l4:c.h.l4+4], b[h.l4:h.l4+4])
+}
+
+// follows tells whether the packet b differs from the first of its flow only in what several packets of one frame may differ in.
+func (c *coalesced) follows(first, b []byte, headers int) bool {
+	if headers != c.headers {
+		return false
+	}
+	if c.h.v6 {
+		if !bytes.Equal(first[:4], b[:4]) || !bytes.Equal(first[6:8], b[6:8]) {
+			return false
+		}
+	} else {
+		if !bytes.Equal(first[:2], b[:2]) || !bytes.Equal(first[6:9], b[6:9]) {
+			return false
+		}
+		if !c.h.df && binary.BigEndian.Uint16(b[4:]) != c.id {
+			return false
+		}
+	}
+	if c.h.proto != protoTCP {
+		return true
+	}
+	x, y := first[c.h.l4:], b[c.h.l4:]
+	return binary.BigEndian.Uint32(y[4:]) == c.next && bytes.Equal(x[8:13], y[8:13]) && bytes.Equal(x[14:16], y[14:16]) &&
+		bytes.Equal(x[18:headers-c.h.l4], y[18:headers-c.h.l4])
+}
+
+// append adds the payload of b to the frame; false when there is no room, or it is longer than those before.
+func (o *output) append(f *PortFrame, b []byte, headers int) bool {
+	c := &f.c
+	n := len(b) - headers
+	if n > c.size || c.total+n > 0xffff || !c.h.v6 && c.h.proto == protoUDP && c.total+n > 0xffff-ipv4Len {
+		return false
+	}
+	if f.list < 0 {
+		if o.used == maxLists {
+			return false
+		}
+		f.list = o.used
+		o.used++
+		o.lists[f.list][0] = f.one[0]
+		f.Parts = o.lists[f.list][:1]
+	}
+	limit := maxParts
+	if c.h.proto == protoUDP {
+		limit = maxUDPParts
+	}
+	if len(f.Parts) == limit {
+		return false
+	}
+	f.Parts = append(f.Parts, b[headers:])
+	c.total += n
+	c.next += uint32(n)
+	c.id++
+	if c.h.proto == protoTCP && b[c.h.l4+13]&tcpPSH != 0 {
+		c.push = true
+	}
+	if n < c.size || c.push {
+		c.open = false
+	}
+	return true
+}
+
+// maxUDPParts is what every Linux takes that knows UDP segmentation.
+const maxUDPParts = 64
+
+// finish writes the headers of a frame that stands for several packets.
+func (f *PortFrame) finish() {
+	c := &f.c
+	b := f.packet()
+	if c.h.v6 {
+		binary.BigEndian.PutUint16(b[4:], uint16(c.total-ipv6Len))
+	} else {
+		binary.BigEndian.PutUint16(b[2:], uint16(c.total))
+		finishIPv4(b, c.h.l4)
+	}
+	l4 := b[c.h.l4:]
+	at := udpCheckAt
+	f.GSO = GSOUDP
+	if c.h.proto == protoTCP {
+		at, f.GSO = tcpCheckAt, GSOTCP4
+		if c.h.v6 {
+			f.GSO = GSOTCP6
+		}
+		if c.push {
+			l4[13] |= tcpPSH
+		}
+	} else {
+		binary.BigEndian.PutUint16(l4[4:], uint16(c.total-c.h.l4))
+	}
+	binary.BigEndian.PutUint16(l4[at:], fold(c.h.pseudo(b, c.total-c.h.l4)))
+	f.NeedsCsum, f.Size = true, uint16(c.size)
+	f.CsumStart, f.CsumOffset = uint16(ethLen+c.h.l4), uint16(at)
+}

@@ -1,0 +1,209 @@
+package gateway
+
+import (
+	"encoding/binary"
+)
+
+// Forward is a packet on its way from a port.
+type Forward struct {
+	Tunnel *Tunnel // where it goes
+	Packet []byte  // the inner IP packet, part of the frame
+	Flow   uint32  // hash of what tells flows apart
+	ECN    uint8   // of the inner packet, for the outer (RFC 6040 §4.1)
+
+	h   header
+	off Offload
+	max int // longest packet that fits
+	cutter
+}
+
+// FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when there are packets for a tunnel: f tells
+// which, and f.Next gives them. frame is changed in place and part of what comes out.
+func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) bool {
+	g.stats.FromPorts++
+	g.stats.FromPortBytes += uint64(len(frame))
+	f.Tunnel = nil
+	if why := g.fromPort(now, p, frame, off, f); why != none {
+		g.drop(p, why)
+		return false
+	}
+	return f.Tunnel != nil
+}
+
+func (g *Gateway) fromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) (why Reason) {
+	if !p.up {
+		return DropPortDown
+	}
+	if len(frame) < ethLen {
+		return DropTruncated
+	}
+	dst, src := MAC(frame[:6]), MAC(frame[6:12])
+	switch {
+	case src[0]&1 != 0 || src == MAC{} || src == p.Gateway, src != p.MAC && !p.Trust && !p.Spoof:
+		return DropSourceMAC
+	case dst[0]&1 == 0 && dst != p.Gateway:
+		return DropOtherMAC
+	}
+	p.mac = src
+	b := frame[ethLen:]
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case typeARP:
+		return g.arp(p, src, b)
+	case typeIPv4:
+		if len(b) > 0 && b[0]>>4 != 4 {
+			return DropHeader
+		}
+	case typeIPv6:
+		if len(b) > 0 && b[0]>>4 != 6 {
+			return DropHeader
+		}
+	default:
+		return DropEtherType
+	}
+	h, why := parseIP(b)
+	if why != none {
+		return why
+	}
+	b = b[:h.total]
+	if why := off.check(b, &h); why != none {
+		return why
+	}
+	if h.proto == protoFalcon {
+		return DropFalcon
+	}
+	if why, own := g.control(p, src, b, &h, off); own {
+		return why
+	}
+	if why := g.admit(p, &h, dst); why != none {
+		return why
+	}
+	return g.route(now, p, frame, b, h, off, f)
+}
+
+// control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false for anything else.
+func (g *Gateway) control(p *Port, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
+	if h.fragment || off.GSO != GSONone {
+		return none, false
+	}
+	l4 := b[h.l4:]
+	switch {
+	case !h.v6 && h.proto == protoUDP && len(l4) >= udpLen && binary.BigEndian.Uint16(l4[2:]) == dhcpServer && binary.BigEndian.Uint16(l4) == dhcpClient &&
+		(h.dst == broadcastIP || h.dst == p.serverID()):
+		return g.dhcp(p, src, l4[udpLen:]), true
+	case h.v6 && h.proto == protoICMP6 && len(l4) > 0 && l4[0] >= ndRouterSolicit && l4[0] <= ndRedirect:
+		return g.nd(p, src, b, h), true
+	}
+	return none, false
+}
+
+// admit checks addresses: a packet must come from the function and go to another station.
+func (g *Gateway) admit(p *Port, h *header, dst MAC) Reason {
+	switch {
+	case !h.dst.IsValid() || h.dst.IsUnspecified() || h.dst.IsLoopback():
+		return DropDestination
+	case h.dst.IsMulticast() || dst[0]&1 != 0 || h.dst == broadcastIP:
+		return DropMulticast
+	case h.src.IsUnspecified() || h.src.IsMulticast() || h.src.IsLoopback():
+		return DropSourceIP
+	case h.src.IsLinkLocalUnicast() && h.v6 || h.dst.IsLinkLocalUnicast():
+		return DropLinkLocal
+	case !p.maySend(h.src):
+		return DropSourceIP
+	}
+	return none
+}
+
+// route finds where an admitted packet goes and makes it fit for the way.
+func (g *Gateway) route(now int64, p *Port, frame, b []byte, h header, off Offload, f *Forward) Reason {
+	to, ok := p.tenant.find(h.dst)
+	switch {
+	case !ok:
+		g.unreachable(now, p, b, &h)
+		return DropNoRoute
+	case to.router:
+		return g.echo(now, p, b, &h)
+	case to.port == p:
+		return DropHairpin
+	}
+	f.max = to.mtu
+	if !p.tenant.onLink(h.dst) { // a router's work
+		if h.ttl <= 1 {
+			g.timeExceeded(now, p, b, &h)
+			return DropTTL
+		}
+		h.decrement(b)
+	}
+	if off.gso() == GSONone && h.total > f.max || off.gso() != GSONone && l4Headers(b, &h)+8 > f.max {
+		g.tooBig(now, p, b, &h, f.max)
+		return DropTooBig
+	}
+	if h.fragment {
+		g.stats.Reasons[CountFragments]++
+	}
+	if h.nested(b) {
+		g.stats.Reasons[CountNested]++
+	}
+	if to.port == nil {
+		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = to.tunnel, b, h, off, h.ecn, h.flow(b)
+		f.at, f.index = 0, 0
+		if off.gso() != GSONone {
+			g.stats.Segments += uint64(f.Packets())
+		}
+		return none
+	}
+	g.stats.Local++
+	if off.gso() != GSONone {
+		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
+	}
+	if !g.deliver(to.port, frame[:ethLen+h.total], off) {
+		return DropPortFull
+	}
+	return none
+}
+
+// check tells whether an offload fits the packet it came with.
+func (o *Offload) check(b []byte, h *header) Reason {
+	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
+	if o.NeedsCsum && (start < ipv4Len || at+2 > len(b)) {
+		return DropOffload
+	}
+	switch o.gso() {
+	case GSONone:
+		return none
+	case GSOTCP4, GSOTCP6:
+		if h.proto != protoTCP || h.v6 != (o.gso() == GSOTCP6) || len(b) < h.l4+tcpLen || o.CsumOffset != tcpCheckAt {
+			return DropOffload
+		}
+		if doff := int(b[h.l4+12]>>4) * 4; doff < tcpLen || h.l4+doff >= len(b) {
+			return DropOffload
+		}
+	case GSOUDP:
+		if h.proto != protoUDP || len(b) <= h.l4+udpLen || o.CsumOffset != udpCheckAt {
+			return DropOffload
+		}
+	default:
+		return DropOffload
+	}
+	if h.fragment || o.Size == 0 || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {
+		return DropOffload
+	}
+	return none
+}
+
+const (
+	tcpCheckAt = 16
+	udpCheckAt = 6
+)
+
+// deliver puts a whole frame, whose Ethernet header is written here, before a port.
+func (g *Gateway) deliver(p *Port, frame []byte, off Offload) bool {
+	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
+	return g.out.add(p, frame, off)
+}
+
+// ethernet writes the header of a frame to the port's guest.
+func (p *Port) ethernet(b []byte, etherType uint16) {
+	copy(b, p.mac[:])
+	copy(b[6:], p.Gateway[:])
+	binary.BigEndian.PutUint16(b[12:], etherType)
+}

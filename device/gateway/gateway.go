@@ -1,0 +1,340 @@
+package gateway
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// MAC is an Ethernet address.
+type MAC = [6]byte
+
+// TenantConfig is a virtual network as its ports see it.
+type TenantConfig struct {
+	Tenant  uint32
+	Subnets []netip.Prefix // on-link at every port
+	Routers []netip.Addr   // addresses that every port's gateway has
+	DNS     []netip.Addr
+	Routes  []Route
+}
+
+// Route says that the function with the address Via leads to a network.
+type Route struct {
+	Prefix netip.Prefix
+	Via    netip.Addr
+}
+
+// PortConfig is a function's Ethernet port.
+type PortConfig struct {
+	Tenant    uint32
+	MAC       MAC          // of the function: what its guest sends from and is sent to
+	Addresses []netip.Addr // of the function in the tenant
+	MTU       int          // bytes of IP packet
+	Assign    bool         // tell the guest its addresses
+	Trust     bool         // any source MAC
+	Spoof     bool         // any source address, too
+	USO       bool         // the port's device takes UDP datagrams that stand for several
+}
+
+// Port is one port of a gateway.
+type Port struct {
+	PortConfig
+	Name     string
+	Function uint32
+	Gateway  MAC // what the guest sees in our place
+	User     any // the owner's
+
+	tenant *tenant
+	up     bool
+	mac    MAC // where to deliver: the function's, or what a trusted guest uses
+	errors bucket
+	Drops  [Reasons]uint64
+}
+
+// Up tells whether the port takes part.
+func (p *Port) Up() bool { return p.up }
+
+// Tunnel is where packets for a peer's functions in a tenant go.
+type Tunnel struct {
+	Peer   uint8
+	Tenant uint32
+	User   any // the owner's: keys and addresses
+}
+
+// target is what an address leads to: a port of ours, a tunnel, or the gateway itself.
+type target struct {
+	port   *Port
+	tunnel *Tunnel
+	router bool
+	mtu    int // longest packet it takes
+}
+
+// tenant is a virtual network.
+type tenant struct {
+	TenantConfig
+	addrs   map[netip.Addr]target
+	tunnels map[uint8]*Tunnel // by peer
+}
+
+// Address is where a peer's function is.
+type Address struct {
+	Tenant   uint32
+	Addr     netip.Addr
+	Function uint32
+	MTU      int // of its port, bytes of IP packet
+}
+
+// Gateway carries plain IP between the ports of a NIC and its peers. See the package comment.
+type Gateway struct {
+	mtu     int // of tunnels, by our own uplink
+	tenants map[uint32]*tenant
+	ports   []*Port
+	learned map[uint8][]Address // by peer
+	replies replies
+	out     output
+	last    cache
+	stats   Stats
+}
+
+// New returns a gateway without ports. mtu is the longest packet that fits a sealed frame on the uplink.
+func New(mtu int) *Gateway {
+	g := &Gateway{mtu: mtu, tenants: map[uint32]*tenant{}, learned: map[uint8][]Address{}}
+	g.out.init()
+	return g
+}
+
+// SetTenant describes a virtual network. Ports of a tenant without a description are in a network without subnets.
+func (g *Gateway) SetTenant(c TenantConfig) {
+	c.Routes = slices.Clone(c.Routes)
+	slices.SortStableFunc(c.Routes, func(a, b Route) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	g.tenant(c.Tenant).TenantConfig = c
+}
+
+func (g *Gateway) tenant(n uint32) *tenant {
+	t := g.tenants[n]
+	if t == nil {
+		t = &tenant{TenantConfig: TenantConfig{Tenant: n}, addrs: map[netip.Addr]target{}, tunnels: map[uint8]*Tunnel{}}
+		g.tenants[n] = t
+	}
+	return t
+}
+
+// AddPort adds a port, which is down. mac is what its guest sees of all other stations.
+func (g *Gateway) AddPort(name string, function uint32, mac MAC) *Port {
+	p := &Port{Name: name, Function: function, Gateway: mac, tenant: g.tenant(0)}
+	g.ports = append(g.ports, p)
+	return p
+}
+
+// Configure changes what a port is, and whether it takes part in the network.
+func (g *Gateway) Configure(p *Port, c PortConfig, up bool) {
+	if p.up == up && p.tenant == g.tenant(c.Tenant) && reflect.DeepEqual(p.PortConfig, c) {
+		return
+	}
+	if p.MAC != c.MAC {
+		p.mac = c.MAC
+	}
+	p.PortConfig, p.up, p.tenant = c, up, g.tenant(c.Tenant)
+	g.rebuild()
+}
+
+// Ports lists the ports. The slice is the gateway's.
+func (g *Gateway) Ports() []*Port { return g.ports }
+
+// Stats returns the counters, which move.
+func (g *Gateway) Stats() *Stats { return &g.stats }
+
+// Learn replaces what is known of a peer's functions.
+func (g *Gateway) Learn(peer uint8, addrs []Address) {
+	g.learned[peer] = addrs
+	g.rebuild()
+}
+
+// Tunnel returns the tunnel to a peer in a tenant, nil when no port of ours or no address of the peer's needs one.
+func (g *Gateway) Tunnel(peer uint8, tenant uint32) *Tunnel {
+	if t := g.tenants[tenant]; t != nil {
+		return t.tunnels[peer]
+	}
+	return nil
+}
+
+// Tunnels calls f for each tunnel to a peer, in the order of tenants.
+func (g *Gateway) Tunnels(peer uint8, f func(*Tunnel)) {
+	for _, t := range g.sorted() {
+		if u := t.tunnels[peer]; u != nil {
+			f(u)
+		}
+	}
+}
+
+func (g *Gateway) sorted() []*tenant {
+	list := make([]*tenant, 0, len(g.tenants))
+	for _, t := range g.tenants {
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b *tenant) int { return int(int64(a.Tenant) - int64(b.Tenant)) })
+	return list
+}
+
+// rebuild makes the tables anew. Our own ports come first, then routers, then the peers in the order of their numbers: nobody takes
+// another's address.
+func (g *Gateway) rebuild() {
+	g.last = cache{}
+	for _, t := range g.tenants {
+		clear(t.addrs)
+	}
+	put := func(t *tenant, a netip.Addr, to target) {
+		if _, taken := t.addrs[a]; !taken {
+			t.addrs[a] = to
+		}
+	}
+	for _, p := range g.ports {
+		for _, a := range p.Addresses {
+			if p.up {
+				put(p.tenant, a, target{port: p, mtu: p.MTU})
+			}
+		}
+	}
+	for _, t := range g.tenants {
+		for _, a := range t.Routers {
+			put(t, a, target{router: true})
+		}
+	}
+	peers := make([]uint8, 0, len(g.learned))
+	for h := range g.learned {
+		peers = append(peers, h)
+	}
+	slices.Sort(peers)
+	for _, h := range peers {
+		for _, a := range g.learned[h] {
+			if t := g.tenants[a.Tenant]; t != nil {
+				put(t, a.Addr, target{tunnel: t.tunnel(h), mtu: min(g.mtu, a.MTU)})
+			}
+		}
+	}
+}
+
+func (t *tenant) tunnel(peer uint8) *Tunnel {
+	u := t.tunnels[peer]
+	if u == nil {
+		u = &Tunnel{Peer: peer, Tenant: t.Tenant}
+		t.tunnels[peer] = u
+	}
+	return u
+}
+
+// find returns where packets to a go.
+func (t *tenant) find(a netip.Addr) (target, bool) {
+	if to, ok := t.addrs[a]; ok {
+		return to, true
+	}
+	for i := range t.Routes {
+		if r := &t.Routes[i]; r.Prefix.Contains(a) {
+			to, ok := t.addrs[r.Via]
+			return to, ok
+		}
+	}
+	return target{}, false
+}
+
+// onLink tells whether a is in one of the tenant's subnets.
+func (t *tenant) onLink(a netip.Addr) bool {
+	for _, p := range t.Subnets {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// router returns the address our errors come from, if the tenant has one of the family.
+func (t *tenant) router(v6 bool) (netip.Addr, bool) {
+	for _, a := range t.Routers {
+		if a.Is6() == v6 {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// own tells whether a is an address of the port's function.
+func (p *Port) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }
+
+// maySend tells whether the port may send from a.
+func (p *Port) maySend(a netip.Addr) bool {
+	if p.Spoof || p.own(a) {
+		return true
+	}
+	for i := range p.tenant.Routes {
+		if r := &p.tenant.Routes[i]; r.Prefix.Contains(a) {
+			return p.own(r.Via)
+		}
+	}
+	return false
+}
+
+// Entry is one line of the table of routes.
+type Entry struct {
+	Tenant uint32
+	Prefix netip.Prefix
+	Via    netip.Addr // of routes behind a function
+	Port   *Port      // ours
+	Tunnel *Tunnel    // a peer's
+	Router bool       // the gateway itself
+}
+
+// Table lists all routes in a fixed order.
+func (g *Gateway) Table() (list []Entry) {
+	for _, t := range g.sorted() {
+		for a, to := range t.addrs {
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Port: to.port, Tunnel: to.tunnel, Router: to.router})
+		}
+		for _, r := range t.Routes {
+			to := t.addrs[r.Via]
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Port: to.port, Tunnel: to.tunnel})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Entry) int {
+		switch {
+		case a.Tenant != b.Tenant:
+			return int(int64(a.Tenant) - int64(b.Tenant))
+		case a.Prefix.Addr() != b.Prefix.Addr():
+			return a.Prefix.Addr().Compare(b.Prefix.Addr())
+		}
+		return b.Prefix.Bits() - a.Prefix.Bits()
+	})
+	return list
+}
+
+// drop counts, at the port too.
+func (g *Gateway) drop(p *Port, why Reason) {
+	g.stats.Reasons[why]++
+	if p != nil {
+		p.Drops[why]++
+	}
+}
+
+// bucket limits a rate: tokens refill with time, up to burst.
+type bucket struct {
+	tokens int64
+	last   int64
+}
+
+const (
+	errorBurst = 50
+	errorEvery = 10_000_000 // ns for another token
+)
+
+func (b *bucket) take(now int64) bool {
+	if b.last == 0 {
+		b.tokens, b.last = errorBurst, now
+	}
+	if n := (now - b.last) / errorEvery; n > 0 {
+		b.tokens, b.last = min(errorBurst, b.tokens+n), b.last+n*errorEvery
+	}
+	if b.tokens <= 0 {
+		return false
+	}
+	b.tokens--
+	return true
+}

@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	icmpEchoReply    = 0
+	icmpUnreachable  = 3
+	icmpEcho         = 8
+	icmpTimeExceeded = 11
+	codeHost         = 1
+	codeFragNeeded   = 4
+
+	icmp6Unreachable  = 1
+	icmp6TooBig       = 2
+	icmp6TimeExceeded = 3
+	icmp6Echo         = 128
+	icmp6EchoReply    = 129
+	icmp6Info         = 128 // types from here on are no errors
+	code6Address      = 3
+
+	icmpLen    = 8
+	quoteIPv4  = 548 // bytes of the packet that an error for IPv4 quotes: 576 in all (RFC 1812 §4.3.2.3)
+	quoteIPv6  = 1280 - ipv6Len - icmpLen
+	maxEchoing = replySize - ethLen
+)
+
+// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The sender of an IPv4 packet that may be
+// fragmented is told as well: the NIC does not fragment, and senders take it as a reason to do so.
+func (g *Gateway) tooBig(now int64, p *Port, b []byte, h *header, mtu int) {
+	if h.v6 {
+		g.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
+		return
+	}
+	g.icmpError(now, p, b, h, icmpUnreachable, codeFragNeeded, uint32(min(mtu, 0xffff)))
+}
+
+func (g *Gateway) unreachable(now int64, p *Port, b []byte, h *header) {
+	if h.v6 {
+		g.icmpError(now, p, b, h, icmp6Unreachable, code6Address, 0)
+		return
+	}
+	g.icmpError(now, p, b, h, icmpUnreachable, codeHost, 0)
+}
+
+func (g *Gateway) timeExceeded(now int64, p *Port, b []byte, h *header) {
+	if h.v6 {
+		g.icmpError(now, p, b, h, icmp6TimeExceeded, 0, 0)
+		return
+	}
+	g.icmpError(now, p, b, h, icmpTimeExceeded, 0, 0)
+}
+
+// icmpError sends an error about a packet to the port it came from: never about another error, nor about any fragment but the first
+// (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
+func (g *Gateway) icmpError(now int64, p *Port, b []byte, h *header, kind, code uint8, rest uint32) {
+	l4 := b[h.l4:]
+	switch {
+	case h.proto == protoICMP && !h.v6 && (len(l4) < 1 || !icmpQuery(l4[0])),
+		h.proto == protoICMP6 && h.v6 && (len(l4) < 1 || l4[0] < icmp6Info):
+		return
+	case h.fragment && !h.v6 && binary.BigEndian.Uint16(b[6:])&0x1fff != 0:
+		return
+	case !p.errors.take(now):
+		g.drop(p, DropICMPLimit)
+		return
+	}
+	src, ok := p.tenant.router(h.v6)
+	switch {
+	case ok:
+	case h.v6:
+		src = p.linkLocal()
+	default:
+		src = h.dst // in the name of the station that cannot be reached
+	}
+	if h.v6 {
+		quote := min(len(b), quoteIPv6)
+		f := g.reply(p, typeIPv6, ethLen+ipv6Len+icmpLen+quote)
+		if f == nil {
+			return
+		}
+		r := f[ethLen:]
+		putIPv6(r, protoICMP6, 64, src, h.src, icmpLen+quote)
+		putICMP(r[ipv6Len:], kind, code, rest, b[:quote])
+		finishICMP6(r)
+	} else {
+		quote := min(len(b), quoteIPv4)
+		f := g.reply(p, typeIPv4, ethLen+ipv4Len+icmpLen+quote)
+		if f == nil {
+			return
+		}
+		r := f[ethLen:]
+		putIPv4(r, protoICMP, src, h.src, len(r))
+		putICMP(r[ipv4Len:], kind, code, rest, b[:quote])
+		finishICMP4(r)
+	}
+	g.stats.Reasons[CountICMP]++
+}
+
+func putICMP(m []byte, kind, code uint8, rest uint32, quote []byte) {
+	m[0], m[1], m[2], m[3] = kind, code, 0, 0
+	binary.BigEndian.PutUint32(m[4:], rest)
+	copy(m[icmpLen:], quote)
+}
+
+func finishICMP4(b []byte) {
+	m := b[ipv4Len:]
+	m[2], m[3] = 0, 0
+	binary.BigEndian.PutUint16(m[2:], ^sum(m))
+}
+
+// icmpQuery tells whether an ICMP type is a question or an answer, not an error.
+func icmpQuery(kind uint8) bool {
+	return kind == icmpEchoReply || kind == icmpEcho || kind >= 13 && kind <= 18
+}
+
+// echo answers a ping to a router's address; routers speak nothing else.
+func (g *Gateway) echo(now int64, p *Port, b []byte, h *header) Reason {
+	request, answer := byte(icmpEcho), byte(icmpEchoReply)
+	if h.v6 {
+		request, answer = icmp6Echo, icmp6EchoReply
+	}
+	icmp := h.proto == protoICMP && !h.v6 || h.proto == protoICMP6 && h.v6
+	m := b[h.l4:]
+	if !icmp || h.fragment || len(m) < icmpLen || m[0] != request || m[1] != 0 {
+		return DropDestination
+	}
+	n := ipv4Len
+	etherType := uint16(typeIPv4)
+	if h.v6 {
+		n, etherType = ipv6Len, typeIPv6
+	}
+	if n+len(m) > maxEchoing {
+		return DropTooBig
+	}
+	if !p.errors.take(now) {
+		return DropICMPLimit
+	}
+	f := g.reply(p, etherType, ethLen+n+len(m))
+	if f == nil {
+		return none
+	}
+	r := f[ethLen:]
+	copy(r[n:], m)
+	r[n] = answer
+	if h.v6 {
+		putIPv6(r, protoICMP6, 64, h.dst, h.src, len(m))
+		finishICMP6(r)
+	} else {
+		putIPv4(r, protoICMP, h.dst, h.src, len(r))
+		finishICMP4(r)
+	}
+	g.stats.Reasons[CountEcho]++
+	return none
+}
+
+var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})

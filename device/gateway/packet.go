@@ -1,0 +1,246 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	// EthernetLen is the length of an Ethernet header.
+	EthernetLen = 14
+
+	ethLen  = EthernetLen
+	ipv4Len = 20
+	ipv6Len = 40
+	tcpLen  = 20
+	udpLen  = 8
+
+	typeIPv4 = 0x0800
+	typeARP  = 0x0806
+	typeIPv6 = 0x86dd
+
+	protoICMP   = 1
+	protoIPIP   = 4
+	protoTCP    = 6
+	protoUDP    = 17
+	protoIPv6   = 41
+	protoGRE    = 47
+	protoICMP6  = 58
+	protoFalcon = 252
+
+	protoHopByHop = 0
+	protoRouting  = 43
+	protoFragment = 44
+	protoAH       = 51
+	protoDstOpts  = 60
+	protoMobility = 135
+	protoHIP      = 139
+	protoShim6    = 140
+	maxExtensions = 8
+
+	ecnMask = 3
+	ecnECT1 = 1
+	ecnECT0 = 2
+	ecnCE   = 3
+)
+
+// header is what the gateway wants to know of an IP packet.
+type header struct {
+	v6       bool
+	fragment bool // not the whole of its upper layer
+	df       bool // may not be fragmented; IPv6 never may
+	proto    uint8
+	ecn      uint8
+	ttl      uint8
+	l4       int // offset of the upper layer
+	total    int // length by the header
+	src, dst netip.Addr
+}
+
+// parseIP checks the header at the start of b, which may be longer (Ethernet padding).
+func parseIP(b []byte) (h header, why Reason) {
+	if len(b) < 1 {
+		return h, DropTruncated
+	}
+	switch b[0] >> 4 {
+	case 4:
+		return parseIPv4(b)
+	case 6:
+		return parseIPv6(b)
+	}
+	return h, DropHeader
+}
+
+func parseIPv4(b []byte) (h header, why Reason) {
+	if len(b) < ipv4Len {
+		return h, DropTruncated
+	}
+	hlen, total := int(b[0]&0xf)*4, int(binary.BigEndian.Uint16(b[2:]))
+	switch {
+	case b[0]>>4 != 4 || hlen < ipv4Len:
+		return h, DropHeader
+	case hlen > total || total > len(b):
+		return h, DropTruncated
+	case sum(b[:hlen]) != 0xffff:
+		return h, DropHeader
+	}
+	frag := binary.BigEndian.Uint16(b[6:])
+	h = header{
+		proto: b[9], ecn: b[1] & ecnMask, ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, df: frag&0x4000 != 0,
+		src: netip.AddrFrom4([4]byte(b[12:16])), dst: netip.AddrFrom4([4]byte(b[16:20])),
+	}
+	if frag&0x8000 != 0 {
+		return h, DropHeader // reserved
+	}
+	return h, none
+}
+
+func parseIPv6(b []byte) (h header, why Reason) {
+	if len(b) < ipv6Len {
+		return h, DropTruncated
+	}
+	total := ipv6Len + int(binary.BigEndian.Uint16(b[4:]))
+	switch {
+	case b[0]>>4 != 6:
+		return h, DropHeader
+	case total > len(b):
+		return h, DropTruncated
+	}
+	h = header{
+		v6: true, df: true, proto: b[6], ecn: b[1] >> 4 & ecnMask, ttl: b[7], l4: ipv6Len, total: total,
+		src: netip.AddrFrom16([16]byte(b[8:24])), dst: netip.AddrFrom16([16]byte(b[24:40])),
+	}
+	if h.src.Is4In6() || h.dst.Is4In6() { // never on a wire (RFC 4291 §2.5.5.2)
+		return h, DropHeader
+	}
+	return h, h.extensions(b)
+}
+
+// extensions walks to the upper layer, so that nothing hides behind extension headers (RFC 8200 §4).
+func (h *header) extensions(b []byte) Reason {
+	for n := 0; ; n++ {
+		var length int
+		switch h.proto {
+		case protoHopByHop, protoRouting, protoDstOpts, protoMobility, protoHIP, protoShim6:
+			if h.l4+8 > h.total {
+				return DropTruncated
+			}
+			length = 8 + 8*int(b[h.l4+1])
+		case protoAH:
+			if h.l4+8 > h.total {
+				return DropTruncated
+			}
+			length = 8 + 4*int(b[h.l4+1])
+		case protoFragment:
+			if h.l4+8 > h.total {
+				return DropTruncated
+			}
+			length = 8
+			if binary.BigEndian.Uint16(b[h.l4+2:])&^6 != 0 {
+				h.fragment = true
+			}
+			if binary.BigEndian.Uint16(b[h.l4+2:])&^7 != 0 { // what follows is no header
+				h.proto, h.l4 = b[h.l4], h.l4+length
+				return none
+			}
+		default:
+			return none
+		}
+		if h.l4+length > h.total {
+			return DropTruncated
+		}
+		if n == maxExtensions {
+			return DropHeader
+		}
+		h.proto, h.l4 = b[h.l4], h.l4+length
+	}
+}
+
+// nested tells whether a packet holds one of another tunnel.
+func (h *header) nested(b []byte) bool {
+	switch h.proto {
+	case protoIPIP, protoIPv6, protoGRE:
+		return true
+	case protoUDP:
+		return !h.fragment && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(b[h.l4+2:]) == pspPort
+	}
+	return false
+}
+
+const pspPort = 1000
+
+// flow hashes what tells flows apart, to spread them over paths.
+func (h *header) flow(b []byte) uint32 {
+	x := uint32(h.proto)
+	addrs := b[12:20]
+	if h.v6 {
+		addrs = b[8:40]
+	}
+	for ; len(addrs) >= 4; addrs = addrs[4:] {
+		x = (x ^ binary.BigEndian.Uint32(addrs)) * 0x9E3779B1
+	}
+	if (h.proto == protoTCP || h.proto == protoUDP) && !h.fragment && h.total >= h.l4+4 {
+		x = (x ^ binary.BigEndian.Uint32(b[h.l4:])) * 0x9E3779B1
+	}
+	return x ^ x>>16
+}
+
+// setECN changes the ECN field.
+func (h *header) setECN(b []byte, ecn uint8) {
+	h.ecn = ecn
+	if h.v6 {
+		b[1] = b[1]&^(ecnMask<<4) | ecn<<4
+		return
+	}
+	b[1] = b[1]&^ecnMask | ecn
+	finishIPv4(b, h.l4)
+}
+
+// decrement takes one hop off.
+func (h *header) decrement(b []byte) {
+	h.ttl--
+	if h.v6 {
+		b[7] = h.ttl
+		return
+	}
+	b[8] = h.ttl
+	finishIPv4(b, h.l4)
+}
+
+// finishIPv4 writes the header checksum.
+func finishIPv4(b []byte, hlen int) {
+	b[10], b[11] = 0, 0
+	binary.BigEndian.PutUint16(b[10:], ^sum(b[:hlen]))
+}
+
+// putIPv4 writes a header of 20 bytes for a packet of total bytes.
+func putIPv4(b []byte, proto uint8, src, dst netip.Addr, total int) {
+	clear(b[:ipv4Len])
+	b[0], b[8], b[9] = 0x45, 64, proto
+	binary.BigEndian.PutUint16(b[2:], uint16(total))
+	s, d := src.As4(), dst.As4()
+	copy(b[12:], s[:])
+	copy(b[16:], d[:])
+	finishIPv4(b, ipv4Len)
+}
+
+// putIPv6 writes a header for payload bytes.
+func putIPv6(b []byte, proto, hops uint8, src, dst netip.Addr, payload int) {
+	clear(b[:ipv6Len])
+	b[0], b[6], b[7] = 0x60, proto, hops
+	binary.BigEndian.PutUint16(b[4:], uint16(payload))
+	s, d := src.As16(), dst.As16()
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
+}
+
+// finishL4 completes the checksum at offset at of the upper layer of a packet whose headers stand.
+func finishL4(packet []byte, h *header, at int) {
+	b := packet[h.l4:h.total]
+	b[at], b[at+1] = 0, 0
+	c := ^fold(h.pseudo(packet, len(b)) + uint32(sum(b)))
+	if c == 0 && h.proto == protoUDP {
+		c = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[at:], c)
+}

@@ -1,0 +1,119 @@
+package gateway
+
+import "encoding/binary"
+
+// Next returns the next packet to seal, nil when there is none left. A frame that stands for several is cut here, once, to what its
+// sender asked for or what the way carries, whatever is less. The headers of each packet are written in front of its payload, over the
+// end of the payload before: a packet is gone when the next is asked for.
+//
+//	headers | payload 1 | payload 2 | payload 3
+//	          headers 2 ┘ headers 3 ┘
+func (f *Forward) Next() []byte {
+	switch {
+	case f.at < 0:
+		return nil
+	case f.off.gso() == GSONone:
+		f.at = -1
+		if f.off.NeedsCsum {
+			f.complete()
+		}
+		return f.Packet
+	case f.at == 0:
+		f.begin()
+	}
+	return f.cut()
+}
+
+// cutter is where the cutting of a frame stands.
+type cutter struct {
+	at      int // of the next payload in the packet; -1: done
+	headers int
+	size    int // payload of each packet but the last
+	keep    [maxHeaders]byte
+	index   int
+}
+
+// maxHeaders is room for IPv4 with options or IPv6 with some extensions, and TCP with options.
+const maxHeaders = 256
+
+// complete finishes the one checksum of a packet whose sender left it open.
+func (f *Forward) complete() {
+	start := int(f.off.CsumStart) - ethLen
+	at := start + int(f.off.CsumOffset)
+	c := ^sum(f.Packet[start:])
+	if c == 0 && f.h.proto == protoUDP {
+		c = 0xffff
+	}
+	binary.BigEndian.PutUint16(f.Packet[at:], c)
+}
+
+func (f *Forward) begin() {
+	f.headers = l4Headers(f.Packet, &f.h)
+	f.size = min(int(f.off.Size), f.max-f.headers)
+	f.at = f.headers
+	copy(f.keep[:], f.Packet[:f.headers])
+}
+
+// cut makes the packet that begins at f.at.
+func (f *Forward) cut() []byte {
+	end := min(f.at+f.size, len(f.Packet))
+	last := end == len(f.Packet)
+	b := f.Packet[f.at-f.headers : end]
+	copy(b, f.keep[:f.headers])
+	l4 := f.h.l4
+	if f.h.v6 {
+		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6Len))
+	} else {
+		binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+		binary.BigEndian.PutUint16(b[4:], binary.BigEndian.Uint16(b[4:])+uint16(f.index))
+		finishIPv4(b, l4)
+	}
+	h := header{v6: f.h.v6, proto: f.h.proto, l4: l4, total: len(b)}
+	if f.h.proto == protoTCP {
+		t := b[l4:]
+		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(f.at-f.headers))
+		if !last {
+			t[13] &^= tcpFIN | tcpPSH
+		}
+		if f.index > 0 && f.off.GSO&GSOECN != 0 {
+			t[13] &^= tcpCWR
+		}
+		finishL4(b, &h, tcpCheckAt)
+	} else {
+		binary.BigEndian.PutUint16(b[l4+4:], uint16(len(b)-l4))
+		finishL4(b, &h, udpCheckAt)
+	}
+	f.at = end
+	f.index++
+	if last {
+		f.at = -1
+	}
+	return b
+}
+
+const (
+	tcpFIN = 0x01
+	tcpSYN = 0x02
+	tcpRST = 0x04
+	tcpPSH = 0x08
+	tcpACK = 0x10
+	tcpCWR = 0x80
+)
+
+// Packets is how many packets Next will give, from the beginning.
+func (f *Forward) Packets() int {
+	if f.off.gso() == GSONone {
+		return 1
+	}
+	headers := l4Headers(f.Packet, &f.h)
+	size := min(int(f.off.Size), f.max-headers)
+	return (len(f.Packet) - headers + size - 1) / size
+}
+
+// l4Headers is the length of all headers in front of the payload of TCP or UDP.
+func l4Headers(b []byte, h *header) int {
+	if h.proto == protoTCP {
+		return h.l4 + int(b[h.l4+12]>>4)*4
+	}
+	return h.l4 + udpLen
+}

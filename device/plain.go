@@ -1,0 +1,324 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// plainIP is a shard's part in the plain IP of its functions' ports. The gateway decides where packets go; keys, sealing and the underlay
+// are here.
+//
+//	port ▶ gateway ▶ cut ▶ psp seal ▶ underlay ▶ tx queue
+//	frame ▶ underlay ▶ psp open ▶ gateway ▶ join ▶ port
+type plainIP struct {
+	gw    *gateway.Gateway
+	ports []*functionPort
+
+	in     []PortInput // taken, in order; those before next are done
+	next   int
+	cut    gateway.Forward // of the frame before next, while cutting
+	cuts   bool
+	first  bool // the ports fill the tx queue before the transport does
+	denied uint64
+}
+
+// functionPort is a function's port as the shard knows it.
+type functionPort struct {
+	*gateway.Port
+	id      pfvf.ID
+	cfg     *config.Port
+	rate    *credit.Bucket      // of the function; nil: it is disabled
+	uso     bool                // what the device can
+	lost    bool                // the device is gone
+	setLink func(up bool) error // tells the guest's side; nil: there is no device
+	stats   func() tap.Stats    // of the device, nil: none
+}
+
+// PortInput is a frame that came from a function's port.
+type PortInput struct {
+	Port    *gateway.Port
+	Frame   []byte
+	Offload gateway.Offload
+}
+
+// tunnelEnd is the owner's part of a gateway.Tunnel.
+type tunnelEnd struct {
+	peer *peer
+	tx   *txSA // nil: no key yet
+}
+
+// gatewayMAC is what the guest of a function's port sees of all other stations.
+func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
+	m := config.FunctionMAC(host, pf, vf)
+	m[2] = 0x4f
+	return gateway.MAC(m)
+}
+
+// newPlainIP makes the gateway with the ports of the configuration.
+func (s *Shard) newPlainIP() error {
+	s.plain.gw = gateway.New(s.cfg.Uplink.MTU - s.cfg.SealedOverhead())
+	for _, n := range s.cfg.AllFunctions() {
+		if n.Port == nil {
+			continue
+		}
+		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
+		if err != nil {
+			return err
+		}
+		p := s.plain.gw.AddPort(n.Port.Name, uint32(id), gatewayMAC(s.cfg.NIC.Host, n.PF, n.VF))
+		s.plain.ports = append(s.plain.ports, &functionPort{Port: p, id: id, cfg: n.Port})
+	}
+	return nil
+}
+
+// syncPorts makes the ports follow what their functions are set to: one that is disabled, or whose link is, takes no part.
+func (s *Shard) syncPorts() {
+	for _, p := range s.plain.ports {
+		f := s.funcs.settings(p.id)
+		c := gateway.PortConfig{
+			Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: f.Addresses(), MTU: p.cfg.MTU, Assign: *p.cfg.Assign,
+			Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.uso,
+		}
+		fn := s.funcs.byID[p.id]
+		up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.lost
+		p.rate = nil
+		if fn != nil {
+			p.rate = &fn.Rate
+		}
+		s.plain.gw.SetTenant(s.tenant(&c))
+		s.plain.gw.Configure(p.Port, c, up)
+		if p.setLink != nil {
+			_ = p.setLink(up) // a device that is gone has no carrier either
+		}
+	}
+	for i := range s.cfg.Peers { // a port may have come to a tenant where peers have some
+		s.askForKeys(s.cfg.Peers[i].Host)
+	}
+}
+
+// tenant describes the virtual network of a port, which holds its addresses also when they were changed while running.
+func (s *Shard) tenant(p *gateway.PortConfig) gateway.TenantConfig {
+	t := s.cfg.TenantOf(p.Tenant)
+	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
+	for _, r := range t.Routes {
+		g.Routes = append(g.Routes, gateway.Route(r))
+	}
+	return g
+}
+
+// portAddresses lists what peers may send plain IP to.
+func (s *Shard) portAddresses() (list []cm.Port) {
+	for _, p := range s.plain.ports {
+		if !p.Up() {
+			continue
+		}
+		for _, a := range p.Addresses {
+			list = append(list, cm.Port{Tenant: p.Tenant, Addr: a.As16(), Function: p.Function, MTU: uint32(p.MTU)})
+		}
+	}
+	return list
+}
+
+// lostPort takes out a port whose device is gone.
+func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
+	p.lost = true
+	if err := s.announce(); err != nil { // fewer than before
+		s.log.line(now, slog.LevelError, "ports not told to peers", "err", err)
+	}
+	s.drainManager(now)
+}
+
+// learnPorts takes in what a peer says of its ports, and asks it for keys where packets for it may come.
+func (s *Shard) learnPorts(now falcon.Time, host cm.HostID) {
+	to := s.peers[host]
+	var addrs []gateway.Address
+	for _, p := range s.cm.PortsOf(host) {
+		a := netip.AddrFrom16(p.Addr).Unmap()
+		if !to.cfg.Allows(p.Tenant, a) {
+			s.plain.denied++
+			continue
+		}
+		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
+	}
+	s.plain.gw.Learn(host, addrs)
+	s.askForKeys(host)
+	s.underlay.Resolve(now, to.underlay)
+}
+
+// askForKeys asks a peer for keys of the tunnels to it that have none.
+func (s *Shard) askForKeys(host cm.HostID) {
+	s.plain.gw.Tunnels(host, func(t *gateway.Tunnel) {
+		if t.User == nil {
+			t.User = &tunnelEnd{peer: s.peers[host]}
+		}
+		if end := t.User.(*tunnelEnd); end.tx == nil {
+			_ = s.cm.RequestRekey(host, t.Tenant, cm.ClassGateway, 0)
+		}
+	})
+}
+
+// tunnelKey makes a tunnel seal with what the peer gave us.
+func (s *Shard) tunnelKey(now falcon.Time, k saKey, sa cm.SA) {
+	t := s.plain.gw.Tunnel(k.peer, k.tenant)
+	if t == nil || t.User == nil {
+		return // not asked for
+	}
+	tx := s.txSAs.current[k]
+	if tx == nil {
+		tx = &txSA{key: k}
+	}
+	if err := s.txSAs.renew(tx, sa); err != nil {
+		s.log.line(now, slog.LevelError, "new key not usable", "peer", k.peer, "tenant", k.tenant, "class", k.class.String(), "err", err)
+		return
+	}
+	s.txSAs.current[k] = tx
+	t.User.(*tunnelEnd).tx = tx
+}
+
+// forgetKeys drops what a peer gave us that has lost it.
+func (p *plainIP) forgetKeys(host cm.HostID) {
+	p.gw.Tunnels(host, func(t *gateway.Tunnel) {
+		if end, ok := t.User.(*tunnelEnd); ok {
+			end.tx = nil
+		}
+	})
+}
+
+// take begins with frames of ports.
+func (p *plainIP) take(in []PortInput) {
+	if len(in) > 0 {
+		p.in, p.next = in, 0
+	}
+}
+
+// busy tells whether frames of ports are still to be sealed.
+func (p *plainIP) busy() bool { return p.next < len(p.in) || p.cuts }
+
+// transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits where it is.
+func (s *Shard) transmitPlain(now falcon.Time) {
+	p := &s.plain
+	for p.busy() {
+		if !p.cuts {
+			in := &p.in[p.next]
+			p.next++
+			p.cuts = p.gw.FromPort(now, in.Port, in.Frame, in.Offload, &p.cut)
+			continue
+		}
+		b := s.tx.slot()
+		if b == nil {
+			return
+		}
+		packet := p.cut.Next()
+		if packet == nil {
+			p.cuts = false
+			continue
+		}
+		s.sealPlain(now, b, packet)
+	}
+}
+
+// sealPlain seals one packet of a port and queues the frame.
+//
+//	Ethernet | IP | UDP | PSP, cookie | inner IP … | ICV
+func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
+	f := &s.plain.cut
+	end, _ := f.Tunnel.User.(*tunnelEnd)
+	stats := s.plain.gw.Stats()
+	if end == nil || end.tx == nil {
+		stats.Reasons[gateway.DropNoKey]++
+		return
+	}
+	s.capture.clear(captureOut, now, packet)
+	next := uint8(psp.NextHeaderIPv4)
+	if packet[0]>>4 == 6 {
+		next = psp.NextHeaderIPv6
+	}
+	at := s.underlay.Headroom()
+	sealed, err := end.tx.SealFrom(now, next, b[at:], packet)
+	s.askForKey(end.tx)
+	if err != nil {
+		s.drops.count(dropTxSeal)
+		return
+	}
+	stats.TunnelPackets++
+	stats.TunnelBytes += uint64(len(packet))
+	total, ok := s.underlay.OutputECN(now, end.peer.underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
+	if !ok {
+		return // kept by the underlay until the neighbour answers, or counted there
+	}
+	s.capture.sealed(captureOut, now, b[:total])
+	s.tx.commit(total)
+}
+
+// receivePlain takes an opened packet of the gateway class to the port it is for. The key says which peer sealed it for which tenant; the
+// cookie must agree.
+func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, sealed []byte) {
+	if len(s.plain.ports) == 0 {
+		s.drops.count(dropNoGateway)
+		return
+	}
+	host, tenant := cm.HostID(hdr.Owner>>32), uint32(hdr.Owner)
+	reasons := &s.plain.gw.Stats().Reasons
+	if !hdr.HasVC || hdr.VC != cookie(tenant) {
+		reasons[gateway.DropWrongVC]++
+		return
+	}
+	packet := sealed[pspHeader : len(sealed)-psp.ICVLen]
+	if len(packet) == 0 || hdr.NextHeader != nextHeaderOf(packet) {
+		reasons[gateway.DropHeader]++
+		return
+	}
+	t := s.plain.gw.Tunnel(host, tenant)
+	if t == nil {
+		reasons[gateway.DropWrongSource]++ // says it has no port, or has not said yet that it has
+		return
+	}
+	s.capture.clear(captureIn, now, packet)
+	s.plain.gw.FromTunnel(t, sealed[pspHeader-gateway.EthernetLen:len(sealed)-psp.ICVLen], d.ECN)
+}
+
+// nextHeaderOf is what PSP calls a packet's kind, 0 for one that is neither IPv4 nor IPv6.
+func nextHeaderOf(packet []byte) uint8 {
+	switch packet[0] >> 4 {
+	case 4:
+		return psp.NextHeaderIPv4
+	case 6:
+		return psp.NextHeaderIPv6
+	}
+	return 0
+}
+
+// describePort names a port for logs.
+func (p *functionPort) describePort() string {
+	return fmt.Sprintf("%s (%s)", p.Name, p.id)
+}
+
+// counts adds the counters of the gateway.
+func (p *plainIP) counts(v control.Counters) {
+	st := p.gw.Stats()
+	for r, n := range st.Reasons {
+		if r != 0 {
+			v["gateway."+gateway.Reason(r).String()] = n
+		}
+	}
+	for name, n := range map[string]uint64{
+		"from_ports": st.FromPorts, "from_port_bytes": st.FromPortBytes, "to_ports": st.ToPorts, "to_port_bytes": st.ToPortBytes,
+		"segments": st.Segments, "coalesced": st.Coalesced, "local": st.Local, "tunnel_tx_packets": st.TunnelPackets, "tunnel_tx_bytes": st.TunnelBytes,
+		"tunnel_rx_packets": st.TunnelIn, "tunnel_rx_bytes": st.TunnelInBytes, "addresses_refused": p.denied,
+	} {
+		v["gateway."+name] = n
+	}
+}

@@ -1,0 +1,300 @@
+package device
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// station is a network namespace with nothing in it, held by a process that dies with the test.
+type station struct {
+	t    testing.TB
+	pid  int
+	name string // of its interface
+}
+
+func newStation(t testing.TB, name string) *station {
+	t.Helper()
+	hold := exec.Command("sleep", "600")
+	hold.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := hold.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = hold.Process.Kill()
+		_ = hold.Wait()
+	})
+	return &station{t, hold.Process.Pid, name}
+}
+
+func (s *station) path() string { return fmt.Sprintf("/proc/%d/ns/net", s.pid) }
+
+// sh runs a command in the station and returns what it printed.
+func (s *station) sh(format string, args ...any) string {
+	s.t.Helper()
+	out, err := s.try(format, args...)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", fmt.Sprintf(format, args...), err, out)
+	}
+	return out
+}
+
+func (s *station) try(format string, args ...any) (string, error) {
+	out, err := exec.Command("nsenter", "-t", fmt.Sprint(s.pid), "-n", "sh", "-c", fmt.Sprintf(format, args...)).CombinedOutput()
+	return string(out), err
+}
+
+// in calls f on a thread in the station's namespace: sockets made by f belong there.
+func (s *station) in(f func()) {
+	s.t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		fd, err := unix.Open(s.path(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Setns(fd, unix.CLONE_NEWNET)
+			_ = unix.Close(fd)
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// up gives the station its addresses.
+func (s *station) up(prefixes ...string) {
+	s.t.Helper()
+	s.sh("ip link set lo up")
+	for _, p := range prefixes {
+		s.sh("ip addr add %s dev %s nodad", p, s.name)
+	}
+}
+
+// onPorts runs f with two NICs on a bridge, each with a port in a station of its own.
+func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
+	t.Helper()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	netns.Run(t, func() {
+		if err := tap.NewBridge("br0", tapMTU); err != nil {
+			t.Fatal(err)
+		}
+		stations := [2]*station{newStation(t, "vp1"), newStation(t, "vp2")}
+		var cfgs [2]*config.Config
+		uplink := func(name string) (tap.Port, error) { return openUplink(&cfgs[name[3]-'1'].Uplink) }
+		w := newWorldWith(t, uplink, func(i int, c *config.Config) {
+			cfgs[i] = c
+			u := &c.Uplink
+			u.Backend, u.Name, u.Bridge, u.MTU, u.Superframes = config.BackendNative, c.NIC.Name, "br0", 1500, config.SuperframesAuto
+			c.RDMA.MTU = 1024
+			addPort(c, 0, &config.Port{Name: stations[i].name, Netns: stations[i].path(), Addresses: addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
+			change(i, c)
+		})
+		defer func() { // before the namespace goes
+			for i := range w.stop {
+				if err := w.stop[i](); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for i, s := range stations {
+			s.up(fmt.Sprintf("192.168.100.%d1/24", i+1), fmt.Sprintf("fd00:100::%d1/64", i+1))
+		}
+		w.waitTunnels()
+		f(w, stations[0], stations[1])
+	})
+}
+
+func addrs(list ...string) (as []netip.Addr) {
+	for _, a := range list {
+		as = append(as, netip.MustParseAddr(a))
+	}
+	return as
+}
+
+// addPort gives a VF of the test configuration a port.
+func addPort(c *config.Config, vf int, p *config.Port) {
+	c.Functions[0].VFs[vf].Port = p
+	c.SetPortDefaults()
+}
+
+// waitTunnels waits until both NICs have keys for all their tunnels.
+func (w *world) waitTunnels() {
+	w.t.Helper()
+	for end := time.Now().Add(testTime); ; time.Sleep(time.Millisecond) {
+		missing := 0
+		for _, n := range w.nics {
+			_ = n.shard.do(func(int64) { missing += n.shard.keyless() })
+		}
+		if missing == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%d tunnels without keys", missing)
+		}
+	}
+}
+
+// keyless counts peers that a port cannot send to yet.
+func (s *Shard) keyless() (n int) {
+	for host := range s.peers {
+		t := s.plain.gw.Tunnel(host, 7)
+		if t == nil || t.User == nil || t.User.(*tunnelEnd).tx == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// transfer sends n bytes over TCP from one station to an address of the other and expects their hash back.
+func transfer(t testing.TB, from, to *station, addr string, n int) {
+	t.Helper()
+	var ln net.Listener
+	var err error
+	to.in(func() { ln, err = net.Listen("tcp", net.JoinHostPort(addr, "0")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		h := sha256.New()
+		if _, err := io.CopyN(h, c, int64(n)); err == nil {
+			_, _ = c.Write(h.Sum(nil))
+		}
+	}()
+	var c net.Conn
+	from.in(func() { c, err = net.DialTimeout("tcp", ln.Addr().String(), 10*time.Second) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(testTime))
+	h, chunk := sha256.New(), make([]byte, 1<<20)
+	for i := range chunk {
+		chunk[i] = byte(i * 2654435761 >> 11)
+	}
+	for left := n; left > 0; {
+		b := chunk[:min(left, len(chunk))]
+		h.Write(b)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		left -= len(b)
+	}
+	got := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(h.Sum(nil)) {
+		t.Errorf("%d bytes to %s arrived changed", n, addr)
+	}
+}
+
+// datagrams sends UDP datagrams of a size and expects each back.
+func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
+	t.Helper()
+	var server, client net.PacketConn
+	var err error
+	to.in(func() { server, err = net.ListenPacket("udp", net.JoinHostPort(addr, "0")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, who, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = server.WriteTo(b[:n], who)
+		}
+	}()
+	from.in(func() { client, err = net.ListenPacket("udp", ":0") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	out, in := make([]byte, size), make([]byte, 1<<16)
+	for i := range count {
+		for j := range out {
+			out[j] = byte(i + j)
+		}
+		if _, err := client.WriteTo(out, server.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, _, err := client.ReadFrom(in)
+		if err != nil {
+			t.Fatalf("datagram %d of %d bytes: %v", i, size, err)
+		}
+		if string(in[:n]) != string(out) {
+			t.Fatalf("datagram %d of %d bytes arrived changed", i, size)
+		}
+	}
+}
+
+// Plain IP between ports of two NICs: ping, TCP and UDP, both versions, with and without the guest's own segmentation.
+func TestPortsCarryPlainIP(t *testing.T) {
+	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
+		for _, to := range []string{"192.168.100.21", "fd00:100::21"} {
+			a.sh("ping -c 2 -i 0.05 -W 5 %s", to)
+			a.sh("ping -c 1 -s 1300 -W 5 %s", to)
+			transfer(t, a, b, to, 16<<20)
+			datagrams(t, a, b, to, 1, 10)
+			datagrams(t, a, b, to, 1300, 10)
+			datagrams(t, a, b, to, 5000, 10) // in fragments
+		}
+		if n := w.counter(0, "gateway.segments"); n < 1000 {
+			t.Errorf("%d segments cut: TCP crossed the port piece by piece", n)
+		}
+		if n := w.counter(1, "gateway.coalesced"); n < 1000 {
+			t.Errorf("%d segments joined", n)
+		}
+		if n := w.counter(0, "gateway.fragments"); n == 0 {
+			t.Error("no fragments counted")
+		}
+		for _, s := range []*station{a, b} {
+			s.sh("ip link set %s gso_max_segs 1 2>/dev/null || true", s.name)
+		}
+		transfer(t, b, a, "192.168.100.11", 4<<20)
+		for i := range w.nics {
+			for _, c := range []string{"drop_source_ip", "drop_source_mac", "drop_header", "drop_offload", "drop_wrong_source", "drop_wrong_vc", "drop_too_big", "drop_port_full"} {
+				if n := w.counter(i, "gateway."+c); n != 0 {
+					t.Errorf("NIC %d: %s is %d", i+1, c, n)
+				}
+			}
+		}
+		if out := a.sh("ip link show %s", a.name); !strings.Contains(out, "mtu 1432") {
+			t.Error(out)
+		}
+	})
+}

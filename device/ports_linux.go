@@ -1,0 +1,216 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// Bounds of what is read from the ports in one turn.
+const (
+	portArena = 4 * tap.FunctionBuffer // a frame may need a whole buffer
+	portBurst = 60_000                 // bytes, about what one frame may stand for: it is sealed while it is still in the processor's cache
+	portBatch = 64                     // frames
+	portReady = 16                     // ports
+)
+
+// portSet is the functions' ports as the loop reads and writes them. All are in one epoll instance, so that a turn asks once whichever
+// there are, and an idle port costs nothing. A nil portSet has no ports.
+type portSet struct {
+	epoll int
+	ports []*loopPort
+	log   *slog.Logger
+	clock func() int64
+
+	paused int
+
+	events [portReady]unix.EpollEvent
+	arena  []byte
+	in     []PortInput
+}
+
+// loopPort is one port: its device, and what the shard knows of it.
+type loopPort struct {
+	dev    *tap.Function
+	port   *functionPort
+	number int32
+	paused int64 // until then nothing is read: the function has sent what it may; 0: not
+}
+
+// openPorts makes the devices of all ports.
+func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err error) {
+	if len(s.plain.ports) == 0 {
+		return nil, nil
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	ps := &portSet{epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]PortInput, 0, portBatch)}
+	defer func() {
+		if err != nil {
+			ps.close()
+		}
+	}()
+	for i, p := range s.plain.ports {
+		dev, err := openPort(p.cfg)
+		if err != nil {
+			return nil, fmt.Errorf("port of %s: %w", p.id, err)
+		}
+		p.uso = dev.USO()
+		p.stats = dev.Stats
+		l := &loopPort{dev: dev, port: p, number: int32(i)}
+		p.User = l
+		ps.ports = append(ps.ports, l)
+		p.setLink = dev.SetLink
+		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
+			return nil, fmt.Errorf("port %s: epoll: %w", dev.Name(), err)
+		}
+	}
+	s.syncPorts() // now they have devices
+	return ps, nil
+}
+
+func openPort(c *config.Port) (*tap.Function, error) {
+	return tap.OpenFunction(tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns})
+}
+
+// fd is readable when a port has a frame; -1 while none is to be read.
+func (ps *portSet) fd(s *Shard) int {
+	if ps == nil || s.plain.busy() {
+		return -1
+	}
+	return ps.epoll
+}
+
+// read takes what the ports have, if the shard is done with what they had before.
+func (ps *portSet) read(s *Shard) []PortInput {
+	if ps == nil || s.plain.busy() {
+		return nil
+	}
+	now := ps.clock()
+	ps.resume(now)
+	n, err := unix.EpollWait(ps.epoll, ps.events[:], 0)
+	if err != nil || n <= 0 {
+		return nil
+	}
+	ps.in = ps.in[:0]
+	room := ps.arena
+	for _, e := range ps.events[:n] {
+		p := ps.ports[e.Fd]
+		if p.port.rate != nil && p.port.rate.Ready(now) > now {
+			ps.pause(p, p.port.rate.Ready(now))
+			continue
+		}
+		for total := 0; total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer; {
+			size, off, err := p.dev.Read(room[:tap.FunctionBuffer])
+			if err != nil {
+				ps.fail(s, p, err)
+				break
+			}
+			if size == 0 {
+				break
+			}
+			ps.in = append(ps.in, PortInput{p.port.Port, room[:size:size], gateway.Offload(off)})
+			room = room[size:]
+			total += size
+			if p.port.rate != nil {
+				p.port.rate.Charge(size)
+			}
+		}
+	}
+	return ps.in
+}
+
+// pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front of it.
+func (ps *portSet) pause(p *loopPort, until int64) {
+	p.paused = until
+	ps.paused++
+	ps.listen(p, 0)
+}
+
+func (ps *portSet) resume(now int64) {
+	if ps.paused == 0 {
+		return
+	}
+	for _, p := range ps.ports {
+		if p.paused != 0 && now >= p.paused {
+			p.paused = 0
+			ps.paused--
+			ps.listen(p, unix.EPOLLIN)
+		}
+	}
+}
+
+func (ps *portSet) listen(p *loopPort, events uint32) {
+	e := unix.EpollEvent{Events: events, Fd: p.number}
+	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_MOD, p.dev.FD(), &e) // fails for a device that is gone, which nobody reads
+}
+
+// deadline is when a paused port may be read again.
+func (ps *portSet) deadline() (at int64) {
+	at = never
+	if ps == nil || ps.paused == 0 {
+		return at
+	}
+	for _, p := range ps.ports {
+		if p.paused != 0 {
+			at = min(at, p.paused)
+		}
+	}
+	return at
+}
+
+// fail takes a port out whose device is gone; everything else goes on.
+func (ps *portSet) fail(s *Shard, p *loopPort, err error) {
+	if p.port.lost {
+		return
+	}
+	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, p.dev.FD(), nil)
+	ps.log.Error("port lost: restart the NIC to have it again", "port", p.port.describePort(), "err", err)
+	s.lostPort(ps.clock(), p.port)
+}
+
+// write gives the ports what the shard has for them. What a port does not take is dropped and counted, as any network interface does.
+func (ps *portSet) write(s *Shard) {
+	gw := s.plain.gw
+	if ps == nil || !gw.Waiting() {
+		return
+	}
+	frames := gw.Output()
+	for i := range frames {
+		f := &frames[i]
+		if dev := ps.device(f.Port); dev != nil && dev.Write(f.Parts, tap.Offload(f.Offload)) {
+			gw.Wrote(f)
+		} else {
+			gw.Refused(f)
+		}
+	}
+	gw.Done()
+}
+
+func (ps *portSet) device(p *gateway.Port) *tap.Function {
+	if l, ok := p.User.(*loopPort); ok && !l.port.lost {
+		return l.dev
+	}
+	return nil
+}
+
+// close removes the devices.
+func (ps *portSet) close() {
+	if ps == nil {
+		return
+	}
+	for _, p := range ps.ports {
+		if err := p.dev.Close(); err != nil && ps.log != nil {
+			ps.log.Error("port not closed", "err", err)
+		}
+	}
+	_ = unix.Close(ps.epoll)
+}
