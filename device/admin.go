@@ -167,6 +167,10 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	case abi.AdminOpQueryDevice:
 		f.queryDevice(result)
 		return abi.StatusOK
+	case abi.AdminOpQueryMemory:
+		var c abi.QueryMemory
+		c.Unmarshal(p)
+		return f.queryMemory(&c, result)
 	case abi.AdminOpAllocPD:
 		pdn, st := v.AllocPD()
 		(&abi.AllocPDResult{PDN: pdn}).Marshal(result)
@@ -242,6 +246,16 @@ func (f *function) queryDevice(result []byte) {
 		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
 		PathMTU: f.shard.pathMTU(),
 	}).Marshal(result)
+}
+
+// queryMemory tells what the function reaches at the moment.
+func (f *function) queryMemory(c *abi.QueryMemory, result []byte) abi.Status {
+	w, ranges := f.binding.mem.Range(int(c.Index))
+	if w.Size == 0 {
+		return abi.StatusNotFound
+	}
+	(&abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}).Marshal(result)
+	return abi.StatusOK
 }
 
 var _ rdma.Notifier = (*function)(nil)

@@ -101,6 +101,10 @@ func (f *function) register(offset uint32) uint64 {
 		return binary.BigEndian.Uint64(gid[:])
 	case abi.RegGIDLo:
 		return binary.BigEndian.Uint64(gid[8:])
+	case abi.RegDMAWindow:
+		return f.window().Addr
+	case abi.RegDMAWindowLength:
+		return f.window().Size
 	case abi.RegMaxQP:
 		return uint64(f.limits.QPs)
 	case abi.RegMaxCQ:

@@ -2,6 +2,8 @@ package device
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -11,7 +13,7 @@ import (
 
 // TestDMAWindow: a function works with memory inside its window and is refused
 // memory outside it, while another function of the same client is not
-// (DEV-401, DEV-405).
+// (DEV-401, DEV-405, DEV-406).
 func TestDMAWindow(t *testing.T) {
 	// A bare client's memfd begins at this device address and its second half elsewhere.
 	const first, half = 1<<32 + 1<<40, 8 << 20
@@ -35,8 +37,20 @@ func TestDMAWindow(t *testing.T) {
 		if limited != errors.Is(err, guestlib.ErrInvalid) || !limited && err != nil {
 			t.Errorf("%s: %v", vf, err)
 		}
+		if limited && !strings.Contains(err.Error(), "outside the function's DMA window 0x10100000000+0x800000") {
+			t.Errorf("%s: %v", vf, err)
+		}
 		if err := d.Err(); err != nil {
 			t.Errorf("%s: %v", vf, err)
+		}
+		// What the driver reads is what it may register (DEV-406).
+		ranges, err := d.Memory(ctx)
+		want := []guestlib.Range{{Address: 1 << 32, Length: half}, {Address: first, Length: half}}
+		if limited {
+			want = want[1:]
+		}
+		if err != nil || !slices.Equal(ranges, want) {
+			t.Errorf("%s reaches %v (%v), want %v", vf, ranges, err, want)
 		}
 	}
 }

@@ -195,7 +195,8 @@ func (d *Device) enable(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.control(ctx, abi.ControlEnable, abi.StateReady)
+	err = d.control(ctx, abi.ControlEnable, abi.StateReady)
+	return d.outside(ctx, err, []uint64{a.sq.Pages()[0], a.cq.Pages()[0]})
 }
 
 // control writes the control register and waits until the function has the state want.

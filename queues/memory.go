@@ -83,6 +83,33 @@ func (m *Memory) SetRegions(regions []Region) {
 	m.regions, m.last = kept, 0
 }
 
+// Window returns the window it was made with.
+func (m *Memory) Window() Window { return m.window }
+
+// Range returns the i-th range of mapped addresses, in ascending order and as large as
+// they come, and how many there are. A range of no bytes says that there is no i-th.
+func (m *Memory) Range(i int) (w Window, ranges int) {
+	var last Window
+	take := func() {
+		if last.Size > 0 {
+			if ranges == i {
+				w = last
+			}
+			ranges++
+		}
+	}
+	for _, r := range m.regions {
+		if last.Size > 0 && last.Addr+last.Size == r.Addr {
+			last.Size += uint64(len(r.Mem))
+			continue
+		}
+		take()
+		last = Window{r.Addr, uint64(len(r.Mem))}
+	}
+	take()
+	return w, ranges
+}
+
 // find returns the region that holds addr and the offset in it.
 func (m *Memory) find(addr uint64) (*Region, uint64, bool) {
 	if m.last < len(m.regions) {

@@ -369,3 +369,20 @@ func TestWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestRanges: ranges are what is mapped, neighbours joined.
+func TestRanges(t *testing.T) {
+	page := func(n int) []byte { return make([]byte, n*4096) }
+	m := NewWindowed(Window{Addr: 0x1000, Size: 0x9000}, []Region{
+		{Addr: 0x4000, Mem: page(1)}, {Addr: 0, Mem: page(2)}, {Addr: 0x2000, Mem: page(1)}, {Addr: 0x8000, Mem: page(16)}, {Addr: 0x100000, Mem: page(1)},
+	})
+	want := []Window{{0x1000, 0x2000}, {0x4000, 0x1000}, {0x8000, 0x2000}}
+	for i, w := range append(want, Window{}) {
+		if got, n := m.Range(i); got != w || n != len(want) {
+			t.Errorf("range %d of %d: %#x, want %#x of %d", i, n, got, w, len(want))
+		}
+	}
+	if w, n := new(Memory).Range(0); n != 0 || w != (Window{}) {
+		t.Errorf("empty memory: %#x of %d", w, n)
+	}
+}

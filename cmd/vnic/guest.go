@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -46,6 +47,7 @@ type guestDescription struct {
 	MTU      int              `json:"mtu"`
 	Features uint64           `json:"features"`
 	Limits   guestlib.Limits  `json:"limits"`
+	Memory   []guestlib.Range `json:"memory"` // device addresses that can be registered
 	Path     string           `json:"path"`
 	Latency  guestlib.Latency `json:"latency"`
 }
@@ -58,6 +60,10 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	defer dev.Close()
 	info, limits := dev.Info(), dev.Limits()
 	path, why := dev.Path()
+	ranges, err := dev.Memory(ctx)
+	if err != nil && !errors.Is(err, guestlib.ErrUnsupported) { // a device of ABI 1.1
+		return err
+	}
 	var cost guestlib.Latency
 	if samples > 0 {
 		if cost, err = dev.MeasureLatency(ctx, samples); err != nil {
@@ -69,7 +75,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 		enc.SetIndent("", "  ")
 		return enc.Encode(guestDescription{
 			Device: url, Function: info.Function.String(), Type: info.Type.String(), MAC: info.MAC.String(), GID: info.GID.String(),
-			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Path: path, Latency: cost,
+			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Memory: ranges, Path: path, Latency: cost,
 		})
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -80,6 +86,9 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	fmt.Fprintf(tw, "tenant\t%d\n", info.Tenant)
 	fmt.Fprintf(tw, "path MTU\t%d\n", info.MTU)
 	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD\n", limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD)
+	for i, r := range ranges {
+		fmt.Fprintf(tw, "%s\t%v\n", [...]string{"memory", ""}[min(i, 1)], r)
+	}
 	fmt.Fprintf(tw, "path\t%s\n", path)
 	if why != nil {
 		fmt.Fprintf(tw, "no ivshmem\t%v\n", why)

@@ -83,6 +83,8 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_MAX_QP_ENTRIES 0x78U /* 4 bytes, RO. Most entries of a send or receive queue. */
 #define VNIC_REG_MAX_CQ_ENTRIES 0x7cU /* 4 bytes, RO. Most entries of a CQ. */
 #define VNIC_REG_MAX_READ_ATOMIC 0x80U /* 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target. */
+#define VNIC_REG_DMA_WINDOW 0x88U /* 8 bytes, RO. First device address of the function's DMA window (1.2). */
+#define VNIC_REG_DMA_WINDOW_LENGTH 0x90U /* 8 bytes, RO. Bytes of the DMA window; 0: all of the guest's memory (1.2). */
 #define VNIC_REG_LINK_UP 0x100U /* 4 bytes, RO. 1: the link of the function's port is up, 0: down. */
 #define VNIC_REG_MAX_TX_RATE 0x104U /* 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit. */
 #define VNIC_REG_TOTAL_VF 0x108U /* 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF. */
@@ -387,6 +389,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_ACCEPT = 15, /* accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
+	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
 	VNIC_ADMIN_OP_VF_RESET = 66, /* PF only: function-level reset of a VF; its driver gets EventFunctionState. */
@@ -735,6 +738,22 @@ struct vnic_cm_disconnect {
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_cm_disconnect) == 8, "layout of vnic_cm_disconnect");
+
+/* QueryMemory holds the parameters of the command of that name. */
+struct vnic_query_memory {
+	vnic_le32 index; /* range, from 0. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory) == 8, "layout of vnic_query_memory");
+
+/* QueryMemoryResult is the result of QueryMemory. */
+struct vnic_query_memory_result {
+	vnic_le64 address; /* first device address. */
+	vnic_le64 length; /* bytes. */
+	vnic_le32 ranges; /* how many ranges there are. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory_result) == 24, "layout of vnic_query_memory_result");
 
 /* VFNumber holds the parameters of commands that name a VF. */
 struct vnic_vf_number {

@@ -90,6 +90,8 @@ const (
 	RegMaxQPEntries             = 0x78  // 4 bytes, RO. Most entries of a send or receive queue.
 	RegMaxCQEntries             = 0x7c  // 4 bytes, RO. Most entries of a CQ.
 	RegMaxReadAtomic            = 0x80  // 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target.
+	RegDMAWindow                = 0x88  // 8 bytes, RO. First device address of the function's DMA window (1.2).
+	RegDMAWindowLength          = 0x90  // 8 bytes, RO. Bytes of the DMA window; 0: all of the guest's memory (1.2).
 	RegLinkUp                   = 0x100 // 4 bytes, RO. 1: the link of the function's port is up, 0: down.
 	RegMaxTxRate                = 0x104 // 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit.
 	RegTotalVF                  = 0x108 // 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF.
@@ -147,6 +149,8 @@ var Registers = [...]Register{
 	{Name: "MaxQPEntries", Offset: RegMaxQPEntries, Width: 4, Readable: true, Writable: false},
 	{Name: "MaxCQEntries", Offset: RegMaxCQEntries, Width: 4, Readable: true, Writable: false},
 	{Name: "MaxReadAtomic", Offset: RegMaxReadAtomic, Width: 4, Readable: true, Writable: false},
+	{Name: "DMAWindow", Offset: RegDMAWindow, Width: 8, Readable: true, Writable: false},
+	{Name: "DMAWindowLength", Offset: RegDMAWindowLength, Width: 8, Readable: true, Writable: false},
 	{Name: "LinkUp", Offset: RegLinkUp, Width: 4, Readable: true, Writable: false},
 	{Name: "MaxTxRate", Offset: RegMaxTxRate, Width: 4, Readable: true, Writable: false},
 	{Name: "TotalVF", Offset: RegTotalVF, Width: 4, Readable: true, Writable: false},
@@ -889,6 +893,7 @@ const (
 	AdminOpCMAccept       AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
+	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
@@ -936,6 +941,8 @@ func (v AdminOp) String() string {
 		return "CMReject"
 	case AdminOpCMDisconnect:
 		return "CMDisconnect"
+	case AdminOpQueryMemory:
+		return "QueryMemory"
 	case AdminOpVFEnable:
 		return "VFEnable"
 	case AdminOpVFDisable:
@@ -2093,6 +2100,60 @@ func (x *CMDisconnect) Marshal(b []byte) {
 func (x *CMDisconnect) Unmarshal(b []byte) {
 	_ = b[CMDisconnectSize-1]
 	x.CMID = binary.LittleEndian.Uint32(b[0:])
+}
+
+// QueryMemorySize is the size of QueryMemory in bytes.
+const QueryMemorySize = 8
+
+// QueryMemory holds the parameters of the command of that name.
+type QueryMemory struct {
+	Index uint32 // @0: range, from 0.
+}
+
+// Size returns QueryMemorySize.
+func (*QueryMemory) Size() int { return QueryMemorySize }
+
+// Marshal writes x to b[:QueryMemorySize], reserved bytes as zero; b must be that long.
+func (x *QueryMemory) Marshal(b []byte) {
+	_ = b[QueryMemorySize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.Index)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:QueryMemorySize]; b must be that long.
+func (x *QueryMemory) Unmarshal(b []byte) {
+	_ = b[QueryMemorySize-1]
+	x.Index = binary.LittleEndian.Uint32(b[0:])
+}
+
+// QueryMemoryResultSize is the size of QueryMemoryResult in bytes.
+const QueryMemoryResultSize = 24
+
+// QueryMemoryResult is the result of QueryMemory.
+type QueryMemoryResult struct {
+	Address uint64 // @0: first device address.
+	Length  uint64 // @8: bytes.
+	Ranges  uint32 // @16: how many ranges there are.
+}
+
+// Size returns QueryMemoryResultSize.
+func (*QueryMemoryResult) Size() int { return QueryMemoryResultSize }
+
+// Marshal writes x to b[:QueryMemoryResultSize], reserved bytes as zero; b must be that long.
+func (x *QueryMemoryResult) Marshal(b []byte) {
+	_ = b[QueryMemoryResultSize-1]
+	binary.LittleEndian.PutUint64(b[0:], x.Address)
+	binary.LittleEndian.PutUint64(b[8:], x.Length)
+	binary.LittleEndian.PutUint32(b[16:], x.Ranges)
+	clear(b[20:24])
+}
+
+// Unmarshal reads x from b[:QueryMemoryResultSize]; b must be that long.
+func (x *QueryMemoryResult) Unmarshal(b []byte) {
+	_ = b[QueryMemoryResultSize-1]
+	x.Address = binary.LittleEndian.Uint64(b[0:])
+	x.Length = binary.LittleEndian.Uint64(b[8:])
+	x.Ranges = binary.LittleEndian.Uint32(b[16:])
 }
 
 // VFNumberSize is the size of VFNumber in bytes.

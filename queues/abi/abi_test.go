@@ -25,6 +25,7 @@ func all() map[string]layout {
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
+		&QueryMemory{}, &QueryMemoryResult{},
 		&VFNumber{}, &SetVF{}, &SetVFWindow{}, &SetVFCredits{}, &QueryVFCredits{}, &QueryVFResult{}, &CreditCounts{},
 		&SendWQE{}, &AtomicMasks{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{}, &WindowEvent{},
 	}

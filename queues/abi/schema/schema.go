@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // V1 is the ABI of this tree.
 var V1 = ABI{
 	Major:     1,
@@ -7,11 +9,11 @@ var V1 = ABI{
 	Consts:    append(consts, windowConsts...),
 	Enums:     withCodes(append(append(enums, windowEnums...), vfEnums...)),
 	Flags:     append(flagSets, vfFlags),
-	Registers: append(registers, functionRegisters()...),
+	Registers: slices.Concat(registers, inspectRegisters, functionRegisters()),
 	Messages:  messages,
 	Commands:  allCommands,
 	Control:   controlStructs,
-	Admin:     append(adminStructs, vfStructs...),
+	Admin:     slices.Concat(adminStructs, inspectStructs, vfStructs),
 	Queues:    append(queueStructs, windowStructs...),
 }
 
@@ -37,7 +39,7 @@ var consts = []Const{
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 
-var allCommands = append(commands, vfCommands...)
+var allCommands = slices.Concat(commands, inspectCommands, vfCommands)
 
 // withCodes appends the enums whose values are defined by other tables.
 func withCodes(list []Enum) []Enum {

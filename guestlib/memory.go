@@ -1,0 +1,66 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Range is a range of device addresses.
+type Range struct {
+	Address uint64 `json:"address"`
+	Length  uint64 `json:"length"`
+}
+
+func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Address, r.Length) }
+
+// contains reports whether the page at addr lies in r.
+func (r Range) contains(addr uint64) bool {
+	return addr >= r.Address && addr-r.Address < r.Length && r.Length-(addr-r.Address) >= abi.PageSize
+}
+
+// Memory asks the device for the device addresses that the function reaches now: what the device sees of this guest's memory, as far as it
+// lies in the function's DMA window. Only such memory can be registered.
+func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
+	for {
+		var r abi.QueryMemoryResult
+		err := d.admin.Load().do(ctx, abi.AdminOpQueryMemory, &abi.QueryMemory{Index: uint32(len(ranges))}, &r, nil)
+		if errors.Is(err, ErrNotFound) {
+			return ranges, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ranges = append(ranges, Range{r.Address, r.Length}); len(ranges) >= int(r.Ranges) {
+			return ranges, nil
+		}
+	}
+}
+
+// window reads the function's DMA window; one of no bytes is all memory. It needs no admin queue.
+func (d *Device) window(ctx context.Context) (w Range, err error) {
+	if w.Address, err = d.readRegister(ctx, abi.RegDMAWindow, 8); err == nil {
+		w.Length, err = d.readRegister(ctx, abi.RegDMAWindowLength, 8)
+	}
+	return w, err
+}
+
+// outside explains why the device found no memory at the pages, if that was the reason for err.
+func (d *Device) outside(ctx context.Context, err error, pages []uint64) error {
+	var refused *StatusError
+	if !errors.As(err, &refused) || refused.Status != abi.StatusMemoryFault {
+		return err
+	}
+	w, werr := d.window(ctx)
+	if werr != nil || w.Length == 0 {
+		return err
+	}
+	for _, p := range pages {
+		if !w.contains(p) {
+			return fmt.Errorf("%w: the page at %#x lies outside the function's DMA window %s; have the PF or the host widen it", err, p, w)
+		}
+	}
+	return err
+}
