@@ -170,7 +170,7 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 // connClosed follows the transport: a connection that ended there, by an error
 // or because its queue pair went, is disconnected for the peer as well.
 func (s *Shard) connClosed(now falcon.Time, ev *falcon.Event) {
-	c := s.slots.open(ev.Conn.Config().LocalCID)
+	c := s.slots.open(ev.Conn.LocalCID())
 	if c == nil || c.conn != ev.Conn {
 		return
 	}

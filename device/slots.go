@@ -62,7 +62,7 @@ func newSlots(shard, n int) *slots {
 // srcPort is the outer UDP source port: it spreads connections over paths, and
 // a connection that the transport repaths moves to another (docs/wire.md).
 func (s *slot) srcPort() uint16 {
-	return firstPort + uint16((s.conn.Config().RemoteCID+uint32(s.conn.Path()))%paths)
+	return firstPort + uint16((s.conn.RemoteCID()+uint32(s.conn.Path()))%paths)
 }
 
 // alloc returns a new CID.

@@ -63,7 +63,7 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 
 // seal wraps the Falcon packet of n bytes in b and queues the frame.
 func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
-	c := s.slots.open(conn.Config().LocalCID)
+	c := s.slots.open(conn.LocalCID())
 	if c == nil || c.conn != conn {
 		s.drops.count(dropTxClosed)
 		return

@@ -10,41 +10,16 @@ const (
 )
 
 // coalesce counts something to acknowledge: an ACK goes when enough came together or time is up (Falcon §9.1.6).
-func (c *Conn) coalesce(now Time, weight int) {
+func (c *Conn) coalesce(now Time, weight uint16) {
 	c.ackCount += weight
-	if c.ackCount >= wholePacket*c.e.profile.AckCount {
+	if c.ackCount >= c.e.ackAfter {
 		c.ackSoon()
 		return
 	}
-	if c.ackNow || c.ackTimer.armed() {
+	if c.busy&wantAck != 0 || c.ackAt != 0 {
 		return
 	}
-	e := c.e
-	e.wheel.arm(&c.ackTimer, now+e.profile.AckTimeout)
-	c.ackNext, c.ackPrev = e.ackPending, nil
-	if c.ackNext != nil {
-		c.ackNext.ackPrev = c
-	}
-	e.ackPending = c
-	c.inAckList = true
-}
-
-func (c *Conn) stopAckTimer() {
-	e := c.e
-	e.wheel.stop(&c.ackTimer)
-	if !c.inAckList {
-		return
-	}
-	c.inAckList = false
-	if c.ackPrev != nil {
-		c.ackPrev.ackNext = c.ackNext
-	} else {
-		e.ackPending = c.ackNext
-	}
-	if c.ackNext != nil {
-		c.ackNext.ackPrev = c.ackPrev
-	}
-	c.ackNext, c.ackPrev = nil, nil
+	c.e.acks.add(c, now+c.e.profile.AckTimeout)
 }
 
 // ackSoon queues an ACK for the next Transmit.
@@ -52,23 +27,26 @@ func (c *Conn) ackSoon() {
 	if c.closed {
 		return
 	}
-	c.stopAckTimer()
-	c.ackNow = true
+	c.e.acks.remove(c)
+	c.busy |= wantAck
 	c.e.queues[classAck].push(c)
 }
 
 // FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is about to sleep.
 func (e *Engine) FlushAcks(now Time) {
-	for e.ackPending != nil {
-		e.ackPending.ackSoon()
+	for e.acks.head != nil {
+		e.acks.head.ackSoon()
 	}
 }
 
 // piggybacked notes that a packet with the current bases left. If they say everything, no timer is needed; an ACK that
 // is due anyway stays due, since only it carries timestamps.
 func (c *Conn) piggybacked() {
-	if isZero(&c.reqRx.ack) && isZero(&c.dataRx.ack) && isZero(&c.dataRx.rx) && !c.reqRx.own && !c.dataRx.own {
-		c.stopAckTimer()
+	if c.ackCount == 0 {
+		return
+	}
+	if isZero(&c.reqBits.ack) && isZero(&c.dataBits.ack) && isZero(&c.dataBits.rx) && !c.reqRx.own && !c.dataRx.own {
+		c.e.acks.remove(c)
 		c.ackCount = 0
 	}
 }
@@ -78,31 +56,32 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	if len(dst) < wire.EACKLen {
 		return 0
 	}
-	if len(c.nacks) > 0 {
+	if c.busy&wantNack != 0 {
 		return c.sendNack(dst)
 	}
-	if !c.ackNow {
+	if c.busy&wantAck == 0 {
 		return 0
 	}
 	a := wire.Ack{
-		CID: c.cfg.RemoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
+		CID: c.remoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
 		Congestion: c.congestionInfo(), DataOWN: c.dataRx.own, ReqOWN: c.reqRx.own,
 	}
 	if c.needsExtended() {
 		a.Extended = true
-		a.DataAck, a.DataRx, a.Req = c.dataRx.ack, c.dataRx.rx, c.reqRx.ack.Lo
+		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.ack.Lo
 		c.dataRx.own, c.reqRx.own = false, false
 		c.e.stats.ExtendedAcksSent++
 	}
 	c.e.stats.AcksSent++
-	c.ackNow, c.ackCount = false, 0
-	c.stopAckTimer()
+	c.ackCount = 0
+	c.busy &^= wantAck
+	c.e.acks.remove(c)
 	return len(a.Append(dst[:0]))
 }
 
 // needsExtended is the choice between BACK and EACK.
 func (c *Conn) needsExtended() bool {
-	return !isZero(&c.reqRx.ack) || !isZero(&c.dataRx.ack) || hasHole(&c.dataRx.rx) || c.reqRx.own || c.dataRx.own
+	return !isZero(&c.reqBits.ack) || !isZero(&c.dataBits.ack) || hasHole(&c.dataBits.rx) || c.reqRx.own || c.dataRx.own
 }
 
 func (c *Conn) congestionInfo() wire.Congestion {

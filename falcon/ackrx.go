@@ -59,19 +59,20 @@ func (c *Conn) advanceBases(dataBase, reqBase uint32) {
 }
 
 func (c *Conn) ackUpTo(w *txWindow, base uint32) {
+	packets := c.packets(w)
 	for int32(base-w.base) > 0 {
-		if t := w.packets.get(w.base); t != nil {
+		if t := packets.get(w.base); t != nil {
 			c.packetAcked(t)
 		} else {
 			w.base++
 		}
 	}
-	w.slide()
+	w.slide(packets)
 }
 
 func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
 	for ; bitmap != 0; bitmap &= bitmap - 1 {
-		if t := w.at(base + uint32(bits.TrailingZeros64(bitmap))); t != nil {
+		if t := c.packetAt(w, base+uint32(bits.TrailingZeros64(bitmap))); t != nil {
 			c.packetAcked(t)
 		}
 	}
@@ -83,18 +84,19 @@ func (c *Conn) packetAcked(t *txn) {
 	c.e.wheel.stop(&t.timer)
 	c.uncountAgain(t)
 	t.unlink()
-	if c.flight.empty() {
+	if c.flight().empty() {
 		c.e.wheel.stop(&c.flightTimer)
 	}
 	t.packetDone = true
-	w.packets.clear(t.psn)
+	packets := c.packets(w)
+	packets.clear(t.psn)
 	if c.acked < maxAcked {
 		c.acked++
 	}
 	if t.kind != TxnPullData {
 		w.outstanding--
 	}
-	w.slide()
+	w.slide(packets)
 	switch {
 	case t.kind == TxnPullData:
 		t.state = pullDataAckd

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // plainULP does the least an upper layer can do.
@@ -33,13 +34,17 @@ func (u *plainULP) handle(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
+// batch is how many packets are under way at once.
+const batch = 32
+
 // backToBack is two engines with nothing in between.
 type backToBack struct {
 	now  falcon.Time
 	e    [2]*falcon.Engine
 	ulp  [2]*plainULP
 	conn *falcon.Conn
-	buf  [8192]byte
+	buf  [batch][8192]byte
+	len  [batch]int
 	sent int
 	// loss drops every n-th packet, 0 = none.
 	loss int
@@ -78,22 +83,25 @@ func (b *backToBack) exchange() {
 		for i, e := range b.e {
 			peer := b.e[1-i]
 			e.Advance(b.now)
-			for {
-				n, _ := e.Transmit(b.now, b.buf[:])
-				if n == 0 {
-					break
-				}
+			for n := b.transmit(e); n > 0; n = b.transmit(e) {
 				busy = true
-				if b.sent++; b.loss > 0 && b.sent%b.loss == 0 {
-					continue
+				for k := range n {
+					cid, _ := wire.PeekCID(b.buf[k][:])
+					peer.Prefetch(cid)
 				}
-				packet := falcon.Packet{T1: falcon.FalconTime(b.now - 20*us), Data: b.buf[:n]}
-				if b.through != nil {
-					packet = b.through(1-i, b.buf[:n])
-				}
-				peer.Receive(b.now, packet)
-				for peer.Next(&ev) {
-					b.ulp[1-i].handle(b.now, &ev)
+				for k := range n {
+					data := b.buf[k][:b.len[k]]
+					if b.sent++; b.loss > 0 && b.sent%b.loss == 0 {
+						continue
+					}
+					packet := falcon.Packet{T1: falcon.FalconTime(b.now - 20*us), Data: data}
+					if b.through != nil {
+						packet = b.through(1-i, data)
+					}
+					peer.Receive(b.now, packet)
+					for peer.Next(&ev) {
+						b.ulp[1-i].handle(b.now, &ev)
+					}
 				}
 			}
 			for e.Next(&ev) {
@@ -105,6 +113,17 @@ func (b *backToBack) exchange() {
 	for _, e := range b.e {
 		e.FlushAcks(b.now)
 	}
+}
+
+// transmit fills a batch of buffers, as a NIC does before it writes them to the network.
+func (b *backToBack) transmit(e *falcon.Engine) (n int) {
+	for n < batch {
+		if b.len[n], _ = e.Transmit(b.now, b.buf[n][:]); b.len[n] == 0 {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 func (b *backToBack) pushes(tb testing.TB, n, length int) {
@@ -198,6 +217,9 @@ func benchmarkManyConns(b *testing.B, burst int, metric string) {
 	next := 0
 	run := func(n int) {
 		for ; n > 0; n -= batch {
+			for i := range batch / burst {
+				all[(next+7919*(i+1))%conns].Prefetch()
+			}
 			for i := range batch {
 				if i%burst == 0 {
 					next = (next + 7919) % conns // no order that memory was allocated in

@@ -21,7 +21,7 @@ type cellPool struct {
 
 // copyRequest stores the payload of a push for c; nil when the pool or the connection's share is used up.
 func (p *cellPool) copyRequest(c *Conn, payload []byte, share int) *cell {
-	if p.requests >= p.limit || c.cells >= share || len(payload) > p.size {
+	if p.requests >= p.limit || int(c.cells) >= share || len(payload) > p.size {
 		return nil
 	}
 	k := p.copyData(c, payload)

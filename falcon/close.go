@@ -46,11 +46,11 @@ func (c *Conn) fail() {
 func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e := c.e
 	c.closed = true // nothing is sent or armed from here on
-	delete(e.conns, c.cfg.LocalCID)
+	e.conns.remove(c)
 	e.wheel.stop(&c.txnTimer)
 	e.wheel.stop(&c.paceTimer)
 	e.wheel.stop(&c.flightTimer)
-	c.stopAckTimer()
+	e.acks.remove(c)
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
 		t := c.txns.get(rsn)
@@ -64,15 +64,15 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	}
 	for _, w := range [...]*txWindow{&c.reqTx, &c.dataTx} {
 		for psn := w.base; psn != w.next; psn++ {
-			if t := w.at(psn); t != nil {
-				w.packets.clear(psn)
+			if t := c.packetAt(w, psn); t != nil {
+				c.packets(w).clear(psn)
 				c.abandon(t)
 			}
 		}
 		w.base = w.next
 	}
-	for i := range c.fresh {
-		for t := c.fresh[i].head; t != nil; t = c.fresh[i].head {
+	for kind := range TxnPullData + 1 {
+		for t := c.fresh(kind).head; t != nil; t = c.fresh(kind).head {
 			c.abandon(t)
 		}
 	}
@@ -83,16 +83,14 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 		}
 		t = next
 	}
-	for i := range c.rxs.slots {
-		if rx := c.rxs.slots[i]; rx != nil {
-			c.rxs.slots[i] = nil
-			if rx != doneRx {
-				e.putRx(rx)
-			}
+	for rx := range c.rxs.all() {
+		if rx != doneRx {
+			e.putRx(rx)
 		}
 	}
+	c.rxs = ring[rxTxn]{}
 	c.requests = 0
-	c.nacks, c.ackNow = nil, false
+	c.nacks, c.busy = nil, 0
 	e.emit(Event{Kind: EvClosed, Conn: c, Code: code, Reason: reason})
 	e.recheck = true
 }

@@ -28,63 +28,76 @@ type ConnConfig struct {
 }
 
 // Conn is one end of a connection. All methods belong to the engine's owner.
+//
+// Fields are in the order of their use, so that a packet touches few cache lines when thousands of connections take
+// turns, and Prefetch knows them. Lines are of 64 bytes; the allocator puts 8 of its own before the first.
 type Conn struct {
-	e       *Engine
-	cfg     ConnConfig
-	credits *credit.Node // nil: unlimited
-	cc      cc.State
-	ipg     Time // gap while fcwnd < 1
-	closed  bool
+	// Line 0: who it is, and what it has to do.
+	e                             *Engine
+	credits                       *credit.Node // nil: unlimited
+	nextConn                      *Conn        // of connTable
+	localCID, remoteCID           CID
+	localFunction, remoteFunction uint32
+	mtu                           uint16
+	ackCount                      uint16 // halves of a packet not acknowledged (Falcon §9.1.6)
+	protocol                      wire.Protocol
+	weight                        uint8
+	busy                          uint8 // what waits to be sent
+	queued                        uint8 // classes in whose queue it is
+	ordered                       bool
+	closed                        bool
+	draining, drained             bool
+	waiting                       bool // refused with ErrXoff
+	txnTimed                      bool // txnTimer is armed
+	eventOut                      bool // an event is on its way through the RUE
+	path                          uint8
 
-	draining, drained bool
-
-	// Initiator (Falcon §8.4.1) and transmitter (§9.1.1).
-	baseRSN, nextRSN uint32
-	txns             ring[txn]
-	fresh            [3]txnList // by TxnKind: not sent yet
-	retx             [3]txnList // by TxnKind: to be sent again, in PSN order
+	// Line 1: windows (§9.1.1, §9.2.1) and RSNs of the initiator (§8.4.1).
 	reqTx, dataTx    txWindow
-	txnTimer         timer
-	lastRNR          Time // RNR NACK received
-	paceTimer        timer
-	nextSend         Time    // no packet before
-	flight           txnList // sent and neither acknowledged nor refused, the longest ago first
-	flightTimer      timer   // not later than its head's retransmission
-	acked            uint16  // packets since the last event to the RUE
-	eventOut         bool    // an event is on its way through the RUE
-	lastEvent        Time    // when the last one was raised
-	arSpacing        uint32  // packets until the next AR
-	random           uint32
-	path             uint8
-	dataFirst        bool // retransmit pull data before initiator packets next time
+	reqRx, dataRx    rxWindow
+	baseRSN, nextRSN uint32
 
-	// Target (Falcon §8.5.1) and receiver (§9.2.1).
+	// Lines 2 and 3: the receiver, its acknowledgements and the target (§8.5.1).
+	dataBits               rxBitmaps
 	targetBase, targetNext uint32 // BRSN, NRSN
-	rxs                    ring[rxTxn]
-	reqRx, dataRx          rxWindow
-	requests, responses    int // target transactions: not answered, answered but not acknowledged
-	cells                  int
+	lastT1, lastT2         uint32
+	requests, responses    int32 // target transactions: not answered, answered but not acknowledged
+	ecn                    uint16
+	lastHops               uint8
 	hold                   bool  // ordered: RSN targetNext was RNRed, nothing later is delivered
 	holdRNR                uint8 // with this timeout
-	lastT1, lastT2         uint32
-	lastHops               uint8
-	ecn                    uint16
+	reqBits                rxBitmaps
+	ackNext, ackPrev       *Conn // of ackList
+	ackAt                  Time  // 0: not in it
+	cells                  int32 // of the pool
+	random                 uint32
 
-	// Acknowledgements (§9.1.6, §9.1.7).
-	ackTimer         timer
-	ackNext, ackPrev *Conn // list of connections whose ackTimer runs
-	inAckList        bool
-	ackCount         int // halves of a packet
-	ackNow           bool
-	nacks            []nackEntry
+	// Lines 4 and 5: what is under way, by sequence number, and when the next packet may go.
+	rxs         ring[rxTxn] // by RSN
+	txns        ring[txn]   // by RSN
+	dataPackets ring[txn]   // by PSN
+	ipg         Time        // gap while fcwnd < 1
+	nextSend    Time        // no packet before
+	lastEvent   Time        // when the last one was raised
+	arSpacing   uint32      // packets until the next AR
+	acked       uint16      // packets since the last event to the RUE
+	dataFirst   bool        // retransmit pull data before initiator packets next time
 
-	// Scheduler.
-	queued      [numClasses]bool
-	nextIn      [numClasses]*Conn
+	// Lines 6 and 7: congestion control, and the first two lists.
+	cc          cc.State
 	turn        [numClasses]uint8 // packets sent in the turn under way
-	waiting     bool              // refused with ErrXoff
+	flightTimer timer             // not later than the retransmission of what is in flight the longest
+	lists       [connLists]txnList
+
+	// Seldom used.
+	reqPackets  ring[txn]
+	lastRNR     Time // RNR NACK received
+	txnTimer    timer
+	paceTimer   timer
+	nacks       []nackEntry
 	waitingCost credit.Cost
 	nextWaiting *Conn
+	cfg         ConnConfig
 }
 
 // Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are open.
@@ -106,12 +119,16 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		return nil, configError("Weight", cfg.Weight, "use 1 to 255, or 0 for 1")
 	case cfg.GiveUp < 0:
 		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
-	case e.conns[cfg.LocalCID] != nil:
+	case e.conns.find(cfg.LocalCID) != nil:
 		return nil, ErrCIDInUse
-	case len(e.conns) >= e.cfg.MaxConns:
+	case e.conns.n >= e.cfg.MaxConns:
 		return nil, ErrTooManyConns
 	}
-	c := &Conn{e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1}
+	c := &Conn{
+		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
+		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
+		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, weight: uint8(cfg.Weight), ordered: cfg.Ordered,
+	}
 	if c.credits == nil {
 		c.credits = e.cfg.Credits
 	}
@@ -128,18 +145,51 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
 	c.reqRx.base, c.reqRx.size = cfg.RxReqPSN, wire.RequestWindow
 	c.dataRx.base, c.dataRx.size = cfg.RxDataPSN, wire.DataWindow
-	c.txnTimer.conn, c.txnTimer.kind = c, timerTxn
-	c.paceTimer.conn, c.paceTimer.kind = c, timerPace
-	c.ackTimer.conn, c.ackTimer.kind = c, timerAck
-	c.flightTimer.conn, c.flightTimer.kind = c, timerFlight
+	c.txnTimer.owner, c.txnTimer.kind = c, timerTxn
+	c.paceTimer.owner, c.paceTimer.kind = c, timerPace
+	c.flightTimer.owner, c.flightTimer.kind = c, timerFlight
 	c.lastEvent = longAgo
 	c.drawSpacing()
-	e.conns[cfg.LocalCID] = c
+	e.conns.add(c)
 	return c, nil
+}
+
+// expired implements timerOwner.
+func (c *Conn) expired(now Time, kind timerKind) {
+	switch kind {
+	case timerFlight:
+		c.onFlightTimer(now)
+	case timerPace:
+		c.kick()
+	case timerTxn:
+		c.onTxnTimer(now)
+	}
 }
 
 // Config returns the parameters of the connection.
 func (c *Conn) Config() *ConnConfig { return &c.cfg }
+
+// Prefetch reads a word of each cache line that Push and Transmit need. The processor fetches them side by side, and
+// those of several connections too, while one use after the other would wait for each: that is most of a packet's time
+// when thousands of connections take turns. Call it for some connections before the first of them is used.
+func (c *Conn) Prefetch() {
+	sum := uint32(c.busy) + c.baseRSN + uint32(len(c.txns.slots)) + c.arSpacing + c.cc.Fcwnd
+	if c.lists[0].head != nil {
+		sum++
+	}
+	c.e.prefetched += sum
+}
+
+// prefetchRx is Prefetch for Receive. What only an acknowledgement needs is left out: it comes soon after its packet left.
+func (c *Conn) prefetchRx() {
+	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + uint32(c.ackAt) + uint32(len(c.rxs.slots))
+}
+
+// LocalCID is the CID the peer sends with.
+func (c *Conn) LocalCID() CID { return c.localCID }
+
+// RemoteCID is the CID of packets to the peer.
+func (c *Conn) RemoteCID() CID { return c.remoteCID }
 
 // User returns ConnConfig.User.
 func (c *Conn) User() any { return c.cfg.User }
@@ -158,6 +208,14 @@ func (c *Conn) window(kind TxnKind) *txWindow {
 		return &c.reqTx
 	}
 	return &c.dataTx
+}
+
+// packets are those of the window, by PSN.
+func (c *Conn) packets(w *txWindow) *ring[txn] {
+	if w == &c.reqTx {
+		return &c.reqPackets
+	}
+	return &c.dataPackets
 }
 
 func (c *Conn) takeCredits(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }

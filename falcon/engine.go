@@ -48,7 +48,7 @@ type Engine struct {
 	cfg     Config
 	profile Profile
 	ulp     ULP
-	conns   map[CID]*Conn
+	conns   connTable
 	wheel   wheel
 	cells   cellPool
 	stats   Stats
@@ -70,9 +70,11 @@ type Engine struct {
 	waitHead, waitTail *Conn   // connections refused with ErrXoff
 	stalled            txnList // pull responses that wait for credits
 	recheck            bool    // something was freed since the waiting connections were last looked at
-	ackPending         *Conn   // connections with a coalesced acknowledgement
+	acks               ackList // connections with a coalesced acknowledgement
 
-	rate rateUpdate
+	rate       rateUpdate
+	ackAfter   uint16 // halves of a packet after which a coalesced ACK goes
+	prefetched uint32 // keeps the compiler from leaving out Prefetch
 }
 
 // NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first
@@ -82,11 +84,11 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 	if err := cfg.Profile.Check(); err != nil {
 		panic(err)
 	}
-	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, conns: make(map[CID]*Conn)}
+	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, ackAfter: uint16(wholePacket * cfg.Profile.AckCount)}
 	e.rxLevel = newPoolLevel(&e.profile.RxPackets, cfg.RxContexts)
 	e.cellLevel = newPoolLevel(&e.profile.RxBuffers, cfg.RxCells)
 	e.rate = newRateUpdate(&e.profile)
-	e.rate.timer.kind = timerRUE
+	e.rate.timer.owner, e.rate.timer.kind = e, timerRUE
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
 	for i := range e.queues {
 		e.queues[i].class = txClass(i)
@@ -95,37 +97,32 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 }
 
 // Conn returns the open connection with that local CID, nil if there is none.
-func (e *Engine) Conn(cid CID) *Conn { return e.conns[cid] }
+func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
+
+// Prefetch prepares for the Receive of a packet for that local CID (Conn.Prefetch says what for): call it for all packets of a batch,
+// then Receive each.
+func (e *Engine) Prefetch(cid CID) {
+	if c := e.conns.find(cid); c != nil {
+		c.prefetchRx()
+	}
+}
 
 // Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be earlier than the next
 // timer by less than its distance, never later.
-func (e *Engine) Deadline() Time { return e.wheel.deadline() }
+func (e *Engine) Deadline() Time { return min(e.wheel.deadline(), e.acks.deadline()) }
 
 // Advance runs all timers due. Afterwards Transmit may have packets and Next events.
 func (e *Engine) Advance(now Time) {
-	for {
-		t := e.wheel.expire(now)
-		if t == nil {
-			return
-		}
-		switch t.kind {
-		case timerFlight:
-			t.conn.onFlightTimer(now)
-		case timerRNR:
-			t.txn.conn.onRNRTimer(t.txn)
-		case timerRUE:
-			e.onRateTimer(now)
-		case timerRedeliver:
-			t.rx.conn.redeliver(t.rx)
-		case timerAck:
-			t.conn.ackSoon()
-		case timerPace:
-			t.conn.kick()
-		case timerTxn:
-			t.conn.onTxnTimer(now)
-		}
+	for e.acks.deadline() <= now {
+		e.acks.head.ackSoon()
+	}
+	for t := e.wheel.expire(now); t != nil; t = e.wheel.expire(now) {
+		t.owner.expired(now, t.kind)
 	}
 }
+
+// expired implements timerOwner: a result of the Rate Update Engine comes into force.
+func (e *Engine) expired(now Time, _ timerKind) { e.onRateTimer(now) }
 
 // Next takes one upcall. It returns false when there is none. ev.Data is valid until the next call.
 func (e *Engine) Next(ev *Event) bool {
@@ -175,7 +172,7 @@ func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 		e.responses++
 	}
 	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
-	t.timer.txn, t.timer.kind = t, timerRNR
+	t.timer.owner = t
 	return t
 }
 
@@ -202,7 +199,7 @@ func (e *Engine) newRx(c *Conn) *rxTxn {
 	e.rxInUse++
 	e.rxLevel.update(e.rxInUse)
 	rx.conn = c
-	rx.timer.rx, rx.timer.kind = rx, timerRedeliver
+	rx.timer.owner = rx
 	return rx
 }
 

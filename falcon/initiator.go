@@ -14,7 +14,7 @@ func (c *Conn) PushLast(now Time, tag uint64, length int) error {
 }
 
 func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
-	if length < 0 || length > c.cfg.MTU {
+	if length < 0 || length > int(c.mtu) {
 		return ErrTooLong
 	}
 	cost := credit.PushCost(length, c.e.cfg.CreditCell)
@@ -31,7 +31,7 @@ func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
 // Pull issues a pull (Falcon §8.4.3.1): reqLen bytes of ULP headers, at most MaxPullHeader, in the request, and up to respLen bytes in the response. EvPullDone with
 // tag follows exactly once. Errors as Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
-	if reqLen < 0 || reqLen > min(c.cfg.MTU, MaxPullHeader) || respLen < 0 || respLen > c.cfg.MTU {
+	if reqLen < 0 || reqLen > min(int(c.mtu), MaxPullHeader) || respLen < 0 || respLen > int(c.mtu) {
 		return ErrTooLong
 	}
 	cost := credit.PullCost(respLen, c.e.cfg.CreditCell)
@@ -66,8 +66,9 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	t.rsn = c.nextRSN
 	c.nextRSN++
 	c.txns.put(c.baseRSN, t.rsn, t)
-	c.fresh[kind].pushBack(t)
-	if !c.txnTimer.armed() && c.e.profile.TxnTimeout > 0 {
+	t.enlist(inFresh + listID(kind))
+	if !c.txnTimed && c.e.profile.TxnTimeout > 0 {
+		c.txnTimed = true
 		c.e.wheel.arm(&c.txnTimer, now+c.e.profile.TxnTimeout)
 	}
 	c.e.queues[classInitiator].push(c)
@@ -162,7 +163,7 @@ func (c *Conn) complete(t *txn, code Completion) {
 		return
 	}
 	t.done, t.code = true, code
-	if !c.cfg.Ordered {
+	if !c.ordered {
 		c.report(t)
 		c.txns.put(c.baseRSN, t.rsn, doneTxn)
 		c.release(t)
@@ -214,12 +215,14 @@ func (c *Conn) release(t *txn) {
 // A receiver that is not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
 func (c *Conn) onTxnTimer(now Time) {
 	limit := c.e.profile.TxnTimeout
+	c.txnTimed = false
 	for c.baseRSN != c.nextRSN {
 		t := c.oldest()
 		if t == nil {
 			return
 		}
 		if at := max(t.started, c.lastRNR) + limit; at > now {
+			c.txnTimed = true
 			c.e.wheel.arm(&c.txnTimer, at)
 			return
 		}

@@ -22,14 +22,18 @@ func (c *Conn) queueNack(n nackEntry) {
 		return
 	}
 	c.nacks = append(c.nacks, n)
+	c.busy |= wantNack
 	c.e.queues[classAck].push(c)
 }
 
 func (c *Conn) sendNack(dst []byte) int {
 	q := c.nacks[0]
 	c.nacks = c.nacks[:copy(c.nacks, c.nacks[1:])]
+	if len(c.nacks) == 0 {
+		c.busy &^= wantNack
+	}
 	n := wire.Nack{
-		CID: c.cfg.RemoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
+		CID: c.remoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
 		Congestion: c.congestionInfo(),
 		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
 	}
@@ -78,7 +82,7 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 	if n.Request {
 		w, base = &c.reqTx, n.ReqBase
 	}
-	t := w.at(n.PSN)
+	t := c.packetAt(w, n.PSN)
 	if !n.Request {
 		if int32(n.PSN-base) < 0 {
 			return nil

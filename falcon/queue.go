@@ -35,49 +35,55 @@ func (q *eventQueue) pop() *upcall {
 	return u
 }
 
-// connQueue is a FIFO of connections that may have something of one class to send. A connection is in it at most once;
-// links live in the connection.
+// connQueue is a growing circular FIFO of connections that may have something of one class to send. A connection is in
+// it at most once.
 type connQueue struct {
-	head, tail *Conn
-	class      txClass
+	buf   []*Conn
+	head  int
+	n     int
+	class txClass
 }
 
+func (q *connQueue) empty() bool { return q.n == 0 }
+
 func (q *connQueue) push(c *Conn) {
-	if c.queued[q.class] {
-		return
+	if q.enter(c) {
+		q.buf[(q.head+q.n)&(len(q.buf)-1)] = c
+		q.n++
 	}
-	c.queued[q.class] = true
-	if q.tail != nil {
-		q.tail.nextIn[q.class] = c
-	} else {
-		q.head = c
-	}
-	q.tail = c
 }
 
 // pushFront puts a connection back whose turn is not over.
 func (q *connQueue) pushFront(c *Conn) {
-	if c.queued[q.class] {
-		return
-	}
-	c.queued[q.class] = true
-	c.nextIn[q.class] = q.head
-	q.head = c
-	if q.tail == nil {
-		q.tail = c
+	if q.enter(c) {
+		q.head = (q.head - 1) & (len(q.buf) - 1)
+		q.buf[q.head] = c
+		q.n++
 	}
 }
 
+// enter makes room for c; false if it is in the queue.
+func (q *connQueue) enter(c *Conn) bool {
+	if c.queued>>q.class&1 != 0 {
+		return false
+	}
+	c.queued |= 1 << q.class
+	if q.n == len(q.buf) {
+		buf := make([]*Conn, max(2*len(q.buf), 64))
+		for i := range q.n {
+			buf[i] = q.buf[(q.head+i)&(len(q.buf)-1)]
+		}
+		q.buf, q.head = buf, 0
+	}
+	return true
+}
+
+// pop takes the first connection out of the queue, which is not empty.
 func (q *connQueue) pop() *Conn {
-	c := q.head
-	if c == nil {
-		return nil
-	}
-	q.head = c.nextIn[q.class]
-	if q.head == nil {
-		q.tail = nil
-	}
-	c.nextIn[q.class] = nil
-	c.queued[q.class] = false
+	c := q.buf[q.head]
+	q.buf[q.head] = nil
+	q.head = (q.head + 1) & (len(q.buf) - 1)
+	q.n--
+	c.queued &^= 1 << q.class
 	return c
 }

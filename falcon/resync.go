@@ -31,15 +31,15 @@ func (c *Conn) expireTxn(t *txn) {
 
 // onResync processes a Resync (Falcon §9.2.5): its PSN counts as acknowledged, its RSN as taken.
 func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
-	w := &c.dataRx
+	w, bits := &c.dataRx, &c.dataBits
 	if r.Original == wire.TypePullRequest {
-		w = &c.reqRx
+		w, bits = &c.reqRx, &c.reqBits
 	}
-	d := w.check(r.PSN)
+	d := w.check(bits, r.PSN)
 	switch d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
-		if w.acknowledged(r.PSN) {
+		if bit(&bits.ack, r.PSN-w.base) {
 			c.ackSoon()
 			return d
 		}
@@ -56,7 +56,7 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 		c.queueNack(nackEntry{psn: r.PSN, code: wire.NackResource, request: r.Original == wire.TypePullRequest})
 		return wire.DropResource
 	}
-	w.acknowledge(r.PSN)
+	w.acknowledge(bits, r.PSN)
 	c.ackSoon()
 	return d
 }

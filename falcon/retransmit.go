@@ -8,25 +8,25 @@ import (
 // timeFlight arms the timer of the packets in flight. All have the same timeout, the one now in force, and are in the
 // order they were sent in: the first is due first. A deadline that moved away is found out when the timer fires.
 func (c *Conn) timeFlight() {
-	if c.flight.empty() {
+	if c.flight().empty() {
 		return
 	}
-	if at := c.flight.head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.flightTimer.at {
+	if at := c.flight().head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.flightTimer.at {
 		c.e.wheel.arm(&c.flightTimer, at)
 	}
 }
 
 func (c *Conn) onFlightTimer(now Time) {
-	for t := c.flight.head; t != nil && t.lastSent+c.rto() <= now; t = c.flight.head {
+	for t := c.flight().head; t != nil && t.lastSent+c.rto() <= now; t = c.flight().head {
 		c.onTimeout(now, t)
 	}
 	c.timeFlight()
 }
 
-// onRNRTimer ends the delay of an RNR NACK.
-func (c *Conn) onRNRTimer(t *txn) {
+// expired implements timerOwner: the delay of an RNR NACK ends.
+func (t *txn) expired(Time, timerKind) {
 	t.rnr = false
-	c.sendLater(t)
+	t.conn.sendLater(t)
 }
 
 // onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
@@ -58,9 +58,9 @@ const maxRetransmitCount = 6
 func (c *Conn) sendLater(t *txn) {
 	c.e.wheel.stop(&t.timer)
 	c.uncountAgain(t)
-	if t.list == nil || t.list == &c.flight {
+	if t.in == inNone || t.in == inFlight {
 		t.unlink()
-		c.retx[t.kind].insertByPSN(t)
+		t.enlistByPSN(inRetx + listID(t.kind))
 	}
 	c.kick()
 }
@@ -80,7 +80,7 @@ func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap
 		if bit(rx, uint32(n)) {
 			continue
 		}
-		t := w.at(base + uint32(n))
+		t := c.packetAt(w, base+uint32(n))
 		if t == nil || t.rnr {
 			continue
 		}
@@ -112,7 +112,7 @@ func (c *Conn) lossLimit(rx *wire.Bitmap128) int {
 // again; the first notification within an RTO does not wait for the RTT.
 func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
 	for psn := w.base; psn != w.next; psn++ {
-		t := w.at(psn)
+		t := c.packetAt(w, psn)
 		if t == nil || t.rnr || bit(rx, psn-base) {
 			continue
 		}
@@ -125,7 +125,7 @@ func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitma
 }
 
 func (c *Conn) sendEarly(t *txn) {
-	if t.list != &c.flight || t.early >= c.e.profile.EarlyLimit {
+	if t.in != inFlight || t.early >= c.e.profile.EarlyLimit {
 		return
 	}
 	t.early++

@@ -44,7 +44,7 @@ func (c *Conn) congestion(now Time) {
 		return
 	}
 	c.e.stats.RUEEvents++
-	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.cfg.LocalCID, c.acked, c.cc, uint32(c.ipg/cc.TUNanos)
+	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.localCID, c.acked, c.cc, uint32(c.ipg/cc.TUNanos)
 	c.acked, c.lastEvent = 0, now
 	if cfg.AnswersAtOnce() {
 		u.rue.Process(&u.ev, FalconTime(now), &u.result)

@@ -25,7 +25,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		return d
 	}
 	cid, _ := wire.PeekCID(p.Data)
-	c := e.conns[cid]
+	c := e.conns.find(cid)
 	if c == nil {
 		return wire.DropUnknownCID
 	}
@@ -84,10 +84,10 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 // accept checks that a packet with a base header is meant for this connection, notes its timestamps for the next
 // acknowledgement and takes the acknowledgement it carries.
 func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
-	if h.Function != c.cfg.LocalFunction {
+	if h.Function != c.localFunction {
 		return wire.DropFunction
 	}
-	if h.Protocol != c.cfg.Protocol {
+	if h.Protocol != c.protocol {
 		return wire.DropProtocol
 	}
 	c.lastT1, c.lastT2, c.lastHops = p.T1, FalconTime(now), p.Hops
@@ -109,7 +109,7 @@ func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 
 // onPullData completes a pull of the initiator (Falcon §8.4.3.2).
 func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if d := c.dataRx.check(h.PSN); d != wire.DropNone {
+	if d := c.dataRx.check(&c.dataBits, h.PSN); d != wire.DropNone {
 		c.coalesce(now, wholePacket)
 		return d
 	}
@@ -120,13 +120,13 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 		verdict = wire.DropUnknownRSN
 	case len(payload) > t.pullLength:
 		verdict = wire.DropPullLength
-	case c.cfg.Ordered && h.RSN != c.baseRSN:
+	case c.ordered && h.RSN != c.baseRSN:
 		t.cell = c.e.cells.copyData(c, payload)
 		t.data = t.cell.buf
 	default:
 		t.data = payload
 	}
-	c.dataRx.acknowledge(h.PSN)
+	c.dataRx.acknowledge(&c.dataBits, h.PSN)
 	c.received(now, h)
 	if t == nil {
 		return verdict

@@ -23,10 +23,10 @@ type arbiter struct {
 func (e *Engine) pick() (txClass, bool) {
 	a := &e.arbiter
 	for range 2 {
-		if a.left[0] > 0 && e.queues[classAck].head != nil {
+		if a.left[0] > 0 && !e.queues[classAck].empty() {
 			return classAck, true
 		}
-		if a.left[1] > 0 && e.queues[classRetransmit].head != nil {
+		if a.left[1] > 0 && !e.queues[classRetransmit].empty() {
 			return classRetransmit, true
 		}
 		if a.left[2] > 0 {
@@ -34,10 +34,10 @@ func (e *Engine) pick() (txClass, bool) {
 			if a.targetFirst {
 				first, second = second, first
 			}
-			if e.queues[first].head != nil {
+			if !e.queues[first].empty() {
 				return first, true
 			}
-			if e.queues[second].head != nil {
+			if !e.queues[second].empty() {
 				return second, true
 			}
 		}
@@ -85,7 +85,7 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 // endTurn queues the connection for its next packet of the class: at the end, or in front while its weight allows more.
 func (c *Conn) endTurn(class txClass) {
 	q := &c.e.queues[class]
-	if c.turn[class]++; int(c.turn[class]) < c.cfg.Weight && c.wants(class) {
+	if c.turn[class]++; c.turn[class] < c.weight && c.wants(class) {
 		q.pushFront(c)
 		return
 	}
@@ -108,7 +108,7 @@ func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	case classInitiator:
 		return c.sendFresh(now, c.nextRequest(), dst)
 	default:
-		t := c.fresh[TxnPullData].head
+		t := c.fresh(TxnPullData).head
 		if t != nil && !c.maySend(TxnPullData) {
 			t = nil
 		}
@@ -116,23 +116,38 @@ func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	}
 }
 
-// wants reports whether the connection has something of the class, eligible or not.
-func (c *Conn) wants(class txClass) bool {
-	switch class {
-	case classAck:
-		return c.ackNow || len(c.nacks) > 0
-	case classRetransmit:
-		return !c.retx[TxnPush].empty() || !c.retx[TxnPull].empty() || !c.retx[TxnPullData].empty()
-	case classInitiator:
-		return !c.fresh[TxnPush].empty() || !c.fresh[TxnPull].empty()
-	default:
-		return !c.fresh[TxnPullData].empty()
+// What a connection has to send, bits of Conn.busy: acknowledgements, or transactions in a list.
+const (
+	wantAck  = 1 << 0
+	wantNack = 1 << 1
+)
+
+// wantOf is the bit of a list, 0 for one that waits for nothing to be sent.
+func wantOf(id listID) uint8 {
+	if id < inFresh || id >= inStalled {
+		return 0
 	}
+	return 1 << id
 }
+
+const (
+	wantPush       = 1 << (inFresh + listID(TxnPush))
+	wantPull       = 1 << (inFresh + listID(TxnPull))
+	wantPullData   = 1 << (inFresh + listID(TxnPullData))
+	wantRetransmit = wantPush<<3 | wantPull<<3 | wantPullData<<3
+)
+
+// wanted are the bits of each class.
+var wanted = [numClasses]uint8{
+	classAck: wantAck | wantNack, classRetransmit: wantRetransmit, classInitiator: wantPush | wantPull, classTarget: wantPullData,
+}
+
+// wants reports whether the connection has something of the class, eligible or not.
+func (c *Conn) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
 
 // kick queues the connection for everything it has to send: called whenever a packet may have become eligible.
 func (c *Conn) kick() {
-	if c.closed {
+	if c.closed || c.busy == 0 {
 		return
 	}
 	for class := range numClasses {
@@ -188,14 +203,14 @@ func (c *Conn) maySendAgain(t *txn) bool {
 // nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection sends in RSN order
 // across both windows, also behind what must be sent again (Falcon §9.1.3).
 func (c *Conn) nextRequest() *txn {
-	if c.cfg.Ordered && (!c.retx[TxnPush].empty() || !c.retx[TxnPull].empty()) {
+	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
 		return nil
 	}
-	first, second := inOrder(c.fresh[TxnPush].head, c.fresh[TxnPull].head)
+	first, second := inOrder(c.fresh(TxnPush).head, c.fresh(TxnPull).head)
 	if first != nil && c.maySend(first.kind) {
 		return first
 	}
-	if second != nil && !c.cfg.Ordered && c.maySend(second.kind) {
+	if second != nil && !c.ordered && c.maySend(second.kind) {
 		return second
 	}
 	return nil
@@ -204,14 +219,14 @@ func (c *Conn) nextRequest() *txn {
 // nextAgain picks the packet to send again. Pull data is independent of the initiator's packets; among these an ordered
 // connection keeps RSN order.
 func (c *Conn) nextAgain() *txn {
-	first, second := inOrder(c.retx[TxnPush].head, c.retx[TxnPull].head)
+	first, second := inOrder(c.retx(TxnPush).head, c.retx(TxnPull).head)
 	var request *txn
 	if first != nil && c.maySendAgain(first) {
 		request = first
-	} else if second != nil && !c.cfg.Ordered && c.maySendAgain(second) {
+	} else if second != nil && !c.ordered && c.maySendAgain(second) {
 		request = second
 	}
-	data := c.retx[TxnPullData].head
+	data := c.retx(TxnPullData).head
 	if data != nil && !c.maySendAgain(data) {
 		data = nil
 	}

@@ -38,7 +38,7 @@ type Stats struct {
 // Stats returns the counters; they change with the next call of the engine.
 func (e *Engine) Stats() *Stats {
 	s := &e.stats
-	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = len(e.conns), e.txnsInUse, e.rxInUse, e.cells.inUse
+	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.txnsInUse, e.rxInUse, e.cells.inUse
 	return s
 }
 
@@ -62,6 +62,6 @@ func (c *Conn) Info() ConnInfo {
 		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
 		Outstanding:      int(c.nextRSN - c.baseRSN),
 		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
-		WaitingForOrder: c.cells, TargetTransaction: c.requests + c.responses, Xoff: c.waiting,
+		WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
 	}
 }

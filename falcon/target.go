@@ -7,7 +7,7 @@ import (
 
 // onPush receives push data at the target (Falcon §8.5.3.3).
 func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
-	switch d := c.dataRx.check(h.PSN); d {
+	switch d := c.dataRx.check(&c.dataBits, h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
 		return c.onPushAgain(now, h, payload)
@@ -21,7 +21,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 		}
 		return d
 	}
-	head := !c.cfg.Ordered || h.RSN == c.targetNext
+	head := !c.ordered || h.RSN == c.targetNext
 	refuse := c.hold && !head
 	var k *cell
 	if !c.admit(head) {
@@ -35,7 +35,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	rx.push, rx.rsn, rx.psn, rx.ackReq = true, h.RSN, h.PSN, h.AckReq
 	c.rxs.put(c.targetBase, rx.rsn, rx)
 	c.requests++
-	c.dataRx.receive(h.PSN)
+	setBit(&c.dataBits.rx, h.PSN-c.dataRx.base)
 	c.coalesce(now, halfPacket)
 	switch {
 	case refuse:
@@ -54,7 +54,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 // onPushAgain handles push data received before. Unless it was refused, it is a duplicate.
 func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 	rx := c.rxs.at(c.targetBase, h.RSN)
-	if c.dataRx.acknowledged(h.PSN) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
+	if bit(&c.dataBits.ack, h.PSN-c.dataRx.base) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
 		c.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
@@ -67,8 +67,8 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 		return wire.DropDuplicate
 	}
 	rx.ackReq = h.AckReq
-	if !c.cfg.Ordered || rx.rsn == c.targetNext {
-		c.hold = c.hold && !c.cfg.Ordered
+	if !c.ordered || rx.rsn == c.targetNext {
+		c.hold = c.hold && !c.ordered
 		rx.data = payload
 		c.coalesce(now, halfPacket)
 		c.deliver(rx)
@@ -90,7 +90,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	if len(payload) > MaxPullHeader {
 		return wire.DropLength
 	}
-	if d := c.reqRx.check(h.PSN); d != wire.DropNone {
+	if d := c.reqRx.check(&c.reqBits, h.PSN); d != wire.DropNone {
 		c.coalesce(now, wholePacket)
 		return d
 	}
@@ -98,12 +98,12 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	if d != wire.DropNone && d != wire.DropResource {
 		return d
 	}
-	head := !c.cfg.Ordered || h.RSN == c.targetNext
+	head := !c.ordered || h.RSN == c.targetNext
 	if d == wire.DropResource {
 		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
 		return d
 	}
-	if c.requests+c.responses >= 2*int(c.e.profile.MaxTxn) || !c.admit(head) {
+	if c.requests+c.responses >= 2*int32(c.e.profile.MaxTxn) || !c.admit(head) {
 		return c.refuseResource(h.PSN, true)
 	}
 	rx := c.e.newRx(c)
@@ -111,7 +111,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
 	c.rxs.put(c.targetBase, rx.rsn, rx)
 	c.requests++
-	c.reqRx.acknowledge(h.PSN)
+	c.reqRx.acknowledge(&c.reqBits, h.PSN)
 	c.received(now, h)
 	if head && !c.hold {
 		c.deliver(rx)
@@ -161,7 +161,7 @@ func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
 
 // guaranteed reports whether a head of line may have the context reserved for it: on an ordered connection there is one
 // at a time, on an unordered one every request is a head of line, so the first counts.
-func (c *Conn) guaranteed() bool { return c.cfg.Ordered || c.requests == 0 }
+func (c *Conn) guaranteed() bool { return c.ordered || c.requests == 0 }
 
 func (c *Conn) copyPayload(k **cell, payload []byte) bool {
 	*k = c.e.copyRequest(c, payload)
@@ -171,7 +171,7 @@ func (c *Conn) copyPayload(k **cell, payload []byte) bool {
 // deliver queues the event of a request whose turn it is, and of those that waited for it.
 func (c *Conn) deliver(rx *rxTxn) {
 	c.queueRequest(rx)
-	if c.cfg.Ordered {
+	if c.ordered {
 		c.targetNext++
 		c.deliverInOrder()
 	}
@@ -189,7 +189,7 @@ func (c *Conn) queueRequest(rx *rxTxn) {
 
 // deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
 func (c *Conn) deliverInOrder() {
-	if !c.cfg.Ordered {
+	if !c.ordered {
 		return
 	}
 	for !c.hold {
@@ -241,7 +241,7 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 	if rx == nil || !rx.push {
 		return
 	}
-	c.dataRx.acknowledge(rx.psn)
+	c.dataRx.acknowledge(&c.dataBits, rx.psn)
 	c.coalesce(now, halfPacket)
 	if rx.ackReq {
 		c.ackSoon()
@@ -293,10 +293,12 @@ func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 	c.holdFrom(rx)
 }
 
-// redeliver ends the RNR delay of a pull.
+// expired implements timerOwner: the RNR delay of a pull ends.
+func (rx *rxTxn) expired(Time, timerKind) { rx.conn.redeliver(rx) }
+
 func (c *Conn) redeliver(rx *rxTxn) {
-	if !c.cfg.Ordered || rx.rsn == c.targetNext {
-		c.hold = c.hold && !c.cfg.Ordered
+	if !c.ordered || rx.rsn == c.targetNext {
+		c.hold = c.hold && !c.ordered
 		c.deliver(rx)
 		return
 	}
@@ -306,7 +308,7 @@ func (c *Conn) redeliver(rx *rxTxn) {
 // holdFrom stops the delivery of an ordered connection at a request the ULP was not ready for (Falcon §8.5.3.4). Events
 // of later requests not yet taken are withdrawn: pushes are NACKed too, pulls, already acknowledged, wait.
 func (c *Conn) holdFrom(rx *rxTxn) {
-	if !c.cfg.Ordered || int32(rx.rsn-c.targetNext) >= 0 {
+	if !c.ordered || int32(rx.rsn-c.targetNext) >= 0 {
 		return
 	}
 	end := c.targetNext
@@ -360,14 +362,14 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if rx == nil || rx.push {
 		return ErrNoTransaction
 	}
-	if length < 0 || length > rx.length || length > c.cfg.MTU {
+	if length < 0 || length > rx.length || length > int(c.mtu) {
 		return ErrTooLong
 	}
 	t := c.e.newTxn(c, TxnPullData)
 	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, length, pullDataUlpRx, now
 	c.finish(rx)
 	c.responses++
-	c.e.stalled.pushBack(t)
+	t.enlist(inStalled)
 	c.startResponse(t)
 	return nil
 }
@@ -382,7 +384,7 @@ func (c *Conn) startResponse(t *txn) {
 	}
 	t.cost = cost
 	t.unlink()
-	c.fresh[TxnPullData].pushBack(t)
+	t.enlist(inFresh + listID(TxnPullData))
 	c.e.queues[classTarget].push(c)
 }
 

@@ -9,13 +9,13 @@ func (c *Conn) sendFresh(now Time, t *txn, dst []byte) int {
 	}
 	w := c.window(t.kind)
 	t.psn = w.next
-	last := t.next == nil && t.kind == TxnPush && c.fresh[TxnPull].empty()
+	last := t.next == nil && t.kind == TxnPush && c.busy&wantPull == 0
 	n := c.build(t, c.ackRequest(t, last), dst)
 	if n == 0 {
 		return 0
 	}
 	t.unlink()
-	w.add(t)
+	c.assignPSN(w, t)
 	switch t.kind {
 	case TxnPush:
 		w.outstanding++
@@ -58,7 +58,7 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 	if t.firstSent < 0 {
 		t.firstSent = now
 	}
-	c.flight.pushBack(t)
+	t.enlist(inFlight)
 	c.timeFlight()
 	c.pace(now)
 	c.piggybacked()
@@ -69,7 +69,7 @@ func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
 // build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes a Resync.
 func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 	h := wire.Header{
-		CID: c.cfg.RemoteCID, Function: c.cfg.RemoteFunction, Protocol: c.cfg.Protocol, Type: t.packetType(),
+		CID: c.remoteCID, Function: c.remoteFunction, Protocol: c.protocol, Type: t.packetType(),
 		AckReq: ackReq, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, PSN: t.psn, RSN: t.rsn,
 	}
 	if t.resync == 0 {

@@ -26,8 +26,7 @@ const (
 // txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull response of the target.
 // It lives until its packet is acknowledged and it is completed to the ULP.
 type txn struct {
-	next, prev *txn
-	list       *txnList // the list it is in, nil for none
+	next, prev *txn // in the list it is in
 	conn       *Conn
 	timer      timer // the delay of an RNR NACK
 	tag        uint64
@@ -43,6 +42,7 @@ type txn struct {
 	pullLength int // pull: bytes requested
 	retries    int // timeouts of its packet, or of its Resync
 	early      uint8
+	in         listID
 	kind       TxnKind
 	state      txnState
 	resync     wire.ResyncCode // not 0: the packet is a Resync
@@ -74,52 +74,3 @@ func (t *txn) packetType() wire.PacketType {
 
 // doneTxn marks RSNs of an unordered connection that completed before older ones.
 var doneTxn = &txn{done: true}
-
-// txnList is a doubly linked list of transactions.
-type txnList struct{ head, tail *txn }
-
-func (l *txnList) empty() bool { return l.head == nil }
-
-func (l *txnList) pushBack(t *txn) { l.insertAfter(l.tail, t) }
-
-// insertByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at the end.
-func (l *txnList) insertByPSN(t *txn) {
-	at := l.tail
-	for at != nil && int32(at.psn-t.psn) > 0 {
-		at = at.prev
-	}
-	l.insertAfter(at, t)
-}
-
-func (l *txnList) insertAfter(at, t *txn) {
-	t.list, t.prev = l, at
-	if at != nil {
-		t.next, at.next = at.next, t
-	} else {
-		t.next, l.head = l.head, t
-	}
-	if t.next != nil {
-		t.next.prev = t
-	} else {
-		l.tail = t
-	}
-}
-
-// unlink takes t out of the list it is in.
-func (t *txn) unlink() {
-	l := t.list
-	if l == nil {
-		return
-	}
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		l.head = t.next
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		l.tail = t.prev
-	}
-	t.next, t.prev, t.list = nil, nil, nil
-}

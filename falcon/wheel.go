@@ -22,25 +22,26 @@ const (
 	timerFlight    timerKind = iota // of a conn: the packet sent longest ago is not acknowledged
 	timerRNR                        // of a txn: the delay of an RNR NACK
 	timerRedeliver                  // of an rxTxn: pull under RNR
-	timerAck                        // of a conn: coalesced ACK
 	timerPace                       // of a conn: next packet allowed
 	timerTxn                        // of a conn: oldest transaction times out
 	timerRUE                        // of the engine: a result of the Rate Update Engine comes into force
 )
 
-// timer is embedded in what it belongs to; one of conn, txn and rx is set, none in the engine's own.
+// timer is embedded in what it belongs to.
 type timer struct {
 	next, prev *timer
+	owner      timerOwner
 	at         Time
-	slot       *timerSlot // nil: not armed
-	conn       *Conn
-	txn        *txn
-	rx         *rxTxn
-	index      uint16 // level<<slotBits | slot number
+	place      uint16 // 1 + level<<slotBits + slot number; 0: not armed
 	kind       timerKind
 }
 
-func (t *timer) armed() bool { return t.slot != nil }
+// timerOwner is told when its timer is due; it is not armed any more then.
+type timerOwner interface {
+	expired(now Time, kind timerKind)
+}
+
+func (t *timer) armed() bool { return t.place != 0 }
 
 type timerSlot struct{ head, tail *timer }
 
@@ -66,7 +67,7 @@ func (w *wheel) place(t *timer) {
 	}
 	n := int(tick>>(level*slotBits)) & slotMask
 	s := &w.slots[level][n]
-	t.slot, t.index = s, uint16(level<<slotBits|n)
+	t.place = uint16(level<<slotBits|n) + 1
 	t.next, t.prev = nil, s.tail
 	if s.tail != nil {
 		s.tail.next = t
@@ -79,10 +80,11 @@ func (w *wheel) place(t *timer) {
 
 // stop disarms t; it may be disarmed already.
 func (w *wheel) stop(t *timer) {
-	s := t.slot
-	if s == nil {
+	if t.place == 0 {
 		return
 	}
+	level, n := (t.place-1)>>slotBits, (t.place-1)&slotMask
+	s := &w.slots[level][n]
 	if t.prev != nil {
 		t.prev.next = t.next
 	} else {
@@ -94,9 +96,9 @@ func (w *wheel) stop(t *timer) {
 		s.tail = t.prev
 	}
 	if s.head == nil {
-		w.occupied[t.index>>slotBits] &^= 1 << (t.index & slotMask)
+		w.occupied[level] &^= 1 << n
 	}
-	t.next, t.prev, t.slot = nil, nil, nil
+	t.next, t.prev, t.place = nil, nil, 0
 }
 
 // expire disarms and returns one timer that is due, nil when there is none.

@@ -6,81 +6,77 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). A nil entry in [base, next) is acknowledged.
+// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are apart from it (Conn.packets); a
+// nil entry in [base, next) is acknowledged.
 type txWindow struct {
 	base, next    uint32 // PSN: oldest not acknowledged, next to assign
-	packets       ring[txn]
 	outstanding   uint32 // RORC, DORC: requests sent and not acknowledged
 	retransmitted uint32 // RORRC, DORRC: requests sent again and not acknowledged
 	paused        bool   // out-of-window notification received
 }
 
-func (w *txWindow) at(psn uint32) *txn {
+// packetAt returns the transaction of a packet that is not acknowledged.
+func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
 	if psn-w.base >= w.next-w.base {
 		return nil
 	}
-	return w.packets.at(w.base, psn)
+	return c.packets(w).at(w.base, psn)
 }
 
-// add assigns the next PSN.
-func (w *txWindow) add(t *txn) {
+// assignPSN gives t the next PSN of the window.
+func (c *Conn) assignPSN(w *txWindow, t *txn) {
 	t.psn = w.next
-	w.packets.put(w.base, t.psn, t)
+	c.packets(w).put(w.base, t.psn, t)
 	w.next++
 }
 
 // slide moves the base over everything acknowledged.
-func (w *txWindow) slide() {
-	for w.base != w.next && w.packets.get(w.base) == nil {
+func (w *txWindow) slide(packets *ring[txn]) {
+	for w.base != w.next && packets.get(w.base) == nil {
 		w.base++
 	}
 }
 
-// rxWindow is the receiver's side (Falcon §9.2.1). Bit n of the bitmaps stands for PSN base+n. In the request window
-// both bitmaps are equal.
+// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.received).
 type rxWindow struct {
 	base uint32 // oldest not acknowledged
-	size uint32
-	ack  wire.Bitmap128
-	rx   wire.Bitmap128
+	size uint8
 	own  bool // packets were dropped beyond the window
 }
 
+// rxBitmaps say what an rxWindow received; bit n stands for PSN base+n. In the request window both are equal.
+type rxBitmaps struct{ ack, rx wire.Bitmap128 }
+
 // check applies Falcon §9.2.2.4. DropDuplicate means received, acknowledged or not.
-func (w *rxWindow) check(psn uint32) wire.Drop {
+func (w *rxWindow) check(b *rxBitmaps, psn uint32) wire.Drop {
 	n := psn - w.base
 	switch {
 	case int32(n) < 0:
 		return wire.DropBehindWindow
-	case n >= w.size:
+	case n >= uint32(w.size):
 		w.own = true
 		return wire.DropBeyondWindow
-	case bit(&w.rx, n):
+	case bit(&b.rx, n):
 		return wire.DropDuplicate
 	}
 	return wire.DropNone
 }
 
-// acknowledged reports whether the PSN, which passed check or is a duplicate, was acknowledged.
-func (w *rxWindow) acknowledged(psn uint32) bool { return bit(&w.ack, psn-w.base) }
-
-func (w *rxWindow) receive(psn uint32) { setBit(&w.rx, psn-w.base) }
-
 // acknowledge marks the PSN received and acknowledged and slides the window.
-func (w *rxWindow) acknowledge(psn uint32) {
+func (w *rxWindow) acknowledge(b *rxBitmaps, psn uint32) {
 	n := psn - w.base
-	if n >= w.size {
+	if n >= uint32(w.size) {
 		return
 	}
-	setBit(&w.ack, n)
-	setBit(&w.rx, n)
+	setBit(&b.ack, n)
+	setBit(&b.rx, n)
 	if n != 0 {
 		return
 	}
-	k := trailingOnes(&w.ack)
+	k := trailingOnes(&b.ack)
 	w.base += k
-	shift(&w.ack, k)
-	shift(&w.rx, k)
+	shift(&b.ack, k)
+	shift(&b.rx, k)
 }
 
 func isZero(b *wire.Bitmap128) bool { return b.Lo|b.Hi == 0 }
