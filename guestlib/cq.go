@@ -86,7 +86,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		wake:   make(chan struct{}),
 		byWord: d.info.Features&abi.FeatureArmWord != 0,
 	}
-	in := abi.CreateCQ{Log2Entries: log2, Levels: mem.list.Levels, Pages: mem.list.Root}
+	in := abi.CreateCQ{Log2Entries: log2, Vector: d.vector(), Levels: mem.list.Levels, Pages: mem.list.Root}
 	err = cq.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
 		if e.Status != abi.StatusOK {
 			return
@@ -104,6 +104,14 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		return nil, err
 	}
 	return cq, nil
+}
+
+// vector spreads CQs over the event queues of the window; 0 is for events by message.
+func (d *Device) vector() uint16 {
+	if d.vectors == 0 {
+		return 0
+	}
+	return 1 + uint16(d.nextVector.Add(1)%uint32(d.vectors))
 }
 
 // Poll takes up to len(wc) completions and returns how many. It does not block. With an error, which means that the CQ, the device or the

@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // features the driver can use.
-const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord | abi.FeatureFunctionEvents
+const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord | abi.FeatureFunctionEvents | abi.FeatureVectors
 
 const (
 	defaultMemfd = 256 << 20
@@ -62,11 +62,14 @@ type Device struct {
 	s      *stream
 	pool   *arena.Pool
 	path   string
-	winErr error
-	admin  atomic.Pointer[admin] // of the current life of the function
-	info   Info
-	limits Limits
-	cm     cm
+	winErr error // why path is not a better one
+
+	vectors    int                   // event queues of the window; 0: events are messages
+	nextVector atomic.Uint32         // of the next CQ
+	admin      atomic.Pointer[admin] // of the current life of the function
+	info       Info
+	limits     Limits
+	cm         cm
 
 	events  chan Event
 	dropped atomic.Uint64
@@ -295,13 +298,30 @@ func (d *Device) openWindow(function uint32) {
 		return
 	}
 	var w *window.Window
-	if w, d.winErr = window.Open(function); d.winErr == nil {
-		d.s.useWindow(w)
-		d.path = "ivshmem"
+	if w, d.winErr = window.Open(function); d.winErr != nil {
+		return
 	}
+	d.s.useWindow(w)
+	d.path = "ivshmem"
+	if d.info.Features&abi.FeatureVectors == 0 {
+		d.winErr = errors.New("the device knows no vectors")
+		return
+	}
+	if d.vectors, d.winErr = w.Vectors(); d.vectors == 0 {
+		return
+	}
+	d.path = "ivshmem-msix"
+	w.Listen(func(cqn uint32, err error) {
+		if err != nil {
+			d.s.fail(protocolError("%v", err), false)
+			return
+		}
+		d.cqNews(cqn)
+	})
 }
 
-// Path names the way doorbells take: "ivshmem", "vsock" or "unix". In a guest the error says why it is not ivshmem.
+// Path names the way that doorbells and events take: "ivshmem-msix" (a window, and interrupts), "ivshmem" (a window, and messages for events),
+// "vsock" or "unix". In a guest the error says what the better one lacks.
 func (d *Device) Path() (string, error) { return d.path, d.winErr }
 
 // Info says which function this is. It costs nothing.

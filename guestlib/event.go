@@ -84,14 +84,19 @@ func (d *Device) handleCQEvent(body []byte) error {
 			}
 			continue
 		}
-		d.mu.Lock()
-		cq := d.cqs[cqn]
-		d.mu.Unlock()
-		if cq != nil { // else it was destroyed in the meantime
-			cq.signal()
-		}
+		d.cqNews(cqn)
 	}
 	return nil
+}
+
+// cqNews wakes who waits for a CQ.
+func (d *Device) cqNews(cqn uint32) {
+	d.mu.Lock()
+	cq := d.cqs[cqn]
+	d.mu.Unlock()
+	if cq != nil { // else it was destroyed in the meantime
+		cq.signal()
+	}
 }
 
 func (d *Device) handleAsync(e *abi.AsyncEvent) error {

@@ -133,11 +133,12 @@ func (s *stream) arm(b *bell, flags uint8) {
 // useWindow makes doorbells go by w, which the stream owns from then on; nil goes back to messages.
 func (s *stream) useWindow(w *window.Window) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.win != nil {
-		s.win.Close()
-	}
+	old := s.win
 	s.win = w
+	s.mu.Unlock()
+	if old != nil {
+		old.Close() // not with mu held: it waits for who handles events
+	}
 }
 
 // ringWindow empties the dirty list into the window, if there is one, as far as there is room. The caller holds mu.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
 // A running guest takes further windows and ports, each on a root port of its own
@@ -21,7 +23,7 @@ func PlugWindow(ctx context.Context, q *QMP, w Window) error {
 		if err := q.Execute(ctx, "chardev-add", map[string]any{"id": w.chardev(), "backend": backend}, nil); err != nil {
 			return fmt.Errorf("%w: does vnic run serve windows of this guest (windows: true)?", err)
 		}
-		err := q.Execute(ctx, "device_add", map[string]any{"driver": "ivshmem-doorbell", "id": w.Function, "chardev": w.chardev(), "vectors": 1, "bus": bus}, nil)
+		err := q.Execute(ctx, "device_add", map[string]any{"driver": "ivshmem-doorbell", "id": w.Function, "chardev": w.chardev(), "vectors": ivshmem.Vectors, "bus": bus}, nil)
 		if err != nil {
 			return errors.Join(err, q.Execute(ctx, "chardev-remove", map[string]string{"id": w.chardev()}, nil))
 		}

@@ -23,6 +23,7 @@ type Line struct {
 	Accel   Accel    // default: DetectAccel
 	Vsock   string   // socket of a VhostUser
 	Windows []Window // of its functions
+	IOMMU   bool     // the guest's programs can get interrupts, from windows that do not share a PCI slot
 	Ports   []Port   // of its functions
 	Monitor string   // socket for QMP (DialQMP); none when empty
 	HotPlug int      // root ports kept free for PlugWindow and PlugPort
@@ -61,12 +62,15 @@ func (l *Line) Options() ([][]string, error) {
 	}
 	groups := [][]string{
 		{"-name", escape(l.Name)},
-		{"-machine", "q35,memory-backend=m0"},
+		{"-machine", machineType(l.IOMMU)},
 		{"-accel", string(accel)},
 		{"-cpu", cpuModel(accel)},
 		{"-smp", strconv.Itoa(max(l.CPUs, 1))},
 		{"-m", size},
 		{"-object", memory},
+	}
+	if l.IOMMU {
+		groups = append(groups, iommuArgs)
 	}
 	if l.KernelVsock != nil {
 		groups = append(groups, []string{"-device", fmt.Sprintf("vhost-vsock-pci,id=vsock,guest-cid=%d", l.KernelVsock.CID)})
@@ -75,7 +79,7 @@ func (l *Line) Options() ([][]string, error) {
 		groups = append(groups, vs[:2], vs[2:])
 	}
 	for i, w := range l.Windows {
-		groups = append(groups, windowArgs(i, w)...)
+		groups = append(groups, windowArgs(w, windowAddress(i, len(l.Windows), l.IOMMU))...)
 	}
 	for _, p := range l.Ports {
 		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
@@ -114,7 +118,7 @@ const firstWindowSlot = 8
 
 // MaxWindows is how many windows fit between the slots that QEMU fills by itself
 // and those of the chipset.
-const MaxWindows = (0x1c - firstWindowSlot) * 8
+const MaxWindows = windowSlots * 8
 
 // Window is the ivshmem device of one function.
 type Window struct {
@@ -124,15 +128,44 @@ type Window struct {
 
 func (w Window) chardev() string { return "window-" + w.Function }
 
-// windowArgs attach the i-th window.
-func windowArgs(i int, w Window) [][]string {
-	multi := ""
-	if i%8 == 0 {
-		multi = ",multifunction=on"
+// iommuArgs give the guest an IOMMU, which must come before the devices it is for.
+// It isolates the guest's own devices from each other; the NIC reaches memory by
+// its own mapping and never through it. The interrupt controller is split for KVM,
+// whose in-kernel one does not know remapped interrupts.
+var iommuArgs = []string{"-device", "intel-iommu,intremap=on"}
+
+func machineType(iommu bool) string {
+	if iommu {
+		return "q35,memory-backend=m0,kernel-irqchip=split"
 	}
+	return "q35,memory-backend=m0"
+}
+
+// windowSlots is how many PCI slots windows have.
+const windowSlots = 0x1c - firstWindowSlot
+
+// windowAddress is where the i-th of n windows goes: eight fill a slot before the
+// next is begun. Apart, each has a slot of its own as far as there are some, as
+// Linux isolates slots, not the functions in one.
+func windowAddress(i, n int, apart bool) string {
+	slot, function := i/8, i%8
+	more := function == 0
+	if apart {
+		slot, function = i%windowSlots, i/windowSlots
+		more = function == 0 && n > i+windowSlots
+	}
+	at := fmt.Sprintf("addr=%02x.%d", firstWindowSlot+slot, function)
+	if more {
+		at += ",multifunction=on"
+	}
+	return at
+}
+
+// windowArgs attach a window.
+func windowArgs(w Window, at string) [][]string {
 	return [][]string{
 		{"-chardev", "socket,id=" + w.chardev() + ",path=" + escape(w.Socket)},
-		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=%d,addr=%02x.%d%s", w.Function, w.chardev(), ivshmem.Vectors, firstWindowSlot+i/8, i%8, multi)},
+		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=%d,%s", w.Function, w.chardev(), ivshmem.Vectors, at)},
 	}
 }
 

@@ -23,6 +23,7 @@ type Machine struct {
 	InitArgs   []string // arguments of init, without white space or quotes
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
 	Windows    []Window // of its functions
+	IOMMU      bool     // as Line.IOMMU
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -85,7 +86,7 @@ func (m *Machine) Args() ([]string, error) {
 	memory := m.memory()
 	args := []string{
 		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
-		"-machine", "q35,memory-backend=m0", "-accel", string(accel), "-cpu", cpuModel(accel),
+		"-machine", machineType(m.IOMMU), "-accel", string(accel), "-cpu", cpuModel(accel),
 		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", memory),
 		"-object", fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", memory),
 		"-kernel", m.Kernel, "-append", append1,
@@ -98,11 +99,14 @@ func (m *Machine) Args() ([]string, error) {
 	if m.Initrd != "" {
 		args = append(args, "-initrd", m.Initrd)
 	}
+	if m.IOMMU {
+		args = append(args, iommuArgs...)
+	}
 	if m.Vsock != "" {
 		args = append(args, vsockArgs(m.Vsock)...)
 	}
 	for i, w := range m.Windows {
-		args = append(args, slices.Concat(windowArgs(i, w)...)...)
+		args = append(args, slices.Concat(windowArgs(w, windowAddress(i, len(m.Windows), m.IOMMU))...)...)
 	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")

@@ -26,8 +26,8 @@ func TestArgs(t *testing.T) {
 		"-chardev", "file,id=console,path=/log,,1", "-serial", "chardev:console",
 		"-chardev", "socket,id=output,path=/out,server=on,wait=off", "-serial", "chardev:output",
 		"-name", "a,,b", "-initrd", "/i",
-		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,chardev=vsock",
-		"-chardev", "socket,id=window0,path=/run/w", "-device", "ivshmem-doorbell,chardev=window0,vectors=4,addr=08.0,multifunction=on",
+		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,id=vsock,chardev=vsock",
+		"-chardev", "socket,id=window-pf0.vf1,path=/run/w", "-device", "ivshmem-doorbell,id=pf0.vf1,chardev=window-pf0.vf1,vectors=4,addr=08.0,multifunction=on",
 		"-chardev", "socket,id=monitor,path=/qmp,server=on,wait=off", "-mon", "chardev=monitor,mode=control",
 	}
 	if d := cmp.Diff(want, got); d != "" {

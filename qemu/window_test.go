@@ -190,6 +190,25 @@ func TestLineWindows(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+	// With an IOMMU each has a slot of its own, while there are some.
+	l.IOMMU = true
+	for i := range 15 {
+		l.Windows = append(l.Windows, Window{fmt.Sprintf("vf%d", 9+i), "/w"})
+	}
+	if text, err = l.Shell(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"  -machine q35,memory-backend=m0,kernel-irqchip=split \\\n",
+		"vectors=4,addr=08.0,multifunction=on \\\n", "vectors=4,addr=0b.0,multifunction=on \\\n", "vectors=4,addr=0c.0 \\\n", "vectors=4,addr=1b.0 \\\n", "vectors=4,addr=0b.1 \\\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if iommu, device := strings.Index(text, "-device intel-iommu,intremap=on"), strings.Index(text, "-device vhost"); iommu < 0 || device < iommu {
+		t.Errorf("the IOMMU is not the first device in\n%s", text)
+	}
 	l.Windows = make([]Window, MaxWindows+1)
 	if _, err := l.Shell(); err == nil || !strings.Contains(err.Error(), "room for 160") {
 		t.Error(err)

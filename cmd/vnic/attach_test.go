@@ -25,6 +25,7 @@ func TestAttachPaths(t *testing.T) {
 		{"unix", []string{"--no-vm"}},
 		{"vsock", nil},
 		{"ivshmem", []string{"--windows"}},
+		{"ivshmem-msix", []string{"--windows", "--iommu"}},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

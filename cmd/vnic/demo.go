@@ -24,6 +24,7 @@ type demoOptions struct {
 	kernel  string // kernel package folder to use instead of Debian's current one
 	timeout time.Duration
 	windows bool // guests ring by ivshmem
+	iommu   bool // and are interrupted
 	count   int  // operations per row; 0 = the workload's own choice
 }
 
@@ -53,6 +54,7 @@ asks for TAPs and a bridge.`,
 	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	f.BoolVar(&o.windows, "windows", false, "give the guests ivshmem devices for their doorbells")
+	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
 	return demo
 }
@@ -101,6 +103,8 @@ func (o *demoOptions) check() error {
 		return fmt.Errorf("--capture %q: choose sealed, clear or both", o.capture)
 	case o.noVM && o.windows:
 		return errors.New("--windows is for QEMU guests: leave out --no-vm")
+	case o.iommu && !o.windows:
+		return errors.New("--iommu is for the interrupts of windows: add --windows")
 	case !o.noVM && o.fabric == "memory":
 		return errors.New("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
 	case o.fabric == "tap" && os.Geteuid() != 0:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -36,7 +37,11 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 		return err
 	}
 	initrd := filepath.Join(s.out, "initramfs.cpio")
-	if err := (image.Initramfs{Kernel: k, Init: self(), Modules: image.VsockModules}).Write(initrd); err != nil {
+	modules := image.VsockModules
+	if s.o.iommu {
+		modules = slices.Concat(modules, image.VFIOModules)
+	}
+	if err := (image.Initramfs{Kernel: k, Init: self(), Modules: modules}).Write(initrd); err != nil {
 		return err
 	}
 	s.r.step("guests: Debian kernel %s, initramfs with this program as /init", k.Release)
@@ -71,6 +76,7 @@ func (g *vmGuests) start(ctx context.Context) error {
 			InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), g.s.o.count),
 			Vsock:    h.Socket,
 			Windows:  windows,
+			IOMMU:    g.s.o.iommu,
 			Console:  qemu.FileChardev(console),
 		})
 		if err != nil {

@@ -91,7 +91,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	}
 	fmt.Fprintf(tw, "path\t%s\n", path)
 	if why != nil {
-		fmt.Fprintf(tw, "no ivshmem\t%v\n", why)
+		fmt.Fprintf(tw, "no better path\t%v\n", why)
 	}
 	if samples > 0 {
 		fmt.Fprintf(tw, "doorbell to service\t%.1f µs (median of %d)\n", cost.DoorbellUS, cost.Samples)

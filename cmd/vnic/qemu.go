@@ -74,6 +74,7 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.line.Kernel, "kernel", "", "kernel to boot directly")
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
 	f.StringVar(&o.line.Append, "append", "", "command line of that kernel")
+	f.BoolVar(&o.line.IOMMU, "iommu", false, "give the guest an IOMMU: then its programs can take interrupts from windows, by vfio-pci")
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")

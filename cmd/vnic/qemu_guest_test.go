@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,10 @@ import (
 )
 
 // guestFiles are a kernel and an initramfs with this program in it.
-type guestFiles struct{ kernel, initrd string }
+type guestFiles struct {
+	kernel, initrd string
+	iommu          bool // give the guest one
+}
 
 // buildQEMUGuest skips what this machine cannot boot, or fails it where it must run.
 func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
@@ -53,10 +57,10 @@ func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 		tb.Fatalf("build: %v\n%s", err, out)
 	}
 	initrd := filepath.Join(dir, "initramfs")
-	if err := (image.Initramfs{Kernel: k, Init: program, Modules: image.VsockModules}).Write(initrd); err != nil {
+	if err := (image.Initramfs{Kernel: k, Init: program, Modules: slices.Concat(image.VsockModules, image.VFIOModules)}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
-	return guestFiles{k.Image, initrd}
+	return guestFiles{kernel: k.Image, initrd: initrd}
 }
 
 // serveConfig runs a NIC of its own in-memory fabric until the test ends.
@@ -111,7 +115,7 @@ func bootPrinted(tb testing.TB, ctx context.Context, configPath string, g guestF
 	tb.Helper()
 	dir := tb.TempDir()
 	console, output := filepath.Join(dir, "console"), filepath.Join(dir, "output")
-	line, err := runHere(tb, "qemu", "-c", configPath, "--guest", "1001", "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd,
+	line, err := runHere(tb, "qemu", "-c", configPath, "--guest", "1001", "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd, fmt.Sprintf("--iommu=%t", g.iommu),
 		"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- "+strings.Join(command, " "),
 		"--", "-nodefaults", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+output,
 	)

@@ -20,8 +20,6 @@ const (
 	sysfs = "/sys/bus/pci/devices"
 	// registers is the size of BAR0.
 	registers = 256
-	// maxCaps bounds the chain: offsets grow, and this many are more than any device has.
-	maxCaps = 64
 )
 
 // Window is a mapped window.
@@ -30,6 +28,11 @@ type Window struct {
 	regs   []byte // BAR0
 	ring   *ring.Producer
 	record [abi.DoorbellSize]byte
+
+	vfio   *vfioDevice // nil: mapped from sysfs
+	queues []*eventQueue
+	noIRQ  error // why there are no interrupts
+	busy   listening
 }
 
 // Open finds and maps the window of a function.
@@ -66,30 +69,67 @@ func text(dir, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// openDevice maps a device if its header says that it is the function's.
+// openDevice maps a device if its header says that it is the function's: with
+// interrupts by vfio where the guest can, else from sysfs without.
 func openDevice(dir string, function uint32) (_ *Window, err error) {
-	// Nobody else may have switched its memory on.
-	if err := os.WriteFile(filepath.Join(dir, "enable"), []byte("1"), 0); err != nil {
-		return nil, err
-	}
 	w := &Window{}
 	defer func() {
 		if err != nil {
 			w.Close()
 		}
 	}()
+	if err := switchOn(dir); err != nil {
+		return nil, err
+	}
 	if w.shared, err = mapResource(filepath.Join(dir, "resource2"), 0); err != nil {
 		return nil, err
 	}
-	bells, err := findBells(w.shared, function)
+	blocks, err := findBlocks(w.shared, function)
 	if err != nil {
 		return nil, err
 	}
-	if w.regs, err = mapResource(filepath.Join(dir, "resource0"), registers); err != nil {
-		return nil, err
+	w.noIRQ = w.interrupt(dir, blocks)
+	if w.vfio == nil {
+		if w.regs, err = mapResource(filepath.Join(dir, "resource0"), registers); err != nil {
+			return nil, err
+		}
 	}
-	w.ring = ring.NewProducer(ring.Mem(bells), ring.QueueLayout(abi.WindowBellsLog2, 4))
+	w.ring = ring.NewProducer(ring.Mem(blocks.bells.of(w.shared)), ring.QueueLayout(abi.WindowBellsLog2, 4))
 	return w, nil
+}
+
+// interrupt opens the device by vfio and makes its event queues. After an error
+// the window is as it was.
+func (w *Window) interrupt(dir string, blocks blocks) error {
+	if len(blocks.events) == 0 {
+		return errors.New("the device has no event queues")
+	}
+	v, err := openVFIO(dir, len(blocks.events))
+	if err != nil {
+		return err
+	}
+	if len(v.shared) < len(w.shared) {
+		v.close()
+		return fmt.Errorf("vfio maps %d of %d bytes of the window", len(v.shared), len(w.shared))
+	}
+	_ = unix.Munmap(w.shared)
+	w.vfio, w.shared, w.regs = v, v.shared, v.regs
+	for i, irq := range v.irqs {
+		w.queues = append(w.queues, &eventQueue{
+			irq: irq, ring: ring.NewConsumer(ring.Mem(blocks.events[i].of(w.shared)), ring.QueueLayout(abi.WindowEventsLog2, 3)),
+		})
+	}
+	return nil
+}
+
+// switchOn makes the device answer to accesses of its memory. A driver that has
+// it, vfio-pci, does that itself.
+func switchOn(dir string) error {
+	err := os.WriteFile(filepath.Join(dir, "enable"), []byte("1"), 0)
+	if errors.Is(err, unix.EBUSY) && boundTo(dir) == vfioDriver {
+		return nil
+	}
+	return err
 }
 
 // mapResource maps a resource file, whole if size is 0.
@@ -116,44 +156,6 @@ func mapResource(path string, size int) ([]byte, error) {
 	return m, nil
 }
 
-// findBells follows the chain of capabilities to the bell ring.
-func findBells(m []byte, function uint32) ([]byte, error) {
-	var h abi.WindowHeader
-	h.Unmarshal(m)
-	switch {
-	case h.Magic != abi.Magic || h.Function != function:
-		return nil, ErrNone
-	case h.Major != abi.VersionMajor:
-		return nil, fmt.Errorf("it has ABI version %d, this driver %d", h.Major, abi.VersionMajor)
-	case uint64(h.Length) > uint64(len(m)):
-		return nil, fmt.Errorf("it says it has %d bytes, and has %d", h.Length, len(m))
-	}
-	m = m[:h.Length]
-	want := ring.QueueLayout(abi.WindowBellsLog2, 4).Size()
-	at := uint64(h.FirstCap)
-	for range maxCaps {
-		if at == 0 {
-			return nil, errors.New("it has no bell ring of a version known here")
-		}
-		if at+abi.CapabilitySize > uint64(len(m)) {
-			return nil, fmt.Errorf("a capability at %#x passes its end", at)
-		}
-		var c abi.Capability
-		c.Unmarshal(m[at:])
-		if c.Type == abi.CapBells && c.Version == 1 {
-			if c.Offset%64 != 0 || uint64(c.Length) < want || uint64(c.Offset)+uint64(c.Length) > uint64(len(m)) {
-				return nil, fmt.Errorf("a bell ring of %d bytes at %#x does not fit", c.Length, c.Offset)
-			}
-			return m[c.Offset:][:want], nil
-		}
-		if c.Next != 0 && uint64(c.Next) <= at {
-			break
-		}
-		at = uint64(c.Next)
-	}
-	return nil, errors.New("its chain of capabilities does not end")
-}
-
 // Ring hands a doorbell to the device, or returns ring.ErrFull.
 func (w *Window) Ring(d *abi.Doorbell) error {
 	d.Marshal(w.record[:])
@@ -167,8 +169,17 @@ func (w *Window) Ring(d *abi.Doorbell) error {
 	return err
 }
 
-// Close unmaps the window.
+// Vectors is how many event queues interrupt this driver; without any the error
+// says why.
+func (w *Window) Vectors() (int, error) { return len(w.queues), w.noIRQ }
+
+// Close ends Listen and unmaps the window.
 func (w *Window) Close() {
+	w.busy.stop(w.queues)
+	if w.vfio != nil {
+		w.vfio.close()
+		w.shared, w.regs = nil, nil
+	}
 	for _, m := range [][]byte{w.shared, w.regs} {
 		if m != nil {
 			_ = unix.Munmap(m)

@@ -157,15 +157,15 @@ func TestNoWindow(t *testing.T) {
 func TestBadWindow(t *testing.T) {
 	le := binary.LittleEndian
 	for want, spoil := range map[string]func(b []byte){
-		"ABI version":      func(b []byte) { le.PutUint16(b[4:], 2) },
-		"says it has":      func(b []byte) { le.PutUint32(b[8:], 1<<31) },
-		"no bell ring":     func(b []byte) { le.PutUint16(b[256+2:], 2) },
-		"no bell":          func(b []byte) { le.PutUint32(b[20:], 0) },
-		"passes its end":   func(b []byte) { le.PutUint32(b[128+12:], abi.WindowSize-8) },
-		"does not end":     func(b []byte) { le.PutUint32(b[128+12:], 128) },
-		"does not fit":     func(b []byte) { le.PutUint32(b[256+4:], abi.WindowSize-64) },
-		"not fit":          func(b []byte) { le.PutUint32(b[256+4:], 0xffffffc0) },
-		"ring of 64 bytes": func(b []byte) { le.PutUint32(b[256+8:], 64) },
+		"ABI version":         func(b []byte) { le.PutUint16(b[4:], 2) },
+		"says it has":         func(b []byte) { le.PutUint32(b[8:], 1<<31) },
+		"no bell ring":        func(b []byte) { le.PutUint16(b[256+2:], 2) },
+		"no bell":             func(b []byte) { le.PutUint32(b[20:], 0) },
+		"passes its end":      func(b []byte) { le.PutUint32(b[128+12:], abi.WindowSize-8) },
+		"does not end":        func(b []byte) { le.PutUint32(b[128+12:], 128) },
+		"does not fit":        func(b []byte) { le.PutUint32(b[256+4:], abi.WindowSize-64) },
+		"not fit":             func(b []byte) { le.PutUint32(b[256+4:], 0xffffffc0) },
+		"bells with 64 bytes": func(b []byte) { le.PutUint32(b[256+8:], 64) },
 	} {
 		p := newPCI(t)
 		b := image(testFunction)
@@ -184,8 +184,13 @@ func FuzzFindBells(f *testing.F) {
 		if len(b) < abi.WindowHeaderSize {
 			return
 		}
-		m, err := findBells(b, testFunction)
-		if err == nil && uint64(len(m)) != ring.QueueLayout(abi.WindowBellsLog2, 4).Size() {
+		found, err := findBlocks(b, testFunction)
+		for _, e := range found.events {
+			if m := e.of(b); uint64(len(m)) != ring.QueueLayout(abi.WindowEventsLog2, 3).Size() {
+				t.Fatalf("an event queue of %d bytes", len(m))
+			}
+		}
+		if m := found.bells.of(b); err == nil && uint64(len(m)) != ring.QueueLayout(abi.WindowBellsLog2, 4).Size() {
 			t.Fatalf("%d bytes", len(m))
 		}
 	})

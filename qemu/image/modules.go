@@ -15,6 +15,9 @@ import (
 // VsockModules give a guest its virtio-vsock: the bus and the transport.
 var VsockModules = []string{"virtio_pci", "vmw_vsock_virtio_transport"}
 
+// VFIOModules let a guest's programs take PCI devices with their interrupts.
+var VFIOModules = []string{"vfio_pci", "vfio_iommu_type1"}
+
 // moduleClosure returns the files of the named modules and all they depend on,
 // dependencies first. Modules built into the kernel need no file.
 func moduleClosure(k Kernel, names []string) ([]string, error) {

@@ -1,0 +1,85 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// maxCaps bounds the chain: offsets grow, and this many are more than any device has.
+const maxCaps = 64
+
+// block is where something lies in a window.
+type block struct{ offset, length uint64 }
+
+func (b block) of(m []byte) []byte { return m[b.offset:][:b.length] }
+
+// blocks are those that the driver knows.
+type blocks struct {
+	bells  block
+	events []block // by vector
+}
+
+// findBlocks checks whose window it is and follows the chain of capabilities.
+func findBlocks(m []byte, function uint32) (found blocks, err error) {
+	var h abi.WindowHeader
+	h.Unmarshal(m)
+	switch {
+	case h.Magic != abi.Magic || h.Function != function:
+		return found, ErrNone
+	case h.Major != abi.VersionMajor:
+		return found, fmt.Errorf("it has ABI version %d, this driver %d", h.Major, abi.VersionMajor)
+	case uint64(h.Length) > uint64(len(m)):
+		return found, fmt.Errorf("it says it has %d bytes, and has %d", h.Length, len(m))
+	}
+	m = m[:h.Length]
+	at := uint64(h.FirstCap)
+	for range maxCaps {
+		if at == 0 {
+			if found.bells.length == 0 {
+				return found, errors.New("it has no bell ring of a version known here")
+			}
+			return found, nil
+		}
+		if at+abi.CapabilitySize > uint64(len(m)) {
+			return found, fmt.Errorf("a capability at %#x passes its end", at)
+		}
+		var c abi.Capability
+		c.Unmarshal(m[at:])
+		if err := found.take(m, &c); err != nil {
+			return found, err
+		}
+		if c.Next != 0 && uint64(c.Next) <= at {
+			break
+		}
+		at = uint64(c.Next)
+	}
+	return found, errors.New("its chain of capabilities does not end")
+}
+
+// take notes a capability of a kind that is known here.
+func (f *blocks) take(m []byte, c *abi.Capability) error {
+	if c.Version != 1 {
+		return nil
+	}
+	layout := ring.QueueLayout(abi.WindowBellsLog2, 4)
+	switch c.Type {
+	case abi.CapBells:
+	case abi.CapEvents:
+		layout = ring.QueueLayout(abi.WindowEventsLog2, 3)
+	default:
+		return nil
+	}
+	if c.Offset%64 != 0 || uint64(c.Length) < layout.Size() || uint64(c.Offset)+uint64(c.Length) > uint64(len(m)) {
+		return fmt.Errorf("a block of %s with %d bytes at %#x does not fit", c.Type, c.Length, c.Offset)
+	}
+	b := block{uint64(c.Offset), layout.Size()}
+	if c.Type == abi.CapEvents {
+		f.events = append(f.events, b)
+	} else {
+		f.bells = b
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// eventQueue is one event queue and the eventfd of its interrupt vector.
+type eventQueue struct {
+	irq  *os.File // non-blocking: the runtime polls it
+	ring *ring.Consumer
+}
+
+// listening is the state of Listen.
+type listening struct {
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// Listen calls f, from a goroutine for each vector, with the number of each CQ that
+// has news, until Close. f gets an error when the device breaks the rules; nothing
+// more comes of that vector then.
+func (w *Window) Listen(f func(cqn uint32, err error)) {
+	w.busy.mu.Lock()
+	defer w.busy.mu.Unlock()
+	if w.busy.closed {
+		return
+	}
+	for i, q := range w.queues {
+		w.busy.wg.Go(func() {
+			if err := q.listen(f); !errors.Is(err, os.ErrClosed) {
+				f(0, fmt.Errorf("event queue %d: %w", i+1, err))
+			}
+		})
+	}
+}
+
+// stop ends the goroutines: after it nothing looks at the window.
+func (l *listening) stop(queues []*eventQueue) {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	for _, q := range queues {
+		_ = q.irq.Close()
+	}
+	l.wg.Wait()
+}
+
+// listen takes records, and sleeps when there are none.
+func (q *eventQueue) listen(f func(uint32, error)) error {
+	var count [8]byte
+	var cqns []uint32
+	for {
+		n, err := q.ring.Poll()
+		if err == nil && n == 0 {
+			n, err = q.ring.Arm()
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if _, err := q.irq.Read(count[:]); err != nil {
+				return err
+			}
+			continue
+		}
+		cqns = cqns[:0]
+		for range n {
+			var record [abi.WindowEventSize]byte
+			if err := q.ring.Read(record[:]); err != nil {
+				return err
+			}
+			q.ring.Take()
+			var e abi.WindowEvent
+			e.Unmarshal(record[:])
+			cqns = append(cqns, e.CQN)
+		}
+		// Before anybody looks at those CQs: later news of them are new records (DRV-1010).
+		if err := q.ring.Commit(); err != nil {
+			return err
+		}
+		for _, cqn := range cqns {
+			f(cqn, nil)
+		}
+	}
+}

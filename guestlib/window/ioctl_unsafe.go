@@ -1,0 +1,30 @@
+package window
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ioctl passes a number.
+func ioctl(fd int, request, arg uintptr) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, arg)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// ioctlGet passes a structure, at least a byte long, and returns a number.
+func ioctlGet(fd int, request uintptr, arg []byte) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&arg[0])))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+func ioctlBytes(fd int, request uintptr, arg []byte) error {
+	_, err := ioctlGet(fd, request, arg)
+	return err
+}

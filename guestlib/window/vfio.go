@@ -1,0 +1,231 @@
+package window
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// vfioDriver is the kernel's driver that gives PCI devices to programs.
+const vfioDriver = "vfio-pci"
+
+// Numbers of linux/vfio.h.
+const (
+	vfioCheckExtension  = 0x3b65
+	vfioSetIOMMU        = 0x3b66
+	vfioGroupGetStatus  = 0x3b67
+	vfioGroupSetContain = 0x3b68
+	vfioGroupGetDevice  = 0x3b6a
+	vfioGetRegion       = 0x3b6c
+	vfioGetIRQ          = 0x3b6d
+	vfioSetIRQs         = 0x3b6e
+
+	vfioType1       = 1
+	vfioViable      = 1
+	vfioCanMap      = 4
+	vfioBAR0        = 0
+	vfioBAR2        = 2
+	vfioConfig      = 7
+	vfioMSIX        = 2
+	vfioEventfd     = 1<<2 | 1<<5 // data are eventfds, for triggers
+	vfioRegionSize  = 32
+	vfioIRQInfoSize = 16
+	vfioIRQSetSize  = 20
+)
+
+// Of PCI's configuration space.
+const (
+	pciCommand   = 4
+	pciMemory    = 1 << 1
+	pciBusMaster = 1 << 2 // without it no MSI-X message leaves the device
+)
+
+// vfioDevice is a PCI device that the kernel's vfio-pci has given to this process.
+type vfioDevice struct {
+	container, group, device int
+	shared, regs             []byte
+	irqs                     []*os.File // eventfds, by vector
+}
+
+// errNoIOMMU is how most guests are started.
+var errNoIOMMU = errors.New("the guest has no IOMMU, without which Linux gives no interrupts to programs: start QEMU with one (vnic qemu --iommu)")
+
+// openVFIO takes a device over from the kernel, with at most that many interrupt
+// vectors. Groups with several devices can be opened by one process only.
+func openVFIO(dir string, vectors int) (_ *vfioDevice, err error) {
+	group, err := os.Readlink(filepath.Join(dir, "iommu_group"))
+	if err != nil {
+		return nil, errNoIOMMU
+	}
+	if err := bindVFIO(dir); err != nil {
+		return nil, err
+	}
+	v := &vfioDevice{container: -1, group: -1, device: -1}
+	defer func() {
+		if err != nil {
+			v.close()
+			err = fmt.Errorf("vfio: %w", err)
+		}
+	}()
+	if err := v.open(filepath.Base(group), filepath.Base(dir)); err != nil {
+		return nil, err
+	}
+	if v.regs, err = v.mapRegion(vfioBAR0); err != nil {
+		return nil, fmt.Errorf("BAR0: %w", err)
+	}
+	if v.shared, err = v.mapRegion(vfioBAR2); err != nil {
+		return nil, fmt.Errorf("BAR2: %w", err)
+	}
+	return v, v.enableIRQs(vectors)
+}
+
+// boundTo is the name of the driver that has a device, "" if there is none.
+func boundTo(dir string) string {
+	driver, err := os.Readlink(filepath.Join(dir, "driver"))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(driver)
+}
+
+// bindVFIO gives a device that no driver has to vfio-pci. It stays there.
+func bindVFIO(dir string) error {
+	switch had := boundTo(dir); had {
+	case vfioDriver:
+		return nil
+	case "":
+	default:
+		return fmt.Errorf("the kernel's driver %s has the device", had)
+	}
+	bus := filepath.Dir(filepath.Dir(dir))
+	if _, err := os.Stat(filepath.Join(bus, "drivers", vfioDriver)); errors.Is(err, fs.ErrNotExist) {
+		return errors.New("the modules vfio-pci and vfio_iommu_type1 are not loaded")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "driver_override"), []byte(vfioDriver), 0); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bus, "drivers_probe"), []byte(filepath.Base(dir)), 0); err != nil {
+		return err
+	}
+	if boundTo(dir) != vfioDriver {
+		_ = os.WriteFile(filepath.Join(dir, "driver_override"), []byte("\n"), 0)
+		return errors.New("vfio-pci does not take the device; the kernel's log says why")
+	}
+	return nil
+}
+
+// open goes from the group to the device.
+func (v *vfioDevice) open(group, address string) (err error) {
+	if v.container, err = unix.Open("/dev/vfio/vfio", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("/dev/vfio/vfio: %w", err)
+	}
+	if n, err := ioctl(v.container, vfioCheckExtension, vfioType1); err != nil || n == 0 {
+		return errors.New("the module vfio_iommu_type1 is not loaded")
+	}
+	if v.group, err = unix.Open("/dev/vfio/"+group, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("IOMMU group %s: %w", group, err)
+	}
+	status := make([]byte, 8)
+	binary.LittleEndian.PutUint32(status, uint32(len(status)))
+	if err := ioctlBytes(v.group, vfioGroupGetStatus, status); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(status[4:])&vfioViable == 0 {
+		return fmt.Errorf("IOMMU group %s holds other devices that vfio-pci does not have: give each window a PCI slot of its own", group)
+	}
+	container := binary.LittleEndian.AppendUint32(nil, uint32(v.container))
+	if err := ioctlBytes(v.group, vfioGroupSetContain, container); err != nil {
+		return fmt.Errorf("IOMMU group %s: %w", group, err)
+	}
+	if _, err := ioctl(v.container, vfioSetIOMMU, vfioType1); err != nil {
+		return fmt.Errorf("IOMMU: %w; does it remap interrupts (intremap=on)?", err)
+	}
+	v.device, err = ioctlGet(v.group, vfioGroupGetDevice, append([]byte(address), 0))
+	return err
+}
+
+// region is where a part of the device lies in its file.
+func (v *vfioDevice) region(index uint32) (flags uint32, size, offset uint64, err error) {
+	b := make([]byte, vfioRegionSize)
+	binary.LittleEndian.PutUint32(b, vfioRegionSize)
+	binary.LittleEndian.PutUint32(b[8:], index)
+	err = ioctlBytes(v.device, vfioGetRegion, b)
+	return binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:]), err
+}
+
+func (v *vfioDevice) mapRegion(index uint32) ([]byte, error) {
+	flags, size, offset, err := v.region(index)
+	switch {
+	case err != nil:
+		return nil, err
+	case flags&vfioCanMap == 0 || size == 0 || size > 1<<30:
+		return nil, fmt.Errorf("%d bytes that cannot be mapped", size)
+	}
+	return unix.Mmap(v.device, int64(offset), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// enableIRQs ties eventfds to the first vectors of MSI-X.
+func (v *vfioDevice) enableIRQs(vectors int) error {
+	_, _, config, err := v.region(vfioConfig)
+	if err != nil {
+		return err
+	}
+	var command [2]byte
+	if _, err := unix.Pread(v.device, command[:], int64(config)+pciCommand); err != nil {
+		return fmt.Errorf("PCI command: %w", err)
+	}
+	command[0] |= pciMemory | pciBusMaster
+	if _, err := unix.Pwrite(v.device, command[:], int64(config)+pciCommand); err != nil {
+		return fmt.Errorf("PCI command: %w", err)
+	}
+	info := make([]byte, vfioIRQInfoSize)
+	binary.LittleEndian.PutUint32(info, vfioIRQInfoSize)
+	binary.LittleEndian.PutUint32(info[8:], vfioMSIX)
+	if err := ioctlBytes(v.device, vfioGetIRQ, info); err != nil {
+		return fmt.Errorf("MSI-X: %w", err)
+	}
+	n := min(vectors, int(binary.LittleEndian.Uint32(info[12:])))
+	if n == 0 {
+		return errors.New("QEMU's device has no interrupt vectors")
+	}
+	set := make([]byte, vfioIRQSetSize, vfioIRQSetSize+4*n)
+	for i, f := range []uint32{uint32(cap(set)), vfioEventfd, vfioMSIX, 0, uint32(n)} {
+		binary.LittleEndian.PutUint32(set[4*i:], f)
+	}
+	for range n {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("eventfd: %w", err)
+		}
+		v.irqs = append(v.irqs, os.NewFile(uintptr(fd), "interrupt"))
+		set = binary.LittleEndian.AppendUint32(set, uint32(fd))
+	}
+	if err := ioctlBytes(v.device, vfioSetIRQs, set); err != nil {
+		return fmt.Errorf("%d MSI-X vectors: %w", n, err)
+	}
+	return nil
+}
+
+// close gives the device back.
+func (v *vfioDevice) close() {
+	for _, m := range [][]byte{v.shared, v.regs} {
+		if m != nil {
+			_ = unix.Munmap(m)
+		}
+	}
+	for _, f := range v.irqs {
+		_ = f.Close()
+	}
+	for _, fd := range []int{v.device, v.group, v.container} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	v.shared, v.regs, v.irqs = nil, nil, nil
+	v.device, v.group, v.container = -1, -1, -1
+}
