@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -97,6 +98,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", inner.Src, inner.Dst)
 	}
 	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+	c.credits = credit.New(f.Credits, s.connCredits)
 	pathMTU := abi.PathMTUFor(p.MTU - ulpHeaders).Bytes()
 	if local {
 		if err := s.openLoopback(c, f, p, inner, q); err != nil {
@@ -122,7 +124,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
 		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
 		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
-		Credits: f.Credits, CreditLimit: s.connCredits, User: q, GiveUp: q.RetryTime(),
+		Credits: c.credits, User: q, GiveUp: q.RetryTime(),
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -97,7 +98,7 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	i, _ := slices.BinarySearchFunc(fs.all, id, func(f *function, id pfvf.ID) int { return int(f.ID) - int(id) })
 	fs.all = slices.Insert(fs.all, i, f)
 	fs.count.Store(int32(len(fs.all)))
-	fs.linkChanged(id.Parent())
+	fs.linkChanged(now, id.Parent())
 	return f, nil
 }
 
@@ -152,9 +153,20 @@ func (f *function) adopt(now falcon.Time) {
 	f.Rate.SetRate(now, c.MaxTxRate*1e6/8)
 }
 
+// endLoopbacks disconnects the function from others of this NIC: on its link
+// packets can be lost, in here nothing ever is.
+func (f *function) endLoopbacks(now falcon.Time) {
+	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
+		if c := f.shard.slots.find(f.shard.open[id]); c != nil && c.id == id && c.loop != nil {
+			_ = f.shard.cm.Disconnect(now, uint32(f.ID), id)
+		}
+	}
+	f.shard.drainManager(now)
+}
+
 // linkChanged works out the links of a PF and its VFs anew and tells those whose
 // link moved.
-func (fs *functionSet) linkChanged(pf pfvf.ID) {
+func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	parent := fs.byID[pf]
 	if parent == nil {
 		return
@@ -164,6 +176,9 @@ func (fs *functionSet) linkChanged(pf pfvf.ID) {
 		if up != f.LinkUp {
 			f.LinkUp = up
 			f.tellLink()
+			if !up {
+				f.endLoopbacks(now)
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func (s *Shard) openLoopback(c *slot, f *function, p *cm.Params, inner underlay.Inner, user any) error {
 	l, err := s.rdma.OpenLoopback(falcon.ConnConfig{
 		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID, LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
-		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: f.Credits, User: user,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: c.credits, User: user,
 	})
 	if err != nil {
 		return err

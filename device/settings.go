@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -77,7 +78,7 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	case *was.Enabled && !*is.Enabled:
 		f.disable(now)
 	}
-	s.funcs.linkChanged(id.Parent())
+	s.funcs.linkChanged(now, id.Parent())
 	if f.verbs != nil {
 		s.rdma.RateChanged(now, f.verbs)
 	}
@@ -145,6 +146,7 @@ func (f *function) takeDown(now falcon.Time, reason string) {
 	if f.Lifecycle.State() == abi.StateDisabled {
 		return
 	}
+	f.shard.log.line(now, slog.LevelInfo, "function reset", "function", f.ID.String(), "reason", reason)
 	f.reset(now)
 	if f.binding != nil {
 		f.binding.out.forget()
@@ -185,7 +187,7 @@ func (s *Shard) reannounce() error {
 // tellState tells the driver what became of the function without its doing.
 func (f *function) tellState(reason string) {
 	if f.binding != nil && f.binding.features&abi.FeatureFunctionEvents != 0 {
-		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Status: uint32(f.Lifecycle.State())}, reason)
+		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
 	}
 }
 

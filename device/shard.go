@@ -78,7 +78,7 @@ type Shard struct {
 	open         map[uint32]uint32 // CID by connection manager's id
 	peers        map[cm.HostID]*peer
 	funcs        *functionSet
-	connCredits  credit.Cost // the most one connection holds; zero: no bound of its own
+	connCredits  credit.Cost // the most one connection holds
 	faulted      []*function // to be stopped at the end of the Step
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
@@ -135,12 +135,10 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
 		return nil, err
 	}
-	if c := &cfg.Credits.Connection; !c.IsZero() {
-		s.connCredits = c.Cost()
-		for i, v := range s.connCredits {
-			if v == 0 {
-				s.connCredits[i] = credit.Unlimited
-			}
+	s.connCredits = cfg.Credits.Connection.Cost()
+	for i, v := range s.connCredits {
+		if v == 0 {
+			s.connCredits[i] = credit.Unlimited
 		}
 	}
 	s.rdma = rdma.NewEngine(rdma.Config{})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/rdma"
 )
@@ -40,6 +41,8 @@ type slot struct {
 	peer  *peer
 	fn    *function
 	id    uint32 // of the connection manager
+
+	credits *credit.Node // the connection's, below its function's
 
 	inner underlay.Inner // as we send: from our function to the peer's
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,26 +41,44 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 	return v, err
 }
 
-// Functions describes every PF and VF.
-func (n *NIC) Functions(context.Context) (list []control.Function, err error) {
+// Functions describes every PF and VF that is there or was described.
+func (n *NIC) Functions(ctx context.Context) (list []control.Function, err error) {
+	err = n.eachFunction(ctx, func(f *function) { list = append(list, n.shard.describe(f.ID)) })
+	if err != nil {
+		return nil, err
+	}
 	err = n.shard.do(func(falcon.Time) {
-		for _, f := range n.shard.funcs.all {
-			list = append(list, f.snapshot())
+		for id := range n.shard.funcs.shelf {
+			list = append(list, n.shard.describe(id))
 		}
 	})
+	slices.SortFunc(list, func(a, b control.Function) int { return int(a.Number) - int(b.Number) })
 	return list, err
 }
 
-func (f *function) snapshot() control.Function {
+// describe shows a function, whether it is there or not.
+func (s *Shard) describe(id pfvf.ID) control.Function {
+	c := s.funcs.settings(id)
 	v := control.Function{
-		ID: f.ID.String(), Number: uint32(f.ID), Type: "pf", State: f.Lifecycle.State().String(),
-		Tenant: f.Tenant, MAC: f.cfg.MAC.String(), Guest: guestName(f.cfg.Guest),
+		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
+		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
+		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
+		MaxQP: c.Limits.QP, MaxCQ: c.Limits.CQ, MaxMR: c.Limits.MR, MaxPD: c.Limits.PD,
 	}
-	if f.ID.IsVF() {
-		v.Type = "vf"
+	if c.Address.IsValid() {
+		v.Addr = c.Address.String()
 	}
-	if f.Addr.IsValid() {
-		v.Addr = f.Addr.String()
+	if w := c.DMAWindow; w != nil {
+		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
+	}
+	f := s.funcs.byID[id]
+	if f == nil {
+		return v
+	}
+	v.State, v.LinkUp, v.Resets = f.Lifecycle.State().String(), f.LinkUp, f.Lifecycle.Resets()
+	if !id.IsVF() {
+		v.Type = "pf"
+		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.register(abi.RegNumVF))
 	}
 	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
 		v.Fault = code.String() + ": " + reason
@@ -68,8 +87,9 @@ func (f *function) snapshot() control.Function {
 		v.Attached = f.binding.peer.Transport
 	}
 	if f.verbs != nil {
-		c := f.verbs.Counts()
-		v.QPs, v.CQs, v.MRs = c.QPs, c.CQs, c.MRs
+		n, st := f.verbs.Counts(), f.verbs.Stats()
+		v.QPs, v.CQs, v.MRs, v.PDs = n.QPs, n.CQs, n.MRs, n.PDs
+		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
 	}
 	return v
 }
@@ -184,7 +204,7 @@ func (s *Shard) counts() control.Counters {
 	for name, n := range map[string]uint64{
 		"posted": r.Posted, "completed": r.Completed, "flushed": r.Flushed, "errors": r.Errors,
 		"pushes_tx": r.PushesTx, "pulls_tx": r.PullsTx, "bytes_tx": r.BytesTx, "pushes_rx": r.PushesRx, "pulls_rx": r.PullsRx, "bytes_rx": r.BytesRx,
-		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "refused": r.Refused, "credit_waits": r.CreditWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
+		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "refused": r.Refused, "credit_waits": r.CreditWaits, "rate_waits": r.RateWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
 	} {
 		v["rdma."+name] = n
 	}

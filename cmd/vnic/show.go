@@ -7,11 +7,13 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
 // showing is one thing `vnic show` knows: how to ask for it and how to print it.
@@ -44,6 +46,26 @@ var showings = []showing{
 		"connections", "connections between functions",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.Connections(ctx) },
 		printConnections,
+	},
+	{
+		"qps", "queue pairs, what they have to do and what they wait for",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.QPs(ctx) },
+		printQPs,
+	},
+	{
+		"queues", "rings in guests' memory and how full they are",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Queues(ctx) },
+		printQueues,
+	},
+	{
+		"credits", "the credit tree: in use/limit, +guarantee, of NIC, host, functions and connections",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Credits(ctx) },
+		printCredits,
+	},
+	{
+		"keys", "security associations with other NICs (never the keys themselves)",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Keys(ctx) },
+		printKeys,
 	},
 	{
 		"counters", "packet and drop counters",
@@ -96,10 +118,14 @@ func printNIC(w io.Writer, v any) {
 }
 
 func printFunctions(w io.Writer, v any) {
-	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tFAULT")
+	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tLINK\tMBIT/S\tFAULT")
 	for _, f := range v.([]control.Function) {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n",
-			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, f.Fault)
+		rate := "-"
+		if f.MaxTxRate > 0 {
+			rate = fmt.Sprint(f.MaxTxRate)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n",
+			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, upDown(f.LinkUp), rate, f.Fault)
 	}
 }
 
@@ -108,6 +134,64 @@ func printConnections(w io.Writer, v any) {
 	for _, c := range v.([]control.Connection) {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\n",
 			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU)
+	}
+}
+
+func printQPs(w io.Writer, v any) {
+	fmt.Fprintln(w, "FUNCTION\tQPN\tTYPE\tSTATE\tPEER\tPEER QPN\tPOSTED\tIN FLIGHT\tPACKETS\tWAITS\tSEND CQ\tRECV CQ")
+	for _, q := range v.([]control.QP) {
+		fmt.Fprintf(w, "%s\t%#x\t%s\t%s\t%s\t%#x\t%d\t%d\t%d\t%s\t%#x\t%#x\n",
+			q.Function, q.QPN, q.Type, q.State, or(q.Peer, "-"), q.PeerQPN, q.Posted, q.InFlight, q.Packets, or(q.Waits, "-"), q.SendCQ, q.RecvCQ)
+	}
+}
+
+func printQueues(w io.Writer, v any) {
+	fmt.Fprintln(w, "FUNCTION\tKIND\tNUMBER\tENTRIES\tPRODUCER\tCONSUMER\tLEVEL\tNOTE")
+	for _, q := range v.([]control.Queue) {
+		fmt.Fprintf(w, "%s\t%s\t%#x\t%d\t%d\t%d\t%d\t%s\n", q.Function, q.Kind, q.Number, q.Entries, q.Producer, q.Consumer, q.Level, or(q.Note, "-"))
+	}
+}
+
+// creditCounters is the order of columns: the six of Falcon §8.2.3 and the two
+// network pools.
+var creditCounters = func() (names []string) {
+	for i := range credit.Counter(credit.NumCounters) {
+		names = append(names, i.String())
+	}
+	return names
+}()
+
+func printCredits(w io.Writer, v any) {
+	fmt.Fprintf(w, "LEVEL\tNAME\t%s\tREFUSED\n", strings.ToUpper(strings.Join(creditCounters, "\t")))
+	for _, n := range v.([]control.CreditNode) {
+		fmt.Fprintf(w, "%s\t%s", n.Level, n.Name)
+		for _, c := range creditCounters {
+			cell := fmt.Sprint(n.InUse[c])
+			if limit, ok := n.Limit[c]; ok {
+				cell += fmt.Sprintf("/%d", limit)
+			}
+			if g := n.Guarantee[c]; g > 0 {
+				cell += fmt.Sprintf("+%d", g)
+			}
+			fmt.Fprintf(w, "\t%s", cell)
+		}
+		fmt.Fprintf(w, "\t%d\n", n.Refused)
+	}
+}
+
+func printKeys(w io.Writer, v any) {
+	fmt.Fprintln(w, "DIRECTION\tPEER\tTENANT\tCLASS\tSPI\tPREVIOUS\tGENERATION\tPACKETS")
+	for _, k := range v.([]control.Key) {
+		previous, generation, packets := "-", "-", "-"
+		if k.Direction == "tx" {
+			packets = fmt.Sprint(k.Packets)
+		} else {
+			generation = fmt.Sprint(k.Generation)
+		}
+		if k.Previous != 0 {
+			previous = fmt.Sprintf("%#x", k.Previous)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%#x\t%s\t%s\t%s\n", k.Direction, k.Peer, k.Tenant, k.Class, k.SPI, previous, generation, packets)
 	}
 }
 

@@ -83,12 +83,12 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 }
 
 // CheckFunction checks one function that is changed while the NIC runs, called
-// name in the problems found.
+// name in the error: the first problem.
 func (c *Config) CheckFunction(name string, f *Function) error {
 	r := &report{lines: map[string]int{}}
 	c.checkFunction(r, name, f, map[string]string{}, map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"})
 	if len(r.problems) > 0 {
-		return r.problems
+		return r.problems[:1]
 	}
 	return nil
 }

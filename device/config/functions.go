@@ -99,9 +99,6 @@ func (c *Credits) SetCost(cost credit.Cost) {
 	}
 }
 
-// IsZero says whether no number is set.
-func (c *Credits) IsZero() bool { return *c == Credits{} }
-
 // Allows tells whether the peer may have an address of a tenant: any, unless its functions in the tenant are listed.
 func (p *Peer) Allows(tenant uint32, a netip.Addr) bool {
 	if !p.lists(tenant) {

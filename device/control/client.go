@@ -58,6 +58,37 @@ func (c *Client) Counters(ctx context.Context) (v Counters, err error) {
 	return v, err
 }
 
+// Credits lists the nodes of the credit tree, from the NIC down.
+func (c *Client) Credits(ctx context.Context) (v []CreditNode, err error) {
+	err = c.get(ctx, "/v1/credits", &v)
+	return v, err
+}
+
+// QPs describes the queue pairs.
+func (c *Client) QPs(ctx context.Context) (v []QP, err error) {
+	err = c.get(ctx, "/v1/qps", &v)
+	return v, err
+}
+
+// Queues describes the rings in guests' memory.
+func (c *Client) Queues(ctx context.Context) (v []Queue, err error) {
+	err = c.get(ctx, "/v1/queues", &v)
+	return v, err
+}
+
+// Keys describes the security associations.
+func (c *Client) Keys(ctx context.Context) (v []Key, err error) {
+	err = c.get(ctx, "/v1/keys", &v)
+	return v, err
+}
+
+// ChangeFunction sets, enables, disables or resets a function and returns what
+// it is then.
+func (c *Client) ChangeFunction(ctx context.Context, change FunctionChange) (v Function, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/functions/change", change, &v)
+	return v, err
+}
+
 // RotateKeys makes the NIC replace its PSP keys. It returns when the rotation
 // has begun; traffic goes on.
 func (c *Client) RotateKeys(ctx context.Context) (v Rotation, err error) {

@@ -25,14 +25,30 @@ type fake struct {
 	nic   NIC
 	funcs []Function
 	conns []Connection
-	count Counters
-	err   error
-	block chan struct{} // Counters waits for it, or for its context
+
+	creds  []CreditNode
+	qps    []QP
+	queues []Queue
+	keys   []Key
+	count  Counters
+	err    error
+	block  chan struct{} // Counters waits for it, or for its context
 }
 
 func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
 func (f *fake) Functions(context.Context) ([]Function, error)     { return f.funcs, f.err }
 func (f *fake) Connections(context.Context) ([]Connection, error) { return f.conns, f.err }
+func (f *fake) Credits(context.Context) ([]CreditNode, error)     { return f.creds, f.err }
+func (f *fake) QPs(context.Context) ([]QP, error)                 { return f.qps, f.err }
+func (f *fake) Queues(context.Context) ([]Queue, error)           { return f.queues, f.err }
+func (f *fake) Keys(context.Context) ([]Key, error)               { return f.keys, f.err }
+func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, error) {
+	if c.Function == "" {
+		return Function{}, BadRequest{errors.New("which function?")}
+	}
+	return Function{ID: c.Function, Guest: c.Set["guest"], State: c.Action}, f.err
+}
+
 func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
 }
@@ -65,9 +81,13 @@ func sample() *fake {
 			Uplinks: []Uplink{{Name: "up0", MAC: "02:00:00:00:00:01", Addr: "192.0.2.1/24", MTU: 1500, TX: Direction{Impairment: Impairment{Loss: 0.5}}}},
 			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 1}},
 		},
-		funcs: []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", QPs: 2}},
-		conns: []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},
-		count: Counters{"falcon.tx_packets": 1 << 60},
+		funcs:  []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", QPs: 2}},
+		conns:  []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},
+		creds:  []CreditNode{{Level: "nic", Name: "nic", Limit: map[string]uint32{"req-pkt-tx": 4}, Guarantee: map[string]uint32{}, InUse: map[string]uint32{}, Charged: map[string]uint32{}}},
+		qps:    []QP{{Function: "h1.pf0.vf1", QPN: 5, State: "RTS"}},
+		queues: []Queue{{Function: "h1.pf0.vf1", Kind: "sq", Number: 5, Entries: 64}},
+		keys:   []Key{{Direction: "tx", Peer: 2, SPI: 9}},
+		count:  Counters{"falcon.tx_packets": 1 << 60},
 	}
 }
 
@@ -98,10 +118,20 @@ func TestAnswers(t *testing.T) {
 	funcs, err2 := c.Functions(ctx)
 	conns, err3 := c.Connections(ctx)
 	count, err4 := c.Counters(ctx)
-	if err := errors.Join(err1, err2, err3, err4, c.Wait(ctx)); err != nil {
+	creds, err5 := c.Credits(ctx)
+	qps, err6 := c.QPs(ctx)
+	queues, err7 := c.Queues(ctx)
+	keys, err8 := c.Keys(ctx)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, c.Wait(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	got := &fake{nic: nic, funcs: funcs, conns: conns, count: count}
+	if fn, err := c.ChangeFunction(ctx, FunctionChange{Function: "pf0.vf1", Action: "reset", Set: map[string]string{"guest": "x"}}); err != nil || fn.ID != "pf0.vf1" || fn.State != "reset" || fn.Guest != "x" {
+		t.Errorf("%+v, %v", fn, err)
+	}
+	if _, err := c.ChangeFunction(ctx, FunctionChange{}); err == nil || !strings.Contains(err.Error(), "which function?") {
+		t.Error(err)
+	}
+	got := &fake{nic: nic, funcs: funcs, conns: conns, count: count, creds: creds, qps: qps, queues: queues, keys: keys}
 	if d := cmp.Diff(f, got, cmp.AllowUnexported(fake{})); d != "" {
 		t.Errorf("answers differ (-want +got):\n%s", d)
 	}

@@ -8,6 +8,12 @@
 //	GET /v1/functions    list of Function
 //	GET /v1/connections  list of Connection
 //	GET /v1/counters     Counters
+//	GET /v1/credits      list of CreditNode
+//	GET /v1/qps          list of QP
+//	GET /v1/queues       list of Queue
+//	GET /v1/keys         list of Key
+//
+//	POST /v1/functions/change   FunctionChange ▶ Function
 //
 // An error has an HTTP status and the body {"error": "…"}. No answer holds a
 // key. Whoever may open the socket may read all of it, so only its owner may.

@@ -163,6 +163,17 @@ func handler(p Provider) http.Handler {
 	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
 	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
 	get("/v1/counters", func(ctx context.Context) (any, error) { return p.Counters(ctx) })
+	get("/v1/credits", func(ctx context.Context) (any, error) { return list(p.Credits(ctx)) })
+	get("/v1/qps", func(ctx context.Context) (any, error) { return list(p.QPs(ctx)) })
+	get("/v1/queues", func(ctx context.Context) (any, error) { return list(p.Queues(ctx)) })
+	get("/v1/keys", func(ctx context.Context) (any, error) { return list(p.Keys(ctx)) })
+	handle("POST", "/v1/functions/change", "POST", func(ctx context.Context, r *http.Request) (any, error) {
+		var c FunctionChange
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return p.ChangeFunction(ctx, c)
+	})
 	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.RotateKeys(ctx) })
 	handle("POST", "/v1/inject/link", "POST", func(ctx context.Context, r *http.Request) (any, error) {
 		var c LinkChange

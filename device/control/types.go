@@ -97,6 +97,93 @@ type Function struct {
 	QPs      int    `json:"qps"`
 	CQs      int    `json:"cqs"`
 	MRs      int    `json:"mrs"`
+	PDs      int    `json:"pds"`
+
+	Link       string `json:"link"` // "auto", "enable", "disable"
+	LinkUp     bool   `json:"link_up"`
+	MaxTxRate  uint64 `json:"max_tx_rate"` // Mbit/s, 0: no limit
+	Trust      bool   `json:"trust"`
+	SpoofCheck bool   `json:"spoofcheck"`
+	MaxQP      uint32 `json:"max_qp"`
+	MaxCQ      uint32 `json:"max_cq"`
+	MaxMR      uint32 `json:"max_mr"`
+	MaxPD      uint32 `json:"max_pd"`
+	DMAWindow  string `json:"dma_window,omitempty"` // "address+size"; "": all of the guest's memory
+	TotalVFs   int    `json:"total_vfs,omitempty"`  // of a PF: highest VF number that may be enabled
+	NumVFs     int    `json:"num_vfs,omitempty"`    // of a PF: enabled
+	Resets     uint64 `json:"resets"`
+	TxBytes    uint64 `json:"tx_bytes"` // data bytes of SENDs and WRITEs issued
+	RxBytes    uint64 `json:"rx_bytes"` // data bytes placed in its memory
+	RateWaits  uint64 `json:"rate_waits"`
+}
+
+// FunctionChange is the body of POST /v1/functions/change. Set holds what
+// changes by its name, as `vnic vf set` takes it; Action is "", "enable",
+// "disable" or "reset".
+type FunctionChange struct {
+	Function string            `json:"function"` // "h1.pf0.vf2" or "pf0.vf2"
+	Action   string            `json:"action,omitempty"`
+	Set      map[string]string `json:"set,omitempty"`
+}
+
+// CreditNode is one entry of GET /v1/credits: a node of the credit tree. What a
+// map lacks is without limit, or 0.
+type CreditNode struct {
+	Level      string            `json:"level"` // "nic", "host", "function", "connection"
+	Name       string            `json:"name"`
+	Limit      map[string]uint32 `json:"limit"`
+	Guarantee  map[string]uint32 `json:"guarantee"`
+	InUse      map[string]uint32 `json:"in_use"`
+	Charged    map[string]uint32 `json:"charged"` // in use, with what is set aside below and not used
+	Refused    uint64            `json:"refused"`
+	Underflows uint64            `json:"underflows"`
+}
+
+// QP is one entry of GET /v1/qps.
+type QP struct {
+	Function  string `json:"function"`
+	QPN       uint32 `json:"qpn"`
+	Type      string `json:"type"`
+	State     string `json:"state"`
+	Peer      string `json:"peer,omitempty"` // GID of the connected peer
+	PeerQPN   uint32 `json:"peer_qpn,omitempty"`
+	SendCQ    uint32 `json:"send_cq"`
+	RecvCQ    uint32 `json:"recv_cq"`
+	Posted    uint32 `json:"posted"`    // send requests written by the driver and not read
+	InFlight  uint32 `json:"in_flight"` // read and not completed
+	Packets   int    `json:"packets"`   // of those, with the transport
+	Reads     int    `json:"reads"`     // READs and atomics among them
+	Waits     string `json:"waits,omitempty"`
+	PathMTU   int    `json:"path_mtu,omitempty"`
+	RetryCnt  uint8  `json:"retry_cnt"`
+	RNRRetry  uint8  `json:"rnr_retry"`
+	MaxAtomic uint8  `json:"max_rd_atomic"`
+}
+
+// Queue is one entry of GET /v1/queues: a ring in guest memory as the device
+// knows it.
+type Queue struct {
+	Function string `json:"function"`
+	Kind     string `json:"kind"`   // "admin-sq", "sq", "rq", "cq"
+	Number   uint32 `json:"number"` // of the QP or CQ
+	Entries  uint32 `json:"entries"`
+	Producer uint32 `json:"producer"` // last seen, or written
+	Consumer uint32 `json:"consumer"` // last written, or seen
+	Level    uint32 `json:"level"`    // entries between them
+	Note     string `json:"note,omitempty"`
+}
+
+// Key is one entry of GET /v1/keys: a security association, without the key.
+type Key struct {
+	Direction  string `json:"direction"` // "rx", "tx"
+	Peer       uint8  `json:"peer"`
+	Tenant     uint32 `json:"tenant"`
+	Class      string `json:"class"` // "falcon", "gateway"
+	SPI        uint32 `json:"spi"`
+	Previous   uint32 `json:"previous,omitempty"`   // rx: SPI that is still accepted
+	Generation uint32 `json:"generation,omitempty"` // rx: of the master key it is derived from
+	Packets    uint64 `json:"packets,omitempty"`    // tx: sealed with it
+	RekeyDue   bool   `json:"rekey_due,omitempty"`  // tx
 }
 
 // Connection is one entry of GET /v1/connections.
@@ -134,6 +221,11 @@ type Provider interface {
 	Connections(ctx context.Context) ([]Connection, error)
 	Counters(ctx context.Context) (Counters, error)
 	RotateKeys(ctx context.Context) (Rotation, error)
+	ChangeFunction(ctx context.Context, c FunctionChange) (Function, error)
+	Credits(ctx context.Context) ([]CreditNode, error)
+	QPs(ctx context.Context) ([]QP, error)
+	Queues(ctx context.Context) ([]Queue, error)
+	Keys(ctx context.Context) ([]Key, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 }
 

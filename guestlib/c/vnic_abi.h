@@ -252,7 +252,7 @@ enum vnic_event_type {
 	VNIC_EVENT_COMM_EST = 11, /* with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2). */
 	VNIC_EVENT_SQ_DRAINED = 12, /* with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2). */
 	VNIC_EVENT_FUNCTION_FAULT = 8, /* the function moved to ERROR: Status is the Fault, Priv the reason as text. */
-	VNIC_EVENT_FUNCTION_STATE = 32, /* the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents. */
+	VNIC_EVENT_FUNCTION_STATE = 32, /* the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents. */
 	VNIC_EVENT_LINK_STATE = 33, /* the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents. */
 };
 

@@ -470,7 +470,7 @@ const (
 	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2).
 	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2).
 	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
-	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
+	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
 	EventLinkState      EventType = 33 // the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents.
 )
 

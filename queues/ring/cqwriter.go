@@ -17,6 +17,12 @@ func NewCQWriter(mem Bytes, layout Layout) *CQWriter {
 // Next returns the index of the next entry.
 func (w *CQWriter) Next() uint32 { return w.next }
 
+// Consumer returns the last consumer index read.
+func (w *CQWriter) Consumer() uint32 { return w.consumer }
+
+// Entries returns the entries of the queue.
+func (w *CQWriter) Entries() uint32 { return w.layout.Entries() }
+
 // Full reports whether no slot is free. It asks the driver's consumer index
 // only when the last known one leaves none. A queue without header is never
 // full: its driver bounds the commands outstanding.

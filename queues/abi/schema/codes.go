@@ -63,7 +63,7 @@ var enums = []Enum{
 		{Name: "CommEst", Value: 11, Text: "communication established", Doc: "with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2)."},
 		{Name: "SQDrained", Value: 12, Text: "SQ drained", Doc: "with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2)."},
 		{Name: "FunctionFault", Value: 8, Text: "function fault", Doc: "the function moved to ERROR: Status is the Fault, Priv the reason as text."},
-		{Name: "FunctionState", Value: 32, Text: "function state", Doc: "the PF or the host reset, disabled or allowed the function: Status is its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents."},
+		{Name: "FunctionState", Value: 32, Text: "function state", Doc: "the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents."},
 		{Name: "LinkState", Value: 33, Text: "link state", Doc: "the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents."},
 	}},
 	{Name: "Opcode", Prefix: "Op", Base: U8, Doc: "Opcode is the operation of a send work request; values of ibv_wr_opcode.", Values: []Value{

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+const socketHelp = "control socket of the NIC (`control:` in its config)"
+
+func vfCommand() *cobra.Command {
+	vf := &cobra.Command{Use: "vf", Short: "set, show, enable, disable and reset functions of a running NIC"}
+	var socket string
+	var asJSON bool
+	vf.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	vf.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	change := func(cmd *cobra.Command, c control.FunctionChange) error {
+		f, err := control.NewClient(socket).ChangeFunction(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		return printFunction(cmd.OutOrStdout(), []control.Function{f}, asJSON)
+	}
+	vf.AddCommand(&cobra.Command{
+		Use:   "set FUNCTION [enable|disable] KEY VALUE [KEY VALUE ...]",
+		Short: "change what a function may do, as `ip link set … vf` does",
+		Long: `Changes a function, PF or VF, while the NIC runs. Either all of it comes into
+force or nothing. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
+
+  mac ADDRESS            tenant NUMBER            address IP
+  guest cid:N|unix:NAME|none                      dma_window ADDRESS+SIZE|all
+  max_tx_rate MBIT/S     (0: no limit; also: rate)
+  trust on|off           spoofchk on|off          state auto|enable|disable
+  max_qp N  max_cq N  max_mr N  max_pd N          qp_entries N  cq_entries N
+  credits N|COUNTER=N,...                         guarantee N|COUNTER=N,...
+
+A new mac, tenant, address or dma_window makes it another function: it is reset
+and its driver is told. The rest changes under traffic. What is set lasts until
+the NIC ends; the configuration is not written.`,
+		Example: `  vnic vf set pf0 vf 2 max_tx_rate 1000 spoofchk on
+  vnic vf set pf0.vf3 enable tenant 1 address 192.168.100.13 guest unix:bare
+  vnic vf set pf0.vf2 credits req-pkt-tx=64 guarantee req-pkt-tx=16`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, rest := functionName(args)
+			c := control.FunctionChange{Function: name, Set: map[string]string{}}
+			if len(rest) > 0 && (rest[0] == "enable" || rest[0] == "disable") {
+				c.Action, rest = rest[0], rest[1:]
+			}
+			if len(rest)%2 != 0 {
+				return fmt.Errorf("%s: %s has no value; write KEY VALUE pairs (vnic vf set --help)", name, rest[len(rest)-1])
+			}
+			for i := 0; i < len(rest); i += 2 {
+				if _, twice := c.Set[rest[i]]; twice {
+					return fmt.Errorf("%s: %s is given twice; keep one", name, rest[i])
+				}
+				c.Set[rest[i]] = rest[i+1]
+			}
+			return change(cmd, c)
+		},
+	})
+	for _, action := range []struct{ name, short string }{
+		{"enable", "make a VF, or allow a function that was disabled again"},
+		{"disable", "reset a function and switch it off; a VF then takes no memory"},
+		{"reset", "function-level reset; that of a PF resets its VFs first"},
+	} {
+		vf.AddCommand(&cobra.Command{
+			Use: action.name + " FUNCTION", Short: action.short, Args: cobra.RangeArgs(1, 3),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				name, rest := functionName(args)
+				if len(rest) > 0 {
+					return fmt.Errorf("%s: %q is not expected; write one function", name, rest[0])
+				}
+				return change(cmd, control.FunctionChange{Function: name, Action: action.name})
+			},
+		})
+	}
+	vf.AddCommand(&cobra.Command{
+		Use: "show [FUNCTION]", Short: "what functions are set to and what they do", Args: cobra.MaximumNArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fs, err := control.NewClient(socket).Functions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				name, _ := functionName(args)
+				if fs = named(fs, name); len(fs) == 0 {
+					return fmt.Errorf("function %s: the NIC has none; `vnic show functions` lists them", name)
+				}
+			}
+			return printFunction(cmd.OutOrStdout(), fs, asJSON)
+		},
+	})
+	return vf
+}
+
+// functionName reads "pf0.vf2", or "pf0 vf 2", in front of other arguments.
+func functionName(args []string) (name string, rest []string) {
+	if len(args) >= 3 && args[1] == "vf" {
+		return args[0] + ".vf" + args[2], args[3:]
+	}
+	return args[0], args[1:]
+}
+
+// named are the functions of that name, with or without the host.
+func named(fs []control.Function, name string) (found []control.Function) {
+	for _, f := range fs {
+		if _, short, _ := strings.Cut(f.ID, "."); f.ID == name || short == name {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(fs)
+	}
+	for _, f := range fs {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", f.ID, f.State, f.Fault)
+		rate := "no limit"
+		if f.MaxTxRate > 0 {
+			rate = fmt.Sprintf("%d Mbit/s", f.MaxTxRate)
+		}
+		fmt.Fprintf(tw, "  link/ether %s\ttenant %d\taddress %s\n", f.MAC, f.Tenant, or(f.Addr, "none"))
+		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, onOff(f.Trust), onOff(f.SpoofCheck))
+		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
+		fmt.Fprintf(tw, "  QP %d of %d, CQ %d of %d\tMR %d of %d, PD %d of %d\tresets %d\n", f.QPs, f.MaxQP, f.CQs, f.MaxCQ, f.MRs, f.MaxMR, f.PDs, f.MaxPD, f.Resets)
+		if f.Type == "pf" {
+			fmt.Fprintf(tw, "  VFs %d enabled, up to %d\n", f.NumVFs, f.TotalVFs)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+func upDown(b bool) string {
+	if b {
+		return "up"
+	}
+	return "down"
+}
