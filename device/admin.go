@@ -209,8 +209,13 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		var c abi.ModifyQP
 		c.Unmarshal(p)
 		st := v.ModifyQP(now, &c)
-		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 && (c.State == abi.QPStateReset || c.State == abi.QPStateErr) {
-			f.endConnections(now, c.QPN)
+		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 {
+			switch c.State {
+			case abi.QPStateReset, abi.QPStateErr:
+				f.endConnections(now, c.QPN)
+			case abi.QPStateRTR:
+				f.wire(now, c.QPN)
+			}
 		}
 		return st
 	case abi.AdminOpQueryQP:

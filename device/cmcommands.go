@@ -21,10 +21,16 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 	case abi.AdminOpCMListen:
 		var c abi.CMListen
 		c.Unmarshal(p)
+		if c.Service >= firstReserved {
+			return abi.StatusDenied
+		}
 		return cmStatus(m.Listen(fn, c.Service))
 	case abi.AdminOpCMUnlisten:
 		var c abi.CMUnlisten
 		c.Unmarshal(p)
+		if c.Service >= firstReserved {
+			return abi.StatusNotFound
+		}
 		return cmStatus(m.Unlisten(fn, c.Service))
 	case abi.AdminOpCMConnect:
 		var c abi.CMConnect
@@ -39,6 +45,9 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 	case abi.AdminOpCMReject:
 		var c abi.CMReject
 		c.Unmarshal(p)
+		if conn := f.conns[c.CMID]; conn != nil && conn.wired {
+			return abi.StatusNotFound // none of the driver's
+		}
 		priv, st := f.private(c.Priv, c.PrivLen)
 		if st != abi.StatusOK {
 			return st
@@ -50,6 +59,9 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 	case abi.AdminOpCMDisconnect:
 		var c abi.CMDisconnect
 		c.Unmarshal(p)
+		if conn := f.conns[c.CMID]; conn != nil && conn.wired {
+			return abi.StatusNotFound // none of the driver's
+		}
 		return cmStatus(m.Disconnect(now, fn, c.CMID))
 	}
 	return abi.StatusUnknownCommand
@@ -60,6 +72,8 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 	switch {
 	case q == nil:
 		return 0, abi.StatusNotFound
+	case c.Service >= firstReserved:
+		return 0, abi.StatusDenied
 	case q.State() != abi.QPStateInit || f.pending(c.QPN):
 		return 0, abi.StatusBadState
 	case !f.LinkUp:
@@ -97,7 +111,7 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 		return st
 	}
 	conn := f.conns[c.CMID]
-	if conn == nil {
+	if conn == nil || conn.wired {
 		return abi.StatusNotFound
 	}
 	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, priv)); st != abi.StatusOK {
@@ -132,6 +146,7 @@ func (f *function) pending(qpn uint32) bool {
 // endConnections disconnects what a queue pair had that is now reset,
 // destroyed or in error by its driver's wish.
 func (f *function) endConnections(now falcon.Time, qpn uint32) {
+	f.unwire(qpn)
 	for id, c := range f.conns {
 		if c.qpn == qpn {
 			// It may have ended by itself already.
@@ -209,10 +224,18 @@ func (s *Shard) drainManager(now falcon.Time) {
 func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 	event := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN}
 	conn := f.conns[o.ID]
+	if conn != nil && conn.wired && o.Kind != cm.OutOpen && o.Kind != cm.OutClose {
+		f.reservedOutput(now, o, conn)
+		return
+	}
 	switch o.Kind {
 	case cm.OutRequest:
 		if f.Lifecycle.State() != abi.StateReady || f.binding == nil || !f.LinkUp {
 			_ = f.shard.cm.Reject(now, uint32(f.ID), o.ID, 0, nil)
+			return
+		}
+		if o.Service >= firstReserved {
+			f.reservedRequest(now, o)
 			return
 		}
 		f.conns[o.ID] = &connection{}

@@ -41,7 +41,7 @@ func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
 }
 
 func (s *Shard) newManager(rand io.Reader) error {
-	c := cm.Config{Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders}
+	c := cm.Config{Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders, MaxListeners: driverListeners + reservedListeners}
 	for i := range s.cfg.Peers {
 		p := &s.cfg.Peers[i]
 		s.peers[p.Host] = &peer{cfg: p, host: p.Host, underlay: p.Underlay}
@@ -155,7 +155,7 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 	}
 	if l := c.loop; l != nil {
 		if q, ok := l.Config().User.(*rdma.QP); ok && q.OwnsLoopback(l) {
-			q.Disconnected(now)
+			disconnected(now, q)
 		}
 		l.Close(now)
 		c.close()
@@ -163,10 +163,19 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 	}
 	conn := c.conn
 	if q, ok := conn.User().(*rdma.QP); ok && q.Owns(conn) {
-		q.Disconnected(now)
+		disconnected(now, q)
 	}
 	conn.Close(now)
 	c.close()
+}
+
+// disconnected tells a queue pair that its connection ends.
+func disconnected(now falcon.Time, q *rdma.QP) {
+	if _, _, wired := q.Wired(); wired {
+		q.PeerLeft(now)
+		return
+	}
+	q.Disconnected(now)
 }
 
 // connClosed follows the transport: a connection that ended there, by an error

@@ -25,6 +25,8 @@ type function struct {
 	verbs   *rdma.Function
 	admin   admin
 	conns   map[uint32]*connection // by connection manager's id
+	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
+	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
 
 	cqEvents map[uint32]*cqEvent // by CQ, of those that have a vector
 
@@ -52,6 +54,7 @@ type binding struct {
 type connection struct {
 	qpn     uint32 // 0 until accepted
 	peerQPN uint32 // once open
+	wired   bool   // asked for by a NIC, not by a driver
 }
 
 func functionLimits(l *config.Limits) rdma.Limits {
@@ -106,13 +109,14 @@ func (f *function) enable() abi.Status {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
-	f.conns = map[uint32]*connection{}
+	f.conns, f.wirings, f.held = map[uint32]*connection{}, map[uint32]*wiring{}, map[wireKey]uint32{}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
 	f.verbs.UseFeatures(f.binding.features)
 	f.verbs.UseRate(&f.Rate)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}
+	f.listenReserved()
 	return abi.StatusOK
 }
 
@@ -141,6 +145,10 @@ func (f *function) release(now falcon.Time) {
 	s.drainManager(now)
 	s.drainFalcon(now)
 	clear(f.conns)
+	clear(f.held)
+	for qpn := range f.wirings {
+		f.unwire(qpn)
+	}
 }
 
 // Fault implements rdma.Notifier: the driver did what no driver may do. It can

@@ -21,7 +21,9 @@ func (s *Shard) openLoopback(c *slot, f *function, p *cm.Params, inner underlay.
 		return err
 	}
 	c.loop, c.fn, c.id, c.inner = l, f, p.ID, inner
-	s.open[p.ID] = p.LocalCID
+	if p.ID != 0 {
+		s.open[p.ID] = p.LocalCID
+	}
 	return nil
 }
 
@@ -35,6 +37,10 @@ func (s *Shard) drainLoopbacks(now falcon.Time) {
 		}
 		f, id := c.fn, c.id
 		c.close()
+		if id == 0 { // wireSelf's
+			s.slots.release(cid)
+			continue
+		}
 		_ = s.cm.Disconnect(now, uint32(f.ID), id)
 		s.drainManager(now)
 	}

@@ -82,6 +82,7 @@ type Shard struct {
 	faulted      []*function // to be stopped at the end of the Step
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
+	rewire       []*wiring   // attempts to be made again, the next first
 	bells        bells
 	events       []*eventQueue // have records to show
 	tx           *txQueue
@@ -230,10 +231,15 @@ func (s *Shard) advance(now falcon.Time) {
 	if now >= s.underlay.Deadline() {
 		s.underlay.Advance(now)
 	}
+	s.advanceWirings(now)
 }
 
 func (s *Shard) deadline() falcon.Time {
-	return min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.unmute)
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.unmute)
+	if len(s.rewire) > 0 {
+		at = min(at, s.rewire[0].at)
+	}
+	return at
 }
 
 // drainFalcon hands the transport's events to the RDMA engine.

@@ -37,9 +37,10 @@ type Engine struct {
 	cqe            [abi.CQESize]byte
 	headers        wire.Headers
 
+	timers timers
+
 	loopback    map[falcon.CID]*Loopback // open ends
 	loops       loopList                 // ends with something to deliver
-	loopTimers  loopTimers               // ends whose peer was not ready
 	creditless  []*Loopback              // ends that wait for credit
 	loopsClosed []falcon.CID
 	loopTap     func(now falcon.Time, from *Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
@@ -150,6 +151,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 		l.qp.closeConn(now)
 	}
 	e.unthrottle(now)
+	e.timers.run(now)
 	for range e.cfg.Turns {
 		if !e.visit(now) {
 			break
@@ -178,8 +180,8 @@ func (e *Engine) Deadline() falcon.Time {
 	if l := e.linger.head; l != nil {
 		at = min(at, l.qp.lingerUntil)
 	}
-	if len(e.loopTimers) > 0 {
-		at = min(at, e.loopTimers[0].retryAt)
+	if len(e.timers) > 0 {
+		at = min(at, e.timers[0].at)
 	}
 	return at
 }

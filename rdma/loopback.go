@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"container/heap"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -35,8 +34,7 @@ type Loopback struct {
 	next    *Loopback
 	waiting bool        // in Engine.creditless
 	want    credit.Cost // refused
-	retryAt falcon.Time // the transaction at head was not ready
-	timer   int         // place in Engine.loopTimers, -1: none
+	retry   timer       // set while the transaction at head was not ready
 }
 
 // endpoint is what a transport delivers to and takes the bytes of packets from: a connected QP, or a datagram link.
@@ -91,7 +89,7 @@ func (e *Engine) OpenLoopback(cfg falcon.ConnConfig) (*Loopback, error) {
 	case e.loopback[cfg.LocalCID] != nil:
 		return nil, fmt.Errorf("rdma: loopback %#x is open already", cfg.LocalCID)
 	}
-	l := &Loopback{e: e, cfg: cfg, owner: owner, timer: -1}
+	l := &Loopback{e: e, cfg: cfg, owner: owner}
 	if e.loopback == nil {
 		e.loopback = map[falcon.CID]*Loopback{}
 	}
@@ -168,7 +166,7 @@ func (l *Loopback) grow() {
 
 // schedule puts l in line for delivery, if it has something to deliver and need not wait.
 func (l *Loopback) schedule() {
-	if l.queued || l.closed || !l.joined || l.head == l.tail || l.timer >= 0 {
+	if l.queued || l.closed || !l.joined || l.head == l.tail || l.retry.place != 0 {
 		return
 	}
 	l.queued = true
@@ -199,14 +197,14 @@ func (s *loopList) pop() *Loopback {
 	return l
 }
 
+// due ends the delay after a receiver was not ready.
+func (l *Loopback) due(falcon.Time) { l.schedule() }
+
 // loopQuantum is how many transactions one Run delivers, of all connections in turn.
 const loopQuantum = 64
 
 // deliverLoopbacks carries over what was issued, a transaction of each connection in its turn.
 func (e *Engine) deliverLoopbacks(now falcon.Time) {
-	for len(e.loopTimers) > 0 && e.loopTimers[0].retryAt <= now {
-		heap.Pop(&e.loopTimers).(*Loopback).schedule()
-	}
 	e.grantCredits(now)
 	for range loopQuantum {
 		l := e.loops.pop()
@@ -257,8 +255,7 @@ func (l *Loopback) deliver(now falcon.Time) {
 	case a.kind == answerResponse:
 		l.respond(now, a)
 	case a.kind == answerNack && a.code == falconwire.NackRNR:
-		l.retryAt = now + falconwire.RNRTimeout(a.rnr)
-		heap.Push(&l.e.loopTimers, l)
+		l.e.timers.set(&l.retry, l, now+falconwire.RNRTimeout(a.rnr))
 		if t.kind == falcon.TxnPush { // of a pull the peer does not notice (Falcon §8.5.3.4)
 			*ev = falcon.Event{Kind: falcon.EvRNR, Tag: t.tag}
 			l.owner.handle(now, l, ev)
@@ -349,9 +346,7 @@ func (l *Loopback) Close(falcon.Time) {
 	}
 	l.closed = true
 	delete(l.e.loopback, l.cfg.LocalCID)
-	if l.timer >= 0 {
-		heap.Remove(&l.e.loopTimers, l.timer)
-	}
+	l.e.timers.stop(&l.retry)
 	for ; l.head != l.tail; l.head++ {
 		l.returnCredits(&l.txn(l.head).cost)
 	}
@@ -435,33 +430,6 @@ func (l *Loopback) couldTake() bool {
 		_ = l.cfg.Credits.Return(&l.want)
 	}
 	return ok
-}
-
-// loopTimers are the ends whose peer was not ready, the first to try again at the top.
-type loopTimers []*Loopback
-
-func (t loopTimers) Len() int           { return len(t) }
-func (t loopTimers) Less(i, j int) bool { return t[i].retryAt < t[j].retryAt }
-func (t loopTimers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].timer, t[j].timer = i, j
-}
-
-// Push implements heap.Interface.
-func (t *loopTimers) Push(x any) {
-	l := x.(*Loopback)
-	l.timer = len(*t)
-	*t = append(*t, l)
-}
-
-// Pop implements heap.Interface.
-func (t *loopTimers) Pop() any {
-	n := len(*t) - 1
-	l := (*t)[n]
-	(*t)[n] = nil
-	*t = (*t)[:n]
-	l.timer = -1
-	return l
 }
 
 // ConnectLoopback is Connect over an end of a loopback connection, opened with the QP as its user.

@@ -186,11 +186,8 @@ func (q *QP) set(m *abi.ModifyQP) {
 	if has(abi.QPAttrSQPSN) {
 		a.sqPSN = m.SQPSN
 	}
-	if has(abi.QPAttrDestQPN) {
-		q.peer = m.DestQPN
-	}
-	if has(abi.QPAttrAV) {
-		q.peerGID = m.DGID
+	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
+		q.wired, q.peer, q.peerGID = true, m.DestQPN, m.DGID
 	}
 	if m.Mask&abi.QPAttrState != 0 && m.State == abi.QPStateSQD && q.state != abi.QPStateSQD {
 		q.sqdNotify = has(abi.QPAttrSQDNotify) && m.SQDNotify == 1

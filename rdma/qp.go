@@ -32,8 +32,11 @@ type QP struct {
 	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
-	heard      bool // a packet of the peer arrived
-	sqdNotify  bool // the driver wants to know when the send queue is drained
+	heard      bool  // a packet of the peer arrived
+	wired      bool  // the driver named the peer
+	peerLeft   bool  // a wired QP had a connection
+	patience   timer // of a wired QP without one
+	sqdNotify  bool  // the driver wants to know when the send queue is drained
 
 	req requester
 	rsp responder
@@ -215,6 +218,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
 	}
+	q.fn.e.timers.stop(&q.patience)
 	q.wake()
 }
 
@@ -222,7 +226,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil {
+		if q.waitCredit || q.conn == nil && !q.wired {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -240,7 +244,11 @@ func (q *QP) turn(now falcon.Time) (more bool) {
 	}
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		return q.conn != nil && q.issue(now)
+		if q.conn == nil {
+			q.awaitPeer(now)
+			return false
+		}
+		return q.issue(now)
 	case abi.QPStateSQE:
 		return q.flushSends(now)
 	case abi.QPStateErr:

@@ -55,6 +55,7 @@ func (q *QP) enterErr(now falcon.Time) {
 		return
 	}
 	q.state = abi.QPStateErr
+	q.fn.e.timers.stop(&q.patience)
 	q.polled.remove() // flushing reads the queue and arms it
 	q.req.drop()
 	if q.conn != nil {
@@ -67,6 +68,7 @@ func (q *QP) enterErr(now falcon.Time) {
 // reset moves the QP to RESET from any state.
 func (q *QP) reset(now falcon.Time) {
 	q.stopWork()
+	q.wired, q.peerLeft = false, false
 	q.closeConn(now)
 	q.sq.reset()
 	q.rq.reset()
@@ -90,6 +92,7 @@ func (q *QP) stopWork() {
 	q.rsp.drop()
 	q.ready.remove()
 	q.polled.remove()
+	q.fn.e.timers.stop(&q.patience)
 	q.waitCredit = false
 }
 
@@ -101,7 +104,14 @@ func (q *QP) closeConn(now falcon.Time) {
 		q.rsp.dropServed()
 		c.Close(now)
 	}
-	q.peer, q.peerGID = 0, [16]byte{}
+	q.forgetPeer()
+}
+
+// forgetPeer forgets whose connection the QP had, unless the driver named him.
+func (q *QP) forgetPeer() {
+	if !q.wired {
+		q.peer, q.peerGID = 0, [16]byte{}
+	}
 }
 
 // Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and its connection is
@@ -120,6 +130,6 @@ func (q *QP) connClosed(now falcon.Time, ev *falcon.Event) {
 	q.lingering.remove()
 	q.conn = nil
 	q.fail(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())
-	q.peer, q.peerGID = 0, [16]byte{}
+	q.forgetPeer()
 	q.rsp.dropServed()
 }

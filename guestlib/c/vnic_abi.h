@@ -51,6 +51,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_PHASE 0x100000000000000ULL /* phase bit in the tail word of CQE and AdminCQE. */
 #define VNIC_CQ_ARM_SOLICITED 0x100000000ULL /* bit of CQHeader.Arm: only completions of solicited receives and errors count. */
 #define VNIC_CQ_ARM_NUMBER 33U /* lowest bit of the arming's number in CQHeader.Arm. */
+#define VNIC_FIRST_RESERVED_SERVICE 0xffffffffffffff00ULL /* service numbers from here on are the NICs' own (1.2). */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */

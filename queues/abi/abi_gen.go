@@ -51,6 +51,8 @@ const (
 	CQArmSolicited = 0x100000000
 	// CQArmNumber: lowest bit of the arming's number in CQHeader.Arm.
 	CQArmNumber = 33
+	// FirstReservedService: service numbers from here on are the NICs' own (1.2).
+	FirstReservedService = 0xffffffffffffff00
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
 	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.

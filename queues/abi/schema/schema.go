@@ -36,6 +36,7 @@ var consts = []Const{
 	{"Phase", 1 << 56, true, "phase bit in the tail word of CQE and AdminCQE."},
 	{"CQArmSolicited", 1 << 32, true, "bit of CQHeader.Arm: only completions of solicited receives and errors count."},
 	{"CQArmNumber", 33, false, "lowest bit of the arming's number in CQHeader.Arm."},
+	{"FirstReservedService", 0xffffffffffffff00, true, "service numbers from here on are the NICs' own (1.2)."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 

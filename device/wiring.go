@@ -1,0 +1,247 @@
+package device
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// A queue pair that its driver takes to RTR itself, with the peer's number and
+// GID exchanged elsewhere, gets its connection from here. Of the two ends the
+// one with the lower (GID, number) asks, the other answers, so that it does not
+// matter who is first:
+//
+//	lower end: RTR ── REQ{serviceWire, both numbers} ──▶ higher end in RTR: accept
+//	                                                     not yet there: hold
+//	                                                     cannot be meant: reject, the lower end asks again
+//
+// The drivers hear nothing of it. A queue pair named as its own peer gets a
+// loopback connection with itself.
+
+// Services from firstReserved on belong to the NICs; no driver can listen on
+// them or connect to them.
+const (
+	firstReserved = uint64(abi.FirstReservedService)
+	serviceWire   = firstReserved
+	serviceUD     = firstReserved + 1
+)
+
+const (
+	driverListeners   = 256 // per function
+	reservedListeners = 2   // in addition
+)
+
+// listenReserved makes the function known to other NICs for their own requests.
+func (f *function) listenReserved() {
+	for _, service := range []uint64{serviceWire, serviceUD} {
+		_ = f.shard.cm.Listen(uint32(f.ID), service) // there is always room
+	}
+}
+
+// reservedRequest takes a request that a NIC makes for itself.
+func (f *function) reservedRequest(now falcon.Time, o *cm.Output) {
+	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
+	switch o.Service {
+	case serviceWire:
+		f.wireRequest(now, o)
+	default:
+		f.rejectReserved(now, o.ID)
+	}
+}
+
+// reservedOutput takes what becomes of a connection that a NIC asked for.
+func (f *function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
+	if o.Kind == cm.OutEstablished {
+		f.unwire(c.qpn)
+		return
+	}
+	f.wireEnded(now, o, c)
+}
+
+const (
+	wireRetry   = 500e6 // ns between two attempts
+	maxHeld     = 64    // requests for queue pairs that are not in RTR yet, per function
+	rejectWrong = 1     // reason of a rejection: the queue pair named has another peer, or is gone
+)
+
+// wiring is a queue pair in RTR or later whose connection is not there yet.
+type wiring struct {
+	f    *function
+	qpn  uint32
+	peer uint32
+	gid  [16]byte
+	id   uint32      // of the attempt under way; 0: none
+	at   falcon.Time // of the next attempt
+	gone bool        // wired, or the queue pair ended
+}
+
+// wireKey names both ends as a request does: ours first.
+type wireKey struct {
+	qpn, peer uint32
+	gid       [16]byte
+}
+
+// wire begins to connect a queue pair that was moved to RTR.
+func (f *function) wire(now falcon.Time, qpn uint32) {
+	q := f.verbs.QP(qpn)
+	if q == nil {
+		return
+	}
+	peer, gid, ok := q.Wired()
+	if !ok || q.Connected() {
+		return
+	}
+	own := f.GID()
+	switch order := bytes.Compare(own[:], gid[:]); {
+	case order == 0 && qpn == peer:
+		f.wireSelf(now, q)
+		return
+	case order > 0 || order == 0 && qpn > peer:
+		k := wireKey{qpn, peer, gid}
+		if id, held := f.held[k]; held {
+			delete(f.held, k)
+			f.acceptWire(now, id, qpn)
+		}
+		return
+	}
+	w := &wiring{f: f, qpn: qpn, peer: peer, gid: gid}
+	f.wirings[qpn] = w
+	w.ask(now)
+}
+
+// ask sends a request, or sees to it that it is tried again.
+func (w *wiring) ask(now falcon.Time) {
+	f := w.f
+	q := f.verbs.QP(w.qpn)
+	var priv [4]byte
+	binary.BigEndian.PutUint32(priv[:], w.peer)
+	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
+		Function: uint32(f.ID), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
+		MTU: f.wireMTU(q) + ulpHeaders, Ordered: true, Private: priv[:],
+	})
+	if err != nil {
+		w.later(now)
+		return
+	}
+	w.id = id
+	f.conns[id] = &connection{qpn: w.qpn, wired: true}
+}
+
+func (f *function) wireMTU(q *rdma.QP) int {
+	if n := q.PathMTU(); n != 0 {
+		return min(n, f.shard.cfg.RDMA.MTU)
+	}
+	return f.shard.cfg.RDMA.MTU
+}
+
+// later tries again in a while. The queue is in the order of time, since all
+// wait for as long.
+func (w *wiring) later(now falcon.Time) {
+	w.id, w.at = 0, now+wireRetry
+	w.f.shard.rewire = append(w.f.shard.rewire, w)
+}
+
+// advanceWirings makes the attempts that are due.
+func (s *Shard) advanceWirings(now falcon.Time) {
+	n := 0
+	for ; n < len(s.rewire) && s.rewire[n].at <= now; n++ {
+		if w := s.rewire[n]; !w.gone {
+			w.ask(now)
+		}
+	}
+	if n > 0 {
+		s.rewire = append(s.rewire[:0], s.rewire[n:]...)
+		s.drainManager(now)
+	}
+}
+
+// wireRequest takes the request of a peer's queue pair.
+func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
+	if len(o.Private) == 4 {
+		qpn := binary.BigEndian.Uint32(o.Private)
+		k := wireKey{qpn, o.PeerQPN, o.PeerGID}
+		switch q := f.verbs.QP(qpn); {
+		case q == nil:
+		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
+			if _, held := f.held[k]; !held && len(f.held) < maxHeld {
+				f.held[k] = o.ID
+				return
+			}
+		default:
+			if peer, gid, wired := q.Wired(); wired && !q.Connected() && peer == o.PeerQPN && gid == o.PeerGID && !f.pending(qpn) {
+				f.acceptWire(now, o.ID, qpn)
+				return
+			}
+		}
+	}
+	f.rejectReserved(now, o.ID)
+}
+
+// acceptWire answers a request for one of our queue pairs in RTR.
+func (f *function) acceptWire(now falcon.Time, id, qpn uint32) {
+	if err := f.shard.cm.Accept(now, uint32(f.ID), id, qpn, nil); err != nil {
+		f.rejectReserved(now, id)
+		return
+	}
+	f.conns[id].qpn = qpn
+}
+
+// rejectReserved rejects a request of another NIC itself.
+func (f *function) rejectReserved(now falcon.Time, id uint32) {
+	_ = f.shard.cm.Reject(now, uint32(f.ID), id, rejectWrong, nil) // it may have ended by itself
+	delete(f.conns, id)
+}
+
+// wireEnded is told how an attempt, or the connection it led to, ended.
+func (f *function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
+	delete(f.conns, o.ID)
+	for k, id := range f.held {
+		if id == o.ID {
+			delete(f.held, k)
+		}
+	}
+	w := f.wirings[c.qpn]
+	if w == nil || w.id != o.ID {
+		return
+	}
+	if o.Kind == cm.OutDisconnected {
+		f.unwire(c.qpn)
+		return
+	}
+	w.later(now)
+}
+
+// unwire gives up on a queue pair that has its connection, or has ended.
+func (f *function) unwire(qpn uint32) {
+	if w := f.wirings[qpn]; w != nil {
+		w.gone = true
+		delete(f.wirings, qpn)
+	}
+}
+
+// wireSelf connects a queue pair with itself. There is nobody to agree with, so
+// the connection manager does not know of it.
+func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
+	s := f.shard
+	cid, err := s.slots.alloc()
+	if err != nil {
+		return // its work fails for want of a peer
+	}
+	mtu := f.wireMTU(q)
+	p := &cm.Params{
+		Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, MTU: mtu + ulpHeaders, Ordered: true,
+	}
+	c := s.slots.find(cid)
+	if err := s.openLoopback(c, f, p, underlay.Inner{Src: f.Addr, Dst: f.Addr}, q); err != nil {
+		s.slots.release(cid)
+		return
+	}
+	if st := q.ConnectLoopback(now, c.loop, q.Number(), abi.PathMTUFor(mtu).Bytes(), f.GID()); st != abi.StatusOK {
+		c.loop.Close(now)
+	}
+}

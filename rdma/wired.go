@@ -1,0 +1,72 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged elsewhere. The device
+// makes its connection meanwhile. Until it is there, and when the peer has left, the QP behaves as if its packets were
+// lost: it may be in RTR or RTS for ever, but work that is posted fails after a while.
+
+// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers in guests are slower
+// than the timeouts of verbs programs, which expect hardware.
+const patience falcon.Time = 8e9
+
+// Wired reports whether the driver named the peer, and how.
+func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer, q.peerGID, q.wired }
+
+// Connected reports whether the QP has a connection.
+func (q *QP) Connected() bool { return q.conn != nil }
+
+// awaitPeer is the turn of a wired QP without a connection. Without work it asks for a doorbell.
+func (q *QP) awaitPeer(now falcon.Time) {
+	if q.state != abi.QPStateRTS || q.patience.place != 0 || !q.sq.sleep(q) || !q.fn.working() {
+		return
+	}
+	switch {
+	case q.peerLeft:
+		q.failAlone(now, "its queue pair has gone")
+	case q.attr.timeout != 0: // 0 is for ever
+		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
+	}
+}
+
+// due ends the patience.
+func (q *QP) due(now falcon.Time) {
+	if q.conn == nil {
+		q.failAlone(now, "it did not get ready to receive")
+	}
+	q.fn.settle(now)
+}
+
+// failAlone fails the oldest work request because there is no peer.
+func (q *QP) failAlone(now falcon.Time, reason string) {
+	r := &q.req
+	if r.head == r.tail {
+		if _, ok := q.fetch(); !ok {
+			return
+		}
+	}
+	q.finish(now, r.work(r.head), abi.WCRetryExcErr)
+	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
+}
+
+// PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells a verbs program so
+// before it sends, and what it received stays.
+func (q *QP) PeerLeft(now falcon.Time) {
+	if !q.serving() {
+		q.Disconnected(now)
+		return
+	}
+	q.closeConn(now)
+	q.peerLeft = true
+	if r := &q.req; r.head != r.tail {
+		q.failAlone(now, "its queue pair has gone")
+	} else {
+		q.wake()
+	}
+	q.fn.settle(now)
+}
