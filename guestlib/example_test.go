@@ -13,7 +13,9 @@ import (
 // side is what a program needs before it can be connected.
 type side struct {
 	dev *guestlib.Device
+	pd  *guestlib.PD
 	mr  *guestlib.MR
+	io  *guestlib.MR // of the I/O queue pair, if there is one
 	cq  *guestlib.CQ
 	qp  *guestlib.QP
 }
@@ -43,7 +45,7 @@ func newSide(ctx context.Context, url string) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &side{dev, mr, cq, qp}, nil
+	return &side{dev: dev, pd: pd, mr: mr, cq: cq, qp: qp}, nil
 }
 
 // next returns the next completion.

@@ -40,6 +40,7 @@ type QP struct {
 	sq, rq         *workQueue
 	sendCQ, recvCQ *CQ
 	sigAll         bool
+	cfg            QPConfig      // with its defaults
 	state          atomic.Uint32 // QPState as far as the driver knows
 	ended          end
 
@@ -121,7 +122,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if cfg.SigAll {
 		in.SigAll = 1
 	}
-	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, recvCQ: cfg.RecvCQ, sigAll: cfg.SigAll}
+	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, recvCQ: cfg.RecvCQ, sigAll: cfg.SigAll, cfg: cfg}
 	var err error
 	if qp.sq, err = newWorkQueue(d, in.SQLog2Entries, sqStride, abi.DoorbellSQ); err != nil {
 		return nil, err

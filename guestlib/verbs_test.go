@@ -18,7 +18,7 @@ import (
 func TestOpen(t *testing.T) {
 	_, url := startNIC(t, nil)
 	d := openDevice(t, url+"?function=pf0.vf1")
-	want := Info{Function: 1<<16 | 1, Type: abi.FunctionVF, MAC: []byte{2, 0, 0, 0, 0, 1}, Tenant: 7, MTU: 4096}
+	want := Info{Function: 1<<16 | 1, Type: abi.FunctionVF, MAC: []byte{2, 0, 0, 0, 0, 1}, Tenant: 7, MTU: 4096, Features: abi.FeatureExtendedVerbs}
 	want.GID, _ = ParseGID("10.0.0.1")
 	if diff := cmp.Diff(want, d.Info()); diff != "" {
 		t.Error(diff)

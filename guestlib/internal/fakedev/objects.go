@@ -34,6 +34,7 @@ type qp struct {
 	sqe, rqe       []byte // scratch
 	conn           *conn
 	peer           *qp
+	wants          abi.ModifyQP // of the move to RTR: whom it names as its peer
 }
 
 func (c *cq) arm(d abi.Doorbell) {
@@ -270,6 +271,12 @@ func (s *Session) qpCommand(op abi.AdminOp, in, out []byte) abi.Status {
 				q.fail()
 			case p.State == abi.QPStateInit && q.state == abi.QPStateReset:
 				q.state = abi.QPStateInit
+			case p.State == abi.QPStateRTR && q.state == abi.QPStateInit:
+				q.state, q.wants = abi.QPStateRTR, p
+				s.srv.wire(q)
+			case p.State == abi.QPStateRTS && q.state == abi.QPStateRTR:
+				q.state = abi.QPStateRTS
+				q.run()
 			case p.State == abi.QPStateSQD && q.state == abi.QPStateRTS:
 				q.state = abi.QPStateSQD
 				if p.Mask&abi.QPAttrSQDNotify != 0 && p.SQDNotify != 0 {
@@ -295,4 +302,18 @@ func (s *Session) qpCommand(op abi.AdminOp, in, out []byte) abi.Status {
 		delete(s.qps, q.qpn)
 	}
 	return abi.StatusOK
+}
+
+// wire joins q with the queue pair it names, if that names q.
+func (srv *Server) wire(q *qp) {
+	for _, s := range srv.sessions {
+		if s == nil {
+			continue
+		}
+		p := s.qps[q.wants.DestQPN]
+		if p != nil && s.gid() == q.wants.DGID && p.state != abi.QPStateInit && p.wants.DestQPN == q.qpn && p.wants.DGID == q.s.gid() {
+			p.peer, q.peer = q, p
+			p.run()
+		}
+	}
 }

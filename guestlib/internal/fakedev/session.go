@@ -139,7 +139,7 @@ func (s *Session) message(h abi.MsgHeader, body []byte) error {
 		if err := abi.Decode(body, &m); err != nil {
 			return err
 		}
-		r := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor), Function: s.function()}
+		r := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor), Function: s.function(), Features: m.Features & abi.FeatureExtendedVerbs}
 		if m.Major != abi.VersionMajor {
 			r.Status = abi.StatusVersionMismatch
 		} else if m.Function != abi.FunctionAssigned && m.Function != s.function() && m.Function != s.function()&0xffff {

@@ -1,0 +1,66 @@
+package guestlib
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// QPAddress names a queue pair to its peer. Programs exchange it by whatever they have: a connected queue pair, a TCP socket.
+type QPAddress struct {
+	GID GID
+	QPN uint32
+}
+
+// QPAddressSize is the length of a QPAddress as bytes.
+const QPAddressSize = 20
+
+// AppendBinary appends the address as QPAddressSize bytes.
+func (a QPAddress) AppendBinary(b []byte) ([]byte, error) {
+	return binary.BigEndian.AppendUint32(append(b, a.GID[:]...), a.QPN), nil
+}
+
+// UnmarshalBinary reads what AppendBinary wrote.
+func (a *QPAddress) UnmarshalBinary(b []byte) error {
+	if len(b) != QPAddressSize {
+		return invalid("QP address of %d bytes; it has %d", len(b), QPAddressSize)
+	}
+	a.QPN = binary.BigEndian.Uint32(b[copy(a.GID[:], b):])
+	return nil
+}
+
+// Address is how a peer names the QP.
+func (q *QP) Address() QPAddress { return QPAddress{q.dev.info.GID, q.qpn} }
+
+// Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and which does the same, sooner or later.
+// It does not wait for the peer: receives and sends may be posted at once. A send that finds no peer in time (8 s, or longer if the
+// QP's timeouts say so) fails with WCRetryExcErr, and there is nobody to tell when the peer leaves: that is what Connect is for. A peer may be
+// another QP of this function, or the QP itself.
+func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
+	if q.dev.info.Features&abi.FeatureExtendedVerbs == 0 {
+		return fmt.Errorf("%w: this device connects QPs by Connect and Accept only", ErrUnsupported)
+	}
+	if s := q.State(); s != abi.QPStateInit {
+		return stateError("QP %d is in %s; only a QP in INIT can be wired", q.qpn, s)
+	}
+	c := &q.cfg
+	err := q.Modify(ctx, abi.ModifyQP{
+		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(c.PathMTU), DestQPN: peer.QPN, DGID: peer.GID, RQPSN: wirePSN, MinRNRTimer: c.MinRNRTimer, MaxDestRdAtomic: c.ReadAtomic,
+		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
+	})
+	if err == nil {
+		err = q.Modify(context.WithoutCancel(ctx), abi.ModifyQP{
+			State: abi.QPStateRTS, Timeout: c.Timeout, RetryCnt: c.RetryCount, RNRRetry: c.RNRRetry, SQPSN: wirePSN, MaxRdAtomic: c.ReadAtomic,
+			Mask: abi.QPAttrState | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("wire QP %d to QP %d of %s: %w", q.qpn, peer.QPN, peer.GID, err)
+	}
+	return nil
+}
+
+// wirePSN stands for the first PSNs, which Falcon agrees on by itself.
+const wirePSN = 0
