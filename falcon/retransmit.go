@@ -38,7 +38,8 @@ func (c *Conn) onTimeout(now Time, t *txn) {
 	if t.resync != 0 {
 		limit = p.ResyncGiveUp
 	}
-	if p.MaxRetransmits > 0 && t.retries > p.MaxRetransmits || limit > 0 && now-t.firstSent >= limit {
+	since := max(t.firstSent, c.lastRNR) // a peer that is not ready is alive
+	if p.MaxRetransmits > 0 && t.retries > p.MaxRetransmits || limit > 0 && now-since >= limit {
 		if t.resync != 0 {
 			c.fail()
 			return

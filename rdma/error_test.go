@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -246,6 +247,34 @@ func TestReceiverNotReady(t *testing.T) {
 			if c.Status != abi.WCSuccess || c.WRID != uint64(10+i) || c.ByteLen != 3000 {
 				t.Fatalf("receive %d: %+v", i, c)
 			}
+		}
+	})
+}
+
+// TestRNRRetryForEver: RNR retry 7 outlasts every timeout of the transport, also for what has to wait behind. Falcon §11
+// reclaims what is unanswered; a peer that answers "not ready" is alive.
+func TestRNRRetryForEver(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		for _, loss := range []float64{0, 0.3} {
+			p := newPair(t, ordered, 8192, worldConfig{net: sim.Impairment{Loss: loss}, seed: 11}, qpConfig{})
+			p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 7})
+			p.b.modify(abi.ModifyQP{Mask: abi.QPAttrMinRNRTimer, MinRNRTimer: 0}) // 655 ms
+			for range 40 {
+				p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 64))
+			}
+			p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(4096, 3000))
+			p.settle(300e9)
+			if n := p.hosts[0].fn.Stats().RNRRx; n < 300 {
+				t.Fatalf("%d times not ready in five minutes", n)
+			}
+			if c, ok := p.a.send.poll(); ok && ordered {
+				t.Fatalf("completion without a receive: %+v", c)
+			}
+			for range 40 {
+				p.b.receive(1, p.mb.sge(0, 4096))
+			}
+			success(t, p.a.send.wait(41))
+			success(t, p.b.recv.wait(40))
 		}
 	})
 }

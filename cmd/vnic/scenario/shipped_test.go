@@ -31,9 +31,14 @@ func TestShipped(t *testing.T) {
 			atLeast(t, "goodput over in order", *r.GoodputOverIdeal, 0.97)
 			atMost(t, "spurious retransmissions", r.SpuriousShare, 0.001)
 		},
-		"incast32":      settled(1.1),
-		"incast32-1bdp": settled(1.1),
-		"incast64":      settled(1.15),
+		"incast32":         settled(1.1),
+		"incast32-1bdp":    settled(1.1),
+		"incast32-1bdp-4k": settled(1.1),
+		"incast64":         settled(1.15),
+		"pull-mixed": func(t *testing.T, r *sim.Result) {
+			atLeast(t, "goodput over lossless", *r.GoodputOverIdeal, 0.98)
+			atMost(t, "spurious retransmissions", r.SpuriousShare, 0.005)
+		},
 	}
 	files, err := filepath.Glob(filepath.Join(shipped, "*.yaml"))
 	if err != nil || len(files) < len(promises) {
