@@ -154,7 +154,7 @@ func commandPages(cmd *abi.AdminCmd) int {
 		return queues.PagesFor(0, ring.QueueLayout(c.SQLog2Entries, c.SQLog2Stride).Size()) +
 			queues.PagesFor(0, ring.QueueLayout(c.RQLog2Entries, c.RQLog2Stride).Size())
 	}
-	return 1
+	return objectPages(cmd)
 }
 
 // command carries out one admin command and writes its result.
@@ -235,6 +235,9 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	}
 	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFCredits {
 		return f.vfCommand(now, cmd, result)
+	}
+	if st, known := f.objectCommand(cmd, result); known {
+		return st
 	}
 	return f.connectionCommand(now, cmd, result)
 }

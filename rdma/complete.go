@@ -41,11 +41,11 @@ func (q *QP) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 	want := wire.AtomicResponse
 	if s.opcode == wire.ReadRequest {
 		want = wire.ReadRespOnly
-		if op := h.RBTH.Opcode; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
+		if op := h.RBTH.Opcode &^ q.service; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
 			want = op
 		}
 	}
-	if h.RBTH.Opcode != want || h.RBTH.DestQP != q.number || h.RBTH.SN != s.sn {
+	if h.RBTH.Opcode != want|q.service || h.RBTH.DestQP != q.number || h.RBTH.SN != s.sn {
 		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9: nothing of it is used
 		return abi.WCBadRespErr, 0
 	}

@@ -113,6 +113,9 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 	}
 }
 
+// broken reports whether the queue failed. QPs without one have nil.
+func (c *CQ) broken() bool { return c != nil && c.failed }
+
 // fail ends the queue, or for anything but an overflow the function.
 func (c *CQ) fail(err error) {
 	f := c.fn

@@ -15,13 +15,14 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 	x := &w.wqe
 	h := &q.fn.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{
-		Opcode: s.opcode, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
+		Opcode: s.opcode | q.service, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
 	}}
+	h.XRC.SRQ = x.RemoteSRQN
 	h.SETH.RMSN = s.rmsn
 	h.OETH.Offset = s.offset
 	h.RETH = wire.RETH{VA: x.RemoteAddr + uint64(s.offset), RKey: x.RKey, Length: s.length}
 	h.Imm.Data, h.Inv.RKey = x.Imm, x.Imm
-	info := s.opcode.Info()
+	info := h.RBTH.Opcode.Info()
 	data := int(s.length)
 	switch info.Kind {
 	case wire.KindPushData:

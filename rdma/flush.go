@@ -25,9 +25,9 @@ func (q *QP) flushSends(now falcon.Time) (more bool) {
 			q.finish(now, w, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.sq.next(q, q.fn.e.buf[:])
+		b, ok := q.sq.next(q.fn.e.buf[:])
 		if !ok {
-			return q.sq.sleep(q)
+			return q.sq.sleep()
 		}
 		var x abi.SendWQE
 		x.Unmarshal(b)
@@ -36,8 +36,16 @@ func (q *QP) flushSends(now falcon.Time) (more bool) {
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: wcOpcode(x.Opcode),
 		}, false)
 	}
-	q.sq.commit(q)
+	q.sq.commit()
 	return true
+}
+
+// lastReceive tells the driver, once, that the failed QP takes no entry of a shared queue any more.
+func (q *QP) lastReceive() {
+	if !q.rq.open() && q.typ != abi.QPTypeXRCSend && !q.lastWQE {
+		q.lastWQE = true
+		q.fn.event(abi.EventLastWQE, q.number, 0, "")
+	}
 }
 
 func (q *QP) flushRecvs(now falcon.Time) (more bool) {
@@ -46,9 +54,10 @@ func (q *QP) flushRecvs(now falcon.Time) (more bool) {
 			q.finishRecv(now, v, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.rq.next(q, q.fn.e.buf[:])
+		b, ok := q.rq.next(q.fn.e.buf[:])
 		if !ok {
-			return q.rq.sleep(q)
+			q.lastReceive()
+			return q.rq.sleep()
 		}
 		var x abi.RecvWQE
 		x.Unmarshal(b)
@@ -56,6 +65,6 @@ func (q *QP) flushRecvs(now falcon.Time) (more bool) {
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
 		}, false)
 	}
-	q.rq.commit(q)
+	q.rq.commit()
 	return true
 }

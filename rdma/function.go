@@ -39,6 +39,9 @@ type Function struct {
 	qps table[QP]
 
 	schedule
+	srqs  table[SRQ]
+	xrcds table[XRCD]
+
 	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes
 
 	fault  abi.Fault
@@ -50,7 +53,7 @@ type Function struct {
 }
 
 // Counts says how many objects a function holds.
-type Counts struct{ PDs, MRs, CQs, QPs int }
+type Counts struct{ PDs, MRs, CQs, QPs, SRQs, XRCDs int }
 
 // NewFunction makes the verbs side of function id over the guest memory mem.
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out Notifier) *Function {
@@ -61,6 +64,9 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out N
 		mrs: newTable[MR](limits.MRs, 24, 1),
 		cqs: newTable[CQ](limits.CQs, 24, 1),
 		qps: newTable[QP](limits.QPs, 16, 2), // QPs 0 and 1 are InfiniBand's special ones
+
+		srqs:  newTable[SRQ](limits.SRQs, 16, 1),
+		xrcds: newTable[XRCD](limits.XRCDs, 16, 1),
 	}
 	f.rate = new(credit.Bucket)
 	e.fns = append(e.fns, f)
@@ -80,11 +86,15 @@ func (f *Function) SetLimits(limits Limits) {
 	f.mrs.setLimit(f.limits.MRs)
 	f.cqs.setLimit(f.limits.CQs)
 	f.qps.setLimit(f.limits.QPs)
+	f.srqs.setLimit(f.limits.SRQs)
+	f.xrcds.setLimit(f.limits.XRCDs)
 }
 
 // Counts returns the number of objects in use.
 func (f *Function) Counts() Counts {
-	return Counts{PDs: f.pds.inUse, MRs: f.mrs.inUse, CQs: f.cqs.inUse, QPs: f.qps.inUse}
+	return Counts{
+		PDs: f.pds.inUse, MRs: f.mrs.inUse, CQs: f.cqs.inUse, QPs: f.qps.inUse, SRQs: f.srqs.inUse, XRCDs: f.xrcds.inUse,
+	}
 }
 
 // Stats returns the function's counters.
@@ -99,6 +109,8 @@ func (f *Function) Close(now falcon.Time) {
 		return
 	}
 	f.qps.each(func(q *QP) { q.destroy(now) })
+	f.srqs.each(func(s *SRQ) { s.destroy() })
+	f.xrcds.each(func(x *XRCD) { f.xrcds.remove(x.number) })
 	f.cqs.each(func(c *CQ) { f.cqs.remove(c.number) })
 	f.mrs.each(func(m *MR) { m.deregister() })
 	f.pds.each(func(p *PD) { f.pds.remove(p.number) })
@@ -137,8 +149,13 @@ func (f *Function) settle(now falcon.Time) {
 			switch {
 			case stopped:
 				q.abandon(now)
-			case q.sendCQ.failed || q.recvCQ.failed:
+			case q.sendCQ.broken() || q.recvCQ.broken():
 				q.fail(now, abi.WCGeneralErr, "completion queue failed")
+			}
+		})
+		f.srqs.each(func(s *SRQ) {
+			if s.cq.broken() {
+				s.fail()
 			}
 		})
 	}
@@ -163,6 +180,12 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 			q.recvDoorbell(d.Index)
 		} else {
 			f.stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
+		}
+	case abi.DoorbellSRQ:
+		if s := f.srqs.get(d.Queue); s != nil {
+			s.queue.doorbell(d.Index)
+		} else {
+			f.stop(abi.FaultDoorbell, "SRQ doorbell names SRQ %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellCQArm:
 		if c := f.cqs.get(d.Queue); c != nil {

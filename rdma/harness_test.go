@@ -344,6 +344,9 @@ type qpConfig struct {
 	recv     *cq
 	access   uint32
 	noAccess bool
+	typ      abi.QPType // 0: RC
+	srq      *srq
+	xrcd     uint32
 }
 
 func (h *host) createQP(pdn uint32, c qpConfig) *qp {
@@ -356,6 +359,9 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	}
 	if c.inline == 0 {
 		c.inline = 192
+	}
+	if c.typ == 0 {
+		c.typ = abi.QPTypeRC
 	}
 	if c.send == nil {
 		c.send = h.createCQ(10)
@@ -375,7 +381,7 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 		return h.bytes(at, n), h.pageList(at, n, levels), levels
 	}
 	cmd := &abi.CreateQP{
-		PDN: pdn, SendCQ: c.send.number, RecvCQ: c.recv.number, Type: abi.QPTypeRC,
+		PDN: pdn, SendCQ: c.send.number, RecvCQ: c.recv.number, Type: c.typ,
 		SQLog2Entries: c.log2, RQLog2Entries: c.log2, SQLog2Stride: 9, RQLog2Stride: 9,
 		MaxSendSGE: c.sge, MaxRecvSGE: c.sge, MaxInline: c.inline,
 	}
@@ -385,6 +391,18 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	p.sqMem, cmd.SQPages, cmd.SQLevels = make1(sql)
 	p.rqMem, cmd.RQPages, cmd.RQLevels = make1(rql)
 	p.sq, p.rq = ring.NewProducer(ring.Mem(p.sqMem), sql), ring.NewProducer(ring.Mem(p.rqMem), rql)
+	if c.srq != nil {
+		cmd.SRQN = c.srq.number
+	}
+	if c.srq != nil || c.typ == abi.QPTypeXRCSend || c.typ == abi.QPTypeXRCRecv {
+		cmd.RQLog2Entries, cmd.RQLog2Stride, cmd.RQPages, cmd.RQLevels, cmd.MaxRecvSGE = 0, 0, 0, 0, 0
+	}
+	switch c.typ {
+	case abi.QPTypeXRCSend:
+		cmd.RecvCQ = 0
+	case abi.QPTypeXRCRecv:
+		*cmd = abi.CreateQP{Type: c.typ, XRCDN: c.xrcd}
+	}
 	var st abi.Status
 	p.number, st = h.fn.CreateQP(cmd)
 	ok(h.w.t, st)

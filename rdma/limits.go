@@ -9,6 +9,7 @@ import (
 // Limits bounds what one function may hold.
 type Limits struct {
 	PDs, MRs, CQs, QPs int // objects
+	SRQs, XRCDs        int
 	PageListBytes      int // host memory for the page lists of all MRs
 	QPEntries          int // entries of a send or receive queue
 	CQEntries          int // entries of a completion queue
@@ -19,7 +20,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of a function nobody configured.
 var DefaultLimits = Limits{
-	PDs: 256, MRs: 4096, CQs: 512, QPs: 256,
+	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, SRQs: 256, XRCDs: 64,
 	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
 	QPEntries:     4096, CQEntries: 65536,
 	SGEs: 16, Inline: 224, ReadAtomic: 16,
@@ -40,6 +41,8 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.MRs, d.MRs, 1<<20)
 	fill(&l.CQs, d.CQs, 1<<20)
 	fill(&l.QPs, d.QPs, 1<<16-2)
+	fill(&l.SRQs, d.SRQs, 1<<16-1)
+	fill(&l.XRCDs, d.XRCDs, 1<<16-1)
 	fill(&l.QPEntries, d.QPEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.CQEntries, d.CQEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.SGEs, d.SGEs, 64)

@@ -114,11 +114,10 @@ func (m *MR) covers(addr, n uint64) bool {
 	return addr >= m.iova && off <= m.length && n <= m.length-off
 }
 
-// mr looks key up for q: nil unless the region is of q's protection domain, has every right in need and covers n
-// bytes at addr.
-func (q *QP) mr(key uint32, addr, n uint64, need uint32) *MR {
-	m := q.fn.mrs.get(key)
-	if m == nil || m.pd != q.pd || m.access&need != need || !m.covers(addr, n) {
+// mr looks key up: nil unless the region is of protection domain pd, has every right in need and covers n bytes at addr.
+func (f *Function) mr(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
+	m := f.mrs.get(key)
+	if m == nil || m.pd != pd || m.access&need != need || !m.covers(addr, n) {
 		return nil
 	}
 	return m

@@ -32,9 +32,9 @@ func (f *Function) UseFeatures(bits uint64) {
 // an entry after all.
 func (q *QP) watch(now falcon.Time) (more bool) {
 	if !q.fn.eventIndex {
-		return q.sq.sleep(q)
+		return q.sq.sleep()
 	}
-	q.sq.commit(q)
+	q.sq.commit()
 	q.pollUntil = now + q.fn.e.cfg.PollTime
 	q.fn.e.polled.push(&q.polled)
 	return false
@@ -54,8 +54,8 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 		n, err := q.sq.ring.Poll()
 		switch {
 		case err != nil:
-			q.sq.fault(q, err)
-		case n > 0 || now >= q.pollUntil && q.sq.sleep(q):
+			q.sq.fault(err)
+		case n > 0 || now >= q.pollUntil && q.sq.sleep():
 			found = true
 			q.wake()
 		case now < q.pollUntil:
@@ -74,7 +74,7 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 func (e *Engine) Arm(now falcon.Time) (found bool) {
 	for l := e.polled.head; l != nil; l = e.polled.head {
 		l.remove()
-		if l.qp.sq.sleep(l.qp) {
+		if l.qp.sq.sleep() {
 			found = true
 			l.qp.wake()
 		}

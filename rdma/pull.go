@@ -90,6 +90,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	slot := r.freeServed[len(r.freeServed)-1]
 	s := &r.served[slot]
 	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, sink: h.STETH}
+	addressed := err == nil && q.addressed(h)
 	if atomicOpcode(h.RBTH.Opcode) {
 		s.opcode = wire.AtomicResponse
 	}
@@ -99,7 +100,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	switch {
 	case !q.serving():
 		s.syndrome, fatal = synNotServing, false
-	case err != nil, h.RBTH.Opcode > wire.MaskedFetchAdd, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
+	case !addressed, h.RBTH.Opcode.Info().Kind != wire.KindPullRequest:
 		s.syndrome = synInvalid
 	default:
 		switch r.admit(h.RBTH.SN) {
@@ -126,7 +127,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	if s.syndrome != synNone {
 		q.fn.stats.Refused++
 		if fatal {
-			q.failServing(now, s.syndrome, abi.WCSuccess)
+			q.failServing(now, s.syndrome)
 		}
 		return
 	}
@@ -210,7 +211,7 @@ func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 	h := &q.fn.e.headers
 	*h = wire.Headers{
 		RBTH: wire.RBTH{
-			Opcode: s.opcode, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(length)),
+			Opcode: s.opcode | q.service, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(length)),
 			CE: s.syndrome != synNone, Syndrome: uint8(s.syndrome),
 		},
 		AtomicAck: wire.AtomicAckETH{Original: s.original},

@@ -13,7 +13,12 @@ const (
 	maxServed = 128 // pull requests of the peer not answered yet, per QP
 )
 
-// QP is a queue pair of the reliable connection service.
+// QP is a queue pair. Which of its parts there are depends on its type:
+//
+//	          PD  send CQ, SQ  receive CQ, receives from
+//	RC, UD    +   +            RQ or SRQ
+//	XRCSend   +   +            –
+//	XRCRecv   –   –            the XRC SRQ of its domain that each packet names
 type QP struct {
 	fn     *Function
 	number uint32
@@ -23,8 +28,12 @@ type QP struct {
 	recvCQ *CQ
 	state  abi.QPState
 	attr   attributes
+	srq    *SRQ  // shared receive queue it was created with
+	xrcd   *XRCD // XRCRecv
 	sigAll bool
 	sq, rq queue
+
+	service wire.Opcode // prefix of its opcodes on the wire
 
 	conn       transport // nil while there is none
 	peer       uint32
@@ -36,6 +45,7 @@ type QP struct {
 	wired      bool  // the driver named the peer
 	peerLeft   bool  // a wired QP had a connection
 	patience   timer // of a wired QP without one
+	lastWQE    bool  // EventLastWQE was sent
 	sqdNotify  bool  // the driver wants to know when the send queue is drained
 
 	req requester
@@ -104,67 +114,6 @@ func (q *QP) RetryTime() falcon.Time {
 	return 0
 }
 
-// CreateQP makes a queue pair in state RESET.
-func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
-	if !f.working() {
-		return 0, abi.StatusBadState
-	}
-	pd, send, recv := f.pds.get(c.PDN), f.cqs.get(c.SendCQ), f.cqs.get(c.RecvCQ)
-	l := &f.limits
-	switch {
-	case c.Type != abi.QPTypeRC:
-		return 0, abi.StatusUnsupported
-	case pd == nil || send == nil || recv == nil:
-		return 0, abi.StatusNotFound
-	case int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline,
-		c.SQLog2Entries > abi.MaxQueueLog2 || 1<<c.SQLog2Entries > l.QPEntries,
-		c.RQLog2Entries > abi.MaxQueueLog2 || 1<<c.RQLog2Entries > l.QPEntries:
-		return 0, abi.StatusTooLarge
-	case c.SigAll > 1 || c.SQLog2Entries < 1 || c.RQLog2Entries < 1,
-		c.SQLog2Stride < 6 || c.SQLog2Stride > 12 || c.RQLog2Stride < 5 || c.RQLog2Stride > 12:
-		return 0, abi.StatusInvalidArgument
-	case f.qps.inUse >= f.qps.limit:
-		return 0, abi.StatusNoResources
-	}
-	q := &QP{
-		fn: f, typ: c.Type, pd: pd, sendCQ: send, recvCQ: recv, sigAll: c.SigAll == 1, attr: f.defaultAttributes(),
-		sq: newQueue("SQ", c.SQLog2Entries, c.SQLog2Stride, sendEntry(c)),
-		rq: newQueue("RQ", c.RQLog2Entries, c.RQLog2Stride, abi.RecvWQEHeader+uint32(c.MaxRecvSGE)*abi.SGESize),
-	}
-	for _, a := range []struct {
-		u      *queue
-		root   uint64
-		levels uint8
-	}{{&q.sq, c.SQPages, c.SQLevels}, {&q.rq, c.RQPages, c.RQLevels}} {
-		if a.u.read > a.u.layout.Stride() {
-			return 0, abi.StatusInvalidArgument
-		}
-		area, st := f.area(a.root, a.levels, 0, a.u.layout.Size())
-		if st != abi.StatusOK {
-			return 0, st
-		}
-		a.u.open(area)
-	}
-	q.req.init(min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
-	q.rsp.init(int(c.MaxRecvSGE))
-	q.ready.qp, q.polled.qp, q.lingering.qp = q, q, q
-	q.number, _ = f.qps.add(q)
-	pd.users++
-	send.users++
-	recv.users++
-	return q.number, abi.StatusOK
-}
-
-// sendEntry is how many bytes of a send entry can matter. What follows the header of some operations fits every entry
-// that holds an SGE: strides are powers of two.
-func sendEntry(c *abi.CreateQP) uint32 {
-	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
-	if c.MaxSendSGE > 0 {
-		n = max(n, abi.SendWQEHeader+abi.AtomicMasksSize+abi.SGESize)
-	}
-	return n
-}
-
 // DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
 func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
 	q := f.qps.get(qpn)
@@ -180,9 +129,7 @@ func (q *QP) destroy(now falcon.Time) {
 	q.closeConn(now)
 	q.state = abi.QPStateReset
 	q.fn.qps.remove(q.number)
-	q.pd.users--
-	q.sendCQ.users--
-	q.recvCQ.users--
+	q.count(-1)
 }
 
 // Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its user. pathMTU is the
@@ -214,7 +161,7 @@ func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMT
 func (q *QP) begin(t transport, ordered bool, segment int) {
 	q.conn, q.ordered, q.segment, q.waitCredit, q.heard = t, ordered, segment, false, false
 	q.req.connect()
-	q.rsp.connect(ordered, q.rq.layout.Entries())
+	q.rsp.connect(ordered, q.receives())
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
 	}
@@ -226,7 +173,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil && !q.wired {
+		if q.waitCredit || q.conn == nil && !q.wired || !q.sq.open() {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -262,9 +209,20 @@ func (q *QP) sendDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
 		return // the driver may be clearing the queue
 	}
-	if q.sq.doorbell(q, index) {
+	if q.sq.doorbell(index) {
 		q.wake()
 	}
+}
+
+// receives is how many messages of the peer can hold a receive at a time, where their order does not limit it to one.
+func (q *QP) receives() uint32 {
+	switch {
+	case q.typ == abi.QPTypeXRCRecv:
+		return maxPushes
+	case q.srq != nil:
+		return q.srq.queue.layout.Entries()
+	}
+	return q.rq.layout.Entries()
 }
 
 // recvDoorbell takes a doorbell of the receive queue. Receives are read when a message needs one.
@@ -272,7 +230,7 @@ func (q *QP) recvDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
 		return
 	}
-	if q.rq.doorbell(q, index) && q.state == abi.QPStateErr {
+	if q.rq.doorbell(index) && q.state == abi.QPStateErr {
 		q.wake()
 	}
 }

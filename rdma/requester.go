@@ -104,7 +104,7 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 	if r := &q.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
 		return q.watch(now)
 	}
-	q.sq.commit(q)
+	q.sq.commit()
 	return more
 }
 
@@ -158,10 +158,11 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	var err error
 	if w.pulls() {
 		s.rmsn = r.pullRMSN
-		err = q.conn.Pull(now, tag, s.opcode.HeaderLen(), wire.PullLength(s.opcode, int(s.length)))
+		op := s.opcode | q.service
+		err = q.conn.Pull(now, tag, op.HeaderLen(), wire.PullLength(op, int(s.length)))
 	} else {
 		s.rmsn = w.rmsn
-		length := wire.PushLength(s.opcode, int(s.length))
+		length := wire.PushLength(s.opcode|q.service, int(s.length))
 		if s.opcode.Info().Last {
 			err = q.conn.PushLast(now, tag, length) // the message waits for this acknowledgement
 		} else {

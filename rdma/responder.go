@@ -22,6 +22,7 @@ type responder struct {
 	pullRMSN uint32 // of the next READ or atomic request
 	receives []receive
 	maxSGE   int
+	srq      *SRQ // that the packet at hand names (XRC)
 
 	class    messageClass // of the message that retired packets left unfinished
 	bytes    uint64       // of that message, retired
@@ -76,13 +77,14 @@ func (r *responder) init(maxSGE int) {
 }
 
 // connect prepares for a new connection.
-func (r *responder) connect(ordered bool, rqEntries uint32) {
+// receives is the depth of the queue that receives come from.
+func (r *responder) connect(ordered bool, receives uint32) {
 	r.drop()
 	r.sn, r.rmsn, r.fetched, r.pullRMSN = 1, 1, 1, 1
 	n := uint32(1) // an ordered connection has one message in progress
 	r.arrivals = nil
 	if !ordered {
-		n = min(rqEntries, maxPushes)
+		n = min(receives, maxPushes)
 		r.arrivals = make([]arrival, reorderWindow)
 	}
 	if uint32(len(r.receives)) != n {
@@ -97,6 +99,9 @@ func (r *responder) connect(ordered bool, rqEntries uint32) {
 // drop forgets messages in progress and responses not yet acknowledged.
 func (r *responder) drop() {
 	r.fetched = r.rmsn
+	for i := range r.receives {
+		r.receives[i].release()
+	}
 	r.class, r.bytes, r.notReady = classNone, 0, false
 	clear(r.arrivals)
 	r.dropServed()
@@ -168,8 +173,8 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	q.hear()
 	data, ok := h.RBTH.Data(ev.Data, n)
-	if err != nil || !ok || h.RBTH.Opcode > wire.SendOnlyInv || h.RBTH.Opcode.Info().Kind != wire.KindPushData {
-		q.refusePush(now, ev, synInvalid, abi.WCSuccess)
+	if err != nil || !ok || !q.addressed(h) || h.RBTH.Opcode.Info().Kind != wire.KindPushData {
+		q.refusePush(now, ev, synInvalid, nil, abi.WCSuccess)
 		return
 	}
 	switch q.rsp.admit(h.RBTH.SN) {
@@ -177,7 +182,7 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 		q.deferPush(now, ev)
 		return
 	case misplaced:
-		q.refusePush(now, ev, synSequence, abi.WCSuccess)
+		q.refusePush(now, ev, synSequence, nil, abi.WCSuccess)
 		return
 	}
 	a := arrival{
@@ -188,16 +193,16 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 		a.imm = h.Inv.RKey
 	}
 	if q.ordered && !q.rsp.legal(&a) {
-		q.refusePush(now, ev, synInvalid, abi.WCSuccess)
+		q.refusePush(now, ev, synInvalid, nil, abi.WCSuccess)
 		return
 	}
-	switch syn, st := q.placePush(h, &a, data); syn {
+	switch syn, v, st := q.placePush(h, &a, data); syn {
 	case synNone:
 	case synRNR:
 		q.deferPush(now, ev)
 		return
 	default:
-		q.refusePush(now, ev, syn, st)
+		q.refusePush(now, ev, syn, v, st)
 		return
 	}
 	q.fn.stats.PushesRx++
@@ -214,21 +219,35 @@ func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
 	q.conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
 }
 
-// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive the packet would
-// have gone to completes, WCSuccess when it does not.
-func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, recv abi.WCStatus) {
+// addressed strips the service off the opcode and reports whether the request is one for this QP: of its service and, with
+// XRC, for an SRQ of its domain.
+func (q *QP) addressed(h *wire.Headers) bool {
+	op := h.RBTH.Opcode
+	if op&^wire.ServiceMask != q.service {
+		return false
+	}
+	h.RBTH.Opcode = op & wire.ServiceMask
+	if q.typ != abi.QPTypeXRCRecv {
+		return q.typ != abi.QPTypeXRCSend
+	}
+	s := q.fn.srqs.get(h.XRC.SRQ)
+	q.rsp.srq = s
+	return s != nil && s.xrcd == q.xrcd
+}
+
+// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive v, which the packet would
+// have gone to, completes; WCSuccess when it does not.
+func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *receive, recv abi.WCStatus) {
 	q.fn.stats.Refused++
 	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
-	q.failServing(now, syn, recv)
+	if recv != abi.WCSuccess {
+		q.finishRecv(now, v, recv)
+	}
+	q.failServing(now, syn)
 }
 
 // failServing moves the QP to ERR because a request of the peer was refused.
-func (q *QP) failServing(now falcon.Time, syn syndrome, recv abi.WCStatus) {
-	if recv != abi.WCSuccess {
-		if v, ok := q.rsp.oldest(); ok {
-			q.finishRecv(now, v, recv)
-		}
-	}
+func (q *QP) failServing(now falcon.Time, syn syndrome) {
 	typ, reason := abi.EventQPFatal, "refused a request of the peer"
 	switch syn {
 	case synSequence:
@@ -255,47 +274,54 @@ func (q *QP) hear() {
 }
 
 // placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when the packet has to
-// come again, and with an error the status of the receive it hit, if any.
-func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, abi.WCStatus) {
+// come again, and with an error the receive it hit and the status of that, if any.
+func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *receive, abi.WCStatus) {
 	var v *receive
 	if a.receives() {
-		if int32(a.rmsn-q.rsp.rmsn) < 0 {
-			return synInvalid, abi.WCSuccess
+		s := q.source()
+		switch {
+		case int32(a.rmsn-q.rsp.rmsn) < 0:
+			return synInvalid, nil, abi.WCSuccess
+		case s != nil && s.failed:
+			return synOperation, nil, abi.WCSuccess
 		}
 		if v = q.receiveFor(a.rmsn); v == nil {
-			return synRNR, abi.WCSuccess
+			return synRNR, nil, abi.WCSuccess
+		}
+		if v.srq != s {
+			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before
 		}
 	}
 	if class(a.opcode) == classSend {
 		switch {
 		case v.status != abi.WCSuccess:
-			return synOperation, v.status
+			return synOperation, v, v.status
 		case uint64(a.offset)+uint64(len(data)) > v.capacity:
-			return synInvalid, abi.WCLocLenErr
-		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(a.imm) == nil:
-			return synAccess, abi.WCSuccess
+			return synInvalid, v, abi.WCLocLenErr
+		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(q.domain(), a.imm) == nil:
+			return synAccess, nil, abi.WCSuccess
 		}
 		var c cursor
 		c.advance(v.sges, a.offset)
 		if scatter(v.sges, c, data) != nil {
-			return synOperation, abi.WCLocProtErr
+			return synOperation, v, abi.WCLocProtErr
 		}
-		return synNone, abi.WCSuccess
+		return synNone, nil, abi.WCSuccess
 	}
 	if h.RETH.Length != uint32(len(data)) {
-		return synInvalid, abi.WCSuccess
+		return synInvalid, nil, abi.WCSuccess
 	}
 	if len(data) == 0 {
-		return synNone, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
+		return synNone, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
 	}
 	m := q.remote(h.RETH.RKey, h.RETH.VA, uint64(len(data)), abi.AccessRemoteWrite)
 	if m == nil {
-		return synAccess, abi.WCSuccess
+		return synAccess, nil, abi.WCSuccess
 	}
 	if m.write(h.RETH.VA, data) != nil {
-		return synOperation, abi.WCSuccess
+		return synOperation, nil, abi.WCSuccess
 	}
-	return synNone, abi.WCSuccess
+	return synNone, nil, abi.WCSuccess
 }
 
 // remote looks up a region for the peer: the right must be given by the QP and by the region.
@@ -303,15 +329,15 @@ func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if q.attr.access&right == 0 {
 		return nil
 	}
-	return q.mr(rkey, va, n, right)
+	return q.fn.mr(q.domain(), rkey, va, n, right)
 }
 
 const remoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
 
-// invalidatable returns the region whose key the peer may invalidate: one of the QP's protection domain that gives
-// peers any right.
-func (q *QP) invalidatable(rkey uint32) *MR {
-	if m := q.fn.mrs.get(rkey); m != nil && m.pd == q.pd && m.access&remoteRights != 0 {
+// invalidatable returns the region whose key the peer may invalidate: one of protection domain pd that gives peers any
+// right.
+func (q *QP) invalidatable(pd *PD, rkey uint32) *MR {
+	if m := q.fn.mrs.get(rkey); m != nil && m.pd == pd && m.access&remoteRights != 0 {
 		return m
 	}
 	return nil
@@ -338,7 +364,7 @@ func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
 		r.sn++
 		if !r.legal(next) {
 			q.fn.stats.Refused++
-			q.failServing(now, synInvalid, abi.WCSuccess)
+			q.failServing(now, synInvalid)
 			return
 		}
 		q.retire(now, next)
@@ -365,7 +391,7 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 		return
 	}
 	v := r.receive(r.rmsn)
-	cqe := abi.CQE{WRID: v.wrid, ByteLen: uint32(r.bytes), QPN: q.number, SrcQP: q.peer, Opcode: abi.WCOpRecv}
+	cqe := abi.CQE{ByteLen: uint32(r.bytes), SrcQP: q.peer, Opcode: abi.WCOpRecv}
 	switch a.opcode {
 	case wire.WriteLastImm, wire.WriteOnlyImm:
 		cqe.Opcode = abi.WCOpRecvWriteImm
@@ -373,11 +399,15 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 	case wire.SendLastImm, wire.SendOnlyImm:
 		cqe.Flags, cqe.Imm = abi.WCFlagImm, a.imm
 	case wire.SendLastInv, wire.SendOnlyInv:
-		if m := q.invalidatable(a.imm); m != nil {
+		pd := q.pd
+		if pd == nil {
+			pd = v.srq.pd // XRC
+		}
+		if m := q.invalidatable(pd, a.imm); m != nil {
 			m.access &^= remoteRights
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
 	}
 	r.rmsn++
-	q.recvCQ.post(now, &cqe, a.solicited)
+	q.completeRecv(now, v, &cqe, a.solicited)
 }

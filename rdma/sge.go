@@ -12,16 +12,16 @@ type sge struct {
 }
 
 // sges reads n elements from b, which holds at least as many, and appends those that are not empty to list. need is
-// the right each region must give. ok is false when an element names no region of the QP's protection domain, lies
+// the right each region must give. ok is false when an element names no region of pd, lies
 // outside it or lacks the right. total is the sum of the lengths.
-func (q *QP) sges(list []sge, b []byte, n int, need uint32) (_ []sge, total uint64, ok bool) {
+func (f *Function) sges(pd *PD, list []sge, b []byte, n int, need uint32) (_ []sge, total uint64, ok bool) {
 	for i := range n {
 		var x abi.SGE
 		x.Unmarshal(b[i*abi.SGESize:])
 		if x.Length == 0 {
 			continue
 		}
-		m := q.mr(x.LKey, x.Addr, uint64(x.Length), need)
+		m := f.mr(pd, x.LKey, x.Addr, uint64(x.Length), need)
 		if m == nil {
 			return list, total, false
 		}

@@ -23,7 +23,7 @@ func (q *QP) Connected() bool { return q.conn != nil }
 
 // awaitPeer is the turn of a wired QP without a connection. Without work it asks for a doorbell.
 func (q *QP) awaitPeer(now falcon.Time) {
-	if q.state != abi.QPStateRTS || q.patience.place != 0 || !q.sq.sleep(q) || !q.fn.working() {
+	if q.state != abi.QPStateRTS || q.patience.place != 0 || !q.sq.sleep() || !q.fn.working() {
 		return
 	}
 	switch {

@@ -37,7 +37,7 @@ func (w *work) atomic() bool {
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
 func (q *QP) fetch() (w *work, ok bool) {
-	b, ok := q.sq.next(q, q.fn.e.buf[:])
+	b, ok := q.sq.next(q.fn.e.buf[:])
 	if !ok {
 		return nil, false
 	}
@@ -89,7 +89,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	}
 	var total uint64
 	var ok bool
-	if w.sges, total, ok = q.sges(w.sges, rest, int(x.NumSGE), need); !ok {
+	if w.sges, total, ok = q.fn.sges(q.pd, w.sges, rest, int(x.NumSGE), need); !ok {
 		return abi.WCLocProtErr
 	}
 	if total > maxMessage {

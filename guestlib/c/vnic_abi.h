@@ -116,7 +116,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, all states of queue pairs and all asynchronous events (1.2). */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 #define VNIC_FEATURE_FUNCTION_EVENTS 0x10000U /* the device sends EventFunctionState and EventLinkState. */
@@ -144,6 +144,10 @@ typedef uint64_t vnic_le64;
 #define VNIC_ACCESS_REMOTE_READ 0x4U /* peers may READ. */
 #define VNIC_ACCESS_REMOTE_ATOMIC 0x8U /* peers may use atomics; needs LocalWrite. */
 #define VNIC_ACCESS_RELAXED_ORDERING 0x100000U /* accepted and ignored. */
+
+/* ModifySRQ.Mask; values of ibv_srq_attr_mask. */
+#define VNIC_SRQ_ATTR_AREA 0x1U /* Log2Entries, Levels and Pages (IBV_SRQ_MAX_WR). */
+#define VNIC_SRQ_ATTR_LIMIT 0x2U /* Limit. */
 
 /* ModifyQP.Mask; values of ibv_qp_attr_mask. */
 #define VNIC_QP_ATTR_STATE 0x1U /* State. */
@@ -237,6 +241,7 @@ enum vnic_doorbell_kind {
 	VNIC_DOORBELL_SQ = 1, /* send queue of a QP. */
 	VNIC_DOORBELL_RQ = 2, /* receive queue of a QP. */
 	VNIC_DOORBELL_CQ_ARM = 3, /* asks for one CQEvent when the CQ has an entry at or after Index. */
+	VNIC_DOORBELL_SRQ = 4, /* shared receive queue (1.2). */
 };
 
 /* EventType is the type of an asynchronous event. Stored in 16 bits. */
@@ -251,6 +256,9 @@ enum vnic_event_type {
 	VNIC_EVENT_QP_REQ_ERR = 9, /* with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2). */
 	VNIC_EVENT_QP_ACCESS_ERR = 10, /* with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2). */
 	VNIC_EVENT_COMM_EST = 11, /* with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2). */
+	VNIC_EVENT_LAST_WQE = 13, /* with FeatureExtendedVerbs: a QP in ERR takes no entry of its shared receive queue any more: Number is the QP (1.2). */
+	VNIC_EVENT_SRQ_LIMIT = 14, /* with FeatureExtendedVerbs: fewer entries than its limit are left: Number is the SRQ (1.2). */
+	VNIC_EVENT_SRQ_ERROR = 15, /* with FeatureExtendedVerbs: an XRC SRQ takes no messages any more, because its CQ failed: Number is the SRQ (1.2). */
 	VNIC_EVENT_SQ_DRAINED = 12, /* with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2). */
 	VNIC_EVENT_FUNCTION_FAULT = 8, /* the function moved to ERROR: Status is the Fault, Priv the reason as text. */
 	VNIC_EVENT_FUNCTION_STATE = 32, /* the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents. */
@@ -275,6 +283,14 @@ enum vnic_opcode {
 enum vnic_qp_type {
 	VNIC_QP_TYPE_RC = 2, /* reliable connection. */
 	VNIC_QP_TYPE_UD = 4, /* unreliable datagram (1.2). */
+	VNIC_QP_TYPE_XRC_SEND = 9, /* initiator of an XRC connection: has no receives (1.2). */
+	VNIC_QP_TYPE_XRC_RECV = 10, /* target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2). */
+};
+
+/* SRQType is the kind of a shared receive queue; values of ibv_srq_type. Stored in 8 bits. */
+enum vnic_srq_type {
+	VNIC_SRQ_TYPE_BASIC = 0, /* for the QPs that were created with it. */
+	VNIC_SRQ_TYPE_XRC = 1, /* for the XRC connections of its domain; has a CQ of its own. */
 };
 
 /* QPState is the state of a QP; values of ibv_qp_state. Stored in 8 bits. */
@@ -391,6 +407,12 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
+	VNIC_ADMIN_OP_CREATE_SRQ = 32, /* creates a shared receive queue (1.2). */
+	VNIC_ADMIN_OP_MODIFY_SRQ = 33, /* sets the limit of a shared receive queue or moves it to another area (1.2). */
+	VNIC_ADMIN_OP_QUERY_SRQ = 34, /* returns the attributes of a shared receive queue (1.2). */
+	VNIC_ADMIN_OP_DESTROY_SRQ = 35, /* destroys a shared receive queue (1.2). */
+	VNIC_ADMIN_OP_OPEN_XRCD = 36, /* creates an XRC domain (1.2). */
+	VNIC_ADMIN_OP_CLOSE_XRCD = 37, /* destroys an XRC domain (1.2). */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
 	VNIC_ADMIN_OP_VF_RESET = 66, /* PF only: function-level reset of a VF; its driver gets EventFunctionState. */
@@ -459,8 +481,8 @@ struct vnic_doorbell {
 	uint8_t kind; /* which queue is meant. enum vnic_doorbell_kind. */
 	uint8_t flags; /* Arm bits for DoorbellCQArm, else 0. */
 	uint8_t reserved0[2];
-	vnic_le32 queue; /* QP number (SQ, RQ), CQ number (CQArm), 0 (Admin). */
-	vnic_le32 index; /* free-running index: new producer (Admin, SQ, RQ) or consumer (CQArm). */
+	vnic_le32 queue; /* QP number (SQ, RQ), CQ number (CQArm), SRQ number (SRQ), 0 (Admin). */
+	vnic_le32 index; /* free-running index: new producer (Admin, SQ, RQ, SRQ) or consumer (CQArm). */
 	uint8_t reserved1[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_doorbell) == 16, "layout of vnic_doorbell");
@@ -469,7 +491,7 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_doorbell) == 16, "layout of vnic_doorbell");
 struct vnic_async_event {
 	vnic_le16 type; /* what happened. enum vnic_event_type. */
 	uint8_t reserved0[2];
-	vnic_le32 number; /* connection id, QP number or CQ number, by type. */
+	vnic_le32 number; /* connection id, QP, CQ or SRQ number, by type. */
 	vnic_le32 status; /* reason: reject reason, Status or Fault, by type. */
 	vnic_le32 peer_qpn; /* QP number of the peer, where known. */
 	vnic_le64 service; /* service of the listener (ConnectRequest). */
@@ -613,8 +635,11 @@ struct vnic_create_qp {
 	uint8_t rq_levels; /* levels of the receive area's page list: 1 to 3. */
 	vnic_le64 sq_pages; /* page list root of the send area. */
 	vnic_le64 rq_pages; /* page list root of the receive area. */
+	vnic_le32 srqn; /* shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2). */
+	vnic_le32 xrcdn; /* XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2). */
+	uint8_t reserved0[8];
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 40, "layout of vnic_create_qp");
+VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 56, "layout of vnic_create_qp");
 
 /* CreateQPResult is the result of CreateQP. */
 struct vnic_create_qp_result {
@@ -756,6 +781,85 @@ struct vnic_query_memory_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory_result) == 24, "layout of vnic_query_memory_result");
 
+/* CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes. */
+struct vnic_create_srq {
+	vnic_le32 pdn; /* protection domain number. */
+	vnic_le32 cqn; /* CQ for its completions (XRC only, else 0). */
+	vnic_le32 xrcdn; /* XRC domain (XRC only, else 0). */
+	vnic_le32 limit; /* as in ModifySRQ. */
+	uint8_t type; /* kind of queue. enum vnic_srq_type. */
+	uint8_t log2_entries; /* log2 of the entries: 1 to MaxQueueLog2. */
+	uint8_t log2_stride; /* log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs. */
+	uint8_t max_sge; /* most SGEs of a receive work request. */
+	uint8_t levels; /* levels of the page list: 1 to 3. */
+	uint8_t reserved0[3];
+	vnic_le64 pages; /* page list root of the area. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_create_srq) == 32, "layout of vnic_create_srq");
+
+/* CreateSRQResult is the result of CreateSRQ. */
+struct vnic_create_srq_result {
+	vnic_le32 srqn; /* shared receive queue number, 24 bits, not 0. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_create_srq_result) == 8, "layout of vnic_create_srq_result");
+
+/* ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are used. */
+struct vnic_modify_srq {
+	vnic_le32 srqn; /* shared receive queue number. */
+	vnic_le32 mask; /* what is changed. */
+	vnic_le32 limit; /* EventSRQLimit is sent once when fewer entries than this are left; 0: never. */
+	uint8_t log2_entries; /* log2 of the entries of the new area, with the stride of the old. */
+	uint8_t levels; /* levels of the page list of the new area: 1 to 3. */
+	uint8_t reserved0[2];
+	vnic_le64 pages; /* page list root of the new area. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_modify_srq) == 24, "layout of vnic_modify_srq");
+
+/* ModifySRQResult is the result of ModifySRQ. */
+struct vnic_modify_srq_result {
+	vnic_le32 consumer; /* entries of the old area that were read; those behind it are the driver's to post again. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_modify_srq_result) == 8, "layout of vnic_modify_srq_result");
+
+/* QuerySRQ holds the parameters of the command of that name. */
+struct vnic_query_srq {
+	vnic_le32 srqn; /* shared receive queue number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_srq) == 8, "layout of vnic_query_srq");
+
+/* QuerySRQResult is the result of QuerySRQ. */
+struct vnic_query_srq_result {
+	vnic_le32 srqn; /* shared receive queue number. */
+	vnic_le32 limit; /* limit in force; 0 when none is set or the event was sent. */
+	vnic_le32 entries; /* entries of the area. */
+	vnic_le32 max_sge; /* most SGEs of a receive work request. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_srq_result) == 16, "layout of vnic_query_srq_result");
+
+/* DestroySRQ holds the parameters of the command of that name. */
+struct vnic_destroy_srq {
+	vnic_le32 srqn; /* shared receive queue number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_srq) == 8, "layout of vnic_destroy_srq");
+
+/* OpenXRCDResult is the result of OpenXRCD. */
+struct vnic_open_xrcd_result {
+	vnic_le32 xrcdn; /* XRC domain number, not 0. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_open_xrcd_result) == 8, "layout of vnic_open_xrcd_result");
+
+/* CloseXRCD holds the parameters of the command of that name. */
+struct vnic_close_xrcd {
+	vnic_le32 xrcdn; /* XRC domain number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_close_xrcd) == 8, "layout of vnic_close_xrcd");
+
 /* VFNumber holds the parameters of commands that name a VF. */
 struct vnic_vf_number {
 	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
@@ -877,7 +981,7 @@ struct vnic_send_wqe {
 	vnic_le32 ahn; /* address handle (UD only; 0 in this version). */
 	vnic_le32 remote_qpn; /* queue pair of the peer (UD only; 0 in this version). */
 	vnic_le32 remote_qkey; /* Q_Key (UD only; 0 in this version). */
-	uint8_t reserved1[4];
+	vnic_le32 remote_srqn; /* shared receive queue of the peer (XRCSend only) (1.2). */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_send_wqe) == 64, "layout of vnic_send_wqe");
 
@@ -918,7 +1022,7 @@ struct vnic_cqe {
 	uint8_t sl; /* service level (UD). */
 	vnic_le16 pkey_index; /* P_Key index (UD). */
 	uint8_t reserved0[6];
-	vnic_le32 srqn; /* shared receive queue; 0 in this version. */
+	vnic_le32 srqn; /* shared receive queue the receive was taken from; 0: the QP's own. */
 	uint8_t reserved1[4];
 	vnic_le64 timestamp; /* nanoseconds of the device's monotonic clock. */
 	vnic_le64 tail; /* bit 56 is the phase, the rest is 0; written last, by one 8-byte store. */

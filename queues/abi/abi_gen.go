@@ -185,7 +185,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, all states of queue pairs and all asynchronous events (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
@@ -221,6 +221,12 @@ const (
 	AccessRemoteRead      = 0x4      // peers may READ.
 	AccessRemoteAtomic    = 0x8      // peers may use atomics; needs LocalWrite.
 	AccessRelaxedOrdering = 0x100000 // accepted and ignored.
+)
+
+// ModifySRQ.Mask; values of ibv_srq_attr_mask.
+const (
+	SRQAttrArea  = 0x1 // Log2Entries, Levels and Pages (IBV_SRQ_MAX_WR).
+	SRQAttrLimit = 0x2 // Limit.
 )
 
 // ModifyQP.Mask; values of ibv_qp_attr_mask.
@@ -438,6 +444,7 @@ const (
 	DoorbellSQ    DoorbellKind = 1 // send queue of a QP.
 	DoorbellRQ    DoorbellKind = 2 // receive queue of a QP.
 	DoorbellCQArm DoorbellKind = 3 // asks for one CQEvent when the CQ has an entry at or after Index.
+	DoorbellSRQ   DoorbellKind = 4 // shared receive queue (1.2).
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -451,6 +458,8 @@ func (v DoorbellKind) String() string {
 		return "RQ"
 	case DoorbellCQArm:
 		return "CQ arm"
+	case DoorbellSRQ:
+		return "SRQ"
 	}
 	return "DoorbellKind(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -470,6 +479,9 @@ const (
 	EventQPReqErr       EventType = 9  // with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2).
 	EventQPAccessErr    EventType = 10 // with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2).
 	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2).
+	EventLastWQE        EventType = 13 // with FeatureExtendedVerbs: a QP in ERR takes no entry of its shared receive queue any more: Number is the QP (1.2).
+	EventSRQLimit       EventType = 14 // with FeatureExtendedVerbs: fewer entries than its limit are left: Number is the SRQ (1.2).
+	EventSRQError       EventType = 15 // with FeatureExtendedVerbs: an XRC SRQ takes no messages any more, because its CQ failed: Number is the SRQ (1.2).
 	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2).
 	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
 	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
@@ -499,6 +511,12 @@ func (v EventType) String() string {
 		return "QP access error"
 	case EventCommEst:
 		return "communication established"
+	case EventLastWQE:
+		return "last WQE reached"
+	case EventSRQLimit:
+		return "SRQ limit reached"
+	case EventSRQError:
+		return "SRQ error"
 	case EventSQDrained:
 		return "SQ drained"
 	case EventFunctionFault:
@@ -560,8 +578,10 @@ type QPType uint8
 
 // Values of QPType.
 const (
-	QPTypeRC QPType = 2 // reliable connection.
-	QPTypeUD QPType = 4 // unreliable datagram (1.2).
+	QPTypeRC      QPType = 2  // reliable connection.
+	QPTypeUD      QPType = 4  // unreliable datagram (1.2).
+	QPTypeXRCSend QPType = 9  // initiator of an XRC connection: has no receives (1.2).
+	QPTypeXRCRecv QPType = 10 // target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2).
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -571,8 +591,32 @@ func (v QPType) String() string {
 		return "RC"
 	case QPTypeUD:
 		return "UD"
+	case QPTypeXRCSend:
+		return "XRC send"
+	case QPTypeXRCRecv:
+		return "XRC receive"
 	}
 	return "QPType(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// SRQType is the kind of a shared receive queue; values of ibv_srq_type.
+type SRQType uint8
+
+// Values of SRQType.
+const (
+	SRQTypeBasic SRQType = 0 // for the QPs that were created with it.
+	SRQTypeXRC   SRQType = 1 // for the XRC connections of its domain; has a CQ of its own.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v SRQType) String() string {
+	switch v {
+	case SRQTypeBasic:
+		return "basic"
+	case SRQTypeXRC:
+		return "XRC"
+	}
+	return "SRQType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
 // QPState is the state of a QP; values of ibv_qp_state.
@@ -896,6 +940,12 @@ const (
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
+	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue (1.2).
+	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area (1.2).
+	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue (1.2).
+	AdminOpDestroySRQ     AdminOp = 35 // destroys a shared receive queue (1.2).
+	AdminOpOpenXRCD       AdminOp = 36 // creates an XRC domain (1.2).
+	AdminOpCloseXRCD      AdminOp = 37 // destroys an XRC domain (1.2).
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
@@ -945,6 +995,18 @@ func (v AdminOp) String() string {
 		return "CMDisconnect"
 	case AdminOpQueryMemory:
 		return "QueryMemory"
+	case AdminOpCreateSRQ:
+		return "CreateSRQ"
+	case AdminOpModifySRQ:
+		return "ModifySRQ"
+	case AdminOpQuerySRQ:
+		return "QuerySRQ"
+	case AdminOpDestroySRQ:
+		return "DestroySRQ"
+	case AdminOpOpenXRCD:
+		return "OpenXRCD"
+	case AdminOpCloseXRCD:
+		return "CloseXRCD"
 	case AdminOpVFEnable:
 		return "VFEnable"
 	case AdminOpVFDisable:
@@ -1157,8 +1219,8 @@ const DoorbellSize = 16
 type Doorbell struct {
 	Kind  DoorbellKind // @0: which queue is meant.
 	Flags uint8        // @1: Arm bits for DoorbellCQArm, else 0.
-	Queue uint32       // @4: QP number (SQ, RQ), CQ number (CQArm), 0 (Admin).
-	Index uint32       // @8: free-running index: new producer (Admin, SQ, RQ) or consumer (CQArm).
+	Queue uint32       // @4: QP number (SQ, RQ), CQ number (CQArm), SRQ number (SRQ), 0 (Admin).
+	Index uint32       // @8: free-running index: new producer (Admin, SQ, RQ, SRQ) or consumer (CQArm).
 }
 
 // Size returns DoorbellSize.
@@ -1190,7 +1252,7 @@ const AsyncEventSize = 128
 // AsyncEvent is the body of MsgAsyncEvent.
 type AsyncEvent struct {
 	Type    EventType // @0: what happened.
-	Number  uint32    // @4: connection id, QP number or CQ number, by type.
+	Number  uint32    // @4: connection id, QP, CQ or SRQ number, by type.
 	Status  uint32    // @8: reason: reject reason, Status or Fault, by type.
 	PeerQPN uint32    // @12: QP number of the peer, where known.
 	Service uint64    // @16: service of the listener (ConnectRequest).
@@ -1623,7 +1685,7 @@ func (x *DestroyCQ) Unmarshal(b []byte) {
 }
 
 // CreateQPSize is the size of CreateQP in bytes.
-const CreateQPSize = 40
+const CreateQPSize = 56
 
 // CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes.
 type CreateQP struct {
@@ -1643,6 +1705,8 @@ type CreateQP struct {
 	RQLevels      uint8  // @23: levels of the receive area's page list: 1 to 3.
 	SQPages       uint64 // @24: page list root of the send area.
 	RQPages       uint64 // @32: page list root of the receive area.
+	SRQN          uint32 // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2).
+	XRCDN         uint32 // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2).
 }
 
 // Size returns CreateQPSize.
@@ -1667,6 +1731,9 @@ func (x *CreateQP) Marshal(b []byte) {
 	b[23] = x.RQLevels
 	binary.LittleEndian.PutUint64(b[24:], x.SQPages)
 	binary.LittleEndian.PutUint64(b[32:], x.RQPages)
+	binary.LittleEndian.PutUint32(b[40:], x.SRQN)
+	binary.LittleEndian.PutUint32(b[44:], x.XRCDN)
+	clear(b[48:56])
 }
 
 // Unmarshal reads x from b[:CreateQPSize]; b must be that long.
@@ -1688,6 +1755,8 @@ func (x *CreateQP) Unmarshal(b []byte) {
 	x.RQLevels = b[23]
 	x.SQPages = binary.LittleEndian.Uint64(b[24:])
 	x.RQPages = binary.LittleEndian.Uint64(b[32:])
+	x.SRQN = binary.LittleEndian.Uint32(b[40:])
+	x.XRCDN = binary.LittleEndian.Uint32(b[44:])
 }
 
 // CreateQPResultSize is the size of CreateQPResult in bytes.
@@ -2158,6 +2227,272 @@ func (x *QueryMemoryResult) Unmarshal(b []byte) {
 	x.Ranges = binary.LittleEndian.Uint32(b[16:])
 }
 
+// CreateSRQSize is the size of CreateSRQ in bytes.
+const CreateSRQSize = 32
+
+// CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes.
+type CreateSRQ struct {
+	PDN         uint32  // @0: protection domain number.
+	CQN         uint32  // @4: CQ for its completions (XRC only, else 0).
+	XRCDN       uint32  // @8: XRC domain (XRC only, else 0).
+	Limit       uint32  // @12: as in ModifySRQ.
+	Type        SRQType // @16: kind of queue.
+	Log2Entries uint8   // @17: log2 of the entries: 1 to MaxQueueLog2.
+	Log2Stride  uint8   // @18: log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs.
+	MaxSGE      uint8   // @19: most SGEs of a receive work request.
+	Levels      uint8   // @20: levels of the page list: 1 to 3.
+	Pages       uint64  // @24: page list root of the area.
+}
+
+// Size returns CreateSRQSize.
+func (*CreateSRQ) Size() int { return CreateSRQSize }
+
+// Marshal writes x to b[:CreateSRQSize], reserved bytes as zero; b must be that long.
+func (x *CreateSRQ) Marshal(b []byte) {
+	_ = b[CreateSRQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.PDN)
+	binary.LittleEndian.PutUint32(b[4:], x.CQN)
+	binary.LittleEndian.PutUint32(b[8:], x.XRCDN)
+	binary.LittleEndian.PutUint32(b[12:], x.Limit)
+	b[16] = uint8(x.Type)
+	b[17] = x.Log2Entries
+	b[18] = x.Log2Stride
+	b[19] = x.MaxSGE
+	b[20] = x.Levels
+	clear(b[21:24])
+	binary.LittleEndian.PutUint64(b[24:], x.Pages)
+}
+
+// Unmarshal reads x from b[:CreateSRQSize]; b must be that long.
+func (x *CreateSRQ) Unmarshal(b []byte) {
+	_ = b[CreateSRQSize-1]
+	x.PDN = binary.LittleEndian.Uint32(b[0:])
+	x.CQN = binary.LittleEndian.Uint32(b[4:])
+	x.XRCDN = binary.LittleEndian.Uint32(b[8:])
+	x.Limit = binary.LittleEndian.Uint32(b[12:])
+	x.Type = SRQType(b[16])
+	x.Log2Entries = b[17]
+	x.Log2Stride = b[18]
+	x.MaxSGE = b[19]
+	x.Levels = b[20]
+	x.Pages = binary.LittleEndian.Uint64(b[24:])
+}
+
+// CreateSRQResultSize is the size of CreateSRQResult in bytes.
+const CreateSRQResultSize = 8
+
+// CreateSRQResult is the result of CreateSRQ.
+type CreateSRQResult struct {
+	SRQN uint32 // @0: shared receive queue number, 24 bits, not 0.
+}
+
+// Size returns CreateSRQResultSize.
+func (*CreateSRQResult) Size() int { return CreateSRQResultSize }
+
+// Marshal writes x to b[:CreateSRQResultSize], reserved bytes as zero; b must be that long.
+func (x *CreateSRQResult) Marshal(b []byte) {
+	_ = b[CreateSRQResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.SRQN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:CreateSRQResultSize]; b must be that long.
+func (x *CreateSRQResult) Unmarshal(b []byte) {
+	_ = b[CreateSRQResultSize-1]
+	x.SRQN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// ModifySRQSize is the size of ModifySRQ in bytes.
+const ModifySRQSize = 24
+
+// ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are used.
+type ModifySRQ struct {
+	SRQN        uint32 // @0: shared receive queue number.
+	Mask        uint32 // @4: what is changed.
+	Limit       uint32 // @8: EventSRQLimit is sent once when fewer entries than this are left; 0: never.
+	Log2Entries uint8  // @12: log2 of the entries of the new area, with the stride of the old.
+	Levels      uint8  // @13: levels of the page list of the new area: 1 to 3.
+	Pages       uint64 // @16: page list root of the new area.
+}
+
+// Size returns ModifySRQSize.
+func (*ModifySRQ) Size() int { return ModifySRQSize }
+
+// Marshal writes x to b[:ModifySRQSize], reserved bytes as zero; b must be that long.
+func (x *ModifySRQ) Marshal(b []byte) {
+	_ = b[ModifySRQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.SRQN)
+	binary.LittleEndian.PutUint32(b[4:], x.Mask)
+	binary.LittleEndian.PutUint32(b[8:], x.Limit)
+	b[12] = x.Log2Entries
+	b[13] = x.Levels
+	clear(b[14:16])
+	binary.LittleEndian.PutUint64(b[16:], x.Pages)
+}
+
+// Unmarshal reads x from b[:ModifySRQSize]; b must be that long.
+func (x *ModifySRQ) Unmarshal(b []byte) {
+	_ = b[ModifySRQSize-1]
+	x.SRQN = binary.LittleEndian.Uint32(b[0:])
+	x.Mask = binary.LittleEndian.Uint32(b[4:])
+	x.Limit = binary.LittleEndian.Uint32(b[8:])
+	x.Log2Entries = b[12]
+	x.Levels = b[13]
+	x.Pages = binary.LittleEndian.Uint64(b[16:])
+}
+
+// ModifySRQResultSize is the size of ModifySRQResult in bytes.
+const ModifySRQResultSize = 8
+
+// ModifySRQResult is the result of ModifySRQ.
+type ModifySRQResult struct {
+	Consumer uint32 // @0: entries of the old area that were read; those behind it are the driver's to post again.
+}
+
+// Size returns ModifySRQResultSize.
+func (*ModifySRQResult) Size() int { return ModifySRQResultSize }
+
+// Marshal writes x to b[:ModifySRQResultSize], reserved bytes as zero; b must be that long.
+func (x *ModifySRQResult) Marshal(b []byte) {
+	_ = b[ModifySRQResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.Consumer)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:ModifySRQResultSize]; b must be that long.
+func (x *ModifySRQResult) Unmarshal(b []byte) {
+	_ = b[ModifySRQResultSize-1]
+	x.Consumer = binary.LittleEndian.Uint32(b[0:])
+}
+
+// QuerySRQSize is the size of QuerySRQ in bytes.
+const QuerySRQSize = 8
+
+// QuerySRQ holds the parameters of the command of that name.
+type QuerySRQ struct {
+	SRQN uint32 // @0: shared receive queue number.
+}
+
+// Size returns QuerySRQSize.
+func (*QuerySRQ) Size() int { return QuerySRQSize }
+
+// Marshal writes x to b[:QuerySRQSize], reserved bytes as zero; b must be that long.
+func (x *QuerySRQ) Marshal(b []byte) {
+	_ = b[QuerySRQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.SRQN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:QuerySRQSize]; b must be that long.
+func (x *QuerySRQ) Unmarshal(b []byte) {
+	_ = b[QuerySRQSize-1]
+	x.SRQN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// QuerySRQResultSize is the size of QuerySRQResult in bytes.
+const QuerySRQResultSize = 16
+
+// QuerySRQResult is the result of QuerySRQ.
+type QuerySRQResult struct {
+	SRQN    uint32 // @0: shared receive queue number.
+	Limit   uint32 // @4: limit in force; 0 when none is set or the event was sent.
+	Entries uint32 // @8: entries of the area.
+	MaxSGE  uint32 // @12: most SGEs of a receive work request.
+}
+
+// Size returns QuerySRQResultSize.
+func (*QuerySRQResult) Size() int { return QuerySRQResultSize }
+
+// Marshal writes x to b[:QuerySRQResultSize], reserved bytes as zero; b must be that long.
+func (x *QuerySRQResult) Marshal(b []byte) {
+	_ = b[QuerySRQResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.SRQN)
+	binary.LittleEndian.PutUint32(b[4:], x.Limit)
+	binary.LittleEndian.PutUint32(b[8:], x.Entries)
+	binary.LittleEndian.PutUint32(b[12:], x.MaxSGE)
+}
+
+// Unmarshal reads x from b[:QuerySRQResultSize]; b must be that long.
+func (x *QuerySRQResult) Unmarshal(b []byte) {
+	_ = b[QuerySRQResultSize-1]
+	x.SRQN = binary.LittleEndian.Uint32(b[0:])
+	x.Limit = binary.LittleEndian.Uint32(b[4:])
+	x.Entries = binary.LittleEndian.Uint32(b[8:])
+	x.MaxSGE = binary.LittleEndian.Uint32(b[12:])
+}
+
+// DestroySRQSize is the size of DestroySRQ in bytes.
+const DestroySRQSize = 8
+
+// DestroySRQ holds the parameters of the command of that name.
+type DestroySRQ struct {
+	SRQN uint32 // @0: shared receive queue number.
+}
+
+// Size returns DestroySRQSize.
+func (*DestroySRQ) Size() int { return DestroySRQSize }
+
+// Marshal writes x to b[:DestroySRQSize], reserved bytes as zero; b must be that long.
+func (x *DestroySRQ) Marshal(b []byte) {
+	_ = b[DestroySRQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.SRQN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:DestroySRQSize]; b must be that long.
+func (x *DestroySRQ) Unmarshal(b []byte) {
+	_ = b[DestroySRQSize-1]
+	x.SRQN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// OpenXRCDResultSize is the size of OpenXRCDResult in bytes.
+const OpenXRCDResultSize = 8
+
+// OpenXRCDResult is the result of OpenXRCD.
+type OpenXRCDResult struct {
+	XRCDN uint32 // @0: XRC domain number, not 0.
+}
+
+// Size returns OpenXRCDResultSize.
+func (*OpenXRCDResult) Size() int { return OpenXRCDResultSize }
+
+// Marshal writes x to b[:OpenXRCDResultSize], reserved bytes as zero; b must be that long.
+func (x *OpenXRCDResult) Marshal(b []byte) {
+	_ = b[OpenXRCDResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.XRCDN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:OpenXRCDResultSize]; b must be that long.
+func (x *OpenXRCDResult) Unmarshal(b []byte) {
+	_ = b[OpenXRCDResultSize-1]
+	x.XRCDN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// CloseXRCDSize is the size of CloseXRCD in bytes.
+const CloseXRCDSize = 8
+
+// CloseXRCD holds the parameters of the command of that name.
+type CloseXRCD struct {
+	XRCDN uint32 // @0: XRC domain number.
+}
+
+// Size returns CloseXRCDSize.
+func (*CloseXRCD) Size() int { return CloseXRCDSize }
+
+// Marshal writes x to b[:CloseXRCDSize], reserved bytes as zero; b must be that long.
+func (x *CloseXRCD) Marshal(b []byte) {
+	_ = b[CloseXRCDSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.XRCDN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:CloseXRCDSize]; b must be that long.
+func (x *CloseXRCD) Unmarshal(b []byte) {
+	_ = b[CloseXRCDSize-1]
+	x.XRCDN = binary.LittleEndian.Uint32(b[0:])
+}
+
 // VFNumberSize is the size of VFNumber in bytes.
 const VFNumberSize = 8
 
@@ -2465,6 +2800,7 @@ type SendWQE struct {
 	AHN        uint32 // @48: address handle (UD only; 0 in this version).
 	RemoteQPN  uint32 // @52: queue pair of the peer (UD only; 0 in this version).
 	RemoteQKey uint32 // @56: Q_Key (UD only; 0 in this version).
+	RemoteSRQN uint32 // @60: shared receive queue of the peer (XRCSend only) (1.2).
 }
 
 // Size returns SendWQESize.
@@ -2487,7 +2823,7 @@ func (x *SendWQE) Marshal(b []byte) {
 	binary.LittleEndian.PutUint32(b[48:], x.AHN)
 	binary.LittleEndian.PutUint32(b[52:], x.RemoteQPN)
 	binary.LittleEndian.PutUint32(b[56:], x.RemoteQKey)
-	clear(b[60:64])
+	binary.LittleEndian.PutUint32(b[60:], x.RemoteSRQN)
 }
 
 // Unmarshal reads x from b[:SendWQESize]; b must be that long.
@@ -2506,6 +2842,7 @@ func (x *SendWQE) Unmarshal(b []byte) {
 	x.AHN = binary.LittleEndian.Uint32(b[48:])
 	x.RemoteQPN = binary.LittleEndian.Uint32(b[52:])
 	x.RemoteQKey = binary.LittleEndian.Uint32(b[56:])
+	x.RemoteSRQN = binary.LittleEndian.Uint32(b[60:])
 }
 
 // AtomicMasksSize is the size of AtomicMasks in bytes.
@@ -2606,7 +2943,7 @@ type CQE struct {
 	Flags     uint8    // @30: which fields are valid.
 	SL        uint8    // @31: service level (UD).
 	PKeyIndex uint16   // @32: P_Key index (UD).
-	SRQN      uint32   // @40: shared receive queue; 0 in this version.
+	SRQN      uint32   // @40: shared receive queue the receive was taken from; 0: the QP's own.
 	Timestamp uint64   // @48: nanoseconds of the device's monotonic clock.
 	Tail      uint64   // @56: bit 56 is the phase, the rest is 0; written last, by one 8-byte store.
 }

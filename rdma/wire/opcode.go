@@ -44,6 +44,9 @@ const (
 	UDSendOnlyImm Opcode = 0x65
 )
 
+// ServiceMask keeps the operation of an opcode; what is above it is the service.
+const ServiceMask Opcode = 0x1f
+
 // XRC is the service prefix of XRC opcodes, InfiniBand's 101b; the specification assigns none.
 // XRC|op carries XRCETH when op is a request and then what op carries.
 const XRC Opcode = 0xa0

@@ -81,7 +81,7 @@ var adminStructs = []Struct{
 	{Name: "DestroyCQ", Size: 8, Doc: "DestroyCQ holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
 	}},
-	{Name: "CreateQP", Size: 40, Doc: "CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes.", Fields: []Field{
+	{Name: "CreateQP", Size: 56, Doc: "CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes.", Fields: []Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
 		{Name: "SendCQ", Offset: 4, Kind: U32, Doc: "CQ for send completions."},
 		{Name: "RecvCQ", Offset: 8, Kind: U32, Doc: "CQ for receive completions; may equal SendCQ."},
@@ -98,6 +98,8 @@ var adminStructs = []Struct{
 		{Name: "RQLevels", Offset: 23, Kind: U8, Doc: "levels of the receive area's page list: 1 to 3."},
 		{Name: "SQPages", Offset: 24, Kind: U64, Doc: "page list root of the send area."},
 		{Name: "RQPages", Offset: 32, Kind: U64, Doc: "page list root of the receive area."},
+		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2)."},
+		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2)."},
 	}},
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0 or 1."},

@@ -49,6 +49,7 @@ var enums = []Enum{
 		{Name: "SQ", Value: 1, Text: "SQ", Doc: "send queue of a QP."},
 		{Name: "RQ", Value: 2, Text: "RQ", Doc: "receive queue of a QP."},
 		{Name: "CQArm", Value: 3, Text: "CQ arm", Doc: "asks for one CQEvent when the CQ has an entry at or after Index."},
+		{Name: "SRQ", Value: 4, Text: "SRQ", Doc: "shared receive queue (1.2)."},
 	}},
 	{Name: "EventType", Prefix: "Event", Base: U16, Doc: "EventType is the type of an asynchronous event.", Values: []Value{
 		{Name: "ConnectRequest", Value: 1, Text: "connect request", Doc: "a peer asks to connect: Number is the connection id to accept or reject, Service, SrcGID, PeerQPN and Priv are the peer's."},
@@ -61,6 +62,9 @@ var enums = []Enum{
 		{Name: "QPReqErr", Value: 9, Text: "QP request error", Doc: "with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2)."},
 		{Name: "QPAccessErr", Value: 10, Text: "QP access error", Doc: "with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2)."},
 		{Name: "CommEst", Value: 11, Text: "communication established", Doc: "with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2)."},
+		{Name: "LastWQE", Value: 13, Text: "last WQE reached", Doc: "with FeatureExtendedVerbs: a QP in ERR takes no entry of its shared receive queue any more: Number is the QP (1.2)."},
+		{Name: "SRQLimit", Value: 14, Text: "SRQ limit reached", Doc: "with FeatureExtendedVerbs: fewer entries than its limit are left: Number is the SRQ (1.2)."},
+		{Name: "SRQError", Value: 15, Text: "SRQ error", Doc: "with FeatureExtendedVerbs: an XRC SRQ takes no messages any more, because its CQ failed: Number is the SRQ (1.2)."},
 		{Name: "SQDrained", Value: 12, Text: "SQ drained", Doc: "with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2)."},
 		{Name: "FunctionFault", Value: 8, Text: "function fault", Doc: "the function moved to ERROR: Status is the Fault, Priv the reason as text."},
 		{Name: "FunctionState", Value: 32, Text: "function state", Doc: "the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents."},
@@ -81,6 +85,12 @@ var enums = []Enum{
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
 		{Name: "RC", Value: 2, Text: "RC", Doc: "reliable connection."},
 		{Name: "UD", Value: 4, Text: "UD", Doc: "unreliable datagram (1.2)."},
+		{Name: "XRCSend", Value: 9, Text: "XRC send", Doc: "initiator of an XRC connection: has no receives (1.2)."},
+		{Name: "XRCRecv", Value: 10, Text: "XRC receive", Doc: "target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2)."},
+	}},
+	{Name: "SRQType", Prefix: "SRQType", Base: U8, Doc: "SRQType is the kind of a shared receive queue; values of ibv_srq_type.", Values: []Value{
+		{Name: "Basic", Value: 0, Text: "basic", Doc: "for the QPs that were created with it."},
+		{Name: "XRC", Value: 1, Text: "XRC", Doc: "for the XRC connections of its domain; has a CQ of its own."},
 	}},
 	{Name: "QPState", Prefix: "QPState", Base: U8, Doc: "QPState is the state of a QP; values of ibv_qp_state.", Values: []Value{
 		{Name: "Reset", Value: 0, Text: "RESET", Doc: "holds no work."},
@@ -137,7 +147,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
-		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, all states of queue pairs and all asynchronous events (1.2)."},
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
@@ -165,6 +175,10 @@ var flagSets = []FlagSet{
 		{Name: "RemoteRead", Value: 1 << 2, Doc: "peers may READ."},
 		{Name: "RemoteAtomic", Value: 1 << 3, Doc: "peers may use atomics; needs LocalWrite."},
 		{Name: "RelaxedOrdering", Value: 1 << 20, Doc: "accepted and ignored."},
+	}},
+	{Name: "SRQAttr", Prefix: "SRQAttr", Doc: "ModifySRQ.Mask; values of ibv_srq_attr_mask.", Values: []Value{
+		{Name: "Area", Value: 1 << 0, Doc: "Log2Entries, Levels and Pages (IBV_SRQ_MAX_WR)."},
+		{Name: "Limit", Value: 1 << 1, Doc: "Limit."},
 	}},
 	{Name: "QPAttr", Prefix: "QPAttr", Doc: "ModifyQP.Mask; values of ibv_qp_attr_mask.", Values: []Value{
 		{Name: "State", Value: 1 << 0, Doc: "State."},

@@ -25,6 +25,7 @@ var queueStructs = []Struct{
 		{Name: "AHN", Offset: 48, Kind: U32, Doc: "address handle (UD only; 0 in this version)."},
 		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "queue pair of the peer (UD only; 0 in this version)."},
 		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "Q_Key (UD only; 0 in this version)."},
+		{Name: "RemoteSRQN", Offset: 60, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only) (1.2)."},
 	}},
 	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.", Fields: []Field{
 		{Name: "SwapAdd", Offset: 0, Kind: U64, Doc: "the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd)."},
@@ -51,7 +52,7 @@ var queueStructs = []Struct{
 		{Name: "Flags", Offset: 30, Kind: U8, Flags: "WCFlag", Doc: "which fields are valid."},
 		{Name: "SL", Offset: 31, Kind: U8, Doc: "service level (UD)."},
 		{Name: "PKeyIndex", Offset: 32, Kind: U16, Doc: "P_Key index (UD)."},
-		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue; 0 in this version."},
+		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue the receive was taken from; 0: the QP's own."},
 		{Name: "Timestamp", Offset: 48, Kind: U64, Doc: "nanoseconds of the device's monotonic clock."},
 		{Name: "Tail", Offset: 56, Kind: U64, Doc: "bit 56 is the phase, the rest is 0; written last, by one 8-byte store."},
 	}},

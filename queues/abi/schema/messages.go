@@ -51,12 +51,12 @@ var controlStructs = []Struct{
 	{Name: "Doorbell", Size: 16, Doc: "Doorbell is one record of MsgDoorbell.", Fields: []Field{
 		{Name: "Kind", Offset: 0, Kind: U8, Enum: "DoorbellKind", Doc: "which queue is meant."},
 		{Name: "Flags", Offset: 1, Kind: U8, Flags: "Arm", Doc: "Arm bits for DoorbellCQArm, else 0."},
-		{Name: "Queue", Offset: 4, Kind: U32, Doc: "QP number (SQ, RQ), CQ number (CQArm), 0 (Admin)."},
-		{Name: "Index", Offset: 8, Kind: U32, Doc: "free-running index: new producer (Admin, SQ, RQ) or consumer (CQArm)."},
+		{Name: "Queue", Offset: 4, Kind: U32, Doc: "QP number (SQ, RQ), CQ number (CQArm), SRQ number (SRQ), 0 (Admin)."},
+		{Name: "Index", Offset: 8, Kind: U32, Doc: "free-running index: new producer (Admin, SQ, RQ, SRQ) or consumer (CQArm)."},
 	}},
 	{Name: "AsyncEvent", Size: 128, Doc: "AsyncEvent is the body of MsgAsyncEvent.", Fields: []Field{
 		{Name: "Type", Offset: 0, Kind: U16, Enum: "EventType", Doc: "what happened."},
-		{Name: "Number", Offset: 4, Kind: U32, Doc: "connection id, QP number or CQ number, by type."},
+		{Name: "Number", Offset: 4, Kind: U32, Doc: "connection id, QP, CQ or SRQ number, by type."},
 		{Name: "Status", Offset: 8, Kind: U32, Doc: "reason: reject reason, Status or Fault, by type."},
 		{Name: "PeerQPN", Offset: 12, Kind: U32, Doc: "QP number of the peer, where known."},
 		{Name: "Service", Offset: 16, Kind: U64, Doc: "service of the listener (ConnectRequest)."},

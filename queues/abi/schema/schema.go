@@ -13,7 +13,7 @@ var V1 = ABI{
 	Messages:  messages,
 	Commands:  allCommands,
 	Control:   controlStructs,
-	Admin:     slices.Concat(adminStructs, inspectStructs, vfStructs),
+	Admin:     slices.Concat(adminStructs, inspectStructs, objectStructs, vfStructs),
 	Queues:    append(queueStructs, windowStructs...),
 }
 
@@ -40,7 +40,7 @@ var consts = []Const{
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 
-var allCommands = slices.Concat(commands, inspectCommands, vfCommands)
+var allCommands = slices.Concat(commands, inspectCommands, objectCommands, vfCommands)
 
 // withCodes appends the enums whose values are defined by other tables.
 func withCodes(list []Enum) []Enum {

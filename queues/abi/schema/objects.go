@@ -1,0 +1,58 @@
+package schema
+
+// objectCommands are the admin commands for the verbs objects of ABI 1.2.
+var objectCommands = []Command{
+	{"CreateSRQ", 32, "CreateSRQ", "CreateSRQResult", "creates a shared receive queue (1.2).", "NotFound (PD, CQ, XRC domain), NoResources, MemoryFault, TooLarge"},
+	{"ModifySRQ", 33, "ModifySRQ", "ModifySRQResult", "sets the limit of a shared receive queue or moves it to another area (1.2).", "NotFound, MemoryFault, TooLarge"},
+	{"QuerySRQ", 34, "QuerySRQ", "QuerySRQResult", "returns the attributes of a shared receive queue (1.2).", "NotFound"},
+	{"DestroySRQ", 35, "DestroySRQ", "", "destroys a shared receive queue (1.2).", "NotFound, Busy (QPs use it, or messages in progress)"},
+	{"OpenXRCD", 36, "", "OpenXRCDResult", "creates an XRC domain (1.2).", "NoResources"},
+	{"CloseXRCD", 37, "CloseXRCD", "", "destroys an XRC domain (1.2).", "NotFound, Busy (has QPs or SRQs)"},
+}
+
+var objectStructs = []Struct{
+	{Name: "CreateSRQ", Size: 32, Doc: "CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes.", Fields: []Field{
+		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
+		{Name: "CQN", Offset: 4, Kind: U32, Doc: "CQ for its completions (XRC only, else 0)."},
+		{Name: "XRCDN", Offset: 8, Kind: U32, Doc: "XRC domain (XRC only, else 0)."},
+		{Name: "Limit", Offset: 12, Kind: U32, Doc: "as in ModifySRQ."},
+		{Name: "Type", Offset: 16, Kind: U8, Enum: "SRQType", Doc: "kind of queue."},
+		{Name: "Log2Entries", Offset: 17, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},
+		{Name: "Log2Stride", Offset: 18, Kind: U8, Doc: "log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs."},
+		{Name: "MaxSGE", Offset: 19, Kind: U8, Doc: "most SGEs of a receive work request."},
+		{Name: "Levels", Offset: 20, Kind: U8, Doc: "levels of the page list: 1 to 3."},
+		{Name: "Pages", Offset: 24, Kind: U64, Doc: "page list root of the area."},
+	}},
+	{Name: "CreateSRQResult", Size: 8, Doc: "CreateSRQResult is the result of CreateSRQ.", Fields: []Field{
+		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number, 24 bits, not 0."},
+	}},
+	{Name: "ModifySRQ", Size: 24, Doc: "ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: []Field{
+		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number."},
+		{Name: "Mask", Offset: 4, Kind: U32, Flags: "SRQAttr", Doc: "what is changed."},
+		{Name: "Limit", Offset: 8, Kind: U32, Doc: "EventSRQLimit is sent once when fewer entries than this are left; 0: never."},
+		{Name: "Log2Entries", Offset: 12, Kind: U8, Doc: "log2 of the entries of the new area, with the stride of the old."},
+		{Name: "Levels", Offset: 13, Kind: U8, Doc: "levels of the page list of the new area: 1 to 3."},
+		{Name: "Pages", Offset: 16, Kind: U64, Doc: "page list root of the new area."},
+	}},
+	{Name: "ModifySRQResult", Size: 8, Doc: "ModifySRQResult is the result of ModifySRQ.", Fields: []Field{
+		{Name: "Consumer", Offset: 0, Kind: U32, Doc: "entries of the old area that were read; those behind it are the driver's to post again."},
+	}},
+	{Name: "QuerySRQ", Size: 8, Doc: "QuerySRQ holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number."},
+	}},
+	{Name: "QuerySRQResult", Size: 16, Doc: "QuerySRQResult is the result of QuerySRQ.", Fields: []Field{
+		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number."},
+		{Name: "Limit", Offset: 4, Kind: U32, Doc: "limit in force; 0 when none is set or the event was sent."},
+		{Name: "Entries", Offset: 8, Kind: U32, Doc: "entries of the area."},
+		{Name: "MaxSGE", Offset: 12, Kind: U32, Doc: "most SGEs of a receive work request."},
+	}},
+	{Name: "DestroySRQ", Size: 8, Doc: "DestroySRQ holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number."},
+	}},
+	{Name: "OpenXRCDResult", Size: 8, Doc: "OpenXRCDResult is the result of OpenXRCD.", Fields: []Field{
+		{Name: "XRCDN", Offset: 0, Kind: U32, Doc: "XRC domain number, not 0."},
+	}},
+	{Name: "CloseXRCD", Size: 8, Doc: "CloseXRCD holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "XRCDN", Offset: 0, Kind: U32, Doc: "XRC domain number."},
+	}},
+}
