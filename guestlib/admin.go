@@ -121,6 +121,11 @@ func (a *admin) tryPost(op abi.AdminOp, in params) bool {
 
 // post needs a slot taken by the caller.
 func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (*command, error) {
+	return a.postWith(op, in, completed, nil)
+}
+
+// postWith sends a doorbell, if also is not nil, behind that of the command.
+func (a *admin) postWith(op abi.AdminOp, in params, completed func(*abi.AdminCQE), also *bell) (*command, error) {
 	c := &command{op: op, done: make(chan struct{}), completed: completed}
 	e := abi.AdminCmd{Opcode: op}
 	if in != nil {
@@ -146,7 +151,7 @@ func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (
 		return nil, fmt.Errorf("admin queue: %s: %w", op, err)
 	}
 	a.waiting[e.ID] = c
-	a.s.ring(&a.bell, index)
+	a.s.ringBoth(&a.bell, index, also)
 	return c, nil
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	CommandTimeout time.Duration
 	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for measuring what polling saves.
 	RingAlways bool
+	// NoWindow leaves the function's window alone: doorbells and events are messages. It is for measuring what a window saves.
+	NoWindow bool
 }
 
 // features the driver can use.
@@ -163,7 +165,11 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error
 		return protocolError("the device turned on features %#x, which the driver did not offer", extra)
 	}
 	d.info.Features = reply.Features
-	d.openWindow(reply.Function)
+	if opts.NoWindow {
+		d.winErr = errors.New("the program wants none")
+	} else {
+		d.openWindow(reply.Function)
+	}
 	if err := d.enable(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package guestlib
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -14,27 +15,47 @@ import (
 // Latency is what reaching the device and being reached by it costs, as medians in microseconds.
 type Latency struct {
 	Samples int
-	// DoorbellUS is from ringing a doorbell to the moment when the answer lies in memory: the way there, and an admin command that does
-	// next to nothing.
+	// DoorbellUS is from ringing a doorbell of a device that was left alone for a while, and so sleeps, to the moment when the answer lies in
+	// memory: the way there, and an admin command that does next to nothing.
 	DoorbellUS float64
-	// WakeUS is from that moment to a goroutine that sleeps until the device tells it.
+	// ShadowUS is from putting a doorbell record into the window of a device that looks there by itself, as it does while it is busy, to the
+	// moment when it has taken it: the record in shared memory is the whole doorbell. 0 without a window.
+	ShadowUS float64
+	// WakeUS is from the moment when the answer lies in memory, with news of a completion queue behind it, to a goroutine that sleeps until
+	// that queue has news.
 	WakeUS float64
 }
 
-// MeasureLatency executes n empty admin commands one after the other. The caller's processor is busy looking at memory meanwhile.
-func (d *Device) MeasureLatency(ctx context.Context, n int) (Latency, error) {
+// quiet is how long the device is left alone before it is rung: more than it looks around for work at most.
+const quiet = time.Millisecond
+
+// MeasureLatency takes n samples of each. The caller's processor is busy looking at memory meanwhile.
+func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err error) {
 	if n < 1 || n > 1<<20 {
-		return Latency{}, invalid("latency of %d samples; 1 to %d", n, 1<<20)
+		return l, invalid("latency of %d samples; 1 to %d", n, 1<<20)
 	}
+	defer func() {
+		if err != nil {
+			l, err = Latency{}, fmt.Errorf("latency: %w", err)
+		}
+	}()
+	cq, err := d.CreateCQ(ctx, 1)
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, cq.Destroy(context.WithoutCancel(ctx))) }()
 	bells, wakes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for range n {
-		bell, wake, err := d.admin.Load().probe(ctx)
+		time.Sleep(quiet)
+		bell, wake, err := d.admin.Load().probe(ctx, cq)
 		if err != nil {
-			return Latency{}, fmt.Errorf("latency: %w", err)
+			return l, err
 		}
 		bells, wakes = append(bells, bell), append(wakes, wake)
 	}
-	return Latency{n, median(bells), median(wakes)}, nil
+	l = Latency{Samples: n, DoorbellUS: median(bells), WakeUS: median(wakes)}
+	l.ShadowUS, err = d.s.shadow(ctx, cq, n)
+	return l, err
 }
 
 func median(ds []time.Duration) float64 {
@@ -42,8 +63,14 @@ func median(ds []time.Duration) float64 {
 	return float64(ds[len(ds)/2].Nanoseconds()) / 1000
 }
 
-// probe executes a command while nothing else is outstanding, looks for its completion in memory, and then waits for the event.
-func (a *admin) probe(ctx context.Context) (bell, wake time.Duration, err error) {
+// newsBell is a doorbell at which the device has news of an empty CQ at once: armed for an entry that is long gone (DEV-708).
+func (c *CQ) newsBell() *bell {
+	return &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: c.cqn, Index: c.polled.Load() - 1}}
+}
+
+// probe executes a command while nothing else is outstanding, has the device send an event of cq behind its completion, looks for the
+// completion in memory, and then waits for the event.
+func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
 	a.probing.Lock() // two that each hold half of the slots would wait for ever
 	defer a.probing.Unlock()
 	held := 0
@@ -65,44 +92,52 @@ func (a *admin) probe(ctx context.Context) (bell, wake time.Duration, err error)
 	a.mu.Lock()
 	index := a.answers.Next()
 	a.mu.Unlock()
-	var woken time.Duration
+	cq.wakeMu.Lock()
+	news := cq.wake
+	cq.wakeMu.Unlock()
 	start := time.Now()
-	c, err := a.post(abi.AdminOpQueryDevice, nil, func(*abi.AdminCQE) { woken = time.Since(start) })
+	c, err := a.postWith(abi.AdminOpQueryDevice, nil, nil, cq.newsBell())
 	if err != nil {
 		return 0, 0, err
 	}
 	held-- // the completion gives it back
-	for waiting := true; waiting; {
-		filled, err := a.answered(index)
-		switch {
-		case err != nil:
-			return 0, 0, err
-		case filled || time.Since(start) > a.timeout:
-			waiting = false // the wait below says why if it is not filled
+	if bell, err = a.watchAnswer(index, start, news); err != nil {
+		return 0, 0, err
+	}
+	timer := time.NewTimer(a.timeout)
+	defer timer.Stop()
+	for range 2 { // the event first, so that its time is right
+		select {
+		case <-news:
+			wake, news = max(time.Since(start)-bell, 0), c.done
 			continue
+		case <-timer.C:
+			a.s.fail(lost(fmt.Errorf("%s: %w: no completion and event within %v", c.op, ErrTimeout, a.timeout)), false)
+		case <-a.s.done:
+		}
+		return 0, 0, a.s.failure()
+	}
+	return bell, wake, nil
+}
+
+// watchAnswer returns how long after start the completion with index i was in memory. It looks no more when the event has come or the device
+// does not answer: waiting then tells.
+func (a *admin) watchAnswer(i uint32, start time.Time, news <-chan struct{}) (time.Duration, error) {
+	for {
+		filled, err := a.answered(i)
+		took := time.Since(start)
+		if err != nil || filled || took > a.timeout {
+			return took, err
 		}
 		select {
-		case <-c.done: // woken first; the slot may be in use again by now
-			waiting = false
+		case <-news:
+			return time.Since(start), nil
 		case <-a.s.done:
-			waiting = false
+			return took, a.s.failure()
 		default:
 			runtime.Gosched()
 		}
 	}
-	bell = time.Since(start)
-	timer := time.NewTimer(a.timeout)
-	defer timer.Stop()
-	select {
-	case <-c.done:
-	case <-timer.C:
-		a.s.fail(lost(fmt.Errorf("%s: %w: no completion within %v", c.op, ErrTimeout, a.timeout)), false)
-		return 0, 0, a.s.failure()
-	case <-a.s.done:
-		return 0, 0, a.s.failure()
-	}
-	bell = min(bell, woken)
-	return bell, woken - bell, nil
 }
 
 // answered reports whether the completion with free-running index i is in memory.
@@ -118,4 +153,55 @@ func (a *admin) answered(i uint32) (bool, error) {
 		want = abi.Phase
 	}
 	return err == nil && tail&abi.Phase == want, err
+}
+
+// shadow is the median time in which the device takes records that it finds by looking, of n; 0 without a window or when it never looks. The
+// records arm a CQ that stays empty.
+func (s *stream) shadow(ctx context.Context, cq *CQ, n int) (float64, error) {
+	b := &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: cq.cqn, Index: cq.polled.Load()}}
+	times := make([]time.Duration, 0, n)
+	for tries := 0; len(times) < n && tries < 10*n; tries++ {
+		took, rung, err := s.shadowOnce(ctx, b)
+		switch {
+		case err != nil:
+			return 0, err
+		case took == 0:
+			return 0, nil
+		case !rung:
+			times = append(times, took)
+		}
+	}
+	if len(times) == 0 {
+		return 0, nil
+	}
+	return median(times), nil
+}
+
+// shadowOnce rings by the window and waits until the record is taken. It reports whether the device had to be rung for.
+func (s *stream) shadowOnce(ctx context.Context, b *bell) (took time.Duration, rung bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock() // others wait as long as the device: nobody else rings meanwhile
+	switch {
+	case s.win == nil:
+		return 0, false, nil
+	case s.err != nil:
+		return 0, false, s.err
+	}
+	before, start := s.win.Rung(), time.Now()
+	if err := s.win.Ring(&b.record); err != nil {
+		return 0, false, err
+	}
+	for {
+		taken, err := s.win.Taken()
+		took := time.Since(start)
+		if err != nil || taken {
+			return took, s.win.Rung() != before, err
+		}
+		if took > quiet && ctx.Err() != nil {
+			return 0, false, ctx.Err()
+		}
+		if took > time.Second {
+			return 0, false, lost(fmt.Errorf("%w: a doorbell record is not taken", ErrTimeout))
+		}
+	}
 }

@@ -101,10 +101,16 @@ func (s *stream) failure() error {
 }
 
 // ring marks b to be sent with index. It does not block and does not allocate once the lists have grown.
-func (s *stream) ring(b *bell, index uint32) {
+func (s *stream) ring(b *bell, index uint32) { s.ringBoth(b, index, nil) }
+
+// ringBoth is ring with another bell, unless it is nil, sent together with b and behind it.
+func (s *stream) ringBoth(b *bell, index uint32, also *bell) {
 	s.mu.Lock()
 	b.record.Index = index
 	s.enqueue(b)
+	if also != nil {
+		s.enqueue(also)
+	}
 	s.ringWindow()
 	late := len(s.dirty) > 0
 	s.mu.Unlock()

@@ -32,7 +32,7 @@ func guestCommand() *cobra.Command {
 	info.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	info.Flags().IntVar(&samples, "samples", 200, "round trips to measure; 0: none")
 
-	guest.AddCommand(info, workloadCommand(&url))
+	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url))
 	return guest
 }
 
@@ -94,7 +94,10 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 		fmt.Fprintf(tw, "no better path\t%v\n", why)
 	}
 	if samples > 0 {
-		fmt.Fprintf(tw, "doorbell to service\t%.1f µs (median of %d)\n", cost.DoorbellUS, cost.Samples)
+		fmt.Fprintf(tw, "doorbell to service\t%.1f µs (a device that sleeps; medians of %d)\n", cost.DoorbellUS, cost.Samples)
+		if cost.ShadowUS > 0 {
+			fmt.Fprintf(tw, "\t%.1f µs (a device that is busy and looks by itself)\n", cost.ShadowUS)
+		}
 		fmt.Fprintf(tw, "completion to wake\t%.1f µs\n", cost.WakeUS)
 	}
 	return tw.Flush()

@@ -28,6 +28,7 @@ type Window struct {
 	regs   []byte // BAR0
 	ring   *ring.Producer
 	record [abi.DoorbellSize]byte
+	rung   uint64
 
 	vfio   *vfioDevice // nil: mapped from sysfs
 	queues []*eventQueue
@@ -164,9 +165,19 @@ func (w *Window) Ring(d *abi.Doorbell) error {
 	}
 	_, needBell, err := w.ring.Publish()
 	if needBell {
+		w.rung++
 		store32(w.regs, abi.WindowDoorbell, 0)
 	}
 	return err
+}
+
+// Rung is how often the device asked to be rung, and the register was written.
+func (w *Window) Rung() uint64 { return w.rung }
+
+// Taken reports whether the device has taken all records.
+func (w *Window) Taken() (bool, error) {
+	waits, err := w.ring.Pending(w.ring.Next() - 1)
+	return !waits, err
 }
 
 // Vectors is how many event queues interrupt this driver; without any the error

@@ -40,7 +40,11 @@ type endpoint struct {
 
 // open attaches and makes all that both connections share.
 func open(ctx context.Context, url string, data int) (*endpoint, error) {
-	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic workload"})
+	return openWith(ctx, url, data, guestlib.Options{Driver: "vnic workload"})
+}
+
+func openWith(ctx context.Context, url string, data int, opts guestlib.Options) (*endpoint, error) {
+	dev, err := guestlib.Open(ctx, url, opts)
 	if err != nil {
 		return nil, err
 	}

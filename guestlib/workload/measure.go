@@ -1,0 +1,149 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// Cost is what the device costs a guest on one path, as medians in microseconds.
+type Cost struct {
+	Path    string // as guestlib.Device.Path names it
+	Latency guestlib.Latency
+
+	// ShadowUS is from posting a send to a device that looks at the queue to the moment when it has read it: there is no doorbell but the
+	// producer index in memory. 0 when there were not enough such posts.
+	ShadowUS float64
+	Shadowed int // posts of that kind, of Posts
+	Posts    int
+	// Write64US is from posting a WRITE of 64 bytes to finding its completion by polling, one at a time.
+	Write64US float64
+}
+
+// measuring is the order in which a guest measures: records over the stream for every post, then the best path there is.
+var measuring = []guestlib.Options{
+	{Driver: "vnic latency", NoWindow: true, RingAlways: true},
+	{Driver: "vnic latency"},
+}
+
+// Measure measures what the device costs, if cfg.First, with the help of a peer that runs it too. With other fields than URL, PeerGID, First,
+// Service, Count (of samples), MeetTimeout and Out it does nothing.
+func Measure(ctx context.Context, cfg Config) (costs []Cost, err error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	out := &printer{w: io.Discard}
+	if !cfg.First {
+		e, err := open(ctx, cfg.URL, minData)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, e.dev.Close()) }()
+		for range measuring {
+			if err := (&server{endpoint: e, out: out}).serve(ctx, &cfg); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}
+	for _, opts := range measuring {
+		c, err := measure(ctx, &cfg, opts, out)
+		if err != nil {
+			return nil, err
+		}
+		costs = append(costs, c)
+	}
+	return costs, nil
+}
+
+func measure(ctx context.Context, cfg *Config, opts guestlib.Options, out *printer) (c Cost, err error) {
+	e, err := openWith(ctx, cfg.URL, minData, opts)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, e.dev.Close()) }()
+	c.Path, _ = e.dev.Path()
+	if c.Latency, err = e.dev.MeasureLatency(ctx, cfg.Count); err != nil {
+		return c, err
+	}
+	d := &driver{endpoint: e, out: out}
+	if err := d.connect(ctx, cfg); err != nil {
+		return c, err
+	}
+	c.Posts = cfg.Count
+	if err := d.writes(ctx, &c); err != nil {
+		return c, err
+	}
+	return c, d.bye(ctx)
+}
+
+// writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the device and then completed.
+func (d *driver) writes(ctx context.Context, c *Cost) error {
+	wr := guestlib.SendWR{
+		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 64)}, RemoteAddr: d.peer.addr, RKey: d.peer.rkey,
+	}
+	var taken, done []time.Duration
+	for i := range c.Posts {
+		wr.ID = uint64(i)
+		before, err := d.qp.SendsTaken()
+		if err != nil {
+			return err
+		}
+		rung, start := d.qp.SendDoorbells(), time.Now()
+		if err := d.qp.PostSend(&wr); err != nil {
+			return err
+		}
+		for now := before; now == before; runtime.Gosched() {
+			if now, err = d.qp.SendsTaken(); err != nil {
+				return err
+			}
+			if time.Since(start) > stall {
+				return errors.New("a WRITE is not read by the device")
+			}
+		}
+		if d.qp.SendDoorbells() == rung {
+			taken = append(taken, time.Since(start))
+		}
+		if err := d.finish(ctx, wr.ID, start); err != nil {
+			return err
+		}
+		done = append(done, time.Since(start))
+	}
+	c.Shadowed, c.Write64US = len(taken), round(micros(middle(done)))
+	if c.Shadowed >= c.Posts/10 {
+		c.ShadowUS = round(micros(middle(taken)))
+	}
+	return nil
+}
+
+// finish polls for a completion.
+func (d *driver) finish(ctx context.Context, id uint64, start time.Time) error {
+	for {
+		n, err := d.cq.Poll(d.wcs[:1])
+		switch {
+		case err != nil:
+			return err
+		case n == 1 && d.wcs[0].ID == id:
+			return d.wcs[0].Err()
+		case n == 1:
+			return fmt.Errorf("completion of work request %d where %d was due", d.wcs[0].ID, id)
+		case time.Since(start) > stall || ctx.Err() != nil:
+			return errors.Join(fmt.Errorf("no completion of WRITE %d", id), ctx.Err())
+		}
+		runtime.Gosched()
+	}
+}
+
+func middle(ds []time.Duration) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[len(ds)/2]
+}
