@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf"
+)
+
+// perfCommand has perftest's tests with perftest's flags, where they mean something here.
+func perfCommand(url *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "perf",
+		Short: "bandwidth and latency, as perftest (ib_write_bw, ib_write_lat, …) measures them",
+		Long: `Start a test without a peer on one side and with the first side's address on the
+other. Flags and columns are perftest's; the server takes sizes, iterations and
+queue pairs from the client.`,
+		Example: `  vnic guest perf write_bw                     # in one guest
+  vnic guest perf write_bw -s 65536 192.168.100.11   # in the other`,
+	}
+	for _, test := range perf.Tests() {
+		cmd.AddCommand(perfTest(url, test))
+	}
+	return cmd
+}
+
+func perfTest(url *string, test perf.Test) *cobra.Command {
+	cfg := perf.Config{Test: test, Inline: -1}
+	report := perf.Report{Test: test}
+	var seconds int
+	var asJSON bool
+	atomic := "FETCH_AND_ADD"
+	cmd := &cobra.Command{
+		Use: test.String() + " [PEER]", Short: test.Title(), Args: cobra.MaximumNArgs(1),
+	}
+	f := cmd.Flags()
+	f.IntVarP(&cfg.Size, "size", "s", 0, "bytes of a message (default 65536, latency 2)")
+	f.BoolVarP(&cfg.All, "all", "a", false, "sizes from 2 to --size or 2^23")
+	f.IntVarP(&cfg.Iterations, "iters", "n", 0, "messages per size and queue pair (default 5000, latency 1000)")
+	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", 0, "sends outstanding per queue pair (default 128, latency 32)")
+	f.Uint64VarP(&cfg.Service, "port", "p", 18515, "service number to meet at")
+	f.IntVarP(&cfg.MTU, "mtu", "m", 0, "path MTU: 256 to 4096 (default the device's)")
+	f.IntVarP(&cfg.Timeout, "qp-timeout", "u", 0, "4.096 µs × 2^n (default the device's)")
+	f.BoolVar(&asJSON, "json", false, "print the rows as JSON")
+	if test.Op != perf.Read && test.Op != perf.Atomic {
+		f.IntVarP(&cfg.Inline, "inline_size", "I", -1, "messages up to this size are copied into the queue; -1: none, for latency up to 220")
+	} else {
+		f.IntVarP(&cfg.Outs, "outs", "o", 0, "operations in flight (default what the device allows)")
+	}
+	if test.Op == perf.Send {
+		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", 0, "receives outstanding per queue pair (default 512)")
+	}
+	if test.Op == perf.Atomic {
+		f.StringVarP(&atomic, "atomic_type", "A", atomic, "FETCH_AND_ADD or CMP_AND_SWAP")
+	}
+	if test.Op != perf.Write || !test.Latency {
+		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep for completions instead of polling")
+	}
+	if test.Latency {
+		f.BoolVarP(&report.Unsorted, "report-unsorted", "U", false, "print every latency in the order measured")
+		f.BoolVarP(&report.Histogram, "report-histogram", "H", false, "print every latency, sorted")
+	} else {
+		f.IntVarP(&seconds, "duration", "D", 0, "seconds to run instead of --iters")
+		f.IntVarP(&cfg.QPs, "qp", "q", 1, "queue pairs")
+		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", 0, "one completion for so many sends (default 100, at most the tx depth)")
+		f.BoolVarP(&cfg.Bidirectional, "bidirectional", "b", false, "both directions at once; the sum is printed")
+		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "do not measure the peak: takes fewer looks at the clock")
+		f.BoolVar(&report.Gbits, "report_gbits", false, "bandwidth in Gbit/s instead of MB/s")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		cfg.URL, cfg.Duration, report.W = *url, time.Duration(seconds)*time.Second, cmd.OutOrStdout()
+		if len(args) > 0 {
+			if cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
+				return fmt.Errorf("peer: %w", err)
+			}
+		}
+		switch atomic {
+		case "FETCH_AND_ADD":
+		case "CMP_AND_SWAP":
+			cfg.CmpSwap = true
+		default:
+			return fmt.Errorf("--atomic_type %s: write FETCH_AND_ADD or CMP_AND_SWAP", atomic)
+		}
+		if !asJSON {
+			cfg.Header, cfg.Row = report.Header, report.Row
+		}
+		rows, err := perf.Run(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(rows)
+		}
+		report.End()
+		return nil
+	}
+	return cmd
+}

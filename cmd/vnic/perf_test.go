@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/perf"
+)
+
+// TestGuestPerf measures between two NICs by the command line, as one would with
+// perftest.
+func TestGuestPerf(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		perf := func(host int, args ...string) []string {
+			return append([]string{"guest", "perf", "-d", "unix://" + l.hosts[host].Socket}, args...)
+		}
+		measure := func(test string, args ...string) (server, client string) {
+			t.Helper()
+			var out bytes.Buffer
+			cmd := exec.Command(vnic(t), perf(0, test)...)
+			cmd.Stdout, cmd.Stderr = &out, &out
+			p, err := start("server", cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.stop(time.Second)
+			text, stderr, code := run(t, perf(1, append([]string{test, l.hosts[0].TenantIP}, args...)...)...)
+			if code != 0 {
+				t.Fatalf("%s: exit status %d, %s", test, code, stderr)
+			}
+			<-p.done
+			if p.err != nil {
+				t.Fatalf("%s: server: %v\n%s", test, p.err, &out)
+			}
+			return out.String(), text
+		}
+		server, client := measure("write_bw", "-s", "65536", "-n", "200", "-q", "2", "--report_gbits")
+		row := regexp.MustCompile(`#bytes +#iterations +BW peak\[Gb/sec\] +BW average\[Gb/sec\] +MsgRate\[Mpps\]\n 65536 +400 +[\d.]+ +[\d.]+\s+[\d.]+\n`)
+		if !row.MatchString(client) || !strings.Contains(client, "Number of qps   : 2") || !strings.Contains(server, " 65536      400 ") {
+			t.Errorf("client:\n%s\nserver:\n%s", client, server)
+		}
+		_, client = measure("write_lat", "-n", "100", "-s", "64")
+		if !regexp.MustCompile(`#bytes #iterations +t_min\[usec\].*99.9% percentile\[usec\] \n 64 +100 +[\d.]+ `).MatchString(client) {
+			t.Errorf("client:\n%s", client)
+		}
+		_, client = measure("atomic_lat", "-n", "50", "-A", "CMP_AND_SWAP", "--json")
+		var rows []measured
+		if err := json.Unmarshal([]byte(client), &rows); err != nil || len(rows) != 1 || rows[0].Bytes != 8 || rows[0].TTypical <= 0 {
+			t.Errorf("%v, %+v\n%s", err, rows, client)
+		}
+		for want, args := range map[string][]string{
+			"--atomic_type XOR: write FETCH_AND_ADD or CMP_AND_SWAP": {"atomic_bw", "-A", "XOR"},
+			"peer: ": {"send_lat", "nobody"},
+			"read_lat: iterations: 1 is out of range": {"read_lat", "-n", "1"},
+			"unknown shorthand flag: 'q'":             {"write_lat", "-q", "2"},
+		} {
+			if _, stderr, code := run(t, perf(0, args...)...); code != 1 || !strings.Contains(stderr, want) {
+				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			}
+		}
+	})
+}
+
+type measured = perf.Row

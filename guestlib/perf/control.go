@@ -1,0 +1,205 @@
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// hello is the private data of the control connection's request.
+type hello struct {
+	test                        Test
+	all, bidirectional, cmpSwap bool
+	qps                         uint16
+	size, iterations            uint32
+	duration                    time.Duration
+	region
+}
+
+// region names a side's memory to the other.
+type region struct {
+	addr uint64
+	rkey uint32
+}
+
+const (
+	magic     = "vnicperf"
+	helloSize = 8 + 4 + 2 + 4 + 4 + 8 + regionSize
+	// regionSize is the size of the answer.
+	regionSize = 12
+)
+
+func bit(b bool, n int) uint8 {
+	if b {
+		return 1 << n
+	}
+	return 0
+}
+
+func (h *hello) marshal() []byte {
+	b := append(make([]byte, 0, helloSize), magic...)
+	b = append(b, 1, byte(h.test.Op), bit(h.test.Latency, 0)|bit(h.all, 1)|bit(h.bidirectional, 2)|bit(h.cmpSwap, 3), 0)
+	b = binary.LittleEndian.AppendUint16(b, h.qps)
+	b = binary.LittleEndian.AppendUint32(b, h.size)
+	b = binary.LittleEndian.AppendUint32(b, h.iterations)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.duration))
+	return h.region.append(b)
+}
+
+func (h *hello) unmarshal(b []byte) error {
+	if len(b) != helloSize || string(b[:8]) != magic || b[8] != 1 || b[9] > byte(Atomic) {
+		return errors.New("the peer is not this program, or another version of it")
+	}
+	h.test = Test{Op(b[9]), b[10]&1 != 0}
+	h.all, h.bidirectional, h.cmpSwap = b[10]&2 != 0, b[10]&4 != 0, b[10]&8 != 0
+	h.qps = binary.LittleEndian.Uint16(b[12:])
+	h.size, h.iterations = binary.LittleEndian.Uint32(b[14:]), binary.LittleEndian.Uint32(b[18:])
+	h.duration = time.Duration(binary.LittleEndian.Uint64(b[22:]))
+	return h.region.unmarshal(b[30:])
+}
+
+func (r region) append(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(b, r.addr), r.rkey)
+}
+
+func (r *region) unmarshal(b []byte) error {
+	if len(b) != regionSize {
+		return fmt.Errorf("the peer named its memory in %d bytes, want %d", len(b), regionSize)
+	}
+	r.addr, r.rkey = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])
+	return nil
+}
+
+// control is the connection beside the measured ones: both sides say when they are ready and what they measured.
+type control struct {
+	cq    *guestlib.CQ
+	mr    *guestlib.MR
+	qp    *guestlib.QP
+	sent  int  // messages not yet known to have arrived
+	ahead *Row // heard before it was asked for
+}
+
+const (
+	messageSize  = 96 // a Row
+	messageSlots = 8
+	// stall is how long a side may be silent while the other waits for it, beyond the time of the test.
+	stall = 2 * time.Minute
+)
+
+func newControl(ctx context.Context, dev *guestlib.Device, pd *guestlib.PD) (*control, error) {
+	buf, err := dev.Alloc(messageSize * messageSlots)
+	if err != nil {
+		return nil, err
+	}
+	c := &control{}
+	if c.mr, err = pd.RegMR(ctx, buf, guestlib.LocalWrite); err != nil {
+		return nil, err
+	}
+	if c.cq, err = dev.CreateCQ(ctx, 4*messageSlots); err != nil {
+		return nil, err
+	}
+	if c.qp, err = pd.CreateQP(ctx, guestlib.QPConfig{
+		SendCQ: c.cq, SendEntries: messageSlots, RecvEntries: messageSlots, MaxInline: messageSize,
+	}); err != nil {
+		return nil, err
+	}
+	for i := range messageSlots {
+		if err := c.receive(i); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *control) receive(slot int) error {
+	return c.qp.PostRecv(&guestlib.RecvWR{ID: uint64(slot), SGL: []guestlib.SGE{c.mr.SGE(slot*messageSize, messageSize)}})
+}
+
+const idSent = math.MaxUint64
+
+// tell sends a row, or nil for no more than readiness.
+func (c *control) tell(r *Row) error {
+	b := make([]byte, 0, messageSize)
+	if r != nil {
+		b = r.append(b)
+	}
+	c.sent++
+	return c.qp.PostSend(&guestlib.SendWR{ID: idSent, Opcode: guestlib.Send, Flags: guestlib.Signaled, Inline: b[:messageSize]})
+}
+
+// poll returns the peer's next message if it is there.
+func (c *control) poll() (r *Row, ok bool, err error) {
+	var wc [1]guestlib.WC
+	down := c.qp.State() == abi.QPStateErr // before polling: what completed before the end is still taken
+	n, err := c.cq.Poll(wc[:])
+	switch {
+	case err != nil:
+		return nil, false, err
+	case n == 0 && down:
+		return nil, false, errors.New("the peer ended the connection")
+	case n == 0:
+		return nil, false, nil
+	case wc[0].Err() != nil:
+		return nil, false, fmt.Errorf("the peer is gone: %w", wc[0].Err())
+	case wc[0].ID == idSent:
+		c.sent--
+		return nil, false, nil
+	}
+	slot := int(wc[0].ID)
+	if wc[0].ByteLen != messageSize {
+		return nil, false, fmt.Errorf("a message of %d bytes from the peer, want %d", wc[0].ByteLen, messageSize)
+	}
+	r = &Row{}
+	r.unmarshal(c.mr.Bytes()[slot*messageSize:][:messageSize])
+	return r, true, c.receive(slot)
+}
+
+// listen waits for the peer's next message and keeps it for hear.
+func (c *control) listen(ctx context.Context) (err error) {
+	c.ahead, err = c.hear(ctx)
+	return err
+}
+
+// hear waits for the peer's next message.
+func (c *control) hear(ctx context.Context) (*Row, error) {
+	if r := c.ahead; r != nil {
+		c.ahead = nil
+		return r, nil
+	}
+	for {
+		if r, ok, err := c.poll(); ok || err != nil {
+			return r, err
+		}
+		if err := c.cq.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// meet tells and hears. When it returns the peer has the message: this side may go.
+func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
+	if err := c.tell(mine); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
+	defer cancel()
+	r, err := c.hear(ctx)
+	for err == nil && c.sent > 0 {
+		next, ok, e := c.poll()
+		if err = e; ok {
+			c.ahead = next // the peer is in its next meeting already
+		} else if err == nil && c.sent > 0 {
+			err = c.cq.Wait(ctx)
+		}
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return r, err
+}
