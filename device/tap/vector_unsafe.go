@@ -22,13 +22,14 @@ func (v *vector) set(i int, b []byte) {
 	v.iov[i].SetLen(len(b))
 }
 
-// call makes one readv or writev over the first n entries, without the virtio-net header if there is none.
+// call makes one readv or writev over the first n entries, without the virtio-net header if there is none. The descriptor never blocks, so
+// the Go scheduler need not hear of it.
 func (v *vector) call(trap uintptr, fd, header, n int) (int, unix.Errno) {
 	list := v.iov[:n]
 	if header == 0 {
 		list = list[1:]
 	}
-	got, _, errno := unix.Syscall(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
+	got, _, errno := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
 	for i := 1; i < n; i++ {
 		v.iov[i].Base = nil // the buffers are the caller's again
 	}

@@ -1,0 +1,602 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+const second = 1_000_000_000
+
+var (
+	macA, macB = MAC{2, 0, 0, 0, 0, 0xa}, MAC{2, 0, 0, 0, 0, 0xb}
+	gwA, gwB   = MAC{2, 1, 0, 0, 0, 0xa}, MAC{2, 1, 0, 0, 0, 0xb}
+	everyone   = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+	ipA, ipB, ipC = addr("10.0.0.1"), addr("10.0.0.2"), addr("10.0.0.3") // ours, ours, a peer's
+	v6A, v6B, v6C = addr("fd00::1"), addr("fd00::2"), addr("fd00::3")
+	router4       = addr("10.0.0.254")
+	router6       = addr("fd00::fe")
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// network is a gateway with two ports of tenant 7 and a peer, 2, that has a port there.
+type network struct {
+	t    testing.TB
+	g    *Gateway
+	a, b *Port
+	fwd  Forward
+}
+
+const tunnelMTU = 1432
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	g := New(tunnelMTU)
+	g.SetTenant(TenantConfig{
+		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
+		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),
+		Routes: []Route{
+			{netip.MustParsePrefix("10.2.0.0/16"), ipB}, {netip.MustParsePrefix("10.3.0.0/16"), ipC},
+			{netip.MustParsePrefix("10.1.0.0/16"), ipA}, {netip.MustParsePrefix("10.3.3.0/24"), addr("10.0.0.77")},
+		},
+	})
+	n := &network{t: t, g: g, a: g.AddPort("a", 1, gwA), b: g.AddPort("b", 2, gwB)}
+	g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	g.Configure(n.b, PortConfig{Tenant: 7, MAC: macB, Addresses: []netip.Addr{ipB, v6B}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	g.Learn(2, []Address{{7, ipC, 0x020001, 9000}, {7, v6C, 0x020001, 9000}})
+	return n
+}
+
+func addrs(list ...string) (as []netip.Addr) {
+	for _, s := range list {
+		as = append(as, addr(s))
+	}
+	return as
+}
+
+// frame builds a frame with an independent encoder.
+func frame(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Clone(b.Bytes())
+}
+
+func eth(dst, src MAC, kind layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{DstMAC: dst[:], SrcMAC: src[:], EthernetType: kind}
+}
+
+func ip4(src, dst netip.Addr, proto layers.IPProtocol) *layers.IPv4 {
+	return &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Flags: layers.IPv4DontFragment, Protocol: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+}
+
+func ip6(src, dst netip.Addr, proto layers.IPProtocol) *layers.IPv6 {
+	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+}
+
+// udp is a frame with a UDP datagram of n bytes.
+func udp(t testing.TB, dst, src MAC, from, to netip.Addr, n int) []byte {
+	t.Helper()
+	u := &layers.UDP{SrcPort: 1111, DstPort: 2222}
+	body := make([]byte, n)
+	for i := range body {
+		body[i] = byte(i * 7)
+	}
+	var f []byte
+	if from.Is4() {
+		ip := ip4(from, to, layers.IPProtocolUDP)
+		_ = u.SetNetworkLayerForChecksum(ip)
+		f = frame(t, eth(dst, src, layers.EthernetTypeIPv4), ip, u, gopacket.Payload(body))
+	} else {
+		ip := ip6(from, to, layers.IPProtocolUDP)
+		_ = u.SetNetworkLayerForChecksum(ip)
+		f = frame(t, eth(dst, src, layers.EthernetTypeIPv6), ip, u, gopacket.Payload(body))
+	}
+	h, _ := parseIP(f[ethLen:])
+	return f[:ethLen+h.total] // without padding
+}
+
+// send gives the gateway a frame of port a and returns the packets for the tunnel.
+func (n *network) send(f []byte, off Offload) (packets [][]byte) {
+	n.t.Helper()
+	if n.g.FromPort(second, n.a, f, off, &n.fwd) {
+		for b := n.fwd.Next(); b != nil; b = n.fwd.Next() {
+			packets = append(packets, bytes.Clone(b))
+		}
+	}
+	return packets
+}
+
+// got is a frame that came out of a port.
+type got struct {
+	port *Port
+	b    []byte
+	off  Offload
+}
+
+// output takes what waits for the ports.
+func (n *network) output() (list []got) {
+	for _, f := range n.g.Output() {
+		list = append(list, got{f.Port, bytes.Join(f.Parts, nil), f.Offload})
+	}
+	n.g.Done()
+	return list
+}
+
+// decode checks a frame of the gateway with an independent decoder.
+func decode(t testing.TB, b []byte) gopacket.Packet {
+	t.Helper()
+	p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+	if e := p.ErrorLayer(); e != nil {
+		t.Fatalf("%v: %x", e.Error(), b)
+	}
+	h, why := parseIP(b[ethLen:])
+	if why != none {
+		t.Fatalf("%v: %x", why, b)
+	}
+	if !h.fragment && h.proto != 58 && h.proto != 1 && !h.l4Valid(b[ethLen:]) || h.proto == 58 && !h.l4Valid(b[ethLen:]) {
+		t.Errorf("checksum: %x", b)
+	}
+	if h.proto == 1 && sum(b[ethLen+h.l4:ethLen+h.total]) != 0xffff {
+		t.Errorf("ICMP checksum: %x", b)
+	}
+	return p
+}
+
+// Every reason to drop what a guest sends, one frame each: counted, and nothing comes out.
+func TestDropsFromPort(t *testing.T) {
+	plain := func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipC, 100) }
+	plain6 := func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, v6C, 100) }
+	resum := func(f []byte) []byte { finishIPv4(f[ethLen:], 20); return f }
+	for _, tc := range []struct {
+		name string
+		why  Reason
+		f    func(t testing.TB) []byte
+		off  Offload
+	}{
+		{"runt", DropTruncated, func(testing.TB) []byte { return make([]byte, 13) }, Offload{}},
+		{"no packet", DropTruncated, func(t testing.TB) []byte { return plain(t)[:14] }, Offload{}},
+		{"half a header", DropTruncated, func(t testing.TB) []byte { return plain(t)[:30] }, Offload{}},
+		{"cut", DropTruncated, func(t testing.TB) []byte { f := plain(t); return f[:len(f)-1] }, Offload{}},
+		{"cut IPv6", DropTruncated, func(t testing.TB) []byte { f := plain6(t); return f[:len(f)-1] }, Offload{}},
+		{"foreign MAC", DropSourceMAC, func(t testing.TB) []byte { return udp(t, gwA, macB, ipA, ipC, 1) }, Offload{}},
+		{"group MAC", DropSourceMAC, func(t testing.TB) []byte { return udp(t, gwA, everyone, ipA, ipC, 1) }, Offload{}},
+		{"gateway's MAC", DropSourceMAC, func(t testing.TB) []byte { return udp(t, gwA, gwA, ipA, ipC, 1) }, Offload{}},
+		{"another station", DropOtherMAC, func(t testing.TB) []byte { return udp(t, macB, macA, ipA, ipC, 1) }, Offload{}},
+		{"VLAN", DropEtherType, func(t testing.TB) []byte { f := plain(t); f[12], f[13] = 0x81, 0; return f }, Offload{}},
+		{"LLDP", DropEtherType, func(t testing.TB) []byte { f := plain(t); f[12], f[13] = 0x88, 0xcc; return f }, Offload{}},
+		{"type and version differ", DropHeader, func(t testing.TB) []byte { f := plain(t); f[12], f[13] = 0x86, 0xdd; return f }, Offload{}},
+		{"version", DropHeader, func(t testing.TB) []byte { f := plain(t); f[14] = 0x55; return f }, Offload{}},
+		{"header length", DropHeader, func(t testing.TB) []byte { f := plain(t); f[14] = 0x44; return f }, Offload{}},
+		{"header checksum", DropHeader, func(t testing.TB) []byte { f := plain(t); f[24] ^= 1; return f }, Offload{}},
+		{"evil bit", DropHeader, func(t testing.TB) []byte { f := plain(t); f[20] |= 0x80; return resum(f) }, Offload{}},
+		{"mapped address", DropHeader, func(t testing.TB) []byte {
+			f := plain6(t)
+			a := netip.AddrFrom16(ipA.As16()).As16()
+			copy(f[22:], a[:])
+			return f
+		}, Offload{}},
+		{"foreign address", DropSourceIP, func(t testing.TB) []byte { return udp(t, gwA, macA, ipB, ipC, 1) }, Offload{}},
+		{"foreign IPv6 address", DropSourceIP, func(t testing.TB) []byte { return udp(t, gwA, macA, v6B, v6C, 1) }, Offload{}},
+		{"no address", DropSourceIP, func(t testing.TB) []byte { return udp(t, gwA, macA, addr("0.0.0.0"), ipC, 1) }, Offload{}},
+		{"a network behind another", DropSourceIP, func(t testing.TB) []byte { return udp(t, gwA, macA, addr("10.2.1.1"), ipC, 1) }, Offload{}},
+		{"Falcon", DropFalcon, func(t testing.TB) []byte { f := plain(t); f[23] = 252; return resum(f) }, Offload{}},
+		{"Falcon in IPv6", DropFalcon, func(t testing.TB) []byte { f := plain6(t); f[20] = 252; return f }, Offload{}},
+		{"Falcon behind an extension", DropFalcon, func(t testing.TB) []byte {
+			f := plain6(t)
+			f[20] = protoDstOpts
+			f[54], f[55] = 252, 0
+			return f
+		}, Offload{}},
+		{"Falcon in a later fragment", DropFalcon, func(t testing.TB) []byte {
+			f := plain6(t)
+			f[20] = protoFragment
+			f[54], f[56], f[57] = 252, 1, 0
+			return f
+		}, Offload{}},
+		{"broadcast", DropMulticast, func(t testing.TB) []byte { return udp(t, everyone, macA, ipA, addr("255.255.255.255"), 1) }, Offload{}},
+		{"multicast", DropMulticast, func(t testing.TB) []byte { return udp(t, MAC{1, 0, 0x5e, 0, 0, 1}, macA, ipA, addr("224.0.0.1"), 1) }, Offload{}},
+		{"multicast to a unicast MAC", DropMulticast, func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, addr("ff02::1"), 1) }, Offload{}},
+		{"link-local", DropLinkLocal, func(t testing.TB) []byte { return udp(t, gwA, macA, addr("fe80::1"), v6C, 1) }, Offload{}},
+		{"loopback", DropDestination, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, addr("127.0.0.1"), 1) }, Offload{}},
+		{"no route", DropNoRoute, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, addr("10.0.0.9"), 1) }, Offload{}},
+		{"a route that leads nowhere", DropNoRoute, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, addr("10.3.3.9"), 1) }, Offload{}},
+		{"to itself", DropHairpin, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipA, 1) }, Offload{}},
+		{"to a router", DropDestination, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, router4, 1) }, Offload{}},
+		{"no hop left", DropTTL, func(t testing.TB) []byte {
+			f := udp(t, gwA, macA, ipA, addr("10.3.1.1"), 1)
+			f[22] = 1
+			return resum(f)
+		}, Offload{}},
+		{"too big", DropTooBig, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipC, 1500) }, Offload{}},
+		{"too big for IPv6", DropTooBig, func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, v6C, 1500) }, Offload{}},
+		{"unknown offload", DropOffload, plain, Offload{GSO: 3, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 6}},
+		{"TCP offload of UDP", DropOffload, plain, Offload{GSO: GSOTCP4, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 16}},
+		{"offload without size", DropOffload, plain, Offload{GSO: GSOUDP, NeedsCsum: true, CsumStart: 34, CsumOffset: 6}},
+		{"offload without checksum", DropOffload, plain, Offload{GSO: GSOUDP, Size: 10, CsumStart: 34, CsumOffset: 6}},
+		{"checksum behind the end", DropOffload, plain, Offload{NeedsCsum: true, CsumStart: 141, CsumOffset: 6}},
+		{"checksum in the Ethernet header", DropOffload, plain, Offload{NeedsCsum: true, CsumStart: 2, CsumOffset: 6}},
+		{"announcement", DropARP, func(t testing.TB) []byte { return arpFrame(macA, ipA, ipA) }, Offload{}},
+		{"probe for its own", DropARP, func(t testing.TB) []byte { return arpFrame(macA, addr("0.0.0.0"), ipA) }, Offload{}},
+		{"request for nobody", DropARP, func(t testing.TB) []byte { return arpFrame(macA, ipA, addr("10.0.0.9")) }, Offload{}},
+		{"request in another's name", DropSourceIP, func(t testing.TB) []byte { return arpFrame(macA, ipB, ipC) }, Offload{}},
+		{"cut ARP", DropARP, func(t testing.TB) []byte { return arpFrame(macA, ipA, ipC)[:41] }, Offload{}},
+		{"router advertisement", DropND, func(t testing.TB) []byte {
+			return ndFrame(t, macA, addr("fe80::1"), addr("ff02::1"), ndRouterAdvertise, v6A)
+		}, Offload{}},
+		{"redirect", DropND, func(t testing.TB) []byte { return ndFrame(t, macA, addr("fe80::1"), v6C, ndRedirect, v6A) }, Offload{}},
+		{"duplicate address detection of its own", DropND, func(t testing.TB) []byte { return ndFrame(t, macA, addr("::"), addr("ff02::1:ff00:1"), ndSolicit, v6A) }, Offload{}},
+		{"solicitation for nobody", DropND, func(t testing.TB) []byte {
+			return ndFrame(t, macA, v6A, addr("ff02::1:ff00:9"), ndSolicit, addr("fd00::9"))
+		}, Offload{}},
+		{"solicitation in another's name", DropSourceIP, func(t testing.TB) []byte { return ndFrame(t, macA, v6B, v6C, ndSolicit, v6C) }, Offload{}},
+		{"DHCP in another's name", DropDHCP, func(t testing.TB) []byte { return dhcpFrame(t, macB, layers.DHCPMsgTypeDiscover, netip.Addr{}) }, Offload{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNetwork(t)
+			f := tc.f(t)
+			if p := n.send(f, tc.off); p != nil {
+				t.Errorf("%d packets for the tunnel", len(p))
+			}
+			for r, count := range n.g.Stats().Reasons {
+				switch r := Reason(r); {
+				case r == tc.why && (count != 1 || n.a.Drops[r] != 1):
+					t.Errorf("%v counted %d times, %d at the port", r, count, n.a.Drops[r])
+				case r != tc.why && count != 0 && r < CountARP:
+					t.Errorf("%v counted %d times", r, count)
+				}
+			}
+			for _, o := range n.output() {
+				if o.port != n.a || tc.why != DropNoRoute && tc.why != DropTooBig && tc.why != DropTTL {
+					t.Errorf("%x came out of %s", o.b, o.port.Name)
+				}
+			}
+		})
+	}
+}
+
+func arpFrame(src MAC, sender, target netip.Addr) []byte {
+	f := make([]byte, ethLen+arpLen)
+	copy(f, everyone[:])
+	copy(f[6:], src[:])
+	binary.BigEndian.PutUint16(f[12:], typeARP)
+	a := f[ethLen:]
+	copy(a, arpPrefix[:])
+	a[7] = arpRequest
+	copy(a[8:], src[:])
+	s, d := sender.As4(), target.As4()
+	copy(a[14:], s[:])
+	copy(a[24:], d[:])
+	return f
+}
+
+func ndFrame(t testing.TB, src MAC, from, to netip.Addr, kind uint8, target netip.Addr) []byte {
+	t.Helper()
+	ip := ip6(from, to, layers.IPProtocolICMPv6)
+	ip.HopLimit = 255
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
+	_ = icmp.SetNetworkLayerForChecksum(ip)
+	body := make([]byte, 20)
+	a := target.As16()
+	copy(body[4:], a[:])
+	return frame(t, eth(MAC{0x33, 0x33, 0, 0, 0, 1}, src, layers.EthernetTypeIPv6), ip, icmp, gopacket.Payload(body))
+}
+
+func dhcpFrame(t testing.TB, client MAC, kind layers.DHCPMsgType, wants netip.Addr) []byte {
+	t.Helper()
+	d := &layers.DHCPv4{
+		Operation: layers.DHCPOpRequest, HardwareType: layers.LinkTypeEthernet, HardwareLen: 6, Xid: 0x01020304, ClientHWAddr: client[:],
+		ClientIP: []byte{0, 0, 0, 0}, YourClientIP: []byte{0, 0, 0, 0}, NextServerIP: []byte{0, 0, 0, 0}, RelayAgentIP: []byte{0, 0, 0, 0},
+		Options: layers.DHCPOptions{layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{byte(kind)})},
+	}
+	if wants.IsValid() {
+		d.Options = append(d.Options, layers.NewDHCPOption(layers.DHCPOptRequestIP, wants.AsSlice()))
+	}
+	u := &layers.UDP{SrcPort: dhcpClient, DstPort: dhcpServer}
+	ip := ip4(addr("0.0.0.0"), addr("255.255.255.255"), layers.IPProtocolUDP)
+	_ = u.SetNetworkLayerForChecksum(ip)
+	return frame(t, eth(everyone, macA, layers.EthernetTypeIPv4), ip, u, d)
+}
+
+// Addresses behind the gateway are answered for with its MAC, in the port's own view of the world.
+func TestARPAnswers(t *testing.T) {
+	for _, target := range []netip.Addr{ipB, ipC, router4, addr("10.3.1.1"), addr("10.2.1.1")} {
+		for _, sender := range []netip.Addr{ipA, addr("0.0.0.0"), addr("10.1.4.4")} { // its own, a probe, behind it
+			n := newNetwork(t)
+			n.send(arpFrame(macA, sender, target), Offload{})
+			out := n.output()
+			if len(out) != 1 || out[0].port != n.a {
+				t.Fatalf("%s asks for %s: %d answers", sender, target, len(out))
+			}
+			p := gopacket.NewPacket(out[0].b, layers.LayerTypeEthernet, gopacket.Default)
+			a, _ := p.Layer(layers.LayerTypeARP).(*layers.ARP)
+			if a == nil || a.Operation != 2 || MAC(a.SourceHwAddress) != gwA || MAC(a.DstHwAddress) != macA ||
+				netip.AddrFrom4([4]byte(a.SourceProtAddress)) != target || netip.AddrFrom4([4]byte(a.DstProtAddress)) != sender || MAC(out[0].b[:6]) != macA {
+				t.Errorf("%+v", a)
+			}
+		}
+	}
+}
+
+func TestNeighbourDiscovery(t *testing.T) {
+	n := newNetwork(t)
+	ask := func(from, target netip.Addr) *layers.ICMPv6NeighborAdvertisement {
+		t.Helper()
+		n.send(ndFrame(t, macA, from, addr("ff02::1:ff00:3"), ndSolicit, target), Offload{})
+		out := n.output()
+		if len(out) != 1 || out[0].port != n.a {
+			t.Fatalf("%d answers", len(out))
+		}
+		p := decode(t, out[0].b)
+		na, _ := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
+		if na == nil || len(na.Options) != 1 || MAC(na.Options[0].Data) != gwA || !bytes.Equal(na.TargetAddress, target.AsSlice()) {
+			t.Fatalf("%v", p)
+		}
+		return na
+	}
+	if na := ask(v6A, v6C); na.Flags != flagSolicited|flagOverride {
+		t.Errorf("%+v", na)
+	}
+	if na := ask(addr("fe80::1"), router6); na.Flags != flagSolicited|flagOverride|flagRouter {
+		t.Errorf("%+v", na)
+	}
+	if na := ask(addr("::"), v6B); na.Flags != flagOverride { // another's duplicate address detection: it is taken
+		t.Errorf("%+v", na)
+	}
+
+	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
+	out := n.output()
+	if len(out) != 1 {
+		t.Fatal("no router advertisement")
+	}
+	ra, _ := decode(t, out[0].b).Layer(layers.LayerTypeICMPv6RouterAdvertisement).(*layers.ICMPv6RouterAdvertisement)
+	if ra == nil || ra.RouterLifetime != routerLifetime {
+		t.Fatalf("%+v", ra)
+	}
+	found := map[layers.ICMPv6Opt][]byte{}
+	for _, o := range ra.Options {
+		found[o.Type] = o.Data
+	}
+	if mtu := found[layers.ICMPv6OptMTU]; len(mtu) != 6 || binary.BigEndian.Uint32(mtu[2:]) != tunnelMTU {
+		t.Errorf("MTU %x", mtu)
+	}
+	if p := found[layers.ICMPv6OptPrefixInfo]; len(p) != 30 || p[0] != 64 || p[1] != onLinkFlag || p[14] != 0xfd {
+		t.Errorf("prefix %x: a guest must not make itself an address that is not its own", p)
+	}
+	mac := PortConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, eui64(netip.MustParsePrefix("fd00::/64"), macA)}, MTU: tunnelMTU, Assign: true}
+	n.g.Configure(n.a, mac, true)
+	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
+	if b := n.output()[0].b; !bytes.Contains(b, []byte{optPrefix, 4, 64, onLinkFlag | autonomousFlag}) {
+		t.Errorf("%x", b)
+	}
+}
+
+func TestDHCP(t *testing.T) {
+	n := newNetwork(t)
+	ask := func(kind layers.DHCPMsgType, wants netip.Addr) *layers.DHCPv4 {
+		t.Helper()
+		n.send(dhcpFrame(t, macA, kind, wants), Offload{})
+		out := n.output()
+		if len(out) != 1 || out[0].port != n.a {
+			t.Fatalf("%d answers", len(out))
+		}
+		d, _ := decode(t, out[0].b).Layer(layers.LayerTypeDHCPv4).(*layers.DHCPv4)
+		if d == nil || d.Xid != 0x01020304 || d.Operation != layers.DHCPOpReply || MAC(d.ClientHWAddr) != macA {
+			t.Fatalf("%+v", d)
+		}
+		return d
+	}
+	option := func(d *layers.DHCPv4, o layers.DHCPOpt) []byte {
+		for _, x := range d.Options {
+			if x.Type == o {
+				return x.Data
+			}
+		}
+		return nil
+	}
+	offer := ask(layers.DHCPMsgTypeDiscover, netip.Addr{})
+	if option(offer, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeOffer) || !offer.YourClientIP.Equal(ipA.AsSlice()) {
+		t.Errorf("%+v", offer)
+	}
+	for o, want := range map[layers.DHCPOpt][]byte{
+		layers.DHCPOptSubnetMask: {255, 255, 255, 0}, layers.DHCPOptRouter: router4.AsSlice(), layers.DHCPOptDNS: {10, 0, 0, 53},
+		layers.DHCPOptInterfaceMTU: {tunnelMTU >> 8, tunnelMTU & 0xff}, layers.DHCPOptServerID: router4.AsSlice(),
+	} {
+		if got := option(offer, o); !bytes.Equal(got, want) {
+			t.Errorf("option %v: %v, want %v", o, got, want)
+		}
+	}
+	if d := ask(layers.DHCPMsgTypeRequest, ipA); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeAck) {
+		t.Errorf("%+v", d)
+	}
+	if d := ask(layers.DHCPMsgTypeRequest, ipB); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeNak) || option(d, layers.DHCPOptSubnetMask) != nil {
+		t.Errorf("%+v", d)
+	}
+	n.a.Assign = false
+	if n.send(dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, netip.Addr{}), Offload{}); len(n.output()) != 0 {
+		t.Error("answered though it assigns nothing")
+	}
+}
+
+// What does not fit is told to its sender, with what would; not about errors, and not too often.
+func TestTooBig(t *testing.T) {
+	n := newNetwork(t)
+	big := udp(t, gwA, macA, ipA, ipC, 1500)
+	n.send(bytes.Clone(big), Offload{})
+	icmp, _ := decode(t, n.output()[0].b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
+	if icmp == nil || icmp.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || icmp.Seq != tunnelMTU || !bytes.Equal(icmp.Payload[:20], big[14:34]) {
+		t.Errorf("%+v", icmp)
+	}
+	n.g.Learn(2, []Address{{7, ipC, 0x020001, 1300}, {7, v6C, 0x020001, 1300}}) // the peer's port takes less
+	six := udp(t, gwA, macA, v6A, v6C, 1300)
+	n.send(six, Offload{})
+	p := decode(t, n.output()[0].b)
+	m, _ := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
+	if m == nil || m.TypeCode != layers.CreateICMPv6TypeCode(2, 0) || binary.BigEndian.Uint32(m.Payload) != 1300 || len(p.Data()) > 1280+14 {
+		t.Errorf("%v", p)
+	}
+	told := n.g.Stats().Reasons[CountICMP]
+	for range 1000 {
+		n.send(bytes.Clone(big), Offload{})
+		n.output()
+	}
+	if now := n.g.Stats().Reasons[CountICMP]; now != errorBurst || n.g.Stats().Reasons[DropICMPLimit] == 0 {
+		t.Errorf("%d errors, %d before", now, told)
+	}
+	m2 := ip4(ipA, ipC, layers.IPProtocolICMPv4)
+	refusal := frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), m2, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}, gopacket.Payload(make([]byte, 1500)))
+	n = newNetwork(t)
+	if n.send(refusal, Offload{}); len(n.output()) != 0 {
+		t.Error("an error about an error")
+	}
+}
+
+func TestEcho(t *testing.T) {
+	n := newNetwork(t)
+	ping := frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
+		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 5, Seq: 6}, gopacket.Payload("hello"))
+	n.send(ping, Offload{})
+	icmp, _ := decode(t, n.output()[0].b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
+	if icmp == nil || icmp.TypeCode.Type() != 0 || icmp.Id != 5 || icmp.Seq != 6 || string(icmp.Payload) != "hello" {
+		t.Errorf("%+v", icmp)
+	}
+}
+
+// Between ports of a NIC a frame passes whole, whatever it stands for; inside a subnet its TTL is left alone.
+func TestLocal(t *testing.T) {
+	n := newNetwork(t)
+	f := udp(t, gwA, macA, ipA, ipB, 1000)
+	want := bytes.Clone(f[ethLen:])
+	off := Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 6}
+	if p := n.send(f, off); p != nil {
+		t.Fatal("to a tunnel")
+	}
+	out := n.output()
+	if len(out) != 1 || out[0].port != n.b || out[0].off != off || !bytes.Equal(out[0].b[ethLen:], want) || MAC(out[0].b[:6]) != macB || MAC(out[0].b[6:12]) != gwB {
+		t.Fatalf("%+v", out)
+	}
+	n.send(udp(t, gwA, macA, ipA, addr("10.2.1.1"), 10), Offload{}) // a network behind b: one hop
+	if out := n.output(); len(out) != 1 || out[0].b[22] != 63 {
+		t.Fatalf("%+v", out)
+	}
+	n.g.Configure(n.b, n.b.PortConfig, false)
+	n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
+	if n.g.Stats().Reasons[DropNoRoute] != 1 {
+		t.Error("sent to a port that is down")
+	}
+}
+
+// The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of it, from the port or from a tunnel.
+func TestTenantsApart(t *testing.T) {
+	n := newNetwork(t)
+	g := n.g
+	evil := g.AddPort("evil", 3, MAC{2, 1, 0, 0, 0, 0xe})
+	g.SetTenant(TenantConfig{Tenant: 8, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}})
+	g.Configure(evil, PortConfig{Tenant: 8, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Trust: true, Spoof: true}, true)
+	g.Learn(3, []Address{{8, ipC, 0x030001, 9000}, {8, ipB, 0x030002, 9000}})
+	for _, f := range [][]byte{
+		udp(t, evil.Gateway, macA, ipA, ipB, 10), udp(t, evil.Gateway, macA, ipC, ipB, 10), udp(t, evil.Gateway, macA, v6A, v6B, 10), udp(t, evil.Gateway, macA, ipB, ipA, 10),
+		arpFrame(macA, ipA, router4), arpFrame(macA, ipB, ipA), ndFrame(t, macA, v6A, v6B, ndSolicit, v6B), udp(t, gwA, macA, ipA, ipB, 10), udp(t, everyone, macA, ipA, ipB, 10),
+	} {
+		if g.FromPort(second, evil, f, Offload{}, &n.fwd) {
+			if n.fwd.Tunnel.Tenant != 8 {
+				t.Errorf("%x went to tenant %d", f, n.fwd.Tunnel.Tenant)
+			}
+		}
+		for _, o := range n.output() {
+			if o.port.Tenant != 8 {
+				t.Errorf("%x came out of %s", f, o.port.Name)
+			}
+		}
+	}
+	tunnel := g.Tunnel(3, 8)
+	if tunnel == nil || g.Tunnel(3, 7) != nil {
+		t.Fatal("tunnels")
+	}
+	g.FromTunnel(tunnel, udp(t, macA, gwA, ipC, ipA, 10), 0)
+	out := n.output()
+	if len(out) != 1 || out[0].port != evil {
+		t.Fatalf("%+v", out)
+	}
+	g.FromTunnel(tunnel, udp(t, macA, gwA, ipC, ipB, 10), 0) // ours of the other tenant; in this one it is a peer's
+	if out := n.output(); len(out) != 0 || g.Stats().Reasons[DropNoPort] != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
+// What a peer seals is checked like what a guest sends.
+func TestDropsFromTunnel(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		why   Reason
+		f     func(t testing.TB) []byte
+		outer uint8
+	}{
+		{"another's address", DropWrongSource, func(t testing.TB) []byte { return udp(t, macA, gwA, ipB, ipA, 10) }, 0},
+		{"nobody's address", DropWrongSource, func(t testing.TB) []byte { return udp(t, macA, gwA, addr("10.0.0.9"), ipA, 10) }, 0},
+		{"to nobody", DropNoPort, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, addr("10.0.0.9"), 10) }, 0},
+		{"to itself", DropNoPort, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, ipC, 10) }, 0},
+		{"to a router", DropNoPort, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, router4, 10) }, 0},
+		{"Falcon", DropFalcon, func(t testing.TB) []byte {
+			f := udp(t, macA, gwA, ipC, ipA, 10)
+			f[23] = 252
+			finishIPv4(f[14:], 20)
+			return f
+		}, 0},
+		{"something behind", DropTruncated, func(t testing.TB) []byte { return append(udp(t, macA, gwA, ipC, ipA, 10), 0) }, 0},
+		{"cut", DropTruncated, func(t testing.TB) []byte { f := udp(t, macA, gwA, ipC, ipA, 10); return f[:len(f)-1] }, 0},
+		{"no packet", DropTruncated, func(t testing.TB) []byte { return make([]byte, 14) }, 0},
+		{"too big", DropPortTooBig, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, ipA, 1500) }, 0},
+		{"congestion untold", DropECN, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, ipA, 10) }, ecnCE},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNetwork(t)
+			n.g.FromTunnel(n.g.Tunnel(2, 7), tc.f(t), tc.outer)
+			if out := n.output(); len(out) != 0 || n.g.Stats().Reasons[tc.why] != 1 {
+				t.Errorf("%+v %v", out, n.g.Stats().Reasons)
+			}
+		})
+	}
+	n := newNetwork(t)
+	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, macA, gwA, addr("10.3.1.1"), ipA, 10), 0) // behind the peer's function
+	if len(n.output()) != 1 {
+		t.Error(n.g.Stats().Reasons)
+	}
+}
+
+// RFC 6040, figure 4, and the marking at the entrance.
+func TestECN(t *testing.T) {
+	const not, ect1, ect0, ce = 0, ecnECT1, ecnECT0, ecnCE
+	for _, tc := range []struct{ inner, outer, want uint8 }{
+		{not, not, not}, {not, ect0, not}, {not, ect1, not}, {ect0, not, ect0}, {ect0, ect0, ect0}, {ect0, ect1, ect1}, {ect0, ce, ce},
+		{ect1, not, ect1}, {ect1, ect0, ect1}, {ect1, ect1, ect1}, {ect1, ce, ce}, {ce, not, ce}, {ce, ect0, ce}, {ce, ect1, ce}, {ce, ce, ce},
+	} {
+		for _, v6 := range []bool{false, true} {
+			n := newNetwork(t)
+			back, there := udp(t, macA, gwA, ipC, ipA, 10), udp(t, gwA, macA, ipA, ipC, 10)
+			if v6 {
+				back, there = udp(t, macA, gwA, v6C, v6A, 10), udp(t, gwA, macA, v6A, v6C, 10)
+			}
+			for _, f := range [][]byte{back, there} {
+				h, _ := parseIP(f[14:])
+				h.setECN(f[14:], tc.inner)
+			}
+			n.g.FromTunnel(n.g.Tunnel(2, 7), back, tc.outer)
+			h, why := parseIP(n.output()[0].b[14:])
+			if why != none || h.ecn != tc.want {
+				t.Errorf("%+v, IPv6 %v: %d %v", tc, v6, h.ecn, why)
+			}
+			if n.send(there, Offload{}); n.fwd.ECN != tc.inner {
+				t.Errorf("outer %d for inner %d", n.fwd.ECN, tc.inner)
+			}
+		}
+	}
+}
