@@ -50,7 +50,7 @@ func FuzzFromPort(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s, uint8(0), false, uint16(0), uint16(0), uint16(0))
 		f.Add(s, uint8(GSOTCP4), true, uint16(1000), uint16(34), uint16(16))
-		f.Add(s, uint8(GSOTCP6), true, uint16(1), uint16(54), uint16(16))
+		f.Add(s, uint8(GSOTCP6), true, uint16(500), uint16(54), uint16(16))
 		f.Add(s, uint8(GSOUDP), true, uint16(100), uint16(34), uint16(6))
 	}
 	n := newNetwork(f) // making one takes longer than a frame

@@ -42,8 +42,10 @@ func newNetwork(t testing.TB) *network {
 		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),
 		Routes: []Route{
-			{netip.MustParsePrefix("10.2.0.0/16"), ipB}, {netip.MustParsePrefix("10.3.0.0/16"), ipC},
-			{netip.MustParsePrefix("10.1.0.0/16"), ipA}, {netip.MustParsePrefix("10.3.3.0/24"), addr("10.0.0.77")},
+			{netip.MustParsePrefix("10.2.0.0/16"), ipB},
+			{netip.MustParsePrefix("10.3.0.0/16"), ipC},
+			{netip.MustParsePrefix("10.1.0.0/16"), ipA},
+			{netip.MustParsePrefix("10.3.3.0/24"), addr("10.0.0.77")},
 		},
 	})
 	n := &network{t: t, g: g, a: g.AddPort("a", 1, gwA), b: g.AddPort("b", 2, gwB)}
@@ -576,8 +578,21 @@ func TestDropsFromTunnel(t *testing.T) {
 func TestECN(t *testing.T) {
 	const not, ect1, ect0, ce = 0, ecnECT1, ecnECT0, ecnCE
 	for _, tc := range []struct{ inner, outer, want uint8 }{
-		{not, not, not}, {not, ect0, not}, {not, ect1, not}, {ect0, not, ect0}, {ect0, ect0, ect0}, {ect0, ect1, ect1}, {ect0, ce, ce},
-		{ect1, not, ect1}, {ect1, ect0, ect1}, {ect1, ect1, ect1}, {ect1, ce, ce}, {ce, not, ce}, {ce, ect0, ce}, {ce, ect1, ce}, {ce, ce, ce},
+		{not, not, not},
+		{not, ect0, not},
+		{not, ect1, not},
+		{ect0, not, ect0},
+		{ect0, ect0, ect0},
+		{ect0, ect1, ect1},
+		{ect0, ce, ce},
+		{ect1, not, ect1},
+		{ect1, ect0, ect1},
+		{ect1, ect1, ect1},
+		{ect1, ce, ce},
+		{ce, not, ce},
+		{ce, ect0, ce},
+		{ce, ect1, ce},
+		{ce, ce, ce},
 	} {
 		for _, v6 := range []bool{false, true} {
 			n := newNetwork(t)
