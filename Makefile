@@ -65,8 +65,9 @@ fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
 	@./tools/fuzz-smoke.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## benchmarks, BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
 	@mkdir -p build
+	-@./tools/deps.sh
 	$(GO) -C tools run ./bench -root .. -rooms $(BENCH) -o ../build/bench.json
 
 .PHONY: clean

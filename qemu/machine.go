@@ -10,7 +10,8 @@ import (
 )
 
 // Machine describes a guest: a q35 PC that boots a kernel directly and has no
-// devices beside two serial ports and, optionally, a vhost-user vsock.
+// devices beside two serial ports and, optionally, a vhost-user vsock and
+// Ethernet interfaces.
 type Machine struct {
 	Binary     string   // QEMU's program, default qemu-system-x86_64
 	Name       string   // shown in process lists
@@ -24,6 +25,7 @@ type Machine struct {
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
 	Windows    []Window // of its functions
 	IOMMU      bool     // as Line.IOMMU
+	NICs       []NIC    // Ethernet interfaces
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -108,6 +110,9 @@ func (m *Machine) Args() ([]string, error) {
 	for i, w := range m.Windows {
 		args = append(args, slices.Concat(windowArgs(w, windowAddress(i, len(m.Windows), m.IOMMU))...)...)
 	}
+	for i, n := range m.NICs {
+		args = append(args, n.args(i)...)
+	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")
 	}
@@ -145,6 +150,11 @@ func (m *Machine) check() error {
 		return fmt.Errorf("machine with %d MiB of memory, a Linux guest needs 64 or more", m.Memory)
 	case m.CPUs < 0 || m.CPUs > 255:
 		return fmt.Errorf("machine with %d CPUs, want 1 to 255", m.CPUs)
+	}
+	for _, n := range m.NICs {
+		if err := n.check(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,7 +58,10 @@ func Start(ctx context.Context, m Machine) (*Process, error) {
 		return nil, fmt.Errorf("%s: %w", m.name(), err)
 	}
 	p := &Process{name: m.name(), cmd: exec.Command(m.binary(), args...), output: ours[1], done: make(chan struct{})}
-	p.cmd.ExtraFiles = theirs
+	p.cmd.ExtraFiles = slices.Clone(theirs)
+	for _, n := range m.NICs {
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, n.TAP)
+	}
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.run(); err != nil {

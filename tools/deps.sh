@@ -9,6 +9,7 @@ want() { # command package
 }
 want qemu-system-x86_64 qemu-system-x86
 want ip iproute2
+want iperf3 iperf3
 want ping iputils-ping
 want nsenter util-linux
 want gcc gcc # go test -race

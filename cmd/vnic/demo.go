@@ -32,11 +32,12 @@ func demoCommand() *cobra.Command {
 	var o demoOptions
 	demo := &cobra.Command{
 		Use:   "demo",
-		Short: "two guests do RDMA through two NICs, Falcon in PSP tunnel mode",
+		Short: "two guests do RDMA and plain IP through two NICs, all of it in PSP tunnel mode",
 		Long: `Makes a private network namespace with a bridge and two uplink TAPs, starts two
 NICs (vnic run, one config file each), boots two QEMU guests, and lets them run
 SEND, WRITE, READ and atomics from 1 byte to 1 MiB, every byte verified on the
-far side. Then it prints a table and takes everything down.
+far side, and at the same time iperf3 over their Ethernet interfaces, which are
+the functions' ports. Then it prints a table and takes everything down.
 
 With --no-vm two bare clients take the guests' place, over unix sockets and
 shared memory files; then neither root nor QEMU is needed, unless --fabric=tap

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // The demo's address plan. Both guests are in one tenant; the underlay is
@@ -15,6 +17,7 @@ const (
 	demoService = 4791
 	demoMTU     = 4500 // underlay; carries RDMA MTU 4096 sealed
 	demoBridge  = "vnic-br0"
+	demoSealed  = 68 // around a plain IP packet
 )
 
 // demoHost is one of the demo's two hosts and its guest.
@@ -29,6 +32,12 @@ type demoHost struct {
 	Keys             string
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM, Windows      bool
+	Ethernet         bool   // the guest has an Ethernet interface too:
+	Port, PortBridge string // of the function, behind it the guest's TAP,
+	GuestTAP         string
+	guestTAP         *os.File
+	GuestMAC         string // with the function's MAC
+	PortMTU          int
 	Log, Config      string
 	Capture, Mode    string // pcapng file and what goes into it; no mode: none
 }
@@ -58,10 +67,13 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Socket:   filepath.Join(run, fmt.Sprintf("guest%d.sock", me)),
 			VM:       !o.noVM,
 			Windows:  o.windows,
-			Log:      filepath.Join(o.out, fmt.Sprintf("host%d.log", me)),
-			Config:   filepath.Join(o.out, fmt.Sprintf("host%d.yaml", me)),
-			Capture:  filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
-			Mode:     o.capture,
+			Ethernet: !o.noVM,
+			Port:     fmt.Sprintf("vnic-port%d", me), PortBridge: fmt.Sprintf("vnic-gbr%d", me), GuestTAP: fmt.Sprintf("vnic-guest%d", me),
+			GuestMAC: config.FunctionMAC(uint8(me), 0, 1).String(), PortMTU: demoMTU - demoSealed,
+			Log:     filepath.Join(o.out, fmt.Sprintf("host%d.log", me)),
+			Config:  filepath.Join(o.out, fmt.Sprintf("host%d.yaml", me)),
+			Capture: filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
+			Mode:    o.capture,
 		}
 	}
 	return hs
@@ -100,6 +112,10 @@ functions:
         guest: {cid: {{.GuestCID}}}
 {{- else}}
         guest: {unix: guest}
+{{- end}}
+{{- if .Ethernet}}
+        mac: {{.GuestMAC}}
+        port: {mode: bridged, name: {{.Port}}, bridge: {{.PortBridge}}, mtu: {{.PortMTU}}}
 {{- end}}
 attach:
 {{- if .VM}}

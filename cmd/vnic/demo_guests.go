@@ -22,6 +22,9 @@ func (h *demoHost) workloadArgs(device string, count int) []string {
 		order = "--second"
 	}
 	args := []string{"guest", "workload", "--device", device, order, "--peer", h.PeerGI, "--service", strconv.Itoa(demoService)}
+	if h.Ethernet {
+		args = append(args, "--ip", h.TenantIP+"/24")
+	}
 	if count > 0 {
 		args = append(args, "--count", strconv.Itoa(count))
 	}
@@ -43,6 +46,8 @@ func (r *report) follow(who string, lines io.Reader) error {
 			r.step("%s  %s", who, line.Text)
 		case workload.KindResult:
 			r.result(who, *line.Result)
+		case workload.KindStream:
+			r.stream(who, *line.Stream)
 		case workload.KindDone:
 			return nil
 		case workload.KindError:

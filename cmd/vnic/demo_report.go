@@ -17,6 +17,13 @@ type report struct {
 	w     io.Writer
 	start time.Time
 	rows  []reportRow
+	plain []streamRow
+}
+
+// streamRow is one measurement of plain IP.
+type streamRow struct {
+	who string
+	workload.Stream
 }
 
 // reportRow is one line of the table.
@@ -44,6 +51,44 @@ func (r *report) result(who string, res workload.Result) {
 	r.mu.Lock()
 	r.rows = append(r.rows, reportRow{who, res})
 	r.mu.Unlock()
+}
+
+// stream prints and keeps a finished measurement of plain IP.
+func (r *report) stream(who string, s workload.Stream) {
+	r.step("%s  iperf3 %s %.0f Mbit/s for %.0f s, %s", who, s.Protocol, s.Mbps, s.Seconds, harm(s))
+	r.mu.Lock()
+	r.plain = append(r.plain, streamRow{who, s})
+	r.mu.Unlock()
+}
+
+// harm is what a stream suffered.
+func harm(s workload.Stream) string {
+	if s.Protocol == "TCP" {
+		return fmt.Sprintf("%d segments sent again", s.Resent)
+	}
+	return fmt.Sprintf("%.1f %% lost", s.LostPct)
+}
+
+// streams prints the measurements of plain IP, if there are any, and returns how
+// many carried nothing.
+func (r *report) streams() (bad int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.plain) == 0 {
+		return 0
+	}
+	tw := tabwriter.NewWriter(r.w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "from\tplain IP, at the same time\tbytes\trate\tharm\t")
+	fmt.Fprintln(tw, strings.Repeat("-\t", 5))
+	for _, s := range r.plain {
+		if s.Bytes == 0 {
+			bad++
+		}
+		fmt.Fprintf(tw, "%s\tiperf3 %s\t%.1f MB\t%.0f Mbit/s\t%s\t\n", s.who, s.Protocol, float64(s.Bytes)/1e6, s.Mbps, harm(s.Stream))
+	}
+	tw.Flush()
+	fmt.Fprintln(r.w)
+	return bad
 }
 
 // table prints all rows; it returns how many were not verified.

@@ -20,7 +20,7 @@ import (
 //
 //	         private network namespace
 //	guest 1 ── vnic run ── vnic-up1 ═ vnic-br0 ═ vnic-up2 ── vnic run ── guest 2
-//	              └──────────── mutual TLS on lo ───────────────┘
+//	   └─ TAP ═ vnic-gbr1 ═ port    └─ mutual TLS on lo ─┘
 //
 // Everything in it lives as long as the process: the namespace has no name and
 // goes with its last process, children die with us (process), sockets lie in a
@@ -122,6 +122,26 @@ func (s *scene) build(ctx context.Context) error {
 	return s.guests.start(ctx)
 }
 
+// ethernet makes what joins each function's port to its guest's interface: a
+// bridge and the guest's TAP.
+func (s *scene) ethernet() error {
+	for _, h := range s.hosts {
+		if !h.Ethernet {
+			continue
+		}
+		if err := tap.NewBridge(h.PortBridge, h.PortMTU); err != nil {
+			return err
+		}
+		f, err := tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU)
+		if err != nil {
+			return err
+		}
+		h.guestTAP = f
+		s.later(f.Close)
+	}
+	return nil
+}
+
 // network moves this thread, and so all children, into a namespace of its own
 // with a bridge that is watched by a witness independent of both NICs.
 func (s *scene) network() error {
@@ -129,6 +149,9 @@ func (s *scene) network() error {
 		return err
 	}
 	if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
+		return err
+	}
+	if err := s.ethernet(); err != nil {
 		return err
 	}
 	pcap := filepath.Join(s.out, "bridge.pcapng")
@@ -190,7 +213,7 @@ func (s *scene) work(ctx context.Context) error {
 // finish prints the table and where everything is. A row that was not
 // verified, or a foreign frame on the bridge, fails the demo.
 func (s *scene) finish() error {
-	bad := s.r.table()
+	bad := s.r.table() + s.r.streams()
 	var errs []error
 	if bad > 0 {
 		errs = append(errs, fmt.Errorf("%d rows were not verified", bad))

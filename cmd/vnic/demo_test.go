@@ -128,9 +128,9 @@ func (d *demoRun) succeeded() {
 	}
 	want := 0
 	for _, guest := range []string{"1", "2"} {
-		for _, op := range []string{"SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ", "CMP_SWAP", "FETCH_ADD"} {
+		for _, op := range []string{"SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ", "CMP_SWAP", "FETCH_ADD", "MASKED_CMP_SWAP", "MASKED_FETCH_ADD"} {
 			sizes := []string{"1 B", "64 B", "1000 B", "4 KiB", "4097 B", "64 KiB", "1 MiB"}
-			if op == "CMP_SWAP" || op == "FETCH_ADD" {
+			if strings.HasSuffix(op, "CMP_SWAP") || strings.HasSuffix(op, "FETCH_ADD") {
 				sizes = []string{"8 B"}
 			}
 			for _, size := range sizes {
@@ -146,6 +146,18 @@ func (d *demoRun) succeeded() {
 	}
 	if d.t.Failed() {
 		d.t.Logf("%s", &d.text)
+	}
+}
+
+// plainIP checks what the guests' Ethernet interfaces did.
+func (d *demoRun) plainIP() {
+	d.t.Helper()
+	for _, guest := range []string{"1", "2"} {
+		for _, row := range []string{`iperf3 TCP +\d+\.\d MB +[1-9]\d* Mbit/s +\d+ segments sent again`, `iperf3 UDP +\d+\.\d MB +[1-9]\d* Mbit/s +\d+\.\d % lost`} {
+			if !regexp.MustCompile(`(?m)^ *guest ` + guest + ` +` + row + `$`).MatchString(d.text.String()) {
+				d.t.Errorf("guest %s: no row like %s in\n%s", guest, row, &d.text)
+			}
+		}
 	}
 }
 
@@ -176,8 +188,11 @@ func TestDemoOverTAPs(t *testing.T) {
 
 func TestDemoGuests(t *testing.T) {
 	requireGuests(t)
+	_, err := exec.LookPath("iperf3")
+	require(t, err == nil, "iperf3 is not installed")
 	d := startDemo(t)
 	d.succeeded()
+	d.plainIP()
 	d.sealedOnly()
 	d.nothingLeft()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -37,11 +38,19 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 		return err
 	}
 	initrd := filepath.Join(s.out, "initramfs.cpio")
-	modules := image.VsockModules
+	i := image.Initramfs{Kernel: k, Init: self(), Modules: image.VsockModules}
 	if s.o.iommu {
-		modules = slices.Concat(modules, image.VFIOModules)
+		i.Modules = slices.Concat(i.Modules, image.VFIOModules)
 	}
-	if err := (image.Initramfs{Kernel: k, Init: self(), Modules: modules}).Write(initrd); err != nil {
+	if program, err := exec.LookPath("iperf3"); err == nil {
+		i.Modules, i.Programs = append(slices.Clone(i.Modules), "virtio_net"), []string{program}
+	} else {
+		s.r.step("guests: iperf3 is not installed, so there will be no plain IP (make deps)")
+		for _, h := range s.hosts {
+			h.Ethernet = false
+		}
+	}
+	if err := i.Write(initrd); err != nil {
 		return err
 	}
 	s.r.step("guests: Debian kernel %s, initramfs with this program as /init", k.Release)
@@ -68,7 +77,7 @@ func (g *vmGuests) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		vm, err := qemu.Start(ctx, qemu.Machine{
+		m := qemu.Machine{
 			Name:     fmt.Sprintf("vnic-guest%d", h.Host),
 			Memory:   guestMemory,
 			Kernel:   g.kernel,
@@ -78,7 +87,11 @@ func (g *vmGuests) start(ctx context.Context) error {
 			Windows:  windows,
 			IOMMU:    g.s.o.iommu,
 			Console:  qemu.FileChardev(console),
-		})
+		}
+		if h.Ethernet {
+			m.NICs = []qemu.NIC{{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}}
+		}
+		vm, err := qemu.Start(ctx, m)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -106,13 +107,16 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 func workloadCommand(url *string) *cobra.Command {
 	var cfg workload.Config
 	var first, second bool
-	var peer string
+	var peer, ip string
 	cmd := &cobra.Command{
 		Use:   "workload --first|--second --peer GID",
 		Short: "every operation and size with a peer, every byte verified; the demo's work",
 		Long: `Runs with the same command on another guest, one --first and the other --second:
 the first drives every operation while the second serves and checks, then they
-change places. It prints a JSON line per result.`,
+change places. It prints a JSON line per result.
+
+With --ip it also gives the guest's Ethernet interface that address and measures
+TCP and UDP to the other guest with iperf3 meanwhile.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
@@ -120,6 +124,14 @@ change places. It prints a JSON line per result.`,
 				return fmt.Errorf("--peer: %w", err)
 			}
 			cfg.URL, cfg.PeerGID, cfg.First, cfg.Out = *url, gid, first, cmd.OutOrStdout()
+			if ip != "" {
+				address, err := netip.ParsePrefix(ip)
+				if err != nil {
+					return fmt.Errorf("--ip %q: write it as 192.168.100.11/24", ip)
+				}
+				t := &traffic{Address: address, Peer: peer, Seconds: 2}
+				cfg.Beside = t.run
+			}
 			return workload.Run(cmd.Context(), cfg)
 		},
 	}
@@ -129,6 +141,7 @@ change places. It prints a JSON line per result.`,
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
 	f.Uint64Var(&cfg.Service, "service", 4791, "service number to meet at")
 	f.IntVar(&cfg.Count, "count", 0, "operations per row (0: by size)")
+	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: do plain IP as well")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")

@@ -57,3 +57,44 @@ func TestSkipInsideIsPassedOn(t *testing.T) {
 		t.Error("not skipped")
 	}
 }
+
+// Two spaces are apart; a link moves from one to the other.
+func TestSpaces(t *testing.T) {
+	netns.Run(t, func() {
+		a, err := netns.NewSpace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := netns.NewSpace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.Do(func() error {
+			veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "nsv0"}, PeerName: "nsv1"}
+			if err := netlink.LinkAdd(veth); err != nil {
+				return err
+			}
+			if err := netns.Up("nsv0", "10.9.9.1/24"); err != nil {
+				return err
+			}
+			return b.Take("nsv1", "10.9.9.2/24")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Do(func() error { _, err := netlink.LinkByName("nsv1"); return err }); err != nil {
+			t.Error(err)
+		}
+		if a.Do(func() error { _, err := netlink.LinkByName("nsv1"); return err }) == nil {
+			t.Error("the link is still where it was")
+		}
+		for _, s := range []*netns.Space{a, b} {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if s.Do(func() error { return nil }) == nil {
+				t.Error("a closed space works")
+			}
+		}
+	})
+}

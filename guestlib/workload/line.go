@@ -11,6 +11,7 @@ import (
 const (
 	KindProgress = "progress" // Text says what is going on
 	KindResult   = "result"   // Result is a finished row
+	KindStream   = "stream"   // Stream is a finished measurement of plain IP
 	KindDone     = "done"     // the last line of a run that verified everything; Text sums up
 	KindError    = "error"    // the last line of any other run; Text says why
 )
@@ -20,6 +21,17 @@ type Line struct {
 	Kind   string  `json:"kind"`
 	Text   string  `json:"text,omitempty"`
 	Result *Result `json:"result,omitempty"`
+	Stream *Stream `json:"stream,omitempty"`
+}
+
+// Stream is plain IP from one guest to the other, measured at the receiver.
+type Stream struct {
+	Protocol string  `json:"protocol"` // TCP or UDP
+	Seconds  float64 `json:"seconds"`
+	Bytes    int64   `json:"bytes"`
+	Mbps     float64 `json:"mbps"`         // 10^6 bits per second
+	Resent   int     `json:"resent"`       // TCP: segments sent again
+	LostPct  float64 `json:"lost_percent"` // UDP: datagrams that did not arrive
 }
 
 // Result is one operation at one size.
@@ -45,6 +57,10 @@ func DecodeLine(b []byte) (Line, error) {
 	case KindResult:
 		if l.Result == nil {
 			return Line{}, fmt.Errorf("workload line: result without a result")
+		}
+	case KindStream:
+		if l.Stream == nil {
+			return Line{}, fmt.Errorf("workload line: stream without a stream")
 		}
 	default:
 		return Line{}, fmt.Errorf("workload line: unknown kind %q", l.Kind)

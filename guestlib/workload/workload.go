@@ -26,6 +26,10 @@ type Config struct {
 	Ops   []guestlib.Opcode // nil: all
 	Seed  uint64            // of the data
 
+	// Beside is other work to be done meanwhile, nil for none. What it has to say
+	// is printed; the run is not done before it is, and its error is the run's.
+	Beside func(ctx context.Context, say func(Line)) error
+
 	MeetTimeout time.Duration // how long to wait for the peer; 0: 2 min
 	Out         io.Writer     // for lines; nil: none
 }
@@ -102,7 +106,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	out := &printer{w: cfg.Out}
 	start := time.Now()
+	join := beside(ctx, &cfg, out)
 	results, err := run(ctx, &cfg, out)
+	err = errors.Join(err, join(err == nil))
 	operations, bytes, bad := 0, 0, 0
 	for _, r := range results {
 		operations += r.Count
@@ -121,6 +127,26 @@ func Run(ctx context.Context, cfg Config) error {
 	out.line(Line{Kind: KindDone, Text: fmt.Sprintf("%d rows, %d operations, %.1f MB, all verified, in %.1f s",
 		len(results), operations, float64(bytes)/1e6, time.Since(start).Seconds())})
 	return nil
+}
+
+// beside begins the other work and returns how to wait for its end, or to bring
+// it about.
+func beside(ctx context.Context, cfg *Config, out *printer) (join func(wait bool) error) {
+	if cfg.Beside == nil {
+		return func(bool) error { return nil }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- cfg.Beside(ctx, out.line) }()
+	return func(wait bool) error {
+		defer cancel()
+		if !wait {
+			cancel()
+			<-ended
+			return nil
+		}
+		return <-ended
+	}
 }
 
 func run(ctx context.Context, cfg *Config, out *printer) (results []Result, err error) {

@@ -100,7 +100,7 @@ func runChild(args []string) error {
 	defer out.Close()
 	p, err := os.StartProcess("/init", append([]string{"vnic"}, args...), &os.ProcAttr{
 		Dir:   "/tmp",
-		Env:   []string{Environment, "PATH=/", "HOME=/tmp", "TMPDIR=/tmp"},
+		Env:   []string{Environment, "PATH=/:/bin", "HOME=/tmp", "TMPDIR=/tmp"},
 		Files: []*os.File{nil, out, os.Stderr},
 	})
 	if err != nil {

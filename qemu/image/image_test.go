@@ -175,3 +175,39 @@ func TestInitMustBeStatic(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A program comes with its loader and every library it and they need.
+func TestPrograms(t *testing.T) {
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip("no /bin/sh")
+	}
+	files, err := withLibraries([]string{"/bin/sh"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]bool{}
+	for _, f := range files {
+		if at[f.name] {
+			t.Errorf("%s twice", f.name)
+		}
+		at[f.name] = true
+		if st, err := os.Stat(f.from); err != nil || st.IsDir() {
+			t.Errorf("%s: %v", f.from, err)
+		}
+	}
+	if !at["bin/sh"] || !at["lib64/ld-linux-x86-64.so.2"] || !at["lib/x86_64-linux-gnu/libc.so.6"] {
+		t.Errorf("%v", files)
+	}
+	var b bytes.Buffer
+	if err := (Initramfs{Init: "/bin/sh"}).archive(&cpioWriter{w: &b}, nil, files); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bin\x00", "lib64\x00", "lib/x86_64-linux-gnu\x00", "lib64/ld-linux-x86-64.so.2\x00"} {
+		if bytes.Count(b.Bytes(), []byte(name)) < 1 {
+			t.Errorf("the archive has no %s", name)
+		}
+	}
+	if _, err := withLibraries([]string{"/etc/passwd"}); err == nil || !strings.Contains(err.Error(), "/etc/passwd") {
+		t.Errorf("a program that is none: %v", err)
+	}
+}

@@ -19,6 +19,10 @@ type Initramfs struct {
 	Kernel  Kernel
 	Init    string   // host path of a static x86-64 program
 	Modules []string // names; dependencies are added
+
+	// Programs are further programs, host paths, to be found in /bin. They may be
+	// linked dynamically: the host's loader and libraries come with them.
+	Programs []string
 }
 
 // Write makes the archive at path, uncompressed: under emulation unpacking costs
@@ -36,19 +40,23 @@ func (r Initramfs) Write(path string) (err error) {
 	if err != nil {
 		return err
 	}
+	programs, err := withLibraries(r.Programs)
+	if err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".initramfs-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // fails after the rename, which is the point
 	w := bufio.NewWriterSize(f, 1<<20)
-	if err := errors.Join(r.archive(&cpioWriter{w: w}, modules), w.Flush(), f.Close()); err != nil {
+	if err := errors.Join(r.archive(&cpioWriter{w: w}, modules, programs), w.Flush(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
 }
 
-func (r Initramfs) archive(c *cpioWriter, modules []string) error {
+func (r Initramfs) archive(c *cpioWriter, modules []string, programs []file) error {
 	for _, dir := range []string{"dev", "proc", "sys", "tmp", "etc", "lib", path.Dir(guestinit.ModuleList[1:])} {
 		c.add(cpioEntry{name: dir, mode: cpioDir | 0o755}, nil)
 	}
@@ -56,6 +64,13 @@ func (r Initramfs) archive(c *cpioWriter, modules []string) error {
 	c.add(cpioEntry{name: "dev/console", mode: cpioChar | 0o600, major: 5, minor: 1}, nil)
 	if err := c.addFile("init", r.Init, 0o755); err != nil {
 		return err
+	}
+	made := map[string]bool{"dev": true, "lib": true}
+	for _, p := range programs {
+		c.addFolders(path.Dir(p.name), made)
+		if err := c.addFile(p.name, p.from, 0o755); err != nil {
+			return err
+		}
 	}
 	var list strings.Builder
 	for _, m := range modules {

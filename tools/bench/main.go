@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string, env string, stdout, stderr io.Write
 	var opts testOptions
 	fs.StringVar(&opts.benchtime, "benchtime", "1s", "as of go test")
 	fs.IntVar(&opts.count, "count", 1, "as of go test")
-	fs.StringVar(&opts.pattern, "run", ".", "only benchmarks that match this regular expression")
+	fs.StringVar(&opts.pattern, "run", "", "only benchmarks that match this regular expression")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -57,16 +57,16 @@ func run(ctx context.Context, args []string, env string, stdout, stderr io.Write
 
 	var all report
 	var failed []string
-	for _, pkg := range packages(*root, rooms) {
-		fmt.Fprintf(stderr, "running %s …\n", pkg)
-		text, err := goTest(ctx, *root, pkg, opts)
+	for _, j := range jobs(*root, rooms) {
+		fmt.Fprintf(stderr, "running %s %s…\n", j.pkg, j.pattern)
+		text, err := goTest(ctx, *root, j, opts)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		all.parse(text)
 		if err != nil {
-			failed = append(failed, pkg)
-			fmt.Fprintf(stderr, "%s\n%s: %v\n", strings.TrimSpace(text), pkg, err)
+			failed = append(failed, j.pkg)
+			fmt.Fprintf(stderr, "%s\n%s: %v\n", strings.TrimSpace(text), j.pkg, err)
 		}
 	}
 	metrics, warnings := all.metrics(rooms)

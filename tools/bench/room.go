@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,19 +21,23 @@ import (
 type room struct {
 	name     string
 	also     string   // another name its metrics begin with
-	packages []string // in the order in which they run
+	packages []string // in the order in which they run; "folder:pattern" runs only benchmarks that match
 	needs    string   // a program without which some are skipped
 	install  string   // how to get it
 }
 
 var allRooms = []room{
 	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/scenario", "falcon/cm"}},
-	{name: "tunnel", packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/capture", "device"}},
+	{
+		name:     "tunnel",
+		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic:Tunnel"},
+		needs:    "iperf3", install: "apt-get install iperf3",
+	},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic"},
+		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }
@@ -72,13 +77,17 @@ func (r room) missing() string {
 	return ""
 }
 
-// packages lists the packages of the rooms that exist, each once.
-func packages(root string, rooms []room) (list []string) {
+// job is a run of the benchmarks of a package.
+type job struct{ pkg, pattern string }
+
+// jobs lists what there is to run for the rooms, each once.
+func jobs(root string, rooms []room) (list []job) {
 	for _, r := range rooms {
 		for _, p := range r.packages {
-			tests, _ := filepath.Glob(filepath.Join(root, p, "*_test.go"))
-			if pkg := "./" + p; len(tests) > 0 && !slices.Contains(list, pkg) {
-				list = append(list, pkg)
+			folder, pattern, _ := strings.Cut(p, ":")
+			tests, _ := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+			if j := (job{"./" + folder, pattern}); len(tests) > 0 && !slices.Contains(list, j) {
+				list = append(list, j)
 			}
 		}
 	}
@@ -91,11 +100,14 @@ type testOptions struct {
 	pattern   string
 }
 
-// goTest runs a package's benchmarks and returns what they print. When ctx ends
+// goTest runs a job's benchmarks and returns what they print. When ctx ends
 // the whole process group ends: the test's own children too.
-func goTest(ctx context.Context, root, pkg string, o testOptions) (string, error) {
+func goTest(ctx context.Context, root string, j job, o testOptions) (string, error) {
+	if o.pattern == "" {
+		o.pattern = cmp.Or(j.pattern, ".")
+	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", o.pattern, "-benchmem",
-		"-benchtime", o.benchtime, "-count", strconv.Itoa(o.count), "-timeout", "30m", pkg)
+		"-benchtime", o.benchtime, "-count", strconv.Itoa(o.count), "-timeout", "30m", j.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

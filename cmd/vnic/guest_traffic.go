@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// traffic is a guest's plain IP beside its RDMA: an address for its Ethernet
+// interface, and iperf3 with the other guest, which does the same.
+type traffic struct {
+	Address netip.Prefix // of this guest
+	Peer    string       // address of the other
+	Seconds int          // of each measurement
+}
+
+// protocols are measured one after the other.
+var protocols = []string{"TCP", "UDP"}
+
+// run measures towards the other guest and serves as often as that does.
+func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
+	name, err := t.configure(ctx)
+	if err != nil {
+		return err
+	}
+	say(workload.Line{Kind: workload.KindProgress, Text: fmt.Sprintf("%s has address %s", name, t.Address)})
+	served := make(chan error, 1)
+	go func() { served <- serveIperf(ctx, len(protocols)) }()
+	for _, protocol := range protocols {
+		s, err := t.measure(ctx, protocol, say)
+		if err != nil {
+			return err
+		}
+		say(workload.Line{Kind: workload.KindStream, Stream: &s})
+	}
+	return <-served
+}
+
+// serveIperf serves so many measurements.
+func serveIperf(ctx context.Context, count int) error {
+	for count > 0 {
+		err := exec.CommandContext(ctx, "iperf3", "-s", "-1").Run()
+		switch {
+		case err == nil:
+			count--
+		case ctx.Err() != nil:
+			return fmt.Errorf("iperf3 server: %w with %d clients still to come", ctx.Err(), count)
+		default: // a client that gave up comes again
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// configure finds the Ethernet interface and gives it the address.
+func (t *traffic) configure(ctx context.Context) (name string, err error) {
+	for {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return "", err
+		}
+		for _, l := range links {
+			a := l.Attrs()
+			if a.Flags&net.FlagLoopback != 0 || a.EncapType != "ether" || len(a.HardwareAddr) != 6 {
+				continue
+			}
+			network := &net.IPNet{IP: t.Address.Addr().AsSlice(), Mask: net.CIDRMask(t.Address.Bits(), t.Address.Addr().BitLen())}
+			if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: network}); err != nil {
+				return "", fmt.Errorf("%s: address %s: %w", a.Name, t.Address, err)
+			}
+			return a.Name, netlink.LinkSetUp(l)
+		}
+		select {
+		case <-ctx.Done():
+			return "", errors.New("the guest has no Ethernet interface")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// iperfReport is what is used of iperf3's.
+type iperfReport struct {
+	Error string `json:"error"`
+	End   struct {
+		Sent     iperfSum `json:"sum_sent"`
+		Received iperfSum `json:"sum_received"`
+		Sum      iperfSum `json:"sum"`
+	} `json:"end"`
+}
+
+type iperfSum struct {
+	Seconds       float64 `json:"seconds"`
+	Bytes         int64   `json:"bytes"`
+	BitsPerSecond float64 `json:"bits_per_second"`
+	Retransmits   int     `json:"retransmits"`
+	Packets       float64 `json:"packets"`
+	LostPackets   float64 `json:"lost_packets"`
+}
+
+// iperfUDPRate is offered in UDP, bits per second: what emulated guests manage
+// beside RDMA.
+const iperfUDPRate = "20M"
+
+// measure runs iperf3's client until it got through.
+func (t *traffic) measure(ctx context.Context, protocol string, say func(workload.Line)) (workload.Stream, error) {
+	said := ""
+	args := []string{"-J", "-c", t.Peer, "-t", fmt.Sprint(t.Seconds), "--connect-timeout", "1000"}
+	if protocol == "UDP" {
+		args = append(args, "-u", "-b", iperfUDPRate, "-l", "1400")
+	}
+	for {
+		out, err := exec.CommandContext(ctx, "iperf3", args...).Output()
+		var r iperfReport
+		if e := json.Unmarshal(out, &r); e == nil && err == nil && r.Error == "" {
+			return r.stream(protocol), nil
+		}
+		if why := fmt.Sprintf("iperf3 %s: %s (%v); trying again", protocol, r.Error, err); why != said {
+			said = why
+			say(workload.Line{Kind: workload.KindProgress, Text: why})
+		}
+		select {
+		case <-ctx.Done():
+			return workload.Stream{}, fmt.Errorf("iperf3 %s to %s: %s %w", protocol, t.Peer, r.Error, errors.Join(err, ctx.Err()))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (r *iperfReport) stream(protocol string) workload.Stream {
+	e := &r.End
+	if protocol == "TCP" {
+		return workload.Stream{Protocol: protocol, Seconds: e.Received.Seconds, Bytes: e.Received.Bytes, Mbps: e.Received.BitsPerSecond / 1e6, Resent: e.Sent.Retransmits}
+	}
+	s := workload.Stream{Protocol: protocol, Seconds: e.Sum.Seconds}
+	if e.Sum.Packets > 0 {
+		s.LostPct = 100 * e.Sum.LostPackets / e.Sum.Packets
+		s.Bytes = int64(float64(e.Sum.Bytes) * (1 - s.LostPct/100))
+		s.Mbps = float64(s.Bytes) * 8 / 1e6 / max(s.Seconds, 1e-9)
+	}
+	return s
+}

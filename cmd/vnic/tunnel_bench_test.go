@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/netns"
+)
+
+// Bounds of a comparison: rounds in which each way is measured once.
+const (
+	tunnelRounds = 3
+	tcpSeconds   = "2"
+	udpSeconds   = "1"
+)
+
+// BenchmarkTunnel compares ways for plain IP from one network namespace to
+// another, all over one Linux bridge of one MTU: two NICs with function ports
+// and sealed superframes, the same without superframes, wireguard-go, the
+// kernel's VXLAN without encryption, and the bridge alone. Each round measures
+// all of them in turn; what is reported is the median.
+func BenchmarkTunnel(b *testing.B) {
+	for _, bc := range []struct {
+		mtu  int
+		name string // of the metric of TCP
+		rest bool   // UDP and ping as well
+	}{{1500, "tunnel/tcp_gbps", true}, {9000, "tunnel/tcp_gbps_mtu9000", false}} {
+		b.Run(fmt.Sprintf("mtu%d", bc.mtu), func(b *testing.B) {
+			requireRoot(b)
+			for _, tool := range []string{"iperf3", "ping"} {
+				_, err := exec.LookPath(tool)
+				require(b, err == nil, tool+" is not installed (make deps)")
+			}
+			netns.Run(b, func() {
+				for b.Loop() {
+					compareTunnels(b, bc.mtu, bc.name, bc.rest)
+				}
+			})
+		})
+	}
+}
+
+func compareTunnels(b *testing.B, mtu int, tcp string, rest bool) {
+	x := newBoxes(b, mtu)
+	ways := []*tunnel{
+		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto}),
+		x.vnic(2, vnicOptions{name: "singly", superframes: config.SuperframesOff}),
+		x.wireguard(3), x.vxlan(4), x.bridge(5),
+	}
+	defer func() {
+		for _, w := range ways {
+			w.end()
+		}
+	}()
+	x.must(x.serve())
+	for _, w := range ways { // resolves addresses and shakes hands
+		if _, err := x.in(0, "ping", "-c", "5", "-i", "0.2", "-W", "5", boxAddress(w.net, 2)); err != nil {
+			b.Fatalf("%s: %v", w.name, err)
+		}
+	}
+	samples := map[string][]float64{}
+	add := func(metric string, w *tunnel, v float64) {
+		if w.name != "" {
+			metric += "@" + w.name
+		}
+		samples[metric] = append(samples[metric], v)
+	}
+	for range tunnelRounds {
+		for _, w := range ways {
+			add(tcp, w, x.tcp(w))
+			if rest {
+				pps, loss := x.udp(w)
+				add("tunnel/udp1400_pps", w, pps)
+				add("tunnel/udp1400_loss", w, loss)
+				add("tunnel/ping_p50_us", w, x.ping(w))
+			}
+		}
+	}
+	for metric, v := range samples {
+		slices.Sort(v)
+		b.ReportMetric(v[len(v)/2], metric)
+	}
+	b.ReportMetric(0, "ns/op") // says nothing
+}
+
+func (t *tunnel) end() {
+	for _, stop := range t.stop {
+		stop()
+	}
+}
+
+// serve starts the server of iperf3 in the second box.
+func (b *boxes) serve() error {
+	return b.spaces[1].Do(func() error {
+		p, err := start("iperf3", exec.Command("iperf3", "-s", "--forceflush"))
+		if err == nil {
+			b.t.Cleanup(func() { p.stop(0) })
+		}
+		return err
+	})
+}
+
+// iperf is what is used of the report of iperf3.
+type iperf struct {
+	End struct {
+		Received struct {
+			BitsPerSecond float64 `json:"bits_per_second"`
+		} `json:"sum_received"`
+		Sum struct {
+			Seconds     float64
+			Packets     float64
+			LostPackets float64 `json:"lost_packets"`
+		}
+	}
+}
+
+func (b *boxes) iperf(w *tunnel, args ...string) (r iperf) {
+	b.t.Helper()
+	argv := append([]string{"iperf3", "-J", "-c", boxAddress(w.net, 2)}, args...)
+	eventually(b.t, "iperf3 "+w.name, func() error { // the server may not be free yet
+		r = iperf{}
+		out, err := b.in(0, argv...)
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &r)
+		}
+		return err
+	})
+	return r
+}
+
+// tcp is what one TCP stream carries, Gbit/s.
+func (b *boxes) tcp(w *tunnel) float64 {
+	return b.iperf(w, "-t", tcpSeconds).End.Received.BitsPerSecond / 1e9
+}
+
+// udp is what arrives of datagrams of 1400 bytes, sent as fast as iperf3 can,
+// and the share that is lost.
+func (b *boxes) udp(w *tunnel) (pps, loss float64) {
+	s := b.iperf(w, "-t", udpSeconds, "-u", "-l", "1400", "-b", "0").End.Sum
+	return (s.Packets - s.LostPackets) / s.Seconds, s.LostPackets / s.Packets
+}
+
+var pingTime = regexp.MustCompile(`time=([\d.]+) ms`)
+
+// ping is the median round trip of pings 2 ms apart, µs.
+func (b *boxes) ping(w *tunnel) float64 {
+	out, err := b.in(0, "ping", "-n", "-i", "0.002", "-c", "300", boxAddress(w.net, 2))
+	b.must(err)
+	var us []float64
+	for _, m := range pingTime.FindAllStringSubmatch(out, -1) {
+		ms, err := strconv.ParseFloat(m[1], 64)
+		b.must(err)
+		us = append(us, ms*1000)
+	}
+	if len(us) == 0 {
+		b.t.Fatalf("%s: no answers to pings\n%s", w.name, out)
+	}
+	slices.Sort(us)
+	return us[len(us)/2]
+}

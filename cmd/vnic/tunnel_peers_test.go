@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// tunnel is a way from one box to the other across a bridge. Its ends have the
+// addresses boxAddress(net, 1) and boxAddress(net, 2).
+type tunnel struct {
+	name string // of the peer; "" is ours
+	net  int    // tells the tunnels' addresses apart
+	stop []func()
+}
+
+// boxes are two network namespaces, where clients and servers run, and the
+// fabric between them: a bridge in the namespace of the test.
+type boxes struct {
+	t      testing.TB
+	dir    string
+	mtu    int // of the underlay
+	spaces [2]*netns.Space
+}
+
+const (
+	boxBridge   = "br0"
+	boxUnderlay = "10.98.%d.%d"
+)
+
+func boxAddress(net, box int) string { return fmt.Sprintf("10.97.%d.%d", net, box) }
+
+// newBoxes makes them. The calling thread is in a private namespace.
+func newBoxes(t testing.TB, mtu int) *boxes {
+	t.Helper()
+	b := &boxes{t: t, dir: t.TempDir(), mtu: mtu}
+	if err := tap.NewBridge(boxBridge, mtu); err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.spaces {
+		s, err := netns.NewSpace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		b.spaces[i] = s
+	}
+	return b
+}
+
+// must ends the test at an error.
+func (b *boxes) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// wires plugs a veth of each box into the bridge. The ends in the boxes are
+// called name and have these addresses.
+func (b *boxes) wires(name string, addresses func(box int) string) {
+	b.t.Helper()
+	for i, s := range b.spaces {
+		outer := fmt.Sprintf("%s%d", name, i+1)
+		v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: outer, MTU: b.mtu}, PeerName: name, PeerMTU: uint32(b.mtu)}
+		b.must(netlink.LinkAdd(v))
+		bridge, err := netlink.LinkByName(boxBridge)
+		b.must(err)
+		b.must(netlink.LinkSetMaster(v, bridge))
+		b.must(netlink.LinkSetUp(v))
+		b.must(s.Take(name, addresses(i+1)+"/24"))
+	}
+}
+
+// bridge is no tunnel at all: what the kernel makes of veths and a bridge.
+func (b *boxes) bridge(net int) *tunnel {
+	b.wires("plain", func(box int) string { return boxAddress(net, box) })
+	return &tunnel{name: "bridge", net: net}
+}
+
+// vxlan is the kernel's VXLAN between the boxes, without encryption.
+func (b *boxes) vxlan(n int) *tunnel {
+	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
+	b.wires("vxu", under)
+	for i, s := range b.spaces {
+		b.must(s.Do(func() error {
+			dev, err := netlink.LinkByName("vxu")
+			if err != nil {
+				return err
+			}
+			err = netlink.LinkAdd(&netlink.Vxlan{
+				LinkAttrs: netlink.LinkAttrs{Name: "vx", MTU: b.mtu - 50}, VtepDevIndex: dev.Attrs().Index, VxlanId: 7, Port: 4789,
+				SrcAddr: net.ParseIP(under(i + 1)), Group: net.ParseIP(under(2 - i)),
+			})
+			return errors.Join(err, netns.Up("vx", boxAddress(n, i+1)+"/24"))
+		}))
+	}
+	return &tunnel{name: "vxlan", net: n}
+}
+
+// wireguard is a wireguard-go in each box, built from the version that
+// tools/go.mod names.
+func (b *boxes) wireguard(n int) *tunnel {
+	b.t.Helper()
+	program := filepath.Join(b.dir, "wireguard-go")
+	build := exec.Command("go", "build", "-modfile=tools/go.mod", "-o", program, "golang.zx2c4.com/wireguard")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		b.t.Fatalf("wireguard-go: %v\n%s", err, out)
+	}
+	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
+	b.wires("wgu", under)
+	t := &tunnel{name: "wireguard-go", net: n}
+	var keys [2]*ecdh.PrivateKey
+	for i := range keys {
+		var err error
+		keys[i], err = ecdh.X25519().GenerateKey(rand.Reader)
+		b.must(err)
+	}
+	for i, s := range b.spaces {
+		// Its sockets have one folder for all network namespaces.
+		name := fmt.Sprintf("vnwg%d-%d", i, os.Getpid()%100000)
+		var p *process
+		b.must(s.Do(func() (err error) {
+			cmd := exec.Command(program, "--foreground", name)
+			cmd.Env = append(os.Environ(), "LOG_LEVEL=error", "WG_PROCESS_FOREGROUND=1")
+			p, err = start("wireguard-go", cmd)
+			return err
+		}))
+		t.stop = append(t.stop, func() { p.stop(5 * time.Second) })
+		socket := "/var/run/wireguard/" + name + ".sock"
+		eventually(b.t, "wireguard-go", func() error { _, err := os.Stat(socket); return err })
+		b.must(configureWireguard(socket, keys[i], keys[1-i].PublicKey(), under(2-i), boxAddress(n, 2-i)))
+		b.must(s.Do(func() error {
+			l, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.LinkSetMTU(l, b.mtu-60), netns.Up(name, boxAddress(n, i+1)+"/24"))
+		}))
+	}
+	return t
+}
+
+// configureWireguard speaks the protocol of
+// https://www.wireguard.com/xplatform/#configuration-protocol.
+func configureWireguard(socket string, own *ecdh.PrivateKey, peer *ecdh.PublicKey, endpoint, allowed string) error {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "set=1\nprivate_key=%s\nlisten_port=51820\npublic_key=%s\nendpoint=%s:51820\nallowed_ip=%s/32\n\n",
+		hex.EncodeToString(own.Bytes()), hex.EncodeToString(peer.Bytes()), endpoint, allowed)
+	if err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || answer != "errno=0\n" {
+		return fmt.Errorf("wireguard-go answers %q, %w", answer, err)
+	}
+	return nil
+}
+
+// vnicOptions are what differs between our own tunnels.
+type vnicOptions struct {
+	name        string // of the peer it is reported as
+	superframes string
+}
+
+// vnic is a `vnic run` for each box, with a function whose port is in the box.
+func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
+	b.t.Helper()
+	t := &tunnel{name: o.name, net: n}
+	host := func(box int) uint8 { return uint8(10*n + box) } // all tunnels share the bridge
+	keys := filepath.Join(b.dir, fmt.Sprintf("keys%d", n))
+	b.must(cmlink.Init(keys, "bench", []uint8{host(1), host(2)}))
+	ports, err := freePorts()
+	b.must(err)
+	run, err := os.MkdirTemp("", "vnic-box-")
+	b.must(err)
+	b.t.Cleanup(func() { _ = os.RemoveAll(run) })
+	for i := range b.spaces {
+		me, peer := i+1, 2-i
+		port := fmt.Sprintf("vp%d-%d", n, me)
+		socket := filepath.Join(run, fmt.Sprintf("nic%d.ctl", me))
+		config := filepath.Join(run, fmt.Sprintf("nic%d.yaml", me))
+		b.must(os.WriteFile(config, fmt.Appendf(nil, `
+nic: {host: %[13]d}
+control: %[3]s
+uplink: {name: up%[4]d-%[1]d, bridge: %[5]s, mtu: %[6]d, address: 10.98.%[4]d.%[1]d/24, superframes: %[7]s}
+rdma: {mtu: 1024}
+cm: {listen: "127.0.0.1:%[8]d", identity: %[10]s}
+peers:
+  - {host: %[14]d, underlay: 10.98.%[4]d.%[2]d, cm: "127.0.0.1:%[9]d", identity: "vnic://bench/host/%[14]d", tenants: [7]}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 7, address: %[11]s, port: {mode: direct, name: %[12]s}}
+`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, boxAddress(n, me), port, host(me), host(peer)), 0o644))
+		log := filepath.Join(run, fmt.Sprintf("nic%d.log", me))
+		p, err := startProcess(port, log, vnic(b.t), "run", "-c", config)
+		b.must(err)
+		t.stop = append(t.stop, func() { p.stop(5 * time.Second) })
+		eventually(b.t, "vnic run", func() error {
+			_, err := control.NewClient(socket).NIC(b.t.Context())
+			if text, _ := os.ReadFile(log); err != nil {
+				err = fmt.Errorf("%w\n%s", err, text)
+			}
+			return err
+		})
+		b.must(b.spaces[i].Take(port, boxAddress(n, me)+"/24"))
+	}
+	return t
+}
+
+// in runs a program in a box and returns what it prints.
+func (b *boxes) in(box int, argv ...string) (string, error) {
+	var out, errs strings.Builder
+	var p *process
+	err := b.spaces[box].Do(func() (err error) {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		p, err = start(argv[0], cmd)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-p.done:
+	case <-time.After(60 * time.Second):
+		p.stop(0)
+	}
+	if p.err != nil {
+		return out.String(), fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), p.err, errs.String())
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,89 @@
+package image
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// file is a file of the archive and where it comes from.
+type file struct{ name, from string }
+
+// libraryFolders are where Debian's loader looks.
+var libraryFolders = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
+
+// withLibraries returns programs, as bin/NAME, with the loaders and libraries that
+// they need, where the loader finds them.
+func withLibraries(programs []string) ([]file, error) {
+	var files []file
+	add := func(f file) {
+		if !slices.Contains(files, f) {
+			files = append(files, f)
+		}
+	}
+	for _, p := range programs {
+		add(file{"bin/" + filepath.Base(p), p})
+	}
+	for i := 0; i < len(files); i++ { // grows
+		loader, libraries, err := needs(files[i].from)
+		if err != nil {
+			return nil, err
+		}
+		if loader != "" {
+			add(file{strings.TrimPrefix(loader, "/"), loader})
+		}
+		for _, l := range libraries {
+			at, err := findLibrary(l)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", files[i].from, err)
+			}
+			add(file{strings.TrimPrefix(at, "/"), at})
+		}
+	}
+	return files, nil
+}
+
+// needs reads what an ELF file wants loaded with it.
+func needs(p string) (loader string, libraries []string, err error) {
+	f, err := elf.Open(p)
+	if err != nil {
+		return "", nil, fmt.Errorf("program %s: %w", p, err)
+	}
+	defer f.Close()
+	for _, prog := range f.Progs {
+		if prog.Type == elf.PT_INTERP {
+			b, err := io.ReadAll(prog.Open())
+			if err != nil {
+				return "", nil, fmt.Errorf("program %s: %w", p, err)
+			}
+			loader = strings.TrimRight(string(b), "\x00")
+		}
+	}
+	libraries, err = f.ImportedLibraries()
+	return loader, libraries, err
+}
+
+func findLibrary(name string) (string, error) {
+	for _, dir := range libraryFolders {
+		at := filepath.Join(dir, name)
+		if _, err := os.Stat(at); err == nil {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("no library %s in %s", name, strings.Join(libraryFolders, ", "))
+}
+
+// addFolders makes a folder and those above it, unless they have been made.
+func (c *cpioWriter) addFolders(dir string, made map[string]bool) {
+	if dir == "." || dir == "/" || made[dir] {
+		return
+	}
+	c.addFolders(path.Dir(dir), made)
+	made[dir] = true
+	c.add(cpioEntry{name: dir, mode: cpioDir | 0o755}, nil)
+}

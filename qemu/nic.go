@@ -1,0 +1,38 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// NIC is an Ethernet interface of a guest, a virtio-net device whose other end is
+// a TAP of the host.
+type NIC struct {
+	TAP *os.File // open, with a virtio-net header; QEMU inherits it
+	MAC string   // of the guest's interface
+	MTU int      // told to the guest; 0: 1500
+}
+
+// firstNIC is the place of the first TAP among the files QEMU inherits, behind
+// those of Start.
+const firstNIC = 5
+
+// args attach the i-th NIC.
+func (n NIC) args(i int) []string {
+	mtu := ""
+	if n.MTU > 0 {
+		mtu = fmt.Sprintf(",host_mtu=%d", n.MTU)
+	}
+	return []string{
+		"-netdev", fmt.Sprintf("tap,id=net%d,fd=%d", i, firstNIC+i),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,romfile=%s", i, n.MAC, mtu),
+	}
+}
+
+func (n NIC) check() error {
+	if n.TAP == nil || n.MAC == "" {
+		return errors.New("machine with a NIC without a TAP or a MAC: both are needed")
+	}
+	return nil
+}
