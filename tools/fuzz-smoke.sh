@@ -7,7 +7,7 @@ count=0
 for dir in $dirs; do
 	for t in $(cat "$dir"/*_test.go 2>/dev/null | sed -nE 's/^func (Fuzz[A-Za-z0-9_]+)\(.*/\1/p'); do
 		echo "== ${dir#"$PWD"/} $t"
-		go test -run '^$' -fuzz "^$t\$" -fuzztime "$time" "$dir"
+		go test -run '^$' -fuzz "^$t\$" -fuzztime "$time" -fuzzminimizetime 10x "$dir"
 		count=$((count + 1))
 	done
 done
