@@ -511,4 +511,3 @@ func TestHostileClient(t *testing.T) {
 		t.Error("the attacks do not get deep enough to mean anything")
 	}
 }
-

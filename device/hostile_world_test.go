@@ -289,4 +289,3 @@ func windowBells(t testing.TB, mem []byte) []byte {
 	t.Fatal(fmt.Sprintf("no bell ring in the window of function %#x", h.Function))
 	return nil
 }
-
