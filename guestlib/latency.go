@@ -205,3 +205,36 @@ func (s *stream) shadowOnce(ctx context.Context, b *bell) (took time.Duration, r
 		}
 	}
 }
+
+// TimeSend posts wr as PostSend does and looks at memory until the device has read it. It returns how long that took, from the store of the
+// request and the producer index on, and whether the device had to be rung: if not, the index in memory was the whole doorbell. It is for
+// measuring: the caller's processor does nothing else meanwhile.
+func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
+	if q.State() != abi.QPStateRTS {
+		return 0, false, errNotConnected
+	}
+	w := q.sq
+	w.mu.Lock()
+	before := w.rung
+	n, err := w.encode(wr)
+	start := time.Now()
+	if err == nil {
+		err = w.push(q.dev.s, n, q.signals(wr))
+	}
+	next := w.next
+	rung = w.rung != before
+	w.mu.Unlock()
+	for err == nil {
+		var taken uint32
+		if taken, err = q.SendsTaken(); err != nil || taken == next {
+			break
+		}
+		if rung {
+			runtime.Gosched() // the doorbell may be a message that a goroutine sends
+		}
+		if time.Since(start) > q.dev.admin.Load().timeout {
+			err = lost(fmt.Errorf("%w: a send is not read", ErrTimeout))
+		}
+	}
+	return time.Since(start), rung, err
+}

@@ -60,30 +60,42 @@ func (q *QP) PostSend(wr *SendWR) error {
 	default:
 		return errNotConnected
 	}
+	w := q.sq
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.encode(wr)
+	if err != nil {
+		return err
+	}
+	return w.push(q.dev.s, n, q.signals(wr))
+}
+
+// signals is what to remember of a request.
+func (q *QP) signals(wr *SendWR) posted { return posted{wr.ID, q.sigAll || wr.Flags&Signaled != 0} }
+
+// encode writes a send request to the scratch entry and returns its length. The caller holds mu.
+func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	e := abi.SendWQE{
 		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
 		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
 	}
-	w := q.sq
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if err := w.room(); err != nil {
-		return err
+		return 0, err
 	}
-	n := abi.SendWQESize
+	n = abi.SendWQESize
 	switch {
 	case wr.Inline != nil:
 		if len(wr.Inline) > w.maxData || len(wr.SGL) != 0 {
-			return errInline
+			return 0, errInline
 		}
 		e.Flags |= abi.SendInline
 		e.InlineLen = uint32(len(wr.Inline))
 		n += copy(w.entry[n:], wr.Inline)
 	case len(wr.SGL) > w.maxSGE:
-		return errSGL
+		return 0, errSGL
 	case wr.Opcode == MaskedCmpSwap || wr.Opcode == MaskedFetchAdd:
 		if len(wr.SGL) != 1 {
-			return errMaskedSGL
+			return 0, errMaskedSGL
 		}
 		(&abi.AtomicMasks{SwapAdd: wr.Mask, Compare: wr.CompareMask}).Marshal(w.entry[n:])
 		e.NumSGE = 1
@@ -93,7 +105,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 		n = putSGL(w.entry, n, wr.SGL)
 	}
 	e.Marshal(w.entry)
-	return w.push(q.dev.s, n, posted{wr.ID, q.sigAll || wr.Flags&Signaled != 0})
+	return n, nil
 }
 
 // PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory its SGL names only

@@ -180,9 +180,6 @@ func (q *QP) State() QPState { return QPState(q.state.Load()) }
 // from PostSend until it grows is what a doorbell takes.
 func (q *QP) SendsTaken() (uint32, error) { return q.sq.taken() }
 
-// SendDoorbells returns how often a post of a send had to ring: the others went to a device that was looking at the queue.
-func (q *QP) SendDoorbells() uint64 { return q.sq.doorbells() }
-
 // Query asks the device for the state and attributes.
 func (q *QP) Query(ctx context.Context) (abi.QueryQPResult, error) {
 	var r abi.QueryQPResult

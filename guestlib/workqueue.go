@@ -19,10 +19,10 @@ type workQueue struct {
 	bell    bell
 	entry   []byte   // scratch for one entry
 	posted  []posted // by index modulo entries
-	rung    uint64
-	always  bool   // ring for every change: the event index is not in use
-	next    uint32 // index of the next work request
-	oldest  uint32 // index of the oldest one not completed
+	rung    uint64   // doorbells of posts
+	always  bool     // ring for every change: the event index is not in use
+	next    uint32   // index of the next work request
+	oldest  uint32   // index of the oldest one not completed
 	dead    bool
 	maxSGE  int
 	maxData int // inline bytes, send only
@@ -107,13 +107,6 @@ func (w *workQueue) taken() (uint32, error) {
 		return 0, ErrClosed
 	}
 	return ring.Mem(w.area.block.Bytes()).Load32(abi.QueueHeaderConsumer)
-}
-
-// doorbells is how many were rung for posts.
-func (w *workQueue) doorbells() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rung
 }
 
 // stop makes the queue refuse work and keeps its doorbell silent, or undoes that.

@@ -28,7 +28,11 @@ lends its memory. All figures are medians in microseconds.`,
 			}
 			cfg.URL, cfg.PeerGID, cfg.First = *url, gid, first
 			costs, err := workload.Measure(cmd.Context(), cfg)
-			if err != nil || !first {
+			if err != nil {
+				return err
+			}
+			if !first {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "done")
 				return err
 			}
 			enc := json.NewEncoder(cmd.OutOrStdout())

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// TestQEMULineBoots runs the printed line as a shell would and lets the guest say
+// which function it has, by which path it rings and is woken, and what that costs.
+// It has two functions and looks at the second.
+func TestQEMULineBoots(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	g := buildQEMUGuest(t, ctx)
+	for _, path := range []string{"vsock", "ivshmem", "ivshmem-msix"} {
+		t.Run(path, func(t *testing.T) {
+			config := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, t.TempDir(), path != "vsock"))
+			serveConfig(t, config)
+			g.iommu = path == "ivshmem-msix"
+			said, err := bootPrinted(t, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", "vsock://2:7000?function=pf0.vf2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var info struct {
+				Function, Path string
+				Tenant         uint32
+				Latency        guestlib.Latency
+			}
+			if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || !strings.HasSuffix(info.Function, "pf0.vf2") {
+				t.Fatalf("%v: %s", err, said)
+			}
+			if l := info.Latency; info.Path != path || l.Samples != 300 || l.DoorbellUS <= 0 || l.WakeUS <= 0 || (l.ShadowUS > 0) != (path != "vsock") {
+				t.Fatalf("%+v; want path %s", info, path)
+			}
+			t.Logf("%+v", info.Latency)
+		})
+	}
+}
+
+// qemuGuestConfig has two guests, the first with two functions.
+const qemuGuestConfig = `
+nic: {host: 1}
+uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {cid: 1001}}
+      - {vf: 3, tenant: 100, address: 192.168.100.13, guest: {cid: 1002}}
+attach:
+  - {type: vhost-user, socket: %s/g1.sock, cid: 1001, windows: %t}
+  - {type: vhost-user, socket: %[1]s/g2.sock, cid: 1002, windows: %[2]t}
+`
+
+// guestCosts boots two guests and lets the first measure what the device costs it,
+// over messages alone and over its window.
+func guestCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+	tb.Helper()
+	config := writeQEMUConfig(tb, fmt.Sprintf(qemuGuestConfig, tb.TempDir(), true))
+	serveConfig(tb, config)
+	g.iommu = true
+	second := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11")
+		if err != nil {
+			cancel()
+		}
+		second <- err
+	}()
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--first", "--peer", "192.168.100.13", "--device", "vsock://2:7000?function=pf0.vf1")
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-second); err != nil {
+		tb.Fatal(err)
+	}
+	return checkCosts(tb, said, "vsock", "ivshmem-msix")
+}
+
+// BenchmarkGuestLatency measures in guests what reaching the NIC and being reached
+// by it costs.
+func BenchmarkGuestLatency(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
+	defer cancel()
+	g := buildQEMUGuest(b, ctx)
+	for b.Loop() {
+		costs := guestCosts(b, ctx, g)
+		messages, window := costs[0], costs[1]
+		b.ReportMetric(messages.Latency.DoorbellUS, "guest/doorbell_vsock_us")
+		b.ReportMetric(messages.Latency.WakeUS, "guest/vsock_wake_us")
+		b.ReportMetric(messages.Write64US, "guest/write64_vsock_us")
+		b.ReportMetric(window.Latency.DoorbellUS, "guest/doorbell_ivshmem_us")
+		b.ReportMetric(window.Latency.WakeUS, "guest/msix_wake_us")
+		if window.ShadowUS > 0 {
+			b.ReportMetric(window.ShadowUS, "guest/doorbell_shadow_us")
+		}
+		b.ReportMetric(window.Write64US, "guest/write64_shadow_us")
+		b.ReportMetric(messages.Write64US/window.Write64US, "guest/write64_shadow_over_vsock")
+	}
+}
