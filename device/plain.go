@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -321,4 +322,27 @@ func (p *plainIP) counts(v control.Counters) {
 	} {
 		v["gateway."+name] = n
 	}
+}
+
+// Routes tells where plain IP goes.
+func (n *NIC) Routes(context.Context) (list []control.Route, err error) {
+	err = n.shard.do(func(falcon.Time) {
+		for _, e := range n.shard.plain.gw.Table() {
+			r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.MTU}
+			if e.Via.IsValid() {
+				r.Via = e.Via.String()
+			}
+			switch {
+			case e.Router:
+				r.Kind = "router"
+			case e.Port != nil:
+				r.Kind, r.Port = "port", e.Port.Name
+			case e.Tunnel != nil:
+				end, _ := e.Tunnel.User.(*tunnelEnd)
+				r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, end != nil && end.tx != nil
+			}
+			list = append(list, r)
+		}
+	})
+	return list, err
 }

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash"
@@ -36,8 +37,10 @@ type virtual struct {
 	gap      func(side int)                      // called between a shard's last Step and Flush
 	frames   [][]byte
 	segments []int
-	tell     bool    // keep a trace
-	super    *joiner // neighbouring frames travel as superframes; nil: singly
+	tell     bool           // keep a trace
+	ports    [2][]PortInput // frames for the shards from their ports
+	arrived  [2][][]byte    // frames for the ports
+	super    *joiner        // neighbouring frames travel as superframes; nil: singly
 }
 
 type cmMail struct {
@@ -100,9 +103,17 @@ func (v *virtual) step() {
 				v.peers[i].put(peerNews{kind: newsMessage, msg: v.mail[i][0].msg})
 				v.mail[i] = v.mail[i][1:]
 			}
+			if len(v.ports[i]) > 0 && !s.plain.busy() {
+				in.FromPorts, v.ports[i] = v.ports[i], nil
+				again = true
+			}
 			in.ready = s.inbox.take()
 			s.Step(v.now, &in, &v.outs[i])
-			again = again || v.outs[i].More
+			again = again || v.outs[i].More || s.plain.busy()
+			for _, f := range s.plain.gw.Output() {
+				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
+			}
+			s.plain.gw.Done()
 			for _, m := range v.outs[i].PeerMessages {
 				v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
 			}

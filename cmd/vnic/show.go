@@ -48,6 +48,11 @@ var showings = []showing{
 		printConnections,
 	},
 	{
+		"routes", "where plain IP between ports goes",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Routes(ctx) },
+		printRoutes,
+	},
+	{
 		"qps", "queue pairs, what they have to do and what they wait for",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.QPs(ctx) },
 		printQPs,
@@ -126,6 +131,22 @@ func printFunctions(w io.Writer, v any) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n",
 			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, upDown(f.LinkUp), rate, f.Fault)
+	}
+}
+
+func printRoutes(w io.Writer, v any) {
+	fmt.Fprintln(w, "TENANT\tPREFIX\tVIA\tTO\tMTU")
+	for _, r := range v.([]control.Route) {
+		to := r.Kind
+		switch {
+		case r.Kind == "port":
+			to = "port " + r.Port
+		case r.Kind == "peer" && r.Sealed:
+			to = fmt.Sprintf("peer %d", r.Peer)
+		case r.Kind == "peer":
+			to = fmt.Sprintf("peer %d, waiting for its key", r.Peer)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\n", r.Tenant, r.Prefix, r.Via, to, r.MTU)
 	}
 }
 

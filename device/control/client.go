@@ -52,6 +52,12 @@ func (c *Client) Connections(ctx context.Context) (v []Connection, err error) {
 	return v, err
 }
 
+// Routes describes where plain IP goes.
+func (c *Client) Routes(ctx context.Context) (v []Route, err error) {
+	err = c.get(ctx, "/v1/routes", &v)
+	return v, err
+}
+
 // Counters returns all counters.
 func (c *Client) Counters(ctx context.Context) (v Counters, err error) {
 	err = c.get(ctx, "/v1/counters", &v)

@@ -42,6 +42,7 @@ func (f *fake) Credits(context.Context) ([]CreditNode, error)     { return f.cre
 func (f *fake) QPs(context.Context) ([]QP, error)                 { return f.qps, f.err }
 func (f *fake) Queues(context.Context) ([]Queue, error)           { return f.queues, f.err }
 func (f *fake) Keys(context.Context) ([]Key, error)               { return f.keys, f.err }
+func (f *fake) Routes(context.Context) ([]Route, error)           { return []Route{{Tenant: 7}}, f.err }
 func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, error) {
 	if c.Function == "" {
 		return Function{}, BadRequest{errors.New("which function?")}
@@ -122,6 +123,9 @@ func TestAnswers(t *testing.T) {
 	qps, err6 := c.QPs(ctx)
 	queues, err7 := c.Queues(ctx)
 	keys, err8 := c.Keys(ctx)
+	if routes, err := c.Routes(ctx); err != nil || len(routes) != 1 || routes[0].Tenant != 7 {
+		t.Errorf("%+v, %v", routes, err)
+	}
 	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, c.Wait(ctx)); err != nil {
 		t.Fatal(err)
 	}

@@ -162,6 +162,7 @@ func handler(p Provider) http.Handler {
 	get("/v1/nic", func(ctx context.Context) (any, error) { return p.NIC(ctx) })
 	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
 	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
+	get("/v1/routes", func(ctx context.Context) (any, error) { return list(p.Routes(ctx)) })
 	get("/v1/counters", func(ctx context.Context) (any, error) { return p.Counters(ctx) })
 	get("/v1/credits", func(ctx context.Context) (any, error) { return list(p.Credits(ctx)) })
 	get("/v1/qps", func(ctx context.Context) (any, error) { return list(p.QPs(ctx)) })

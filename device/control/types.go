@@ -82,6 +82,18 @@ type Peer struct {
 	Connections int      `json:"connections"` // in any state
 }
 
+// Route is one entry of GET /v1/routes: where plain IP of a tenant goes.
+type Route struct {
+	Tenant uint32 `json:"tenant"`
+	Prefix string `json:"prefix"`
+	Via    string `json:"via,omitempty"`  // the function that leads there, for networks behind one
+	Kind   string `json:"kind"`           // "port", "peer", "router"; "none": nobody has the address that it goes by
+	Port   string `json:"port,omitempty"` // of this NIC: the device
+	Peer   uint8  `json:"peer,omitempty"` // host
+	Sealed bool   `json:"sealed"`         // peer: it has given us a key
+	MTU    int    `json:"mtu,omitempty"`
+}
+
 // Function is one entry of GET /v1/functions.
 type Function struct {
 	ID       string `json:"id"` // "h1.pf0.vf2"
@@ -219,6 +231,7 @@ type Provider interface {
 	NIC(ctx context.Context) (NIC, error)
 	Functions(ctx context.Context) ([]Function, error)
 	Connections(ctx context.Context) ([]Connection, error)
+	Routes(ctx context.Context) ([]Route, error)
 	Counters(ctx context.Context) (Counters, error)
 	RotateKeys(ctx context.Context) (Rotation, error)
 	ChangeFunction(ctx context.Context, c FunctionChange) (Function, error)

@@ -281,17 +281,18 @@ type Entry struct {
 	Port   *Port      // ours
 	Tunnel *Tunnel    // a peer's
 	Router bool       // the gateway itself
+	MTU    int        // longest packet
 }
 
 // Table lists all routes in a fixed order.
 func (g *Gateway) Table() (list []Entry) {
 	for _, t := range g.sorted() {
 		for a, to := range t.addrs {
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Port: to.port, Tunnel: to.tunnel, Router: to.router})
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Port: to.port, Tunnel: to.tunnel, Router: to.router, MTU: to.mtu})
 		}
 		for _, r := range t.Routes {
 			to := t.addrs[r.Via]
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Port: to.port, Tunnel: to.tunnel})
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Port: to.port, Tunnel: to.tunnel, MTU: to.mtu})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int {

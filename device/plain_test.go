@@ -1,0 +1,363 @@
+package device
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// newPortWorld is two shards in virtual time, VF 1 of each with a port in tenant 7 and VF 4 with one in tenant 8 of the same address.
+func newPortWorld(t testing.TB, seed uint64) *virtual {
+	t.Helper()
+	return newPortWorldWith(t, seed, func(int, *config.Config) {})
+}
+
+func newPortWorldWith(t testing.TB, seed uint64, change func(i int, c *config.Config)) *virtual {
+	t.Helper()
+	v := newVirtualWith(t, seed, sim.Impairment{Delay: 10_000}, func(i int, c *config.Config) {
+		c.Peers[0].Tenants = []uint32{7, 8}
+		addPort(c, 0, &config.Port{Name: "vp1", Addresses: addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
+		addPort(c, 3, &config.Port{Name: "vp4"})
+		change(i, c)
+	})
+	v.until("keys for the tunnels", func() bool { return v.shards[0].keyless()+v.shards[1].keyless() == 0 })
+	v.idle(5 * cmDelay)
+	return v
+}
+
+// say puts a frame with a UDP datagram of n bytes into a port.
+func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
+	p := v.shards[side].plain.ports[port]
+	f := make([]byte, 14+28+n)
+	copy(f, p.Gateway[:])
+	copy(f[6:], p.MAC[:])
+	f[12] = 8
+	ip := f[14:]
+	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(28+n))
+	copy(ip[12:], src[:])
+	copy(ip[16:], dst[:])
+	finishHeader(ip[:20])
+	binary.BigEndian.PutUint16(ip[24:], uint16(8+n))
+	for i := range n {
+		ip[28+i] = byte(i * 3)
+	}
+	v.ports[side] = append(v.ports[side], PortInput{Port: p.Port, Frame: f})
+}
+
+var (
+	host1 = [4]byte{192, 168, 100, 11}
+	host2 = [4]byte{192, 168, 100, 21}
+)
+
+func (v *virtual) reason(side int, r gateway.Reason) uint64 {
+	return v.shards[side].plain.gw.Stats().Reasons[r]
+}
+
+// heard runs for a while and returns what arrived at a side's ports.
+func (v *virtual) heard(side int) [][]byte {
+	v.idle(1_000_000)
+	got := v.arrived[side]
+	v.arrived[side] = nil
+	return got
+}
+
+func TestPlainTunnel(t *testing.T) {
+	v := newPortWorld(t, 1)
+	var sealed [][]byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 {
+			sealed = append(sealed, bytes.Clone(f))
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 1000)
+	want := bytes.Clone(v.ports[0][0].Frame[14:])
+	got := v.heard(1)
+	if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.shards[1].plain.ports[0].MAC {
+		t.Fatalf("%d frames", len(got))
+	}
+	f := sealed[len(sealed)-1]
+	h, _, err := psp.ParseHeader(f[42:])
+	if err != nil || h.CryptOffset != 2 || h.VC != cookie(7) || h.NextHeader != psp.NextHeaderIPv4 || bytes.Contains(f, want[40:80]) {
+		t.Errorf("%+v %v: not sealed whole under the tenant's cookie", h, err)
+	}
+	last := h.IV
+	v.say(0, 0, host1, host2, 10)
+	v.heard(1)
+	if h, _, _ := psp.ParseHeader(sealed[len(sealed)-1][42:]); h.IV != last+1 {
+		t.Errorf("IV %d after %d: the gateway's is a counter", h.IV, last)
+	}
+}
+
+// Equal addresses in two tenants: each port hears its own tenant only.
+func TestPlainTenantsApart(t *testing.T) {
+	v := newPortWorld(t, 2)
+	for port := range 2 {
+		v.say(0, port, host1, host2, 100+port)
+	}
+	got := v.heard(1)
+	if len(got) != 2 {
+		t.Fatalf("%d frames", len(got))
+	}
+	for i, f := range got {
+		if p := v.shards[1].plain.ports[i]; [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
+			t.Errorf("port %d got %d bytes for %x", i, len(f), f[:6])
+		}
+	}
+}
+
+// What an attacker on the fabric can do with what he sees is dropped and counted, and nothing answers.
+func TestPlainBadInput(t *testing.T) {
+	v := newPortWorld(t, 3)
+	var seen []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 300 {
+			seen = bytes.Clone(f)
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 300)
+	if len(v.heard(1)) != 1 {
+		t.Fatal("no traffic")
+	}
+	drop := func(r dropReason) uint64 { return v.shards[1].drops[r] }
+	inject := func(f []byte) {
+		t.Helper()
+		sent := v.shards[1].underlay.Stats()[underlay.Sent]
+		v.links[0].Send(v.now, f)
+		if got := v.heard(1); len(got) != 0 {
+			t.Errorf("%x arrived", got[0])
+		}
+		if n := v.shards[1].underlay.Stats()[underlay.Sent]; n != sent {
+			t.Error("it was answered")
+		}
+	}
+	inject(bytes.Clone(seen))
+	if drop(dropReplay) != 1 {
+		t.Error("the replay was not counted")
+	}
+	for i := 42; i < len(seen); i += 7 { // every field and some of the rest
+		f := bytes.Clone(seen)
+		f[i] ^= 0x10
+		inject(f)
+	}
+	if drop(dropPSPAuth) < 30 || drop(dropReplay) != 1 {
+		t.Errorf("%d authentications failed", drop(dropPSPAuth))
+	}
+	unknown := bytes.Clone(seen)
+	unknown[42+4+2] ^= 0xff
+	inject(unknown)
+	if drop(dropPSPSPI) == 0 {
+		t.Error("the unknown SPI was not counted")
+	}
+	for n := range len(seen) - 42 {
+		f := bytes.Clone(seen[:42+n])
+		binary.BigEndian.PutUint16(f[16:], uint16(28+n))
+		binary.BigEndian.PutUint16(f[38:], uint16(8+n))
+		finishHeader(f[14:34])
+		inject(f)
+	}
+	if drop(dropPSPMalformed) == 0 {
+		t.Error("no cut packet was counted")
+	}
+}
+
+// finishHeader completes the checksum of an IPv4 header.
+func finishHeader(ip []byte) {
+	ip[10], ip[11] = 0, 0
+	s := uint32(0)
+	for i := 0; i < len(ip); i += 2 {
+		s += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	s = s>>16 + s&0xffff
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(s>>16+s))
+}
+
+// A peer that has a key for one tenant gets nothing to another by the cookie, nor anything else than packets by it.
+func TestPlainHostilePeer(t *testing.T) {
+	v := newPortWorld(t, 4)
+	s := v.shards[1]
+	send := func(vc uint64, next uint8, packet []byte) [][]byte {
+		t.Helper()
+		spi, key, err := s.rxSAs.db.IssueTo(0, psp.ClassGateway, saKey{1, 7, cm.ClassGateway}.owner())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sa, err := psp.NewGatewayTxSA(0, spi, key, vc, cryptOffsetPlain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 2000)
+		n, err := sa.SealFrom(v.now, next, b, packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.unseal(v.now, &underlay.Datagram{}, b[:n])
+		return v.heard(1)
+	}
+	v.say(0, 0, host1, host2, 10)
+	good := bytes.Clone(v.ports[0][0].Frame[14:])
+	v.ports[0] = nil
+	if len(send(cookie(7), 4, good)) != 1 {
+		t.Fatal("what is right does not arrive")
+	}
+	for name, tc := range map[string]struct {
+		vc     uint64
+		next   uint8
+		packet []byte
+		why    gateway.Reason
+	}{
+		"cookie of another tenant": {cookie(8), 4, good, gateway.DropWrongVC},
+		"another tunnel's cookie":  {cookie(7) + 1, 4, good, gateway.DropWrongVC},
+		"another kind":             {cookie(7), 41, good, gateway.DropHeader},
+		"Falcon by the header":     {cookie(7), 252, good, gateway.DropHeader},
+		"nothing":                  {cookie(7), 4, nil, gateway.DropHeader},
+	} {
+		before := v.reason(1, tc.why)
+		if got := send(tc.vc, tc.next, tc.packet); len(got) != 0 || v.reason(1, tc.why) != before+1 {
+			t.Errorf("%s: %d frames, %v counted %d", name, len(got), tc.why, v.reason(1, tc.why)-before)
+		}
+	}
+}
+
+// Keys are replaced while packets flow, and none is lost; also when a key is nearly used up.
+func TestPlainRekey(t *testing.T) {
+	v := newPortWorld(t, 5)
+	for i := range 5 {
+		if err := v.shards[1].rotateKeys(v.now); err != nil {
+			t.Fatal(err)
+		}
+		for range 30 {
+			v.say(0, 0, host1, host2, 100)
+			v.idle(100_000)
+		}
+		v.idle(1_100_000_000)
+		if n := len(v.heard(1)); n != 30 {
+			t.Fatalf("rotation %d: %d of 30 arrived", i, n)
+		}
+	}
+	v.shards[0].txSAs.limit = 20 // of keys from now on
+	if err := v.shards[1].rotateKeys(v.now); err != nil {
+		t.Fatal(err)
+	}
+	v.idle(5 * cmDelay)
+	for range 200 {
+		v.say(0, 0, host1, host2, 100)
+		v.idle(100_000_000)
+	}
+	if n := len(v.heard(1)); n != 200 || v.shards[0].drops[dropTxSeal] != 0 {
+		t.Errorf("%d of 200 arrived with keys for 20 packets each", n)
+	}
+}
+
+// A function that is disabled is withdrawn at the peer, and announced again when it is enabled.
+func TestPlainWithdraw(t *testing.T) {
+	v := newPortWorld(t, 6)
+	vf := v.shards[1].plain.ports[0].id
+	set := func(edit func(*config.Function)) {
+		t.Helper()
+		err := v.shards[1].change(v.now, vf, func(f *config.Function) error {
+			edit(f)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.shards[1].drainManager(v.now)
+		v.idle(5 * cmDelay)
+	}
+	speak := func() int {
+		v.say(0, 0, host1, host2, 10)
+		return len(v.heard(1))
+	}
+	no, yes := false, true
+	for name, tc := range map[string]struct{ off, on func(*config.Function) }{
+		"disabled": {func(f *config.Function) { f.Enabled = &no }, func(f *config.Function) { f.Enabled = &yes }},
+		"link":     {func(f *config.Function) { f.Link = pfvf.LinkDisable }, func(f *config.Function) { f.Link = pfvf.LinkAuto }},
+	} {
+		if speak() != 1 {
+			t.Fatalf("%s: nothing arrives before", name)
+		}
+		set(tc.off)
+		before := v.reason(0, gateway.DropNoRoute)
+		if n := speak(); n != 0 || v.reason(0, gateway.DropNoRoute) == before {
+			t.Errorf("%s: %d arrived", name, n)
+		}
+		set(tc.on)
+	}
+	if speak() != 1 {
+		t.Error("nothing arrives after")
+	}
+	set(func(f *config.Function) { f.Tenant = 9 })
+	if speak() != 0 {
+		t.Error("arrived in another tenant")
+	}
+}
+
+// The capture has the clear packets of both sides.
+func TestPlainCapture(t *testing.T) {
+	v := newPortWorld(t, 7)
+	var pcap [2]bytes.Buffer
+	var want []byte
+	for i, s := range v.shards {
+		c, err := capture.New(&pcap[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.capture = newTapPoint(c, config.CaptureClear, 0)
+	}
+	v.say(0, 0, host1, host2, 100)
+	want = bytes.Clone(v.ports[0][0].Frame[14:])
+	v.heard(1)
+	for i, s := range v.shards {
+		if err := s.capture.to.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(pcap[i].Bytes(), want) {
+			t.Errorf("NIC %d: the packet is not in the capture", i+1)
+		}
+	}
+}
+
+// Sealing what came from a port, and opening what is for one, allocates nothing.
+func TestPlainNoAllocations(t *testing.T) {
+	v := newPortWorld(t, 8)
+	v.say(0, 0, host1, host2, 1000)
+	v.heard(1)
+	v.say(0, 0, host1, host2, 1000)
+	first := v.ports[0][0]
+	v.ports[0] = nil
+	work, in := bytes.Clone(first.Frame), []PortInput{first}
+	frames, segments := make([][]byte, 1), make([]int, 1)
+	arrived := 0
+	if n := testing.AllocsPerRun(100, func() {
+		copy(work, first.Frame)
+		in[0].Frame = work
+		a, b := v.shards[0], v.shards[1]
+		a.Step(v.now, &Input{FromPorts: in}, &v.outs[0])
+		for _, f := range a.tx.pending() {
+			frames[0] = f
+			b.Step(v.now, &Input{Frames: frames, Segments: segments}, &v.outs[1])
+			arrived += len(b.plain.gw.Output())
+			b.plain.gw.Done()
+		}
+		a.tx.taken(len(a.tx.pending()))
+		b.tx.taken(len(b.tx.pending()))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if arrived < 100 {
+		t.Errorf("%d arrived", arrived)
+	}
+}
