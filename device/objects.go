@@ -40,6 +40,21 @@ func (f *function) objectCommand(cmd *abi.AdminCmd, result []byte) (st abi.Statu
 		var c abi.CloseXRCD
 		c.Unmarshal(p)
 		st = v.CloseXRCD(c.XRCDN)
+	case abi.AdminOpAllocMW:
+		var c abi.AllocMW
+		c.Unmarshal(p)
+		var r abi.AllocMWResult
+		r.RKey, st = v.AllocMW(&c)
+		r.Marshal(result)
+	case abi.AdminOpDeallocMW:
+		var c abi.DeallocMW
+		c.Unmarshal(p)
+		st = v.DeallocMW(c.RKey)
+	case abi.AdminOpReregMR:
+		var c abi.ReregMR
+		c.Unmarshal(p)
+		f.admin.regID = cmd.ID
+		f.admin.reg, st = v.StartReregMR(&c) // readPages completes it
 	default:
 		return 0, false
 	}

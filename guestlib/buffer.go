@@ -16,6 +16,8 @@ const (
 	RemoteWrite  = abi.AccessRemoteWrite
 	RemoteRead   = abi.AccessRemoteRead
 	RemoteAtomic = abi.AccessRemoteAtomic
+	MWBind       = abi.AccessMWBind    // memory windows may be bound to the region
+	ZeroBased    = abi.AccessZeroBased // addresses count from 0 instead of being those of this process
 )
 
 // Buffer is memory that can be registered: whole pages outside the Go heap, pinned where that is needed.
@@ -107,7 +109,7 @@ type MR struct {
 	ended end
 }
 
-// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they have in this process.
+// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they have in this process, or from 0 on with ZeroBased.
 func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error) {
 	if err := buf.use(); err != nil {
 		return nil, err
@@ -118,6 +120,9 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 		return nil, err
 	}
 	base := buf.block.Addr()
+	if access&ZeroBased != 0 {
+		base = 0
+	}
 	var r abi.RegMRResult
 	err = p.admin.do(ctx, abi.AdminOpRegMR, &abi.RegMR{
 		PDN: p.pdn, Access: access, IOVA: base, Length: uint64(len(buf.Bytes())), Pages: list.Root, Levels: list.Levels,

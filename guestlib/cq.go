@@ -58,9 +58,10 @@ type CQ struct {
 
 	mu     sync.Mutex
 	reader *ring.CQReader
-	entry  []byte         // scratch for one CQE
-	qps    map[uint32]*QP // that complete here
-	err    error          // the CQ cannot be used any more
+	entry  []byte          // scratch for one CQE
+	qps    map[uint32]*QP  // that complete here
+	srqs   map[uint32]*SRQ // XRC ones that complete here
+	err    error           // the CQ cannot be used any more
 
 	wakeMu sync.Mutex
 	wake   chan struct{} // closed and replaced at each event
@@ -83,6 +84,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		reader: ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout),
 		entry:  make([]byte, abi.CQESize),
 		qps:    map[uint32]*QP{},
+		srqs:   map[uint32]*SRQ{},
 		wake:   make(chan struct{}),
 		byWord: d.info.Features&abi.FeatureArmWord != 0,
 	}
@@ -163,6 +165,9 @@ func (c *CQ) poll(wc []WC) (n int, err error) {
 // account gives the work queue's slots back. A completion that does not belong to outstanding work is the device's fault.
 func (c *CQ) account(e *abi.CQE) error {
 	qp := c.qps[e.QPN]
+	if s := c.srqs[e.SRQN]; s != nil {
+		return s.complete()
+	}
 	if qp == nil {
 		return protocolError("CQ %d: completion for QP %#x, which does not complete here", c.cqn, e.QPN)
 	}
@@ -261,6 +266,9 @@ func (c *CQ) arm(flags uint8) (ready bool, err error) {
 
 // signal wakes all waiters.
 func (c *CQ) signal() {
+	if c == nil {
+		return // of a QP that has none
+	}
 	c.wakeMu.Lock()
 	c.anyone.Store(false) // before the waiters wake: they arm again
 	close(c.wake)
@@ -279,6 +287,9 @@ func (c *CQ) broken(err error) {
 }
 
 func (c *CQ) attach(qp *QP) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	c.qps[qp.qpn] = qp
 	c.mu.Unlock()
@@ -286,15 +297,31 @@ func (c *CQ) attach(qp *QP) {
 
 // detach forgets a destroyed QP and covers its completions that were not polled, since the device may give its number to the next QP.
 func (c *CQ) detach(qp *QP) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.qps, qp.qpn)
+	c.discard(func(e *abi.CQE) bool { return e.QPN == qp.qpn })
+}
+
+// detachSRQ is detach for a destroyed XRC SRQ.
+func (c *CQ) detachSRQ(s *SRQ) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.srqs, s.srqn)
+	c.discard(func(e *abi.CQE) bool { return e.SRQN == s.srqn })
+}
+
+// discard covers completions that were not polled.
+func (c *CQ) discard(gone func(*abi.CQE) bool) {
 	mem := c.area.block.Bytes()
 	for i := c.reader.Next(); c.err == nil && i-c.reader.Next() < 1<<c.log2 && c.filled(i); i++ {
 		at := mem[c.slot(i):][:abi.CQESize]
 		var e abi.CQE
-		if e.Unmarshal(at); e.QPN == qp.qpn {
-			e.QPN = discarded
+		if e.Unmarshal(at); gone(&e) {
+			e.QPN, e.SRQN = discarded, 0
 			e.Marshal(c.entry)
 			copy(at[:abi.CQETailOffset], c.entry) // not the phase
 		}

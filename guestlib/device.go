@@ -80,6 +80,8 @@ type Device struct {
 	cqs map[uint32]*CQ
 	qps map[uint32]*QP
 
+	srqs map[uint32]*SRQ
+
 	resetting sync.Mutex
 	closeOnce sync.Once
 	closeErr  error
@@ -104,6 +106,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 		events: make(chan Event, eventBacklog),
 		cqs:    map[uint32]*CQ{},
 		qps:    map[uint32]*QP{},
+		srqs:   map[uint32]*SRQ{},
 	}
 	d.cm.init()
 	d.s.handler = d.handle
@@ -391,6 +394,9 @@ func (d *Device) retire() {
 	for _, qp := range d.qps {
 		qp.sq.stop(d.s, true)
 		qp.rq.stop(d.s, true)
+	}
+	for _, s := range d.srqs {
+		s.w.stop(d.s, true)
 	}
 	for _, cq := range d.cqs {
 		cq.broken(errClosedDevice)

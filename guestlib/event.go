@@ -10,8 +10,9 @@ import (
 // Event is something that happened to an object on its own.
 type Event struct {
 	Type   abi.EventType // EventDisconnected, EventFunctionFault, EventFunctionState, EventLinkState, one of a QP or EventCQError
-	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained
+	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventLastWQE
 	CQ     *CQ           // of EventCQError
+	SRQ    *SRQ          // of EventSRQLimit and EventSRQError
 	Status uint32        // an abi.WCStatus (failures of a QP), abi.Fault (EventFunctionFault), abi.State (EventFunctionState), 1 for up (EventLinkState) or reason
 	Reason string        // the device's words, if any
 }
@@ -21,6 +22,8 @@ func (e Event) String() string {
 	switch {
 	case e.QP != nil:
 		s += fmt.Sprintf(" of QP %d", e.QP.qpn)
+	case e.SRQ != nil:
+		s += fmt.Sprintf(" of SRQ %d", e.SRQ.srqn)
 	case e.CQ != nil:
 		s += fmt.Sprintf(" of CQ %d", e.CQ.cqn)
 	}
@@ -105,7 +108,7 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		d.cm.request(d, e)
 	case abi.EventEstablished, abi.EventRejected, abi.EventDisconnected, abi.EventUnreachable:
 		d.cm.event(d, e)
-	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained:
+	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE:
 		d.qpEvent(e)
 	case abi.EventCQError:
 		d.mu.Lock()
@@ -114,6 +117,13 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		if cq != nil {
 			d.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
 			cq.broken(fmt.Errorf("overflow or memory failure: %s", reason(e)))
+		}
+	case abi.EventSRQLimit, abi.EventSRQError:
+		d.mu.Lock()
+		srq := d.srqs[e.Number]
+		d.mu.Unlock()
+		if srq != nil {
+			d.emit(Event{Type: e.Type, SRQ: srq, Status: e.Status, Reason: reason(e)})
 		}
 	case abi.EventFunctionFault:
 		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})

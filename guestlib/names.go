@@ -17,6 +17,8 @@ type (
 	WCOpcode = abi.WCOpcode
 	// WCStatus is the outcome of a work request; the values of ibv_wc_status.
 	WCStatus = abi.WCStatus
+	// QPType is the type of a QP.
+	QPType = abi.QPType
 	// QPState is the state of a QP.
 	QPState = abi.QPState
 	// SGE names a piece of registered memory. MR.SGE makes one.

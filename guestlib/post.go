@@ -15,6 +15,10 @@ const (
 	CmpSwap  = abi.OpCmpSwap
 	FetchAdd = abi.OpFetchAdd
 
+	ReadInv  = abi.OpReadInv  // READ, then Imm, a key of this side, is invalid
+	LocalInv = abi.OpLocalInv // makes Imm, a key of this side, invalid
+	BindMW   = abi.OpBindMW   // binds the window whose new key is RKey; see MW.Bind
+
 	MaskedCmpSwap  = abi.OpMaskedCmpSwap
 	MaskedFetchAdd = abi.OpMaskedFetchAdd
 )
@@ -44,6 +48,9 @@ type SendWR struct {
 	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and swaps those of Mask; in Mask of MaskedFetchAdd
 	// each bit is the most significant one of a field, whose carry is lost.
 	CompareMask, Mask uint64
+
+	RemoteSRQN uint32  // XRCSend: the SRQ of the peer
+	Bind       Binding // BindMW
 }
 
 // RecvWR is a work request for the receive queue.
@@ -61,6 +68,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return errNotConnected
 	}
 	w := q.sq
+	if w == nil {
+		return errNoSends
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, err := w.encode(wr)
@@ -77,7 +87,7 @@ func (q *QP) signals(wr *SendWR) posted { return posted{wr.ID, q.sigAll || wr.Fl
 func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	e := abi.SendWQE{
 		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
-		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap, RemoteSRQN: wr.RemoteSRQN,
 	}
 	if err := w.room(); err != nil {
 		return 0, err
@@ -100,6 +110,12 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 		(&abi.AtomicMasks{SwapAdd: wr.Mask, Compare: wr.CompareMask}).Marshal(w.entry[n:])
 		e.NumSGE = 1
 		n = putSGL(w.entry, n+abi.AtomicMasksSize, wr.SGL)
+	case wr.Opcode == BindMW:
+		if len(w.entry) < n+abi.BindMWSize {
+			return 0, errBindRoom
+		}
+		wr.Bind.Marshal(w.entry[n:])
+		n += abi.BindMWSize
 	default:
 		e.NumSGE = uint8(len(wr.SGL))
 		n = putSGL(w.entry, n, wr.SGL)
@@ -111,7 +127,14 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 // PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory its SGL names only
 // after its completion. It does not block and does not allocate.
 func (q *QP) PostRecv(wr *RecvWR) error {
-	w := q.rq
+	if q.rq == nil {
+		return errNoReceives
+	}
+	return q.rq.receive(q.dev.s, wr)
+}
+
+// receive posts a receive.
+func (w *workQueue) receive(s *stream, wr *RecvWR) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.room(); err != nil {
@@ -122,7 +145,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	}
 	e := abi.RecvWQE{WRID: wr.ID, NumSGE: uint8(len(wr.SGL))}
 	e.Marshal(w.entry)
-	return w.push(q.dev.s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{wr.ID, true})
+	return w.push(s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{wr.ID, true})
 }
 
 // putSGL writes sgl to b from at on and returns where it ends.
@@ -137,6 +160,9 @@ func putSGL(b []byte, at int, sgl []SGE) int {
 var (
 	errNotConnected = stateError("QP is not connected: use Connect or Accept first")
 	errInline       = invalid("inline data longer than the QP's MaxInline, or together with an SGL")
+	errNoSends      = invalid("an XRC target sends nothing")
+	errNoReceives   = invalid("the QP has no receive queue of its own: post to its SRQ")
+	errBindRoom     = invalid("the QP's entries are too short for BindMW: make it with an SGE")
 	errMaskedSGL    = invalid("a masked atomic takes one SGE")
 	errSGL          = invalid("more SGEs than the QP was made for")
 )

@@ -15,6 +15,9 @@ type QPConfig struct {
 	SendCQ *CQ // required
 	RecvCQ *CQ // nil: SendCQ
 
+	SRQ  *SRQ   // receive from it; nil: the QP has a receive queue of its own
+	Type QPType // 0: RC. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes.
+
 	SendEntries int // work requests outstanding on the send queue; 0: 64. Rounded up to a power of two.
 	RecvEntries int // work requests outstanding on the receive queue; 0: 64. Rounded up to a power of two.
 	MaxSendSGE  int // 0: 1; at most 16, or what the device allows
@@ -39,6 +42,7 @@ type QP struct {
 	qpn            uint32
 	sq, rq         *workQueue
 	sendCQ, recvCQ *CQ
+	srq            *SRQ // receives come from it
 	sigAll         bool
 	cfg            QPConfig      // with its defaults
 	state          atomic.Uint32 // QPState as far as the driver knows
@@ -55,31 +59,28 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 	if c.RecvCQ == nil {
 		c.RecvCQ = c.SendCQ
 	}
+	if c.Type == 0 {
+		c.Type = abi.QPTypeRC
+	}
+	if c.SRQ != nil && (c.Type != abi.QPTypeRC || c.SRQ.pd.admin != a) {
+		return invalid("QP: an SRQ of this life of this device is for RC only")
+	}
 	if c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return invalid("QP with a CQ of another device")
 	}
 	if c.SendCQ.admin != a || c.RecvCQ.admin != a {
 		return fmt.Errorf("QP with a CQ of before a reset: %w", ErrClosed)
 	}
-	orInt := func(v *int, def int) {
-		if *v == 0 {
-			*v = def
+	for _, v := range []struct {
+		v   *int
+		def int
+	}{
+		{&c.SendEntries, 64}, {&c.RecvEntries, 64}, {&c.MaxSendSGE, 1}, {&c.MaxRecvSGE, 1},
+	} {
+		if *v.v == 0 {
+			*v.v = v.def
 		}
 	}
-	orByte := func(v *uint8, def uint8) {
-		if *v == 0 {
-			*v = def
-		}
-	}
-	orInt(&c.SendEntries, 64)
-	orInt(&c.RecvEntries, 64)
-	orInt(&c.MaxSendSGE, 1)
-	orInt(&c.MaxRecvSGE, 1)
-	orInt(&c.PathMTU, d.info.MTU)
-	orByte(&c.MinRNRTimer, 12)
-	orByte(&c.RetryCount, 7)
-	orByte(&c.RNRRetry, 7)
-	orByte(&c.ReadAtomic, d.limits.MaxReadAtomic)
 	for _, v := range []struct {
 		name     string
 		v        int
@@ -90,13 +91,28 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 		{"MaxSendSGE", c.MaxSendSGE, 1, int(d.limits.MaxSGE)},
 		{"MaxRecvSGE", c.MaxRecvSGE, 1, int(d.limits.MaxSGE)},
 		{"MaxInline", c.MaxInline, 0, int(d.limits.MaxInline)},
-		{"PathMTU", c.PathMTU, 256, 4096},
 	} {
 		if v.v < v.min || v.v > v.max {
 			return invalid("QP: %s is %d; the device takes %d to %d", v.name, v.v, v.min, v.max)
 		}
 	}
-	if bits.OnesCount(uint(c.PathMTU)) != 1 {
+	return c.attributes(d)
+}
+
+// attributes fills in what every type of queue pair has.
+func (c *QPConfig) attributes(d *Device) error {
+	if c.PathMTU == 0 {
+		c.PathMTU = d.info.MTU
+	}
+	for _, v := range []struct {
+		v   *uint8
+		def uint8
+	}{{&c.MinRNRTimer, 12}, {&c.RetryCount, 7}, {&c.RNRRetry, 7}, {&c.ReadAtomic, d.limits.MaxReadAtomic}} {
+		if *v.v == 0 {
+			*v.v = v.def
+		}
+	}
+	if c.PathMTU < 256 || c.PathMTU > 4096 || bits.OnesCount(uint(c.PathMTU)) != 1 {
 		return invalid("QP: PathMTU is %d; it must be 256, 512, 1024, 2048 or 4096", c.PathMTU)
 	}
 	return nil
@@ -111,51 +127,71 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if err := cfg.defaults(d, p.admin); err != nil {
 		return nil, err
 	}
+	if cfg.Type != abi.QPTypeRC && cfg.Type != abi.QPTypeXRCSend {
+		return nil, invalid("QP of type %s cannot be made in a PD", cfg.Type)
+	}
 	sqStride := log2Stride(abi.SendWQEHeader+max(cfg.MaxSendSGE*abi.SGESize, cfg.MaxInline), 6)
 	rqStride := log2Stride(abi.RecvWQEHeader+cfg.MaxRecvSGE*abi.SGESize, 5)
 	in := abi.CreateQP{
-		PDN: p.pdn, SendCQ: cfg.SendCQ.cqn, RecvCQ: cfg.RecvCQ.cqn, Type: abi.QPTypeRC,
-		SQLog2Entries: log2Entries(cfg.SendEntries), RQLog2Entries: log2Entries(cfg.RecvEntries),
-		SQLog2Stride: sqStride, RQLog2Stride: rqStride,
-		MaxSendSGE: uint8(cfg.MaxSendSGE), MaxRecvSGE: uint8(cfg.MaxRecvSGE), MaxInline: uint16(cfg.MaxInline),
+		PDN: p.pdn, SendCQ: cfg.SendCQ.cqn, Type: cfg.Type, SQLog2Entries: log2Entries(cfg.SendEntries), SQLog2Stride: sqStride,
+		MaxSendSGE: uint8(cfg.MaxSendSGE), MaxInline: uint16(cfg.MaxInline),
 	}
 	if cfg.SigAll {
 		in.SigAll = 1
 	}
-	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, recvCQ: cfg.RecvCQ, sigAll: cfg.SigAll, cfg: cfg}
+	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, srq: cfg.SRQ, sigAll: cfg.SigAll, cfg: cfg}
 	var err error
 	if qp.sq, err = newWorkQueue(d, in.SQLog2Entries, sqStride, abi.DoorbellSQ); err != nil {
 		return nil, err
 	}
-	if qp.rq, err = newWorkQueue(d, in.RQLog2Entries, rqStride, abi.DoorbellRQ); err != nil {
-		qp.sq.free()
-		return nil, err
-	}
-	qp.sq.maxSGE, qp.sq.maxData, qp.rq.maxSGE = cfg.MaxSendSGE, cfg.MaxInline, cfg.MaxRecvSGE
+	qp.sq.maxSGE, qp.sq.maxData = cfg.MaxSendSGE, cfg.MaxInline
 	in.SQPages, in.SQLevels = qp.sq.area.list.Root, qp.sq.area.list.Levels
-	in.RQPages, in.RQLevels = qp.rq.area.list.Root, qp.rq.area.list.Levels
-	err = p.admin.do(ctx, abi.AdminOpCreateQP, &in, nil, func(e *abi.AdminCQE) {
+	if cfg.Type == abi.QPTypeRC {
+		qp.recvCQ, in.RecvCQ = cfg.RecvCQ, cfg.RecvCQ.cqn
+	}
+	switch {
+	case cfg.SRQ != nil:
+		in.SRQN = cfg.SRQ.srqn
+	case cfg.Type == abi.QPTypeRC:
+		in.RQLog2Entries, in.RQLog2Stride, in.MaxRecvSGE = log2Entries(cfg.RecvEntries), rqStride, uint8(cfg.MaxRecvSGE)
+		if qp.rq, err = newWorkQueue(d, in.RQLog2Entries, rqStride, abi.DoorbellRQ); err != nil {
+			qp.sq.free()
+			return nil, err
+		}
+		qp.rq.maxSGE = cfg.MaxRecvSGE
+		in.RQPages, in.RQLevels = qp.rq.area.list.Root, qp.rq.area.list.Levels
+	}
+	return qp.create(ctx, &in)
+}
+
+// create makes the queue pair at the device and brings it to INIT.
+func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
+	d, a, cfg := q.dev, q.pd.admin, &q.cfg
+	err := a.do(ctx, abi.AdminOpCreateQP, in, nil, func(e *abi.AdminCQE) {
 		if e.Status != abi.StatusOK {
 			return
 		}
 		var r abi.CreateQPResult
 		r.Unmarshal(e.Result[:])
-		qp.qpn = r.QPN
-		qp.sq.bell.record.Queue = r.QPN
-		qp.rq.bell.record.Queue = r.QPN
+		q.qpn = r.QPN
+		for _, w := range []*workQueue{q.sq, q.rq} {
+			if w != nil {
+				w.bell.record.Queue = r.QPN
+			}
+		}
 		d.mu.Lock()
-		d.qps[r.QPN] = qp
+		d.qps[r.QPN] = q
 		d.mu.Unlock()
 	})
 	if err != nil {
-		qp.sq.free()
-		qp.rq.free()
+		q.sq.free()
+		q.rq.free()
 		return nil, err
 	}
-	qp.sendCQ.attach(qp)
-	qp.recvCQ.attach(qp)
-	err = p.admin.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
-		QPN: qp.qpn,
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	err = a.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
+		QPN: q.qpn,
 		Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
 			abi.QPAttrMinRNRTimer | abi.QPAttrMaxRdAtomic | abi.QPAttrMaxDestRdAtomic,
 		Access: cfg.Access, State: abi.QPStateInit, PathMTU: abi.PathMTUFor(cfg.PathMTU),
@@ -163,11 +199,11 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 		MaxRdAtomic: cfg.ReadAtomic, MaxDestRdAtomic: cfg.ReadAtomic,
 	}, nil, nil)
 	if err != nil {
-		_ = qp.Destroy(context.WithoutCancel(ctx)) // err says more
+		_ = q.Destroy(context.WithoutCancel(ctx)) // err says more
 		return nil, fmt.Errorf("QP to INIT: %w", err)
 	}
-	qp.state.Store(uint32(abi.QPStateInit))
-	return qp, nil
+	q.state.Store(uint32(abi.QPStateInit))
+	return q, nil
 }
 
 // Num is the queue pair number.
@@ -217,6 +253,18 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	w, cq := q.sq, q.sendCQ
 	if receives(e) {
 		w, cq = q.rq, q.recvCQ
+	}
+	if receives(e) && q.srq != nil {
+		if cq != c || e.SRQN != q.srq.srqn {
+			return protocolError("receive completion of QP %d, which shares SRQ %d, of SRQ %d", q.qpn, q.srq.srqn, e.SRQN)
+		}
+		if e.Status != WCSuccess {
+			q.setError()
+		}
+		return q.srq.complete()
+	}
+	if w == nil {
+		return protocolError("completion of QP %d's queue, which it does not have", q.qpn)
 	}
 	if cq != c {
 		return protocolError("completion of QP %d's %s in the wrong CQ", q.qpn, w.bell.record.Kind)

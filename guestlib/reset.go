@@ -54,10 +54,14 @@ func (d *Device) silence() {
 		qp.rq.stop(d.s, true)
 		qp.setError()
 	}
+	for _, s := range d.srqs {
+		s.w.stop(d.s, true)
+	}
 	for _, cq := range d.cqs {
 		d.s.silence(&cq.bell, true)
 		cq.broken(errReset)
 	}
 	clear(d.qps)
+	clear(d.srqs)
 	clear(d.cqs)
 }

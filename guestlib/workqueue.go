@@ -18,7 +18,7 @@ type workQueue struct {
 	ring    *ring.Producer
 	bell    bell
 	entry   []byte   // scratch for one entry
-	posted  []posted // by index modulo entries
+	posted  []posted // by index modulo entries; nil for a shared queue, whose completions come in no order
 	rung    uint64   // doorbells of posts
 	always  bool     // ring for every change: the event index is not in use
 	next    uint32   // index of the next work request
@@ -55,7 +55,7 @@ func (w *workQueue) room() error {
 	switch {
 	case w.dead:
 		return ErrClosed
-	case w.next-w.oldest == w.layout.Entries():
+	case w.posted != nil && w.next-w.oldest == w.layout.Entries():
 		return ErrQueueFull
 	}
 	return nil
@@ -69,7 +69,9 @@ func (w *workQueue) push(s *stream, n int, p posted) error {
 		}
 		return protocolError("consumer index of a work queue: %v", err)
 	}
-	w.posted[w.next&(w.layout.Entries()-1)] = p
+	if w.posted != nil {
+		w.posted[w.next&(w.layout.Entries()-1)] = p
+	}
 	w.next++
 	index, need, err := w.ring.Publish()
 	if err != nil {
@@ -111,6 +113,9 @@ func (w *workQueue) taken() (uint32, error) {
 
 // stop makes the queue refuse work and keeps its doorbell silent, or undoes that.
 func (w *workQueue) stop(s *stream, dead bool) {
+	if w == nil {
+		return // the QP has no such queue
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dead = dead
@@ -122,6 +127,9 @@ func (w *workQueue) stop(s *stream, dead bool) {
 
 // free gives the memory back. The queue was stopped before.
 func (w *workQueue) free() {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.area.free()

@@ -87,7 +87,7 @@ func TestMaskedAtomics(t *testing.T) {
 // TestAtomicsMeetTheGuest lets the guest's processor use the same word while peers do: no addition is lost.
 func TestAtomicsMeetTheGuest(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	area := p.hosts[1].fn.mrs.get(p.mb.key).area
+	area := p.hosts[1].fn.key(p.mb.key).area
 	const n = 2000
 	var wg sync.WaitGroup
 	wg.Go(func() { // its own fields of the same word, through its own mapping

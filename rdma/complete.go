@@ -126,6 +126,9 @@ func (q *QP) complete(now falcon.Time) {
 	r := &q.req
 	for r.head != r.tail {
 		w := r.work(r.head)
+		if w.wqe.Opcode == abi.OpReadInv && w.issued && w.pending == 0 && w.status == abi.WCSuccess {
+			w.status = q.invalidate(w.wqe.Imm)
+		}
 		if w.status != abi.WCSuccess && (w.issued || w.started) {
 			st := w.status
 			q.finish(now, w, st)
@@ -159,6 +162,9 @@ func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
 	}
 	if st == abi.WCSuccess && w.pulls() {
 		cqe.ByteLen = w.length
+	}
+	if st == abi.WCSuccess && w.wqe.Opcode == abi.OpReadInv {
+		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.wqe.Imm
 	}
 	q.sendCQ.post(now, &cqe, false)
 }

@@ -137,7 +137,7 @@ func (q *QP) count(n int) {
 func sendEntry(c *abi.CreateQP) uint32 {
 	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
 	if c.MaxSendSGE > 0 {
-		n = max(n, abi.SendWQEHeader+abi.AtomicMasksSize+abi.SGESize)
+		n = max(n, abi.SendWQEHeader+abi.AtomicMasksSize+abi.SGESize) // also room for BindMW
 	}
 	return n
 }

@@ -112,6 +112,11 @@ func (f *Function) Close(now falcon.Time) {
 	f.srqs.each(func(s *SRQ) { s.destroy() })
 	f.xrcds.each(func(x *XRCD) { f.xrcds.remove(x.number) })
 	f.cqs.each(func(c *CQ) { f.cqs.remove(c.number) })
+	f.mrs.each(func(m *MR) {
+		if m.window {
+			m.deregister()
+		}
+	})
 	f.mrs.each(func(m *MR) { m.deregister() })
 	f.pds.each(func(p *PD) { f.pds.remove(p.number) })
 	f.closed = true

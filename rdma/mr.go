@@ -1,13 +1,16 @@
 package rdma
 
 import (
+	"math/bits"
+
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MR is a registered memory region. Its page list is copied at registration; its one key serves as lkey and rkey.
-// Work in flight keeps a pointer to it and looks at valid before each access, so that deregistration takes effect
-// at once, also for packets that falcon would send again.
+// MR is a registered memory region, or a memory window on one. Its page list is copied at registration; its one key serves
+// as lkey and rkey. Work in flight keeps a pointer to it and looks at valid before each access, so that deregistration
+// takes effect at once, also for packets that falcon would send again. What changes its meaning, as registering it
+// again or binding a window, makes a new MR in its place.
 type MR struct {
 	fn     *Function
 	key    uint32
@@ -18,16 +21,25 @@ type MR struct {
 	skew   uint64 // offset of the first byte in its page
 	area   *queues.Area
 	valid  bool
+
+	windows int // bound to it
+	window  bool
+	parent  *MR    // region of a bound window
+	qp      *QP    // of a bound window: the only one whose peer may use it
+	shift   uint64 // of the window's first byte in the region
 }
 
 // validAccess is every access right that can be asked for.
-const validAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic | abi.AccessRelaxedOrdering
+const validAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic |
+	abi.AccessMWBind | abi.AccessZeroBased | abi.AccessRelaxedOrdering
 
 // Registration is a memory region whose page list is being read. It belongs to the command that began it: nothing
 // else of the function happens until it is done, or the function ends.
 type Registration struct {
-	mr   *MR
-	list queues.ListReader
+	mr       *MR
+	list     queues.ListReader
+	replaces *MR // the region that is registered again
+	keepArea bool
 }
 
 // RegMR registers memory and returns its keys.
@@ -46,16 +58,12 @@ func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 		return nil, abi.StatusBadState
 	}
 	pd := f.pds.get(r.PDN)
-	const needLocal = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
 	switch {
 	case pd == nil:
 		return nil, abi.StatusNotFound
 	case r.Length > abi.MaxMRSize:
 		return nil, abi.StatusTooLarge
-	case r.Length == 0, r.IOVA+r.Length < r.IOVA && r.IOVA+r.Length != 0,
-		r.Offset >= abi.PageSize,
-		r.Access&^validAccess != 0,
-		r.Access&needLocal != 0 && r.Access&abi.AccessLocalWrite == 0:
+	case badTranslation(r), badAccess(r.Access), r.Access&abi.AccessZeroBased != 0 && r.IOVA != 0:
 		return nil, abi.StatusInvalidArgument
 	case f.mrs.inUse >= f.mrs.limit:
 		return nil, abi.StatusNoResources // before the page list is read
@@ -69,9 +77,23 @@ func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 	return g, abi.StatusOK
 }
 
+// badTranslation reports whether addresses of a registration make no sense.
+func badTranslation(r *abi.RegMR) bool {
+	return r.Length == 0 || r.IOVA+r.Length < r.IOVA && r.IOVA+r.Length != 0 || r.Offset >= abi.PageSize
+}
+
+// badAccess reports whether rights are unknown, or let peers do what the device itself may not.
+func badAccess(access uint32) bool {
+	const needLocal = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
+	return access&^validAccess != 0 || access&needLocal != 0 && access&abi.AccessLocalWrite == 0
+}
+
 // Read takes at most pages more entries of the page list. When it is done the region exists, or st says why not.
 func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Status) {
 	m := g.mr
+	if g.keepArea {
+		return g.replace()
+	}
 	done, err := g.list.Read(pages)
 	if err == nil && done {
 		m.area, err = queues.NewArea(m.fn.mem, g.list.List(), uint32(m.skew), m.length)
@@ -84,28 +106,52 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	case m.fn.pageListBytes+m.area.Footprint() > m.fn.limits.PageListBytes:
 		return true, 0, 0, abi.StatusNoResources
 	}
+	if g.replaces != nil {
+		return g.replace()
+	}
 	m.fn.pageListBytes += m.area.Footprint()
-	m.key, _ = m.fn.mrs.add(m)
-	m.pd.users++
+	m.fn.addMR(m)
 	return true, m.key, m.key, abi.StatusOK
 }
 
 // DeregMR ends a registration. Operations in flight that use the region fail from here on.
 func (f *Function) DeregMR(lkey uint32) abi.Status {
-	m := f.mrs.get(lkey)
-	if m == nil {
+	m := f.key(lkey)
+	switch {
+	case m == nil || m.window:
 		return abi.StatusNotFound
+	case m.windows > 0:
+		return abi.StatusBusy
 	}
 	m.deregister()
 	return abi.StatusOK
 }
 
+// deregister forgets a region or a window.
 func (m *MR) deregister() {
-	m.valid = false
-	m.fn.pageListBytes -= m.area.Footprint()
-	m.area = nil
+	if m.window {
+		m.unbind()
+	} else {
+		m.fn.pageListBytes -= m.area.Footprint()
+	}
+	m.valid, m.area = false, nil
 	m.pd.users--
-	m.fn.mrs.remove(m.key)
+	m.fn.mrs.remove(keyNumber(m.key))
+}
+
+// Keys are the numbers of the table with the generation in the low byte, where programs expect the part of a window's key
+// that they choose.
+func numberKey(number uint32) uint32 { return bits.RotateLeft32(number, 8) }
+func keyNumber(key uint32) uint32    { return bits.RotateLeft32(key, -8) }
+
+// key returns the region or window with that key.
+func (f *Function) key(key uint32) *MR { return f.mrs.get(keyNumber(key)) }
+
+// addMR gives m its key. There is room.
+func (f *Function) addMR(m *MR) {
+	n, _ := f.mrs.add(m)
+	m.key = numberKey(n)
+	m.pd.users++
 }
 
 // covers reports whether n bytes at addr lie in the region.
@@ -114,30 +160,42 @@ func (m *MR) covers(addr, n uint64) bool {
 	return addr >= m.iova && off <= m.length && n <= m.length-off
 }
 
-// mr looks key up: nil unless the region is of protection domain pd, has every right in need and covers n bytes at addr.
+// mr looks a local key up: nil unless the region is of protection domain pd, has every right in need and covers n bytes at
+// addr.
 func (f *Function) mr(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
-	m := f.mrs.get(key)
-	if m == nil || m.pd != pd || m.access&need != need || !m.covers(addr, n) {
+	m := f.key(key)
+	if m == nil || m.window || !m.gives(pd, addr, n, need) {
 		return nil
 	}
 	return m
 }
 
+// gives reports whether the region or window is there for pd, has every right in need and covers n bytes at addr.
+func (m *MR) gives(pd *PD, addr, n uint64, need uint32) bool {
+	return m.usable() && m.pd == pd && m.access&need == need && m.covers(addr, n)
+}
+
+// usable reports whether there is memory behind m.
+func (m *MR) usable() bool { return m.valid && (!m.window || m.parent.valid) }
+
+// offset is where addr, which m covers, lies in its area.
+func (m *MR) offset(addr uint64) uint64 { return addr - m.iova + m.shift }
+
 // read copies memory at addr, which the region covers, to dst.
 func (m *MR) read(addr uint64, dst []byte) error {
-	if !m.valid {
+	if !m.usable() {
 		return errGone
 	}
-	return m.area.ReadAt(addr-m.iova, dst)
+	return m.area.ReadAt(m.offset(addr), dst)
 }
 
 // write copies src to memory at addr, which the region covers.
 func (m *MR) write(addr uint64, src []byte) error {
-	if !m.valid {
+	if !m.usable() {
 		return errGone
 	}
-	return m.area.WriteAt(addr-m.iova, src)
+	return m.area.WriteAt(m.offset(addr), src)
 }
 
 // aligned reports whether addr is a multiple of 8, in the guest's view and in memory.
-func (m *MR) aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+addr-m.iova)&7 == 0 }
+func (m *MR) aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+m.offset(addr))&7 == 0 }

@@ -175,7 +175,7 @@ func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 		return synInvalid
 	}
 	var err error
-	switch at := x.VA - m.iova; h.RBTH.Opcode {
+	switch at := m.offset(x.VA); h.RBTH.Opcode {
 	case wire.CmpSwap:
 		s.original, err = m.area.CompareAndSwap64(at, x.Compare, x.SwapAdd)
 	case wire.FetchAdd:

@@ -46,6 +46,7 @@ type QP struct {
 	peerLeft   bool  // a wired QP had a connection
 	patience   timer // of a wired QP without one
 	lastWQE    bool  // EventLastWQE was sent
+	windows    int   // bound to it
 	sqdNotify  bool  // the driver wants to know when the send queue is drained
 
 	req requester
@@ -128,6 +129,7 @@ func (q *QP) destroy(now falcon.Time) {
 	q.stopWork()
 	q.closeConn(now)
 	q.state = abi.QPStateReset
+	q.unbindWindows()
 	q.fn.qps.remove(q.number)
 	q.count(-1)
 }

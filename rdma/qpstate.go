@@ -72,6 +72,7 @@ func (q *QP) reset(now falcon.Time) {
 	q.closeConn(now)
 	q.sq.reset()
 	q.rq.reset()
+	q.unbindWindows()
 	q.attr = q.fn.defaultAttributes()
 	q.state = abi.QPStateReset
 }

@@ -136,6 +136,8 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 			return 0, false, false
 		case w.pulls() && r.reads >= int(q.attr.maxRdAtomic):
 			return 0, false, false
+		case w.inside():
+			return q.issueInside(now, w)
 		}
 		w.started, started = true, true
 		switch w.wqe.Opcode {
@@ -211,7 +213,7 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 // of its scatter list (RDMA over Falcon §6.7).
 func (q *QP) segmentLength(w *work) uint32 {
 	n := min(w.length-w.offset, uint32(q.segment))
-	if w.wqe.Opcode == abi.OpRead && n > 0 {
+	if w.reads() && n > 0 {
 		n = min(n, w.sges[w.at.index].length-w.at.offset)
 	}
 	return n
@@ -241,7 +243,7 @@ func (q *QP) opcode(w *work) wire.Opcode {
 		return pick(wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast)
 	case abi.OpWriteImm:
 		return pick(wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm)
-	case abi.OpRead:
+	case abi.OpRead, abi.OpReadInv:
 		return wire.ReadRequest
 	case abi.OpCmpSwap:
 		return wire.CmpSwap

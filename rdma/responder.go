@@ -324,23 +324,29 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 	return synNone, nil, abi.WCSuccess
 }
 
-// remote looks up a region for the peer: the right must be given by the QP and by the region.
+// remote looks up a region or window for the peer: the right must be given by the QP and by the region, and a window must
+// be bound to the QP.
 func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if q.attr.access&right == 0 {
 		return nil
 	}
-	return q.fn.mr(q.domain(), rkey, va, n, right)
+	m := q.fn.key(rkey)
+	if m == nil || m.window && m.qp != q || !m.gives(q.domain(), va, n, right) {
+		return nil
+	}
+	return m
 }
 
 const remoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
 
-// invalidatable returns the region whose key the peer may invalidate: one of protection domain pd that gives peers any
-// right.
+// invalidatable returns the region or window whose key the peer may invalidate: one of protection domain pd that gives peers
+// any right, a window bound to the QP.
 func (q *QP) invalidatable(pd *PD, rkey uint32) *MR {
-	if m := q.fn.mrs.get(rkey); m != nil && m.pd == pd && m.access&remoteRights != 0 {
-		return m
+	m := q.fn.key(rkey)
+	if m == nil || !m.usable() || m.pd != pd || m.access&remoteRights == 0 || m.window && m.qp != q {
+		return nil
 	}
-	return nil
+	return m
 }
 
 // arrived retires the packet with number sn, or keeps it until those before it have arrived.
@@ -404,7 +410,7 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 			pd = v.srq.pd // XRC
 		}
 		if m := q.invalidatable(pd, a.imm); m != nil {
-			m.access &^= remoteRights
+			m.invalidateRemote()
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
 	}

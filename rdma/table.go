@@ -59,6 +59,22 @@ func (t *table[T]) get(number uint32) *T {
 	return t.slots[i].object
 }
 
+// at returns the object in the slot of number, whatever its generation.
+func (t *table[T]) at(number uint32) *T {
+	i := number&(1<<t.slotBits-1) - t.low
+	if i >= uint32(len(t.slots)) {
+		return nil
+	}
+	return t.slots[i].object
+}
+
+// replace puts object into the slot of number, which is in use, with a generation of the caller's, and returns its number.
+func (t *table[T]) replace(number uint32, object *T, generation uint8) uint32 {
+	i := number&(1<<t.slotBits-1) - t.low
+	t.slots[i] = slot[T]{object: object, generation: generation}
+	return uint32(generation)<<t.slotBits | (i + t.low)
+}
+
 // remove forgets the object called number, which must exist.
 func (t *table[T]) remove(number uint32) {
 	i := number&(1<<t.slotBits-1) - t.low

@@ -11,6 +11,7 @@ type work struct {
 	sges   []sge  // capacity is the QP's MaxSendSGE
 	inline []byte // data of an inline request; capacity is the QP's MaxInline
 	masks  abi.AtomicMasks
+	bind   abi.BindMW
 	length uint32 // bytes of the message
 
 	status  abi.WCStatus // of the first failure; WCSuccess while there is none
@@ -24,7 +25,13 @@ type work struct {
 }
 
 // pulls reports whether the request is a READ or an atomic.
-func (w *work) pulls() bool { return w.wqe.Opcode == abi.OpRead || w.atomic() }
+func (w *work) pulls() bool { return w.reads() || w.atomic() }
+
+// reads reports whether the request is a READ.
+func (w *work) reads() bool { return w.wqe.Opcode == abi.OpRead || w.wqe.Opcode == abi.OpReadInv }
+
+// inside reports whether the request concerns this side only.
+func (w *work) inside() bool { return w.wqe.Opcode == abi.OpLocalInv || w.wqe.Opcode == abi.OpBindMW }
 
 // atomic reports whether the request is an atomic, masked or not.
 func (w *work) atomic() bool {
@@ -63,6 +70,13 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 			return abi.WCLocQPOpErr
 		}
 		need = abi.AccessLocalWrite
+	case abi.OpReadInv:
+		if m := q.fn.key(x.Imm); q.attr.maxRdAtomic == 0 || m == nil || m.pd != q.pd {
+			return abi.WCLocQPOpErr
+		}
+		need = abi.AccessLocalWrite
+	case abi.OpLocalInv, abi.OpBindMW:
+		return w.local(rest)
 	default:
 		return abi.WCLocQPOpErr
 	}
@@ -109,8 +123,12 @@ func wcOpcode(op abi.Opcode) abi.WCOpcode {
 	switch op {
 	case abi.OpWrite, abi.OpWriteImm:
 		return abi.WCOpWrite
-	case abi.OpRead:
+	case abi.OpRead, abi.OpReadInv:
 		return abi.WCOpRead
+	case abi.OpLocalInv:
+		return abi.WCOpLocalInv
+	case abi.OpBindMW:
+		return abi.WCOpBindMW
 	case abi.OpCmpSwap:
 		return abi.WCOpCmpSwap
 	case abi.OpFetchAdd:

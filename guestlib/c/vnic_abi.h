@@ -116,7 +116,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2). */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 #define VNIC_FEATURE_FUNCTION_EVENTS 0x10000U /* the device sends EventFunctionState and EventLinkState. */
@@ -135,7 +135,7 @@ typedef uint64_t vnic_le64;
 /* CQE.Flags; values of ibv_wc_flags. */
 #define VNIC_WC_FLAG_GRH 0x1U /* a GRH precedes the data (UD). */
 #define VNIC_WC_FLAG_IMM 0x2U /* Imm holds immediate data. */
-#define VNIC_WC_FLAG_INV 0x8U /* Imm holds the key the peer invalidated. */
+#define VNIC_WC_FLAG_INV 0x8U /* Imm holds the key that became invalid: by the peer, or by ReadInv. */
 #define VNIC_WC_FLAG_SOLICITED 0x80U /* with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2). */
 
 /* Access rights; values of ibv_access_flags. */
@@ -143,7 +143,14 @@ typedef uint64_t vnic_le64;
 #define VNIC_ACCESS_REMOTE_WRITE 0x2U /* peers may WRITE; needs LocalWrite. */
 #define VNIC_ACCESS_REMOTE_READ 0x4U /* peers may READ. */
 #define VNIC_ACCESS_REMOTE_ATOMIC 0x8U /* peers may use atomics; needs LocalWrite. */
+#define VNIC_ACCESS_MW_BIND 0x10U /* memory windows may be bound to the region (1.2). */
+#define VNIC_ACCESS_ZERO_BASED 0x20U /* addresses count from 0: IOVA is 0 (1.2). */
 #define VNIC_ACCESS_RELAXED_ORDERING 0x100000U /* accepted and ignored. */
+
+/* ReregMR.Mask; values of ibv_rereg_mr_flags. */
+#define VNIC_REREG_TRANSLATION 0x1U /* IOVA, Length, Pages, Levels and Offset. */
+#define VNIC_REREG_PD 0x2U /* PDN. */
+#define VNIC_REREG_ACCESS 0x4U /* Access. */
 
 /* ModifySRQ.Mask; values of ibv_srq_attr_mask. */
 #define VNIC_SRQ_ATTR_AREA 0x1U /* Log2Entries, Levels and Pages (IBV_SRQ_MAX_WR). */
@@ -276,6 +283,9 @@ enum vnic_opcode {
 	VNIC_OP_FETCH_ADD = 6, /* 8-byte fetch and add; the first SGE receives the old value. */
 	VNIC_OP_MASKED_CMP_SWAP = 33, /* CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2). */
 	VNIC_OP_MASKED_FETCH_ADD = 34, /* FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2). */
+	VNIC_OP_LOCAL_INV = 7, /* makes a key of this function invalid, after all earlier requests are done (1.2). */
+	VNIC_OP_BIND_MW = 8, /* binds a memory window to a part of a region (1.2). */
+	VNIC_OP_READ_INV = 11, /* RDMA READ; then a key of this function becomes invalid (1.2). */
 	VNIC_OP_SEND_INV = 9, /* SEND with invalidate of a key at the peer. */
 };
 
@@ -285,6 +295,12 @@ enum vnic_qp_type {
 	VNIC_QP_TYPE_UD = 4, /* unreliable datagram (1.2). */
 	VNIC_QP_TYPE_XRC_SEND = 9, /* initiator of an XRC connection: has no receives (1.2). */
 	VNIC_QP_TYPE_XRC_RECV = 10, /* target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2). */
+};
+
+/* MWType is the kind of a memory window; values of ibv_mw_type. Stored in 8 bits. */
+enum vnic_mw_type {
+	VNIC_MW_TYPE1 = 1, /* not offered. */
+	VNIC_MW_TYPE2 = 2, /* bound by a work request, to one queue pair (2B). */
 };
 
 /* SRQType is the kind of a shared receive queue; values of ibv_srq_type. Stored in 8 bits. */
@@ -321,7 +337,7 @@ enum vnic_wc_status {
 	VNIC_WC_LOC_EEC_OP_ERR = 3, /* not used. */
 	VNIC_WC_LOC_PROT_ERR = 4, /* an SGE does not lie in a region the QP may use. */
 	VNIC_WCWR_FLUSH_ERR = 5, /* the QP was in ERR before the work was done. */
-	VNIC_WCMW_BIND_ERR = 6, /* not used in this version. */
+	VNIC_WCMW_BIND_ERR = 6, /* a window cannot be bound so, or a key cannot be made invalid. */
 	VNIC_WC_BAD_RESP_ERR = 7, /* the peer answered with nonsense. */
 	VNIC_WC_LOC_ACCESS_ERR = 8, /* a protection error while an incoming WRITE with immediate data was received. */
 	VNIC_WC_REM_INV_REQ_ERR = 9, /* the peer cannot take the request: buffer too small, or operation not allowed. */
@@ -346,6 +362,8 @@ enum vnic_wc_opcode {
 	VNIC_WC_OP_READ = 2, /* RDMA READ. */
 	VNIC_WC_OP_CMP_SWAP = 3, /* compare and swap. */
 	VNIC_WC_OP_FETCH_ADD = 4, /* fetch and add. */
+	VNIC_WC_OP_BIND_MW = 5, /* a memory window was bound. */
+	VNIC_WC_OP_LOCAL_INV = 6, /* a key was made invalid. */
 	VNIC_WC_OP_MASKED_CMP_SWAP = 11, /* masked compare and swap. */
 	VNIC_WC_OP_MASKED_FETCH_ADD = 12, /* masked fetch and add. */
 	VNIC_WC_OP_RECV = 128, /* a SEND arrived. */
@@ -413,6 +431,9 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_DESTROY_SRQ = 35, /* destroys a shared receive queue (1.2). */
 	VNIC_ADMIN_OP_OPEN_XRCD = 36, /* creates an XRC domain (1.2). */
 	VNIC_ADMIN_OP_CLOSE_XRCD = 37, /* destroys an XRC domain (1.2). */
+	VNIC_ADMIN_OP_ALLOC_MW = 38, /* creates a memory window, which is not bound (1.2). */
+	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window (1.2). */
+	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was (1.2). */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
 	VNIC_ADMIN_OP_VF_RESET = 66, /* PF only: function-level reset of a VF; its driver gets EventFunctionState. */
@@ -781,6 +802,43 @@ struct vnic_query_memory_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory_result) == 24, "layout of vnic_query_memory_result");
 
+/* AllocMW holds the parameters of the command of that name. */
+struct vnic_alloc_mw {
+	vnic_le32 pdn; /* protection domain number. */
+	uint8_t type; /* kind of window. enum vnic_mw_type. */
+	uint8_t reserved0[3];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_alloc_mw) == 8, "layout of vnic_alloc_mw");
+
+/* AllocMWResult is the result of AllocMW. */
+struct vnic_alloc_mw_result {
+	vnic_le32 rkey; /* key of the window; each binding chooses the low 8 bits. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_alloc_mw_result) == 8, "layout of vnic_alloc_mw_result");
+
+/* DeallocMW holds the parameters of the command of that name. */
+struct vnic_dealloc_mw {
+	vnic_le32 rkey; /* key of the window, with any low 8 bits. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_dealloc_mw) == 8, "layout of vnic_dealloc_mw");
+
+/* ReregMR holds the parameters of the command of that name. Only what Mask names is used. */
+struct vnic_rereg_mr {
+	vnic_le32 lkey; /* key of the region. */
+	vnic_le32 mask; /* what is changed. */
+	vnic_le32 pdn; /* as in RegMR. */
+	vnic_le32 access; /* as in RegMR. */
+	vnic_le64 iova; /* as in RegMR. */
+	vnic_le64 length; /* as in RegMR. */
+	vnic_le64 pages; /* as in RegMR. */
+	uint8_t levels; /* as in RegMR. */
+	uint8_t reserved0[3];
+	vnic_le32 offset; /* as in RegMR. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_rereg_mr) == 48, "layout of vnic_rereg_mr");
+
 /* CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes. */
 struct vnic_create_srq {
 	vnic_le32 pdn; /* protection domain number. */
@@ -972,9 +1030,9 @@ struct vnic_send_wqe {
 	uint8_t flags; /* modifiers. */
 	uint8_t num_sge; /* SGEs that follow; 0 when inline. */
 	uint8_t reserved0[1];
-	vnic_le32 imm; /* immediate data (…Imm) or the key to invalidate (SendInv). */
+	vnic_le32 imm; /* immediate data (…Imm) or the key to invalidate (…Inv). */
 	vnic_le64 remote_addr; /* address at the peer (WRITE, READ, atomics). */
-	vnic_le32 rkey; /* key of the peer's memory (WRITE, READ, atomics). */
+	vnic_le32 rkey; /* key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW). */
 	vnic_le32 inline_len; /* bytes of inline data; 0 when not inline. */
 	vnic_le64 compare_add; /* value to compare (CmpSwap) or to add (FetchAdd), masked or not. */
 	vnic_le64 swap; /* value to store when the comparison holds (CmpSwap), masked or not. */
@@ -991,6 +1049,15 @@ struct vnic_atomic_masks {
 	vnic_le64 compare; /* the bits to compare (MaskedCmpSwap). */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_atomic_masks) == 16, "layout of vnic_atomic_masks");
+
+/* BindMW follows the header of a BindMW request (1.2), whose RKey is the window's new key and which has no SGEs. */
+struct vnic_bind_mw {
+	vnic_le64 addr; /* first byte of the window, as the region names it. */
+	vnic_le64 length; /* bytes: at least 1, within the region. */
+	vnic_le32 lkey; /* key of the region, which has AccessMWBind. */
+	vnic_le32 access; /* RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_bind_mw) == 24, "layout of vnic_bind_mw");
 
 /* RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it. */
 struct vnic_recv_wqe {

@@ -185,7 +185,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
@@ -210,7 +210,7 @@ const (
 const (
 	WCFlagGRH       = 0x1  // a GRH precedes the data (UD).
 	WCFlagImm       = 0x2  // Imm holds immediate data.
-	WCFlagInv       = 0x8  // Imm holds the key the peer invalidated.
+	WCFlagInv       = 0x8  // Imm holds the key that became invalid: by the peer, or by ReadInv.
 	WCFlagSolicited = 0x80 // with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2).
 )
 
@@ -220,7 +220,16 @@ const (
 	AccessRemoteWrite     = 0x2      // peers may WRITE; needs LocalWrite.
 	AccessRemoteRead      = 0x4      // peers may READ.
 	AccessRemoteAtomic    = 0x8      // peers may use atomics; needs LocalWrite.
+	AccessMWBind          = 0x10     // memory windows may be bound to the region (1.2).
+	AccessZeroBased       = 0x20     // addresses count from 0: IOVA is 0 (1.2).
 	AccessRelaxedOrdering = 0x100000 // accepted and ignored.
+)
+
+// ReregMR.Mask; values of ibv_rereg_mr_flags.
+const (
+	ReregTranslation = 0x1 // IOVA, Length, Pages, Levels and Offset.
+	ReregPD          = 0x2 // PDN.
+	ReregAccess      = 0x4 // Access.
 )
 
 // ModifySRQ.Mask; values of ibv_srq_attr_mask.
@@ -543,6 +552,9 @@ const (
 	OpFetchAdd       Opcode = 6  // 8-byte fetch and add; the first SGE receives the old value.
 	OpMaskedCmpSwap  Opcode = 33 // CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2).
 	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2).
+	OpLocalInv       Opcode = 7  // makes a key of this function invalid, after all earlier requests are done (1.2).
+	OpBindMW         Opcode = 8  // binds a memory window to a part of a region (1.2).
+	OpReadInv        Opcode = 11 // RDMA READ; then a key of this function becomes invalid (1.2).
 	OpSendInv        Opcode = 9  // SEND with invalidate of a key at the peer.
 )
 
@@ -567,6 +579,12 @@ func (v Opcode) String() string {
 		return "MASKED_CMP_SWAP"
 	case OpMaskedFetchAdd:
 		return "MASKED_FETCH_ADD"
+	case OpLocalInv:
+		return "LOCAL_INV"
+	case OpBindMW:
+		return "BIND_MW"
+	case OpReadInv:
+		return "READ_INV"
 	case OpSendInv:
 		return "SEND_INV"
 	}
@@ -597,6 +615,26 @@ func (v QPType) String() string {
 		return "XRC receive"
 	}
 	return "QPType(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// MWType is the kind of a memory window; values of ibv_mw_type.
+type MWType uint8
+
+// Values of MWType.
+const (
+	MWType1 MWType = 1 // not offered.
+	MWType2 MWType = 2 // bound by a work request, to one queue pair (2B).
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v MWType) String() string {
+	switch v {
+	case MWType1:
+		return "type 1"
+	case MWType2:
+		return "type 2"
+	}
+	return "MWType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
 // SRQType is the kind of a shared receive queue; values of ibv_srq_type.
@@ -694,7 +732,7 @@ const (
 	WCLocEECOpErr    WCStatus = 3  // not used.
 	WCLocProtErr     WCStatus = 4  // an SGE does not lie in a region the QP may use.
 	WCWRFlushErr     WCStatus = 5  // the QP was in ERR before the work was done.
-	WCMWBindErr      WCStatus = 6  // not used in this version.
+	WCMWBindErr      WCStatus = 6  // a window cannot be bound so, or a key cannot be made invalid.
 	WCBadRespErr     WCStatus = 7  // the peer answered with nonsense.
 	WCLocAccessErr   WCStatus = 8  // a protection error while an incoming WRITE with immediate data was received.
 	WCRemInvReqErr   WCStatus = 9  // the peer cannot take the request: buffer too small, or operation not allowed.
@@ -773,6 +811,8 @@ const (
 	WCOpRead           WCOpcode = 2   // RDMA READ.
 	WCOpCmpSwap        WCOpcode = 3   // compare and swap.
 	WCOpFetchAdd       WCOpcode = 4   // fetch and add.
+	WCOpBindMW         WCOpcode = 5   // a memory window was bound.
+	WCOpLocalInv       WCOpcode = 6   // a key was made invalid.
 	WCOpMaskedCmpSwap  WCOpcode = 11  // masked compare and swap.
 	WCOpMaskedFetchAdd WCOpcode = 12  // masked fetch and add.
 	WCOpRecv           WCOpcode = 128 // a SEND arrived.
@@ -792,6 +832,10 @@ func (v WCOpcode) String() string {
 		return "CMP_SWAP"
 	case WCOpFetchAdd:
 		return "FETCH_ADD"
+	case WCOpBindMW:
+		return "BIND_MW"
+	case WCOpLocalInv:
+		return "LOCAL_INV"
 	case WCOpMaskedCmpSwap:
 		return "MASKED_CMP_SWAP"
 	case WCOpMaskedFetchAdd:
@@ -946,6 +990,9 @@ const (
 	AdminOpDestroySRQ     AdminOp = 35 // destroys a shared receive queue (1.2).
 	AdminOpOpenXRCD       AdminOp = 36 // creates an XRC domain (1.2).
 	AdminOpCloseXRCD      AdminOp = 37 // destroys an XRC domain (1.2).
+	AdminOpAllocMW        AdminOp = 38 // creates a memory window, which is not bound (1.2).
+	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window (1.2).
+	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was (1.2).
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
@@ -1007,6 +1054,12 @@ func (v AdminOp) String() string {
 		return "OpenXRCD"
 	case AdminOpCloseXRCD:
 		return "CloseXRCD"
+	case AdminOpAllocMW:
+		return "AllocMW"
+	case AdminOpDeallocMW:
+		return "DeallocMW"
+	case AdminOpReregMR:
+		return "ReregMR"
 	case AdminOpVFEnable:
 		return "VFEnable"
 	case AdminOpVFDisable:
@@ -2227,6 +2280,129 @@ func (x *QueryMemoryResult) Unmarshal(b []byte) {
 	x.Ranges = binary.LittleEndian.Uint32(b[16:])
 }
 
+// AllocMWSize is the size of AllocMW in bytes.
+const AllocMWSize = 8
+
+// AllocMW holds the parameters of the command of that name.
+type AllocMW struct {
+	PDN  uint32 // @0: protection domain number.
+	Type MWType // @4: kind of window.
+}
+
+// Size returns AllocMWSize.
+func (*AllocMW) Size() int { return AllocMWSize }
+
+// Marshal writes x to b[:AllocMWSize], reserved bytes as zero; b must be that long.
+func (x *AllocMW) Marshal(b []byte) {
+	_ = b[AllocMWSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.PDN)
+	b[4] = uint8(x.Type)
+	clear(b[5:8])
+}
+
+// Unmarshal reads x from b[:AllocMWSize]; b must be that long.
+func (x *AllocMW) Unmarshal(b []byte) {
+	_ = b[AllocMWSize-1]
+	x.PDN = binary.LittleEndian.Uint32(b[0:])
+	x.Type = MWType(b[4])
+}
+
+// AllocMWResultSize is the size of AllocMWResult in bytes.
+const AllocMWResultSize = 8
+
+// AllocMWResult is the result of AllocMW.
+type AllocMWResult struct {
+	RKey uint32 // @0: key of the window; each binding chooses the low 8 bits.
+}
+
+// Size returns AllocMWResultSize.
+func (*AllocMWResult) Size() int { return AllocMWResultSize }
+
+// Marshal writes x to b[:AllocMWResultSize], reserved bytes as zero; b must be that long.
+func (x *AllocMWResult) Marshal(b []byte) {
+	_ = b[AllocMWResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.RKey)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:AllocMWResultSize]; b must be that long.
+func (x *AllocMWResult) Unmarshal(b []byte) {
+	_ = b[AllocMWResultSize-1]
+	x.RKey = binary.LittleEndian.Uint32(b[0:])
+}
+
+// DeallocMWSize is the size of DeallocMW in bytes.
+const DeallocMWSize = 8
+
+// DeallocMW holds the parameters of the command of that name.
+type DeallocMW struct {
+	RKey uint32 // @0: key of the window, with any low 8 bits.
+}
+
+// Size returns DeallocMWSize.
+func (*DeallocMW) Size() int { return DeallocMWSize }
+
+// Marshal writes x to b[:DeallocMWSize], reserved bytes as zero; b must be that long.
+func (x *DeallocMW) Marshal(b []byte) {
+	_ = b[DeallocMWSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.RKey)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:DeallocMWSize]; b must be that long.
+func (x *DeallocMW) Unmarshal(b []byte) {
+	_ = b[DeallocMWSize-1]
+	x.RKey = binary.LittleEndian.Uint32(b[0:])
+}
+
+// ReregMRSize is the size of ReregMR in bytes.
+const ReregMRSize = 48
+
+// ReregMR holds the parameters of the command of that name. Only what Mask names is used.
+type ReregMR struct {
+	LKey   uint32 // @0: key of the region.
+	Mask   uint32 // @4: what is changed.
+	PDN    uint32 // @8: as in RegMR.
+	Access uint32 // @12: as in RegMR.
+	IOVA   uint64 // @16: as in RegMR.
+	Length uint64 // @24: as in RegMR.
+	Pages  uint64 // @32: as in RegMR.
+	Levels uint8  // @40: as in RegMR.
+	Offset uint32 // @44: as in RegMR.
+}
+
+// Size returns ReregMRSize.
+func (*ReregMR) Size() int { return ReregMRSize }
+
+// Marshal writes x to b[:ReregMRSize], reserved bytes as zero; b must be that long.
+func (x *ReregMR) Marshal(b []byte) {
+	_ = b[ReregMRSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.LKey)
+	binary.LittleEndian.PutUint32(b[4:], x.Mask)
+	binary.LittleEndian.PutUint32(b[8:], x.PDN)
+	binary.LittleEndian.PutUint32(b[12:], x.Access)
+	binary.LittleEndian.PutUint64(b[16:], x.IOVA)
+	binary.LittleEndian.PutUint64(b[24:], x.Length)
+	binary.LittleEndian.PutUint64(b[32:], x.Pages)
+	b[40] = x.Levels
+	clear(b[41:44])
+	binary.LittleEndian.PutUint32(b[44:], x.Offset)
+}
+
+// Unmarshal reads x from b[:ReregMRSize]; b must be that long.
+func (x *ReregMR) Unmarshal(b []byte) {
+	_ = b[ReregMRSize-1]
+	x.LKey = binary.LittleEndian.Uint32(b[0:])
+	x.Mask = binary.LittleEndian.Uint32(b[4:])
+	x.PDN = binary.LittleEndian.Uint32(b[8:])
+	x.Access = binary.LittleEndian.Uint32(b[12:])
+	x.IOVA = binary.LittleEndian.Uint64(b[16:])
+	x.Length = binary.LittleEndian.Uint64(b[24:])
+	x.Pages = binary.LittleEndian.Uint64(b[32:])
+	x.Levels = b[40]
+	x.Offset = binary.LittleEndian.Uint32(b[44:])
+}
+
 // CreateSRQSize is the size of CreateSRQ in bytes.
 const CreateSRQSize = 32
 
@@ -2791,9 +2967,9 @@ type SendWQE struct {
 	Opcode     Opcode // @8: operation.
 	Flags      uint8  // @9: modifiers.
 	NumSGE     uint8  // @10: SGEs that follow; 0 when inline.
-	Imm        uint32 // @12: immediate data (…Imm) or the key to invalidate (SendInv).
+	Imm        uint32 // @12: immediate data (…Imm) or the key to invalidate (…Inv).
 	RemoteAddr uint64 // @16: address at the peer (WRITE, READ, atomics).
-	RKey       uint32 // @24: key of the peer's memory (WRITE, READ, atomics).
+	RKey       uint32 // @24: key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW).
 	InlineLen  uint32 // @28: bytes of inline data; 0 when not inline.
 	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd), masked or not.
 	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not.
@@ -2869,6 +3045,38 @@ func (x *AtomicMasks) Unmarshal(b []byte) {
 	_ = b[AtomicMasksSize-1]
 	x.SwapAdd = binary.LittleEndian.Uint64(b[0:])
 	x.Compare = binary.LittleEndian.Uint64(b[8:])
+}
+
+// BindMWSize is the size of BindMW in bytes.
+const BindMWSize = 24
+
+// BindMW follows the header of a BindMW request (1.2), whose RKey is the window's new key and which has no SGEs.
+type BindMW struct {
+	Addr   uint64 // @0: first byte of the window, as the region names it.
+	Length uint64 // @8: bytes: at least 1, within the region.
+	LKey   uint32 // @16: key of the region, which has AccessMWBind.
+	Access uint32 // @20: RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0.
+}
+
+// Size returns BindMWSize.
+func (*BindMW) Size() int { return BindMWSize }
+
+// Marshal writes x to b[:BindMWSize], reserved bytes as zero; b must be that long.
+func (x *BindMW) Marshal(b []byte) {
+	_ = b[BindMWSize-1]
+	binary.LittleEndian.PutUint64(b[0:], x.Addr)
+	binary.LittleEndian.PutUint64(b[8:], x.Length)
+	binary.LittleEndian.PutUint32(b[16:], x.LKey)
+	binary.LittleEndian.PutUint32(b[20:], x.Access)
+}
+
+// Unmarshal reads x from b[:BindMWSize]; b must be that long.
+func (x *BindMW) Unmarshal(b []byte) {
+	_ = b[BindMWSize-1]
+	x.Addr = binary.LittleEndian.Uint64(b[0:])
+	x.Length = binary.LittleEndian.Uint64(b[8:])
+	x.LKey = binary.LittleEndian.Uint32(b[16:])
+	x.Access = binary.LittleEndian.Uint32(b[20:])
 }
 
 // RecvWQESize is the size of RecvWQE in bytes.

@@ -24,7 +24,7 @@ func all() map[string]layout {
 		&MsgHeader{}, &Hello{}, &HelloReply{}, &RegRead{}, &RegWrite{}, &RegReply{}, &Doorbell{}, &AsyncEvent{}, &Heartbeat{}, &ErrorMsg{},
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
-		&CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
+		&AllocMW{}, &AllocMWResult{}, &DeallocMW{}, &ReregMR{}, &BindMW{}, &CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
 		&QueryMemory{}, &QueryMemoryResult{},
 		&VFNumber{}, &SetVF{}, &SetVFWindow{}, &SetVFCredits{}, &QueryVFCredits{}, &QueryVFResult{}, &CreditCounts{},
@@ -282,6 +282,7 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"CapType":      func(n uint64) fmt.Stringer { return CapType(n) },
 	"Link":         func(n uint64) fmt.Stringer { return Link(n) },
 	"CreditPart":   func(n uint64) fmt.Stringer { return CreditPart(n) },
+	"MWType":       func(n uint64) fmt.Stringer { return MWType(n) },
 	"SRQType":      func(n uint64) fmt.Stringer { return SRQType(n) },
 	"AdminOp":      func(n uint64) fmt.Stringer { return AdminOp(n) },
 }

@@ -80,6 +80,9 @@ var enums = []Enum{
 		{Name: "FetchAdd", Value: 6, Text: "FETCH_ADD", Doc: "8-byte fetch and add; the first SGE receives the old value."},
 		{Name: "MaskedCmpSwap", Value: 33, Text: "MASKED_CMP_SWAP", Doc: "CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2)."},
 		{Name: "MaskedFetchAdd", Value: 34, Text: "MASKED_FETCH_ADD", Doc: "FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2)."},
+		{Name: "LocalInv", Value: 7, Text: "LOCAL_INV", Doc: "makes a key of this function invalid, after all earlier requests are done (1.2)."},
+		{Name: "BindMW", Value: 8, Text: "BIND_MW", Doc: "binds a memory window to a part of a region (1.2)."},
+		{Name: "ReadInv", Value: 11, Text: "READ_INV", Doc: "RDMA READ; then a key of this function becomes invalid (1.2)."},
 		{Name: "SendInv", Value: 9, Text: "SEND_INV", Doc: "SEND with invalidate of a key at the peer."},
 	}},
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
@@ -87,6 +90,10 @@ var enums = []Enum{
 		{Name: "UD", Value: 4, Text: "UD", Doc: "unreliable datagram (1.2)."},
 		{Name: "XRCSend", Value: 9, Text: "XRC send", Doc: "initiator of an XRC connection: has no receives (1.2)."},
 		{Name: "XRCRecv", Value: 10, Text: "XRC receive", Doc: "target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2)."},
+	}},
+	{Name: "MWType", Prefix: "MWType", Base: U8, Doc: "MWType is the kind of a memory window; values of ibv_mw_type.", Values: []Value{
+		{Name: "1", Value: 1, Text: "type 1", Doc: "not offered."},
+		{Name: "2", Value: 2, Text: "type 2", Doc: "bound by a work request, to one queue pair (2B)."},
 	}},
 	{Name: "SRQType", Prefix: "SRQType", Base: U8, Doc: "SRQType is the kind of a shared receive queue; values of ibv_srq_type.", Values: []Value{
 		{Name: "Basic", Value: 0, Text: "basic", Doc: "for the QPs that were created with it."},
@@ -115,7 +122,7 @@ var enums = []Enum{
 		{Name: "LocEECOpErr", Value: 3, Text: "local EE context operation error", Doc: "not used."},
 		{Name: "LocProtErr", Value: 4, Text: "local protection error", Doc: "an SGE does not lie in a region the QP may use."},
 		{Name: "WRFlushErr", Value: 5, Text: "work request flushed error", Doc: "the QP was in ERR before the work was done."},
-		{Name: "MWBindErr", Value: 6, Text: "memory window bind error", Doc: "not used in this version."},
+		{Name: "MWBindErr", Value: 6, Text: "memory window bind error", Doc: "a window cannot be bound so, or a key cannot be made invalid."},
 		{Name: "BadRespErr", Value: 7, Text: "bad response error", Doc: "the peer answered with nonsense."},
 		{Name: "LocAccessErr", Value: 8, Text: "local access error", Doc: "a protection error while an incoming WRITE with immediate data was received."},
 		{Name: "RemInvReqErr", Value: 9, Text: "remote invalid request error", Doc: "the peer cannot take the request: buffer too small, or operation not allowed."},
@@ -138,6 +145,8 @@ var enums = []Enum{
 		{Name: "Read", Value: 2, Text: "READ", Doc: "RDMA READ."},
 		{Name: "CmpSwap", Value: 3, Text: "CMP_SWAP", Doc: "compare and swap."},
 		{Name: "FetchAdd", Value: 4, Text: "FETCH_ADD", Doc: "fetch and add."},
+		{Name: "BindMW", Value: 5, Text: "BIND_MW", Doc: "a memory window was bound."},
+		{Name: "LocalInv", Value: 6, Text: "LOCAL_INV", Doc: "a key was made invalid."},
 		{Name: "MaskedCmpSwap", Value: 11, Text: "MASKED_CMP_SWAP", Doc: "masked compare and swap."},
 		{Name: "MaskedFetchAdd", Value: 12, Text: "MASKED_FETCH_ADD", Doc: "masked fetch and add."},
 		{Name: "Recv", Value: 128, Text: "RECV", Doc: "a SEND arrived."},
@@ -147,7 +156,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
-		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, all states of queue pairs and all asynchronous events (1.2)."},
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
@@ -166,7 +175,7 @@ var flagSets = []FlagSet{
 	{Name: "WCFlag", Prefix: "WCFlag", Doc: "CQE.Flags; values of ibv_wc_flags.", Values: []Value{
 		{Name: "GRH", Value: 1 << 0, Doc: "a GRH precedes the data (UD)."},
 		{Name: "Imm", Value: 1 << 1, Doc: "Imm holds immediate data."},
-		{Name: "Inv", Value: 1 << 3, Doc: "Imm holds the key the peer invalidated."},
+		{Name: "Inv", Value: 1 << 3, Doc: "Imm holds the key that became invalid: by the peer, or by ReadInv."},
 		{Name: "Solicited", Value: 1 << 7, Doc: "with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2)."},
 	}},
 	{Name: "Access", Prefix: "Access", Doc: "Access rights; values of ibv_access_flags.", Values: []Value{
@@ -174,7 +183,14 @@ var flagSets = []FlagSet{
 		{Name: "RemoteWrite", Value: 1 << 1, Doc: "peers may WRITE; needs LocalWrite."},
 		{Name: "RemoteRead", Value: 1 << 2, Doc: "peers may READ."},
 		{Name: "RemoteAtomic", Value: 1 << 3, Doc: "peers may use atomics; needs LocalWrite."},
+		{Name: "MWBind", Value: 1 << 4, Doc: "memory windows may be bound to the region (1.2)."},
+		{Name: "ZeroBased", Value: 1 << 5, Doc: "addresses count from 0: IOVA is 0 (1.2)."},
 		{Name: "RelaxedOrdering", Value: 1 << 20, Doc: "accepted and ignored."},
+	}},
+	{Name: "Rereg", Prefix: "Rereg", Doc: "ReregMR.Mask; values of ibv_rereg_mr_flags.", Values: []Value{
+		{Name: "Translation", Value: 1 << 0, Doc: "IOVA, Length, Pages, Levels and Offset."},
+		{Name: "PD", Value: 1 << 1, Doc: "PDN."},
+		{Name: "Access", Value: 1 << 2, Doc: "Access."},
 	}},
 	{Name: "SRQAttr", Prefix: "SRQAttr", Doc: "ModifySRQ.Mask; values of ibv_srq_attr_mask.", Values: []Value{
 		{Name: "Area", Value: 1 << 0, Doc: "Log2Entries, Levels and Pages (IBV_SRQ_MAX_WR)."},

@@ -16,9 +16,9 @@ var queueStructs = []Struct{
 		{Name: "Opcode", Offset: 8, Kind: U8, Enum: "Opcode", Doc: "operation."},
 		{Name: "Flags", Offset: 9, Kind: U8, Flags: "SendFlag", Doc: "modifiers."},
 		{Name: "NumSGE", Offset: 10, Kind: U8, Doc: "SGEs that follow; 0 when inline."},
-		{Name: "Imm", Offset: 12, Kind: U32, Doc: "immediate data (…Imm) or the key to invalidate (SendInv)."},
+		{Name: "Imm", Offset: 12, Kind: U32, Doc: "immediate data (…Imm) or the key to invalidate (…Inv)."},
 		{Name: "RemoteAddr", Offset: 16, Kind: U64, Doc: "address at the peer (WRITE, READ, atomics)."},
-		{Name: "RKey", Offset: 24, Kind: U32, Doc: "key of the peer's memory (WRITE, READ, atomics)."},
+		{Name: "RKey", Offset: 24, Kind: U32, Doc: "key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW)."},
 		{Name: "InlineLen", Offset: 28, Kind: U32, Doc: "bytes of inline data; 0 when not inline."},
 		{Name: "CompareAdd", Offset: 32, Kind: U64, Doc: "value to compare (CmpSwap) or to add (FetchAdd), masked or not."},
 		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap), masked or not."},
@@ -30,6 +30,12 @@ var queueStructs = []Struct{
 	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.", Fields: []Field{
 		{Name: "SwapAdd", Offset: 0, Kind: U64, Doc: "the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd)."},
 		{Name: "Compare", Offset: 8, Kind: U64, Doc: "the bits to compare (MaskedCmpSwap)."},
+	}},
+	{Name: "BindMW", Size: 24, Doc: "BindMW follows the header of a BindMW request (1.2), whose RKey is the window's new key and which has no SGEs.", Fields: []Field{
+		{Name: "Addr", Offset: 0, Kind: U64, Doc: "first byte of the window, as the region names it."},
+		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes: at least 1, within the region."},
+		{Name: "LKey", Offset: 16, Kind: U32, Doc: "key of the region, which has AccessMWBind."},
+		{Name: "Access", Offset: 20, Kind: U32, Flags: "Access", Doc: "RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0."},
 	}},
 	{Name: "RecvWQE", Size: 16, Doc: "RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it.", Fields: []Field{
 		{Name: "WRID", Offset: 0, Kind: U64, Doc: "chosen by the driver, returned in the completion."},

@@ -8,9 +8,33 @@ var objectCommands = []Command{
 	{"DestroySRQ", 35, "DestroySRQ", "", "destroys a shared receive queue (1.2).", "NotFound, Busy (QPs use it, or messages in progress)"},
 	{"OpenXRCD", 36, "", "OpenXRCDResult", "creates an XRC domain (1.2).", "NoResources"},
 	{"CloseXRCD", 37, "CloseXRCD", "", "destroys an XRC domain (1.2).", "NotFound, Busy (has QPs or SRQs)"},
+	{"AllocMW", 38, "AllocMW", "AllocMWResult", "creates a memory window, which is not bound (1.2).", "NotFound (PD), NoResources, Unsupported (type)"},
+	{"DeallocMW", 39, "DeallocMW", "", "destroys a memory window (1.2).", "NotFound"},
+	{"ReregMR", 40, "ReregMR", "RegMRResult", "changes a region and gives it new keys; after an error it is as it was (1.2).", "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge"},
 }
 
 var objectStructs = []Struct{
+	{Name: "AllocMW", Size: 8, Doc: "AllocMW holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
+		{Name: "Type", Offset: 4, Kind: U8, Enum: "MWType", Doc: "kind of window."},
+	}},
+	{Name: "AllocMWResult", Size: 8, Doc: "AllocMWResult is the result of AllocMW.", Fields: []Field{
+		{Name: "RKey", Offset: 0, Kind: U32, Doc: "key of the window; each binding chooses the low 8 bits."},
+	}},
+	{Name: "DeallocMW", Size: 8, Doc: "DeallocMW holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "RKey", Offset: 0, Kind: U32, Doc: "key of the window, with any low 8 bits."},
+	}},
+	{Name: "ReregMR", Size: 48, Doc: "ReregMR holds the parameters of the command of that name. Only what Mask names is used.", Fields: []Field{
+		{Name: "LKey", Offset: 0, Kind: U32, Doc: "key of the region."},
+		{Name: "Mask", Offset: 4, Kind: U32, Flags: "Rereg", Doc: "what is changed."},
+		{Name: "PDN", Offset: 8, Kind: U32, Doc: "as in RegMR."},
+		{Name: "Access", Offset: 12, Kind: U32, Flags: "Access", Doc: "as in RegMR."},
+		{Name: "IOVA", Offset: 16, Kind: U64, Doc: "as in RegMR."},
+		{Name: "Length", Offset: 24, Kind: U64, Doc: "as in RegMR."},
+		{Name: "Pages", Offset: 32, Kind: U64, Doc: "as in RegMR."},
+		{Name: "Levels", Offset: 40, Kind: U8, Doc: "as in RegMR."},
+		{Name: "Offset", Offset: 44, Kind: U32, Doc: "as in RegMR."},
+	}},
 	{Name: "CreateSRQ", Size: 32, Doc: "CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes.", Fields: []Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
 		{Name: "CQN", Offset: 4, Kind: U32, Doc: "CQ for its completions (XRC only, else 0)."},

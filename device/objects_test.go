@@ -1,0 +1,190 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// event waits for one event of a type.
+func (e *endpoint) event(t *testing.T, typ abi.EventType) guestlib.Event {
+	t.Helper()
+	for {
+		select {
+		case ev := <-e.dev.Events():
+			if ev.Type == typ {
+				return ev
+			}
+		case <-time.After(testTime):
+			t.Fatalf("no %s event", typ)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSharedReceives runs guests' SRQs over two NICs: two connections take from one queue, its limit, its resizing.
+func TestSharedReceives(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	s, err := b.pd.CreateSRQ(ctx, guestlib.SRQConfig{Entries: 8, Limit: 3})
+	must(t, err)
+	var to [2]*guestlib.QP
+	for i := range to {
+		x, y := *a, *b
+		x.qp, err = a.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: a.cq})
+		must(t, err)
+		y.qp, err = b.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: b.cq, SRQ: s})
+		must(t, err)
+		connect(t, &x, &y, uint64(10+i))
+		to[i] = x.qp
+	}
+	for i := range 6 {
+		must(t, s.PostRecv(&guestlib.RecvWR{ID: uint64(i), SGL: []guestlib.SGE{b.mr.SGE(i*4096, 4096)}}))
+	}
+	copy(a.mr.Bytes(), bytes.Repeat([]byte("shared "), 100))
+	send := func(i int) {
+		t.Helper()
+		must(t, to[i%2].PostSend(&guestlib.SendWR{ID: uint64(i), Opcode: guestlib.SendImm, Imm: uint32(i), Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 600)}}))
+		if wc := a.next(t); wc.Err() != nil {
+			t.Fatal(wc.Err())
+		}
+		wc := b.next(t)
+		if wc.Err() != nil || wc.ID != uint64(i) || wc.Imm != uint32(i) || wc.ByteLen != 600 || !bytes.Equal(b.mr.Bytes()[i*4096:][:600], a.mr.Bytes()[:600]) {
+			t.Fatalf("message %d: %+v", i, wc)
+		}
+	}
+	for i := range 4 {
+		send(i)
+	}
+	if ev := b.event(t, abi.EventSRQLimit); ev.SRQ != s {
+		t.Fatalf("event %v", ev)
+	}
+	must(t, s.Resize(ctx, 32)) // two receives move with it
+	if q, err := s.Query(ctx); err != nil || q.Entries != 32 || q.Limit != 0 {
+		t.Fatalf("query %+v, %v", q, err)
+	}
+	send(4)
+	send(5)
+	for i := range 32 {
+		must(t, s.PostRecv(&guestlib.RecvWR{ID: uint64(6 + i), SGL: []guestlib.SGE{b.mr.SGE((6+i)*4096, 4096)}}))
+	}
+	if err := s.PostRecv(&guestlib.RecvWR{}); !errors.Is(err, guestlib.ErrQueueFull) {
+		t.Errorf("33 receives in a queue of 32: %v", err)
+	}
+	if err := s.Resize(ctx, 16); !errors.Is(err, guestlib.ErrQueueFull) {
+		t.Errorf("32 receives into a queue of 16: %v", err)
+	}
+	for i := range 32 {
+		send(6 + i)
+	}
+	if err := s.Destroy(ctx); !errors.Is(err, guestlib.ErrBusy) {
+		t.Errorf("destroyed in use: %v", err)
+	}
+}
+
+// TestXRCTargets sends over one XRC connection to two SRQs of a guest, and takes everything down.
+func TestXRCTargets(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	x, err := b.dev.OpenXRCD(ctx)
+	must(t, err)
+	var srqs [2]*guestlib.SRQ
+	for i := range srqs {
+		srqs[i], err = b.pd.CreateSRQ(ctx, guestlib.SRQConfig{XRC: x, CQ: b.cq})
+		must(t, err)
+	}
+	from, to := *a, *b
+	from.qp, err = a.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: a.cq, Type: guestlib.XRCSend})
+	must(t, err)
+	to.qp, err = x.CreateQP(ctx, guestlib.QPConfig{Access: allAccess})
+	must(t, err)
+	connect(t, &from, &to, 20)
+	copy(a.mr.Bytes(), "over XRC")
+	for i := range 10 {
+		s := srqs[i%2]
+		must(t, s.PostRecv(&guestlib.RecvWR{ID: uint64(i), SGL: []guestlib.SGE{b.mr.SGE(i*64, 64)}}))
+		from.do(t, guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{a.mr.SGE(0, 8)}, RemoteSRQN: s.Num()})
+		if wc := b.next(t); wc.Err() != nil || wc.ID != uint64(i) || wc.QPN != to.qp.Num() || !bytes.Equal(b.mr.Bytes()[i*64:][:8], []byte("over XRC")) {
+			t.Fatalf("message %d: %+v", i, wc)
+		}
+	}
+	from.do(t, guestlib.SendWR{Opcode: guestlib.FetchAdd, CompareAdd: 1, SGL: []guestlib.SGE{a.mr.SGE(64, 8)}, RemoteAddr: b.mr.Addr() + 8192, RKey: b.mr.RKey(), RemoteSRQN: srqs[1].Num()})
+	if b.mr.Bytes()[8192] != 1 {
+		t.Fatal("atomic over XRC")
+	}
+	if err := to.qp.PostSend(&guestlib.SendWR{}); err == nil {
+		t.Error("an XRC target sent something")
+	}
+	if err := x.Close(ctx); !errors.Is(err, guestlib.ErrBusy) {
+		t.Errorf("domain in use: %v", err)
+	}
+	must(t, to.qp.Destroy(ctx))
+	for _, s := range srqs {
+		must(t, s.Destroy(ctx))
+	}
+	must(t, x.Close(ctx))
+}
+
+// TestMemoryWindows opens a piece of memory to a peer, takes it back in both ways, and changes a region's rights.
+func TestMemoryWindows(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 30)
+	buf, err := b.dev.Alloc(8192)
+	must(t, err)
+	m, err := b.pd.RegMR(ctx, buf, guestlib.LocalWrite|guestlib.MWBind|guestlib.ZeroBased)
+	must(t, err)
+	mw, err := b.pd.AllocMW(ctx)
+	must(t, err)
+	write := func() {
+		a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 8)}, RemoteAddr: 4096, RKey: mw.RKey()})
+	}
+	for i := range 3 {
+		copy(a.mr.Bytes(), []byte{byte(i + 1)})
+		b.do(t, mw.Bind(1, m.Bind(4096, 100, guestlib.RemoteWrite)))
+		write()
+		if buf.Bytes()[4096] != byte(i+1) {
+			t.Fatal("nothing written")
+		}
+		if err := m.Rereg(ctx, 0, nil); !errors.Is(err, guestlib.ErrBusy) {
+			t.Errorf("region with a window registered again: %v", err)
+		}
+		if i == 1 {
+			must(t, b.qp.PostRecv(&guestlib.RecvWR{}))
+			a.do(t, guestlib.SendWR{Opcode: guestlib.SendInv, Inline: []byte{}, Imm: mw.RKey()})
+			if wc := b.next(t); wc.Flags&guestlib.WCWithInv == 0 || wc.Imm != mw.RKey() {
+				t.Fatalf("receive %+v", wc)
+			}
+			continue
+		}
+		b.do(t, guestlib.SendWR{Opcode: guestlib.LocalInv, Imm: mw.RKey()})
+	}
+	must(t, a.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 8)}, RemoteAddr: 4096, RKey: mw.RKey()}))
+	if wc := a.next(t); wc.Status != abi.WCRemAccessErr {
+		t.Fatalf("window was taken back: %+v", wc)
+	}
+	if ev := b.event(t, abi.EventQPAccessErr); ev.QP != b.qp {
+		t.Fatalf("event %v", ev)
+	}
+	must(t, mw.Dealloc(ctx))
+	old := m.RKey()
+	must(t, m.Rereg(ctx, guestlib.LocalWrite|guestlib.RemoteRead, nil))
+	if m.RKey() == old {
+		t.Error("registered again with the same key")
+	}
+	must(t, m.Dereg(context.Background()))
+}
