@@ -141,4 +141,3 @@ func stripComments(s string) string {
 	}
 	return b.String()
 }
-
