@@ -36,7 +36,8 @@
 //		err = cq.Wait(ctx)                      // sleeps until there is something to poll
 //	}
 //
-// The example of the package is the whole of it, both sides, and runs as a test.
+// The example of the package is the whole of it, both sides, and runs as a test. The programs in guestlib/examples do more: ping-pong,
+// bandwidth, a key-value store read by one-sided READs, a lock made of CMP_SWAP.
 //
 // # Work and completions
 //
