@@ -22,14 +22,14 @@ import (
 // lab is two hosts in a private network namespace, as the demo lays them out,
 // whose processes a test starts and kills by itself.
 type lab struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	hosts [2]*demoHost
 	nics  [2]*process
 }
 
 // inLab runs f with a lab, on a thread that is in the lab's namespace.
-func inLab(t *testing.T, vm bool, f func(l *lab)) {
+func inLab(t testing.TB, vm bool, f func(l *lab)) {
 	t.Helper()
 	requireRoot(t)
 	l := &lab{t: t, dir: t.TempDir()}
@@ -47,12 +47,13 @@ func inLab(t *testing.T, vm bool, f func(l *lab)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &demoOptions{fabric: "tap", noVM: !vm, out: l.dir}
+		o := &demoOptions{fabric: "tap", noVM: !vm, windows: vm, out: l.dir}
 		l.hosts = newHosts(o, run, ports)
 		if err := cmlink.Init(l.hosts[0].Keys, "demo", []uint8{1, 2}); err != nil {
 			t.Fatal(err)
 		}
 		for _, h := range l.hosts {
+			h.Ethernet = false // no port, so no bridge for it
 			if err := h.writeConfig(); err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +138,7 @@ func (l *lab) free(i int) {
 
 // client is a bare client doing the workload.
 type client struct {
-	t     *testing.T
+	t     testing.TB
 	p     *process
 	lines *bufio.Scanner
 	text  bytes.Buffer

@@ -181,7 +181,7 @@ func TestPrograms(t *testing.T) {
 	if _, err := os.Stat("/bin/sh"); err != nil {
 		t.Skip("no /bin/sh")
 	}
-	files, err := withLibraries([]string{"/bin/sh"})
+	files, err := withLibraries([]string{"/bin/sh"}, []string{"/etc/hostname"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("%s: %v", f.from, err)
 		}
 	}
-	if !at["bin/sh"] || !at["lib64/ld-linux-x86-64.so.2"] || !at["lib/x86_64-linux-gnu/libc.so.6"] {
+	if !at["bin/sh"] || !at["etc/hostname"] || !at["lib64/ld-linux-x86-64.so.2"] || !at["lib/x86_64-linux-gnu/libc.so.6"] {
 		t.Errorf("%v", files)
 	}
 	var b bytes.Buffer
@@ -207,7 +207,7 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("the archive has no %s", name)
 		}
 	}
-	if _, err := withLibraries([]string{"/etc/passwd"}); err == nil || !strings.Contains(err.Error(), "/etc/passwd") {
+	if _, err := withLibraries([]string{"/etc/passwd"}, nil); err == nil || !strings.Contains(err.Error(), "/etc/passwd") {
 		t.Errorf("a program that is none: %v", err)
 	}
 }

@@ -23,6 +23,10 @@ type Initramfs struct {
 	// Programs are further programs, host paths, to be found in /bin. They may be
 	// linked dynamically: the host's loader and libraries come with them.
 	Programs []string
+
+	// Files are further files, host paths, at the same paths in the guest; libraries
+	// come with those they need.
+	Files []string
 }
 
 // Write makes the archive at path, uncompressed: under emulation unpacking costs
@@ -40,7 +44,7 @@ func (r Initramfs) Write(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	programs, err := withLibraries(r.Programs)
+	programs, err := withLibraries(r.Programs, r.Files)
 	if err != nil {
 		return err
 	}

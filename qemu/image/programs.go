@@ -17,9 +17,9 @@ type file struct{ name, from string }
 // libraryFolders are where Debian's loader looks.
 var libraryFolders = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
 
-// withLibraries returns programs, as bin/NAME, with the loaders and libraries that
-// they need, where the loader finds them.
-func withLibraries(programs []string) ([]file, error) {
+// withLibraries returns programs, as bin/NAME, and files, with the loaders and
+// libraries that they need, where the loader finds them.
+func withLibraries(programs, others []string) ([]file, error) {
 	var files []file
 	add := func(f file) {
 		if !slices.Contains(files, f) {
@@ -29,7 +29,16 @@ func withLibraries(programs []string) ([]file, error) {
 	for _, p := range programs {
 		add(file{"bin/" + filepath.Base(p), p})
 	}
+	for _, p := range others {
+		if st, err := os.Stat(p); err != nil || !st.Mode().IsRegular() {
+			return nil, fmt.Errorf("file %s for the guest: not a file (%w)", p, err)
+		}
+		add(file{strings.TrimPrefix(p, "/"), p})
+	}
 	for i := 0; i < len(files); i++ { // grows
+		if i >= len(programs) && i < len(programs)+len(others) && !isELF(files[i].from) {
+			continue
+		}
 		loader, libraries, err := needs(files[i].from)
 		if err != nil {
 			return nil, err
@@ -66,6 +75,14 @@ func needs(p string) (loader string, libraries []string, err error) {
 	}
 	libraries, err = f.ImportedLibraries()
 	return loader, libraries, err
+}
+
+func isELF(p string) bool {
+	f, err := elf.Open(p)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
 }
 
 func findLibrary(name string) (string, error) {

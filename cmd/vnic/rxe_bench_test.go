@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// What the guests need beside vnic to measure Soft-RoCE. The libraries that
+// perftest is linked with come by themselves.
+var (
+	perftest    = []string{"ib_write_bw", "ib_write_lat"}
+	rxeModules  = []string{"virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"}
+	rxeProvider = []string{"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"}
+)
+
+// rxeRuns is odd: medians are reported.
+const rxeRuns = 5
+
+// BenchmarkRXE measures RDMA between two QEMU guests by vnic, with doorbells in
+// windows and sealed packets on TAPs, and by Linux' Soft-RoCE over virtio-net on
+// a bridge, in turn, in the same guests.
+func BenchmarkRXE(b *testing.B) {
+	requireGuests(b)
+	var programs []string
+	for _, p := range perftest {
+		at, err := exec.LookPath(p)
+		require(b, err == nil, p+" is not installed: apt-get install perftest ibverbs-providers")
+		programs = append(programs, at)
+	}
+	for _, p := range rxeProvider {
+		_, err := os.Stat(p)
+		require(b, err == nil, p+" is missing: apt-get install ibverbs-providers")
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
+	defer cancel()
+	m := perfMachine(b, ctx, programs)
+	for b.Loop() {
+		inLab(b, true, func(l *lab) {
+			bandwidth, latency := l.beside(ctx, m)
+			for system, suffix := range map[string]string{"vnic": "", "rxe": "@rxe"} {
+				b.ReportMetric(median(bandwidth[system]), "guest/write64k_mbs"+suffix)
+				b.ReportMetric(median(latency[system]), "guest/write64_lat_us"+suffix)
+			}
+			b.Logf("write_bw 64 KiB, MB/s: %v; write_lat 64 B, µs: %v", bandwidth, latency)
+		})
+	}
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// perfMachine is a guest with both systems' programs.
+func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Machine {
+	cache, err := image.DefaultCache()
+	if err != nil {
+		b.Fatal(err)
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	require(b, err == nil, fmt.Sprint("no guest kernel: ", err))
+	dir := b.TempDir()
+	init, initrd := filepath.Join(dir, "perfguest"), filepath.Join(dir, "initramfs.cpio")
+	build := exec.CommandContext(ctx, "go", "build", "-o", init, "../../qemu/perfguest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("go build: %v\n%s", err, out)
+	}
+	if err := (image.Initramfs{
+		Kernel: k, Init: init, Modules: slices.Concat(image.VsockModules, rxeModules), Programs: append(programs, vnic(b)), Files: rxeProvider,
+	}).Write(initrd); err != nil {
+		b.Fatal(err)
+	}
+	return qemu.Machine{Memory: 512, Kernel: k.Image, Initrd: initrd}
+}
+
+// beside runs both guests and returns the client's measurements by system.
+func (l *lab) beside(ctx context.Context, m qemu.Machine) (bandwidth, latency map[string][]float64) {
+	const bridge = "rxe-br0"
+	if err := tap.NewBridge(bridge, demoMTU); err != nil {
+		l.t.Fatal(err)
+	}
+	for i := range l.nics {
+		l.start(i)
+	}
+	l.joined()
+	for i, role := range []string{"server", "client"} {
+		h := l.hosts[i]
+		nic, err := tap.OpenGuest(fmt.Sprintf("rxe%d", i), bridge, demoMTU)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		defer nic.Close()
+		windows, err := h.windows()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		console := filepath.Join(l.dir, role+".log")
+		g := m
+		g.Vsock, g.Windows, g.Console = h.Socket, windows, qemu.FileChardev(console)
+		g.NICs = []qemu.NIC{{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: demoMTU}}
+		g.InitArgs = []string{role, fmt.Sprintf("10.77.0.%d/24", i+1), fmt.Sprintf("10.77.0.%d", 2-i), h.PeerGI, strconv.Itoa(rxeRuns)}
+		vm, err := qemu.Start(ctx, g)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		defer vm.Stop()
+		defer func() {
+			if text, _ := os.ReadFile(console); l.t.Failed() {
+				l.t.Logf("%s:\n%s", role, text)
+			}
+		}()
+		if role == "client" {
+			return l.measurements(vm)
+		}
+	}
+	return nil, nil
+}
+
+// rxeRow finds the numbers of the row behind the columns' names.
+var rxeRow = regexp.MustCompile(`(?m)^ #bytes.*\n((?: *[\d.]+)+)`)
+
+// measurements reads what the client says to its end.
+func (l *lab) measurements(vm *qemu.Process) (bandwidth, latency map[string][]float64) {
+	bandwidth, latency = map[string][]float64{}, map[string][]float64{}
+	n := 0
+	for lines := bufio.NewScanner(vm.Output()); lines.Scan(); n++ {
+		var m struct{ System, Test, Output string }
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			l.t.Fatalf("%v: %s", err, lines.Text())
+		}
+		row := rxeRow.FindStringSubmatch(strings.ReplaceAll(m.Output, "\t", " "))
+		if row == nil {
+			l.t.Fatalf("no row in what %s of %s said:\n%s", m.Test, m.System, m.Output)
+		}
+		into, column := bandwidth, 3 // BW average
+		if m.Test == "write_lat" {
+			into, column = latency, 4 // t_typical
+		}
+		v, err := strconv.ParseFloat(strings.Fields(row[1])[column], 64)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		into[m.System] = append(into[m.System], v)
+	}
+	if n != 4*rxeRuns {
+		l.t.Fatalf("%d measurements, want %d", n, 4*rxeRuns)
+	}
+	return bandwidth, latency
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// Line is a measurement of the client.
+type Line struct {
+	System string `json:"system"` // rxe or vnic
+	Test   string `json:"test"`   // write_bw or write_lat
+	Output string `json:"output"` // of the program
+}
+
+// Flags of both systems' programs. Both poll.
+var tests = []struct {
+	name  string
+	flags []string
+}{
+	{"write_bw", []string{"-s", "65536", "-n", "500"}},
+	{"write_lat", []string{"-s", "64", "-n", "1000"}},
+}
+
+// patience bounds one measurement, with waiting for the peer.
+const patience = 90 * time.Second
+
+func main() {
+	if guestinit.Active() {
+		guestinit.Run(os.Args[1:])
+	}
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "perfguest:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 5 {
+		return fmt.Errorf("usage: perfguest server|client IP/BITS PEER-IP PEER-GID RUNS, got %q", args)
+	}
+	client := args[0] == "client"
+	runs, err := strconv.Atoi(args[4])
+	if err != nil {
+		return err
+	}
+	if err := makeRXE(args[1]); err != nil {
+		return err
+	}
+	for range runs {
+		for _, t := range tests {
+			rxe := append([]string{"ib_" + t.name, "-d", "rxe0", "-x", "1", "-F"}, t.flags...)
+			vnic := append([]string{"vnic", "guest", "perf", t.name}, t.flags...)
+			if client {
+				rxe, vnic = append(rxe, args[2]), append(vnic, args[3])
+			}
+			for _, m := range []struct {
+				system string
+				argv   []string
+			}{{"rxe", rxe}, {"vnic", vnic}} {
+				out, err := measure(m.argv)
+				if err != nil {
+					return err
+				}
+				if client {
+					if err := json.NewEncoder(os.Stdout).Encode(Line{m.system, t.name, out}); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// makeRXE gives eth0 an address and puts a Soft-RoCE device on it.
+func makeRXE(address string) error {
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("eth0: %w", err)
+	}
+	ip, network, err := net.ParseCIDR(address)
+	if err != nil {
+		return err
+	}
+	network.IP = ip
+	err = errors.Join(netlink.AddrReplace(link, &netlink.Addr{IPNet: network}), netlink.LinkSetUp(link))
+	if err == nil {
+		err = netlink.RdmaLinkAdd("rxe0", "rxe", "eth0")
+	}
+	if err != nil {
+		return fmt.Errorf("rxe0 on eth0 with %s: %w", address, err)
+	}
+	return nil
+}
+
+// measure runs a program until it succeeds: perftest's client ends when its server is not there yet.
+func measure(argv []string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		out, err := exec.CommandContext(ctx, "/bin/"+argv[0], argv[1:]...).CombinedOutput()
+		switch {
+		case err == nil:
+			return string(out), nil
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("%q: %w within %v: %s", argv, err, patience, out)
+		}
+		fmt.Fprintf(os.Stderr, "perfguest: %q: %v, again\n%s", argv, err, out)
+		time.Sleep(200 * time.Millisecond)
+	}
+}
