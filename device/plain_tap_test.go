@@ -298,3 +298,115 @@ func TestPortsCarryPlainIP(t *testing.T) {
 		}
 	})
 }
+
+// A port on a bridge with the guest's interface behind it: the guest has the function's MAC, the port's device another. The guest gets its
+// address and MTU from the gateway.
+func TestBridgedPort(t *testing.T) {
+	if _, err := exec.LookPath("busybox"); err != nil {
+		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	onPorts(t, func(i int, c *config.Config) {
+		if i == 1 {
+			return
+		}
+		if err := tap.NewBridge("gbr1", 0); err != nil {
+			t.Fatal(err)
+		}
+		c.Tenants = []config.Tenant{{Tenant: 7, Routers: addrs("192.168.100.1")}}
+		c.Functions[0].VFs[1].Port = nil
+		addPort(c, 1, &config.Port{Mode: config.PortBridged, Name: "vpb", Bridge: "gbr1"})
+	}, func(w *world, _, b *station) {
+		guest := newStation(t, "eth0")
+		mac := w.nics[0].cfg.Functions[0].VFs[1].MAC
+		run(t, "ip link add gv0 type veth peer name eth0 netns %d", guest.pid)
+		run(t, "ip link set gv0 master gbr1 up")
+		guest.sh("ip link set lo up; ip link set eth0 address %s up", mac)
+		guest.sh(`cat > /tmp/vnic-udhcpc-%[1]d.sh <<'S'
+#!/bin/sh
+[ "$1" = bound ] && ip addr add $ip/$mask dev $interface && ip link set $interface mtu $mtu && ip route add default via $router
+exit 0
+S
+chmod +x /tmp/vnic-udhcpc-%[1]d.sh`, guest.pid)
+		defer os.Remove(fmt.Sprintf("/tmp/vnic-udhcpc-%d.sh", guest.pid))
+		out := guest.sh("busybox udhcpc -i eth0 -n -q -t 20 -T 1 -O mtu -O router -s /tmp/vnic-udhcpc-%d.sh", guest.pid)
+		if got := guest.sh("ip addr show eth0; ip route"); !strings.Contains(got, "192.168.100.12/24") || !strings.Contains(got, "mtu 1432") || !strings.Contains(got, "default via 192.168.100.1") {
+			t.Fatalf("%s\n%s", out, got)
+		}
+		guest.sh("ping -c 2 -i 0.05 -W 5 192.168.100.21") // a peer's
+		guest.sh("ping -c 1 -W 5 192.168.100.11")         // of the same NIC
+		guest.sh("ping -c 1 -W 5 192.168.100.1")          // the gateway
+		b.sh("ping -c 1 -W 5 192.168.100.12")
+		transfer(t, guest, b, "192.168.100.21", 4<<20)
+		transfer(t, b, guest, "192.168.100.12", 4<<20)
+	})
+}
+
+// run runs a command in the thread's own namespace.
+func run(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", fmt.Sprintf(format, args...)).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", fmt.Sprintf(format, args...), err, out)
+	}
+}
+
+// Ports of one NIC reach each other without the uplink, in frames as they were sent; a peer with a smaller port is told of by ICMP, and TCP
+// finds its way.
+func TestPortsLocalAndSmaller(t *testing.T) {
+	var third *station
+	onPorts(t, func(i int, c *config.Config) {
+		if i == 0 {
+			third = newStation(t, "vp3")
+			addPort(c, 1, &config.Port{Name: "vp3", Netns: third.path()})
+			return
+		}
+		c.Functions[0].VFs[0].Port.MTU = 1300
+	}, func(w *world, a, b *station) {
+		third.up("192.168.100.12/24")
+		before := w.counter(0, "uplink.tx_frames")
+		transfer(t, a, third, "192.168.100.12", 16<<20)
+		transfer(t, third, a, "192.168.100.11", 16<<20)
+		if n := w.counter(0, "uplink.tx_frames") - before; n > 100 {
+			t.Errorf("%d frames on the uplink", n)
+		}
+		if frames, bytes := w.counter(0, "gateway.to_ports"), w.counter(0, "gateway.to_port_bytes"); bytes/frames < 2000 {
+			t.Errorf("%d bytes in a frame on average: they were cut", bytes/frames)
+		}
+
+		if out, err := a.try("ping -M do -c 1 -W 5 -s 1372 192.168.100.21"); err == nil || !strings.Contains(out, "mtu = 1300") && !strings.Contains(out, "mtu=1300") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if out, err := a.try("ping -6 -M do -c 1 -W 5 -s 1372 fd00:100::21"); err == nil || !strings.Contains(strings.ToLower(out), "mtu") {
+			t.Errorf("%v: %s", err, out)
+		}
+		a.sh("ping -M do -c 1 -W 5 -s 1272 192.168.100.21")
+		transfer(t, a, b, "192.168.100.21", 4<<20)
+		transfer(t, b, a, "192.168.100.11", 4<<20)
+		datagrams(t, a, b, "192.168.100.21", 1400, 3)
+	})
+}
+
+// A link that flaps, at the guest's side or by the operator, and a NIC that stops: the devices go with it.
+func TestPortLifecycle(t *testing.T) {
+	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
+		for range 3 {
+			a.sh("ip link set vp1 down")
+			if _, err := b.try("ping -c 1 -W 1 192.168.100.11"); err == nil {
+				t.Fatal("answered by an interface that is down")
+			}
+			a.sh("ip link set vp1 up")
+			a.sh("ping -c 3 -i 0.2 -W 5 192.168.100.21")
+		}
+		if err := w.stop[0](); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := a.try("ip link show vp1"); err == nil {
+			t.Errorf("the port is still there: %s", out)
+		}
+		if _, err := b.try("ping -c 1 -W 1 192.168.100.11"); err == nil {
+			t.Error("answered by a NIC that stopped")
+		}
+	})
+}
