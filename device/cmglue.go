@@ -41,7 +41,11 @@ func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
 }
 
 func (s *Shard) newManager(rand io.Reader) error {
-	c := cm.Config{Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders, MaxListeners: driverListeners + reservedListeners}
+	c := cm.Config{
+		Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders, MaxListeners: driverListeners + reservedListeners,
+		MaxPerFunction: maxSlots,         // limits.qp bounds what it uses, the backlog what it has not answered
+		MaxPerPeer:     maxSlots * 3 / 4, // no peer takes the last ones
+	}
 	for i := range s.cfg.Peers {
 		p := &s.cfg.Peers[i]
 		s.peers[p.Host] = &peer{cfg: p, host: p.Host, underlay: p.Underlay}

@@ -12,14 +12,14 @@ import (
 
 // A connection identifier, 24 bits, names the place of its connection:
 //
-//	23    20 19        13 12            0
+//	23    20 19        14 13            0
 //	[ shard ][ generation ][ slot index ]
 //
 // The generation makes a CID differ from the last one of the same slot, on top
 // of the rest that the connection manager gives to each CID.
 const (
-	cidIndexBits = 13
-	cidGenBits   = 7
+	cidIndexBits = 14
+	cidGenBits   = 6
 	cidShardBits = 4
 
 	maxSlots  = 1 << cidIndexBits

@@ -14,8 +14,8 @@ import (
 const tapMTU = 9000
 
 // onTAPs runs f with two NICs whose uplinks are TAPs on a bridge in a network
-// namespace of their own. superframes is uplink.superframes of each NIC.
-func onTAPs(t testing.TB, superframes [2]string, f func(w *world)) {
+// namespace of their own. superframes is uplink.superframes of each NIC; change may alter more.
+func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...func(i int, c *config.Config)) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -40,6 +40,9 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world)) {
 			u := &c.Uplink
 			u.Backend, u.Name, u.Bridge, u.MTU, u.Superframes = config.BackendNative, c.NIC.Name, "br0", tapMTU, superframes[i]
 			cfgs[i] = c
+			for _, f := range change {
+				f(i, c)
+			}
 		})
 		defer func() { // before the namespace goes
 			for i := range w.stop {

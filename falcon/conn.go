@@ -22,7 +22,7 @@ type ConnConfig struct {
 	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull without room is not refused
 	// with ErrXoff but completes at once with CmplLocalRsrc, or with CmplUlpCdtErr if waiting would not help.
 	NoFlowControl bool
-	Weight        int  // new packets of a kind the connection may send in its turn, 1 to 255; 0: 1
+	Weight        int  // packets the connection may send in its turn, and times Profile.TurnBytes; 1 to 255; 0: 1
 	GiveUp        Time // overrides Profile.GiveUp if not 0
 	User          any  // the ULP's own
 }
@@ -70,7 +70,6 @@ type Conn struct {
 	ackNext, ackPrev       *Conn // of ackList
 	ackAt                  Time  // 0: not in it
 	cells                  int32 // of the pool
-	random                 uint32
 
 	// Lines 4 and 5: what is under way, by sequence number, and when the next packet may go.
 	rxs         ring[rxTxn] // by RSN
@@ -85,8 +84,8 @@ type Conn struct {
 
 	// Lines 6 and 7: congestion control, and the first two lists.
 	cc          cc.State
-	turn        [numClasses]uint8 // packets sent in the turn under way
-	flightTimer timer             // not later than the retransmission of what is in flight the longest
+	random      uint32
+	flightTimer timer // not later than the retransmission of what is in flight the longest
 	lists       [connLists]txnList
 
 	// Seldom used.
@@ -129,6 +128,7 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
 		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, weight: uint8(cfg.Weight), ordered: cfg.Ordered,
 	}
+	c.weight = max(c.weight, 1)
 	if c.credits == nil {
 		c.credits = e.cfg.Credits
 	}

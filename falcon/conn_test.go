@@ -17,7 +17,7 @@ func TestConnLines(t *testing.T) {
 	}{
 		{"e to path", unsafe.Offsetof(c.e), unsafe.Offsetof(c.path), 0, 0},
 		{"reqTx to nextRSN", unsafe.Offsetof(c.reqTx), unsafe.Offsetof(c.nextRSN) + 3, 1, 1},
-		{"dataBits to random", unsafe.Offsetof(c.dataBits), unsafe.Offsetof(c.random) + 3, 2, 3},
+		{"dataBits to cells", unsafe.Offsetof(c.dataBits), unsafe.Offsetof(c.cells) + 3, 2, 3},
 		{"rxs to dataFirst", unsafe.Offsetof(c.rxs), unsafe.Offsetof(c.dataFirst), 4, 5},
 		{"cc to fresh pushes", unsafe.Offsetof(c.cc), unsafe.Offsetof(c.lists) + 2*unsafe.Sizeof(c.lists[0]) - 1, 6, 7},
 	} {

@@ -42,6 +42,8 @@ type connQueue struct {
 	head  int
 	n     int
 	class txClass
+
+	packets, bytes int // sent in the turn of the connection in front
 }
 
 func (q *connQueue) empty() bool { return q.n == 0 }
@@ -53,13 +55,15 @@ func (q *connQueue) push(c *Conn) {
 	}
 }
 
-// pushFront puts a connection back whose turn is not over.
-func (q *connQueue) pushFront(c *Conn) {
-	if q.enter(c) {
-		q.head = (q.head - 1) & (len(q.buf) - 1)
-		q.buf[q.head] = c
-		q.n++
+// pushFront puts a connection back whose turn is not over; false if it is in the queue again already.
+func (q *connQueue) pushFront(c *Conn) bool {
+	if !q.enter(c) {
+		return false
 	}
+	q.head = (q.head - 1) & (len(q.buf) - 1)
+	q.buf[q.head] = c
+	q.n++
+	return true
 }
 
 // enter makes room for c; false if it is in the queue.

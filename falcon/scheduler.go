@@ -68,32 +68,40 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 		}
 		c := e.queues[class].pop()
 		if c.closed {
+			e.queues[class].endTurn()
 			continue
 		}
 		n := c.send(now, class, dst)
 		if n == 0 {
-			c.turn[class] = 0
+			e.queues[class].endTurn()
 			continue // blocked: what unblocks it queues it again
 		}
-		c.endTurn(class)
+		c.requeue(class, n)
 		e.arbiter.charge(class)
 		e.stats.PacketsSent++
 		return n, c
 	}
 }
 
-// endTurn queues the connection for its next packet of the class: at the end, or in front while its weight allows more.
-func (c *Conn) endTurn(class txClass) {
+// requeue queues the connection, which sent n bytes, for its next packet of the class: in front while its turn allows more,
+// or at the end. A turn is as many packets as the weight, and more while they are small: packets of one connection behind
+// one another are cheaper for both ends, and share a superframe.
+func (c *Conn) requeue(class txClass, n int) {
 	q := &c.e.queues[class]
-	if c.turn[class]++; c.turn[class] < c.weight && c.wants(class) {
-		q.pushFront(c)
+	q.packets++
+	q.bytes += n
+	weight := int(c.weight)
+	goesOn := q.packets < weight || q.bytes+n <= weight*c.e.profile.TurnBytes
+	if goesOn && c.wants(class) && q.pushFront(c) {
 		return
 	}
-	c.turn[class] = 0
+	q.endTurn()
 	if c.wants(class) {
 		q.push(c)
 	}
 }
+
+func (q *connQueue) endTurn() { q.packets, q.bytes = 0, 0 }
 
 func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	if class == classAck {

@@ -37,6 +37,7 @@ type Falcon struct {
 	ResyncGiveUp     *time.Duration `yaml:"resync_give_up"`
 	TxnTimeout       *time.Duration `yaml:"txn_timeout"`
 	OpGap            *time.Duration `yaml:"op_gap"`
+	TurnBytes        *int           `yaml:"turn_bytes"`
 	MaxTxn           *uint32        `yaml:"max_txn"`
 	WeightNew        *int           `yaml:"weight_new"`
 	WeightRetransmit *int           `yaml:"weight_retransmit"`
@@ -131,6 +132,7 @@ func (f *Falcon) Build() falcon.Profile {
 	overrideTime(&p.ResyncGiveUp, f.ResyncGiveUp)
 	overrideTime(&p.TxnTimeout, f.TxnTimeout)
 	overrideTime(&p.OpGap, f.OpGap)
+	override(&p.TurnBytes, f.TurnBytes)
 	override(&p.MaxTxn, f.MaxTxn)
 	override(&p.WeightNew, f.WeightNew)
 	override(&p.WeightRetransmit, f.WeightRetransmit)
@@ -221,6 +223,7 @@ func (f *Falcon) check(r *report) {
 	number("max_retransmits", f.MaxRetransmits != nil, int64(p.MaxRetransmits), 0, 1<<16, false)
 	number("weight_new", f.WeightNew != nil, int64(p.WeightNew), 1, 1<<10, false)
 	number("weight_retransmit", f.WeightRetransmit != nil, int64(p.WeightRetransmit), 1, 1<<10, false)
+	number("turn_bytes", f.TurnBytes != nil, int64(p.TurnBytes), 0, 1<<20, false)
 	number("weight_ack", f.WeightAck != nil, int64(p.WeightAck), 1, 1<<10, false)
 	duration := func(key string, v *time.Duration, lo, hi time.Duration) {
 		if v != nil && (*v < lo || *v > hi) {
