@@ -1,6 +1,7 @@
 package device
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -47,6 +48,11 @@ const (
 // adminDoorbell takes the producer index of a doorbell and begins to work.
 func (f *function) adminDoorbell(now falcon.Time, producer uint32) {
 	if _, err := f.admin.sq.Doorbell(producer); err != nil {
+		clause := uint16(502) // it moved back
+		if int32(producer-f.admin.sq.Producer()) > 0 {
+			clause = 501
+		}
+		f.broke(clause, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
 		f.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, f.admin.sq.Next(), f.admin.entries, err))
 		return
 	}
@@ -107,6 +113,7 @@ func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
 	f.shard.adminPages -= commandPages(&cmd)
 	cqe.ID = cmd.ID
 	cqe.Status = f.command(now, &cmd, cqe.Result[:])
+	f.judgeCommand(&cmd, cqe.Status)
 	return true
 }
 
@@ -122,6 +129,9 @@ func (f *function) readPages(cqe *abi.AdminCQE) bool {
 	s.adminPages--
 	f.admin.reg = nil
 	cqe.ID, cqe.Status = f.admin.regID, st
+	if st == abi.StatusMemoryFault {
+		f.broke(401, abi.RingAdmin, 0, f.admin.sq.Next()-1, nil)
+	}
 	(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(cqe.Result[:])
 	return true
 }
@@ -171,6 +181,10 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		var c abi.QueryMemory
 		c.Unmarshal(p)
 		return f.queryMemory(&c, result)
+	case abi.AdminOpQueryViolation:
+		var c abi.QueryViolation
+		c.Unmarshal(p)
+		return f.queryViolation(&c, result)
 	case abi.AdminOpAllocPD:
 		pdn, st := v.AllocPD()
 		(&abi.AllocPDResult{PDN: pdn}).Marshal(result)

@@ -131,12 +131,14 @@ func (s *Shard) takeRecords(now falcon.Time, l *bell) bool {
 	n, err := l.Take(t.buf[:])
 	if err != nil {
 		l.broken = true
+		l.fn.broke(1003, abi.RingBells, 0, 0, nil)
 		l.binding.breach(err)
 		return false
 	}
 	if n == 0 {
 		return false
 	}
+	l.binding.rang = true
 	if l.empty = 0; l.armed {
 		l.armed = false
 		t.loose++
@@ -184,6 +186,7 @@ func (s *Shard) mute(now falcon.Time, l *bell) {
 	t.unmute = min(t.unmute, l.muted)
 	_ = t.hear(l, false)
 	s.counters.bellsMuted++
+	l.fn.broke(1007, abi.RingBells, 0, 0, nil)
 }
 
 // hearAgain waits for those whose time has come.

@@ -122,6 +122,7 @@ func (e *cqEvent) post(cqn uint32) {
 }
 
 func (q *eventQueue) fault(err error) {
+	q.fn.broke(1010, abi.RingEvents, uint32(q.vector)+1, q.ring.Next(), nil)
 	q.fn.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", q.vector+1, err))
 }
 

@@ -32,6 +32,9 @@ type function struct {
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
 
+	violations     []violation // that drivers of the function caused, oldest first; kept over resets and sessions
+	violationsLost uint64      // older ones that made room
+
 	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
 	faultReason string
 }
@@ -46,6 +49,7 @@ type binding struct {
 	mem      *queues.Memory
 	in       *mailbox
 	out      *outbox
+	rang     bool          // it has put records into its window's ring
 	events   []*eventQueue // by vector
 	breach   func(error)   // ends the session: its guest broke the rules of shared memory
 }
@@ -112,6 +116,8 @@ func (f *function) enable() abi.Status {
 	f.conns, f.wirings, f.held = map[uint32]*connection{}, map[uint32]*wiring{}, map[wireKey]uint32{}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
 	f.verbs.UseFeatures(f.binding.features)
+	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
+	f.judgePages()
 	f.verbs.UseRate(&f.Rate)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
@@ -196,7 +202,9 @@ func (f *function) notify(e *abi.AsyncEvent, priv string) {
 		return
 	}
 	e.PrivLen = uint16(copy(e.Priv[:], priv))
-	f.binding.out.asyncEvent(e)
+	if !f.binding.out.asyncEvent(e) {
+		f.broke(205, abi.RingStream, 0, 0, nil)
+	}
 }
 
 // describe names the function and who drives it, for logs.

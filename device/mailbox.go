@@ -21,6 +21,7 @@ const (
 	itemDoorbell itemKind = iota
 	itemRegRead
 	itemRegWrite
+	itemReserved // strict: a message with something in its header's reserved bytes
 )
 
 // item is one thing a driver asks of its function.
@@ -31,6 +32,7 @@ type item struct {
 	offset   uint32
 	width    uint32
 	value    uint64
+	dirty    *[abi.DoorbellSize]byte // strict: the record or header, when its reserved bytes are not zero
 }
 
 // mailbox carries a session's input to the shard in order. The session's
@@ -66,7 +68,7 @@ func (m *mailbox) put(it item) bool {
 		m.mu.Unlock()
 		return false
 	}
-	if it.kind == itemDoorbell && m.coalesce(&it.doorbell) {
+	if it.kind == itemDoorbell && it.dirty == nil && m.coalesce(&it.doorbell) {
 		m.mu.Unlock()
 		return true
 	}

@@ -49,16 +49,17 @@ func (o *outbox) cqEvent(cqn uint32) {
 	}
 }
 
-// asyncEvent appends an event, or counts it as dropped.
-func (o *outbox) asyncEvent(e *abi.AsyncEvent) {
+// asyncEvent appends an event, or counts it as dropped and reports false.
+func (o *outbox) asyncEvent(e *abi.AsyncEvent) (taken bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.async) >= maxAsyncEvents {
 		o.dropped++
-		return
+		return false
 	}
 	o.async = append(o.async, *e)
 	o.change.Broadcast()
+	return true
 }
 
 // forget drops the events that were not sent yet: the function was reset, and

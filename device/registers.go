@@ -16,14 +16,22 @@ func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {
 		return // the session is gone
 	}
 	switch it.kind {
+	case itemReserved:
+		f.broke(102, abi.RingStream, 0, 0, it.dirty[:])
 	case itemDoorbell:
 		s.counters.doorbells++
+		if b.rang || it.dirty != nil {
+			f.judgeDoorbell(b, &it.doorbell, it.dirty)
+		}
 		f.doorbell(now, &it.doorbell)
 	case itemRegRead:
 		v, st := f.readRegister(it.offset, it.width)
+		f.judgeRegister(it, st, f.Lifecycle.State())
 		b.out.reply(it.tag, &abi.RegReply{Status: st, Value: v})
 	case itemRegWrite:
+		before := f.Lifecycle.State()
 		st := f.writeRegister(now, it.offset, it.width, it.value)
+		f.judgeRegister(it, st, before)
 		b.out.reply(it.tag, &abi.RegReply{Status: st})
 	}
 }

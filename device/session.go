@@ -76,6 +76,7 @@ func (n *NIC) serve(conn queues.Session, attach string) {
 func (s *session) detach(fault error) {
 	_ = s.shard.do(func(now falcon.Time) {
 		if fault != nil {
+			s.fn.breached(fault)
 			s.fn.Fault(abi.FaultProtocol, fault.Error())
 			s.shard.stopFaulted(now)
 		}
@@ -98,7 +99,7 @@ func (s *session) read() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, abi.ErrMessageTooLong), errors.Is(err, abi.ErrMessageTooShort):
-			return err
+			return &breach{201, headerBytes(&h), err}
 		default:
 			return nil // the guest is gone, in the middle of a message or not
 		}
@@ -117,28 +118,34 @@ func (s *session) read() error {
 
 // message hands one message on. It reports false when the session is over.
 func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
+	if h.Flags != 0 && s.shard.cfg.NIC.Strict {
+		dirty := [abi.DoorbellSize]byte(headerBytes(h))
+		if !s.b.in.put(item{kind: itemReserved, dirty: &dirty}) {
+			return false, nil
+		}
+	}
 	switch h.Type {
 	case abi.MsgDoorbell:
 		if len(body) == 0 || len(body)%abi.DoorbellSize != 0 {
-			return false, fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)
+			return false, &breach{206, headerBytes(h), fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)}
 		}
 		return s.doorbells(body), nil
 	case abi.MsgRegRead:
 		var m abi.RegRead
 		if err := abi.Decode(body, &m); err != nil {
-			return false, err
+			return false, &breach{201, headerBytes(h), err}
 		}
 		return s.request(item{kind: itemRegRead, tag: h.Tag, offset: m.Offset, width: m.Width}), nil
 	case abi.MsgRegWrite:
 		var m abi.RegWrite
 		if err := abi.Decode(body, &m); err != nil {
-			return false, err
+			return false, &breach{201, headerBytes(h), err}
 		}
 		return s.request(item{kind: itemRegWrite, tag: h.Tag, offset: m.Offset, width: m.Width, value: m.Value}), nil
 	case abi.MsgHeartbeat:
 		var m abi.Heartbeat
 		if err := abi.Decode(body, &m); err != nil {
-			return false, err
+			return false, &breach{201, headerBytes(h), err}
 		}
 		if !s.b.out.reserve() {
 			return false, nil
@@ -146,7 +153,11 @@ func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
 		s.b.out.reply(h.Tag, &m)
 		return true, nil
 	}
-	return false, fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type))
+	clause := uint16(206)
+	if h.Type == abi.MsgHello {
+		clause = 202
+	}
+	return false, &breach{clause, headerBytes(h), fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type))}
 }
 
 // doorbells hands records on. It reports false when the session is over.
@@ -154,6 +165,9 @@ func (s *session) doorbells(records []byte) bool {
 	for ; len(records) > 0; records = records[abi.DoorbellSize:] {
 		it := item{kind: itemDoorbell}
 		it.doorbell.Unmarshal(records)
+		if s.shard.cfg.NIC.Strict {
+			it.dirty = dirtyDoorbell(records[:abi.DoorbellSize])
+		}
 		if !s.b.in.put(it) {
 			return false
 		}

@@ -94,6 +94,7 @@ type Shard struct {
 	toPeers  []PeerMessage
 	drops    dropCounts
 	counters shardCounts
+	now      falcon.Time // of the Step in progress, for records of what drivers do wrong
 }
 
 // shardCounts counts what went well. The shard owns it.
@@ -174,6 +175,7 @@ const maxRxSAs = 1 << 16
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
+	s.now = now
 	s.plain.take(in.FromPorts)
 	for i, f := range in.Frames {
 		segment := 0

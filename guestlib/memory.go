@@ -39,6 +39,25 @@ func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
 	}
 }
 
+// Violation is a rule of docs/abi that a driver of this function broke, as the device saw it: this library's mistakes, or those of a
+// driver before it.
+type Violation = abi.Violation
+
+// Violations asks the device for the rules that drivers of the function broke, newest first.
+func (d *Device) Violations(ctx context.Context) (list []Violation, err error) {
+	for {
+		var v Violation
+		err := d.admin.Load().do(ctx, abi.AdminOpQueryViolation, &abi.QueryViolation{Index: uint32(len(list))}, &v, nil)
+		if errors.Is(err, ErrNotFound) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+}
+
 // window reads the function's DMA window; one of no bytes is all memory. It needs no admin queue.
 func (d *Device) window(ctx context.Context) (w Range, err error) {
 	if w.Address, err = d.readRegister(ctx, abi.RegDMAWindow, 8); err == nil {

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/falcon-vnic/vnic/queues"
@@ -12,15 +13,16 @@ import (
 func (f *Function) area(root uint64, levels uint8, offset uint32, length uint64) (*queues.Area, abi.Status) {
 	a, err := queues.ReadArea(f.mem, root, int(levels), offset, length)
 	if err != nil {
-		return nil, areaStatus(err)
+		return nil, f.areaStatus(err, root)
 	}
 	return a, abi.StatusOK
 }
 
 // areaStatus is the status of a command whose page list is bad.
-func areaStatus(err error) abi.Status {
+func (f *Function) areaStatus(err error, root uint64) abi.Status {
 	if fault := (*queues.FaultError)(nil); errors.As(err, &fault) {
 		return abi.StatusMemoryFault
 	}
+	f.broke(403, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, root))
 	return abi.StatusInvalidArgument
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -12,6 +13,7 @@ import (
 type CQ struct {
 	fn       *Function
 	number   uint32
+	area     *queues.Area
 	ring     *ring.CQWriter
 	notified uint32 // index after the last solicited or failed completion
 	armed    armState
@@ -45,8 +47,9 @@ func (f *Function) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	if st != abi.StatusOK {
 		return 0, st
 	}
-	q := &CQ{fn: f, ring: ring.NewCQWriter(area, layout)}
+	q := &CQ{fn: f, area: area, ring: ring.NewCQWriter(area, layout)}
 	q.number, _ = f.cqs.add(q)
+	f.zero(701, abi.RingCQ, q.number, area, layout.Size())
 	return q.number, abi.StatusOK
 }
 
@@ -107,6 +110,11 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 			return
 		}
 		wanted = wanted || byWord
+		if f.strict {
+			if index, ahead := c.ring.ArmedAhead(); ahead {
+				f.broke(709, abi.RingCQ, c.number, index, word(index))
+			}
+		}
 	}
 	if wanted {
 		f.out.CQEvent(c.number)
@@ -124,12 +132,16 @@ func (c *CQ) fail(err error) {
 		c.failed = true
 		f.dirty = true
 		f.stats.CQOverflows++
+		f.broke(705, abi.RingCQ, c.number, c.ring.Next(), nil)
 		f.event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
 			"completion queue overflowed: poll faster or create it with more entries")
 	case errors.Is(err, ring.ErrIndex):
+		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
+		f.broke(704, abi.RingCQ, c.number, consumer, word(consumer))
 		f.stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",
 			c.number, c.ring.Next())
 	default:
+		f.broke(402, abi.RingCQ, c.number, c.ring.Next(), nil)
 		f.memoryFault("CQ", c.number, err)
 	}
 }
@@ -141,6 +153,7 @@ func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	f := c.fn
 	next := c.ring.Next()
 	if int32(index-next) > 0 {
+		f.broke(708, abi.RingCQ, c.number, index, word(index))
 		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
 			c.number, index, next)
 		return

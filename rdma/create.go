@@ -54,6 +54,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	}
 	q, st := f.parts(c)
 	if st != abi.StatusOK {
+		f.brokeXRC(c, st)
 		return 0, st
 	}
 	l := &f.limits
@@ -79,6 +80,11 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 			st = statusIf(u.p.log2Entries|u.p.log2Stride|u.p.levels != 0 || u.p.pages != 0, abi.StatusInvalidArgument)
 		}
 		if st != abi.StatusOK {
+			if u.has && u.p.read > 1<<u.p.log2Stride {
+				f.broke(608, abi.RingAdmin, 0, 0, []byte{u.p.log2Stride})
+			} else if !u.has {
+				f.brokeXRC(c, st)
+			}
 			return 0, st
 		}
 	}
@@ -98,6 +104,9 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	q.ready.qp, q.polled.qp, q.lingering.qp = q, q, q
 	q.number, _ = f.qps.add(q)
 	q.sq.number, q.rq.number = q.number, q.number
+	for _, u := range []*queue{&q.sq, &q.rq} {
+		f.zero(601, u.kind(), q.number, u.area, u.layout.Size())
+	}
 	q.count(1)
 	return q.number, abi.StatusOK
 }

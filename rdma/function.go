@@ -18,6 +18,8 @@ type Notifier interface {
 	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
 	// Fault puts the function into its error state. It is called at most once in the function's life.
 	Fault(code abi.Fault, reason string)
+	// Violation says which clause of docs/abi the driver broke, and how. It keeps v.
+	Violation(v *abi.Violation)
 }
 
 // Function is the verbs side of one PF or VF: its protection domains, memory regions, completion queues and queue
@@ -31,6 +33,7 @@ type Function struct {
 
 	eventIndex bool // the driver rings only when the event index asks for it
 	armWord    bool // the driver arms completion queues in their headers
+	strict     bool // look for what is wrong but harms nobody
 	extended   bool // the driver knows abi.FeatureExtendedVerbs
 
 	pds table[PD]
@@ -178,27 +181,32 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 		if q := f.qps.get(d.Queue); q != nil {
 			q.sendDoorbell(d.Index)
 		} else {
+			f.brokeDoorbell(801, d)
 			f.stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellRQ:
 		if q := f.qps.get(d.Queue); q != nil {
 			q.recvDoorbell(d.Index)
 		} else {
+			f.brokeDoorbell(801, d)
 			f.stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellSRQ:
 		if s := f.srqs.get(d.Queue); s != nil {
 			s.queue.doorbell(d.Index)
 		} else {
+			f.brokeDoorbell(801, d)
 			f.stop(abi.FaultDoorbell, "SRQ doorbell names SRQ %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellCQArm:
 		if c := f.cqs.get(d.Queue); c != nil {
 			c.armFor(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
 		} else {
+			f.brokeDoorbell(801, d)
 			f.stop(abi.FaultDoorbell, "CQ doorbell names CQ %#x, which does not exist; arm only queues that were created", d.Queue)
 		}
 	default:
+		f.brokeDoorbell(801, d)
 		f.stop(abi.FaultDoorbell, "doorbell kind %d is not for the RDMA engine", uint8(d.Kind))
 	}
 	f.settle(now)

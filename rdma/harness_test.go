@@ -44,10 +44,11 @@ type host struct {
 	used    uint64
 	credits *credit.Node
 
-	cqEvents []uint32
-	async    []asyncEvent
-	faults   []abi.Fault
-	reasons  []string
+	cqEvents   []uint32
+	violations []abi.Violation
+	async      []asyncEvent
+	faults     []abi.Fault
+	reasons    []string
 }
 
 type asyncEvent struct {
@@ -60,6 +61,8 @@ func (h *host) CQEvent(cqn uint32) { h.cqEvents = append(h.cqEvents, cqn) }
 func (h *host) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
 	h.async = append(h.async, asyncEvent{typ, number, status, reason})
 }
+
+func (h *host) Violation(v *abi.Violation) { h.violations = append(h.violations, *v) }
 
 func (h *host) Fault(code abi.Fault, reason string) {
 	h.faults = append(h.faults, code)

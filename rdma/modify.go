@@ -136,6 +136,10 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 		f.settle(now)
 		return abi.StatusOK
 	}
+	if q.state == abi.QPStateReset && to == abi.QPStateInit {
+		f.zero(601, abi.RingSQ, q.number, q.sq.area, abi.QueueHeaderSize)
+		f.zero(601, abi.RingRQ, q.number, q.rq.area, abi.QueueHeaderSize)
+	}
 	q.set(m)
 	q.change(now, to)
 	f.settle(now)

@@ -72,7 +72,7 @@ func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 		fn: f, pd: pd, access: r.Access, iova: r.IOVA, length: r.Length, skew: uint64(r.Offset), valid: true,
 	}}
 	if err := g.list.Start(f.mem, r.Pages, int(r.Levels), queues.PagesFor(r.Offset, r.Length)); err != nil {
-		return nil, areaStatus(err)
+		return nil, f.areaStatus(err, r.Pages)
 	}
 	return g, abi.StatusOK
 }
@@ -100,7 +100,7 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	}
 	switch {
 	case err != nil:
-		return true, 0, 0, areaStatus(err)
+		return true, 0, 0, m.fn.areaStatus(err, 0)
 	case !done:
 		return false, 0, 0, abi.StatusOK
 	case m.fn.pageListBytes+m.area.Footprint() > m.fn.limits.PageListBytes:

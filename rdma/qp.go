@@ -209,6 +209,7 @@ func (q *QP) turn(now falcon.Time) (more bool) {
 // sendDoorbell takes a doorbell of the send queue.
 func (q *QP) sendDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
+		q.brokeReset(&q.sq, index)
 		return // the driver may be clearing the queue
 	}
 	if q.sq.doorbell(index) {
@@ -230,6 +231,7 @@ func (q *QP) receives() uint32 {
 // recvDoorbell takes a doorbell of the receive queue. Receives are read when a message needs one.
 func (q *QP) recvDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
+		q.brokeReset(&q.rq, index)
 		return
 	}
 	if q.rq.doorbell(index) && q.state == abi.QPStateErr {

@@ -66,10 +66,17 @@ func (u *queue) reset() {
 // fault stops the function for an error of the ring.
 func (u *queue) fault(err error) {
 	if errors.Is(err, ring.ErrIndex) {
+		clause := uint16(602)
+		if errors.Is(err, ring.ErrAhead) {
+			clause = 603
+		}
+		producer, _ := u.area.Load32(abi.QueueHeaderProducer)
+		u.fn.broke(clause, u.kind(), u.number, producer, word(producer))
 		u.fn.stop(abi.FaultDoorbell, "%s %#x: producer index in memory or doorbell is impossible (last %d, %d read, %d entries); write the producer before ringing, never move it back, never overfill a queue",
 			u.name, u.number, u.ring.Producer(), u.ring.Next(), u.layout.Entries())
 		return
 	}
+	u.fn.broke(402, u.kind(), u.number, u.ring.Next(), nil)
 	u.fn.memoryFault(u.name, u.number, err)
 }
 

@@ -54,7 +54,11 @@ func (q *QP) fetch() (w *work, ok bool) {
 	q.fn.stats.Posted++
 	*w = work{sges: w.sges[:0], inline: w.inline[:0]}
 	w.wqe.Unmarshal(b)
+	q.sq.checkReserved(q.sq.ring.Next()-1, b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
+	if clause := q.brokenBy(w); clause != 0 {
+		q.fn.broke(clause, abi.RingSQ, q.number, q.sq.ring.Next()-1, b)
+	}
 	return w, true
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -66,6 +67,11 @@ var showings = []showing{
 		"credits", "the credit tree: in use/limit, +guarantee, of NIC, host, functions and connections",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.Credits(ctx) },
 		printCredits,
+	},
+	{
+		"violations", "rules of docs/abi that drivers broke",
+		func(ctx context.Context, c *control.Client) (any, error) { return c.Violations(ctx) },
+		printViolations,
 	},
 	{
 		"keys", "security associations with other NICs (never the keys themselves)",
@@ -147,6 +153,14 @@ func printRoutes(w io.Writer, v any) {
 			to = fmt.Sprintf("peer %d, waiting for its key", r.Peer)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\n", r.Tenant, r.Prefix, r.Via, to, r.MTU)
+	}
+}
+
+func printViolations(w io.Writer, v any) {
+	fmt.Fprintln(w, "FUNCTION\tCLAUSE\tRING\tQUEUE\tINDEX\tCOUNT\tSINCE\tBYTES")
+	for _, x := range v.([]control.Violation) {
+		since := (time.Duration(x.AgeMS) * time.Millisecond).Round(time.Second)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\n", x.Function, x.Clause, x.Ring, x.Queue, x.Index, x.Count, since, or(x.Bytes, "-"))
 	}
 }
 

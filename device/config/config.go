@@ -31,6 +31,9 @@ type Config struct {
 type NIC struct {
 	Host uint8  `yaml:"host"` // 1..255
 	Name string `yaml:"name"` // for people; default nic<host>
+
+	// Strict looks for what drivers do wrong without harm as well: reserved bytes and areas that have to be zero.
+	Strict bool `yaml:"strict"`
 }
 
 // Log sets how much is written to the log: debug, info, warn or error.

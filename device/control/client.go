@@ -88,6 +88,12 @@ func (c *Client) Keys(ctx context.Context) (v []Key, err error) {
 	return v, err
 }
 
+// Violations lists the rules of docs/abi that drivers broke.
+func (c *Client) Violations(ctx context.Context) (v []Violation, err error) {
+	err = c.get(ctx, "/v1/violations", &v)
+	return v, err
+}
+
 // ChangeFunction sets, enables, disables or resets a function and returns what
 // it is then.
 func (c *Client) ChangeFunction(ctx context.Context, change FunctionChange) (v Function, err error) {

@@ -167,6 +167,7 @@ func handler(p Provider) http.Handler {
 	get("/v1/credits", func(ctx context.Context) (any, error) { return list(p.Credits(ctx)) })
 	get("/v1/qps", func(ctx context.Context) (any, error) { return list(p.QPs(ctx)) })
 	get("/v1/queues", func(ctx context.Context) (any, error) { return list(p.Queues(ctx)) })
+	get("/v1/violations", func(ctx context.Context) (any, error) { return list(p.Violations(ctx)) })
 	get("/v1/keys", func(ctx context.Context) (any, error) { return list(p.Keys(ctx)) })
 	handle("POST", "/v1/functions/change", "POST", func(ctx context.Context, r *http.Request) (any, error) {
 		var c FunctionChange

@@ -216,6 +216,19 @@ type Connection struct {
 	AgeMS        int64  `json:"age_ms"`
 }
 
+// Violation is a rule of docs/abi that a driver broke, as GET /v1/violations
+// gives it. The same clause at the same queue is listed once.
+type Violation struct {
+	Function string `json:"function"`
+	Clause   string `json:"clause"` // DRV-…
+	Ring     string `json:"ring"`
+	Queue    uint32 `json:"queue"`
+	Index    uint32 `json:"index"`
+	Bytes    string `json:"bytes"` // hexadecimal, the first of what was wrong
+	Count    uint32 `json:"count"`
+	AgeMS    int64  `json:"age_ms"` // of the first
+}
+
 // Rotation is the answer of POST /v1/keys/rotate: it has begun.
 type Rotation struct {
 	Generation uint32 `json:"generation"` // of the new master key
@@ -239,6 +252,7 @@ type Provider interface {
 	QPs(ctx context.Context) ([]QP, error)
 	Queues(ctx context.Context) ([]Queue, error)
 	Keys(ctx context.Context) ([]Key, error)
+	Violations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 }
 

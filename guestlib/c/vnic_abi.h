@@ -390,6 +390,19 @@ enum vnic_credit_part {
 	VNIC_CREDIT_IN_USE = 2, /* held now. */
 };
 
+/* Ring says where a driver broke a rule. Stored in 8 bits. */
+enum vnic_ring {
+	VNIC_RING_STREAM = 0, /* messages of the control stream. */
+	VNIC_RING_REGISTER = 1, /* registers; Index is the offset. */
+	VNIC_RING_ADMIN = 2, /* the admin queues. */
+	VNIC_RING_SQ = 3, /* a send queue. */
+	VNIC_RING_RQ = 4, /* a receive queue. */
+	VNIC_RING_CQ = 5, /* a completion queue. */
+	VNIC_RING_SRQ = 6, /* a shared receive queue. */
+	VNIC_RING_BELLS = 7, /* the bell ring of a window. */
+	VNIC_RING_EVENTS = 8, /* an event queue of a window. */
+};
+
 /* MsgType is the type of a control message. Stored in 16 bits. */
 enum vnic_msg_type {
 	VNIC_MSG_HELLO = 1, /* first message on a new stream; names the function and the version the driver speaks. */
@@ -425,6 +438,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
+	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2). */
 	VNIC_ADMIN_OP_CREATE_SRQ = 32, /* creates a shared receive queue (1.2). */
 	VNIC_ADMIN_OP_MODIFY_SRQ = 33, /* sets the limit of a shared receive queue or moves it to another area (1.2). */
 	VNIC_ADMIN_OP_QUERY_SRQ = 34, /* returns the attributes of a shared receive queue (1.2). */
@@ -801,6 +815,25 @@ struct vnic_query_memory_result {
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory_result) == 24, "layout of vnic_query_memory_result");
+
+/* QueryViolation holds the parameters of the command of that name. */
+struct vnic_query_violation {
+	vnic_le32 index; /* violation, 0 for the newest. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_violation) == 8, "layout of vnic_query_violation");
+
+/* Violation is the result of QueryViolation. */
+struct vnic_violation {
+	vnic_le16 clause; /* number of the clause: 602 stands for DRV-602. */
+	uint8_t ring; /* where. enum vnic_ring. */
+	uint8_t length; /* bytes in Bytes. */
+	vnic_le32 queue; /* number of the queue, or of the event queue; else 0. */
+	vnic_le32 index; /* index of the entry, or the index that was written; of a register its offset. */
+	vnic_le32 count; /* how often: the same clause at the same queue is kept once, with what was seen first. */
+	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, doorbell, message or word. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_violation) == 48, "layout of vnic_violation");
 
 /* AllocMW holds the parameters of the command of that name. */
 struct vnic_alloc_mw {

@@ -914,6 +914,47 @@ func (v CreditPart) String() string {
 	return "CreditPart(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
+// Ring says where a driver broke a rule.
+type Ring uint8
+
+// Values of Ring.
+const (
+	RingStream   Ring = 0 // messages of the control stream.
+	RingRegister Ring = 1 // registers; Index is the offset.
+	RingAdmin    Ring = 2 // the admin queues.
+	RingSQ       Ring = 3 // a send queue.
+	RingRQ       Ring = 4 // a receive queue.
+	RingCQ       Ring = 5 // a completion queue.
+	RingSRQ      Ring = 6 // a shared receive queue.
+	RingBells    Ring = 7 // the bell ring of a window.
+	RingEvents   Ring = 8 // an event queue of a window.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v Ring) String() string {
+	switch v {
+	case RingStream:
+		return "stream"
+	case RingRegister:
+		return "register"
+	case RingAdmin:
+		return "admin"
+	case RingSQ:
+		return "SQ"
+	case RingRQ:
+		return "RQ"
+	case RingCQ:
+		return "CQ"
+	case RingSRQ:
+		return "SRQ"
+	case RingBells:
+		return "bells"
+	case RingEvents:
+		return "events"
+	}
+	return "Ring(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
 // MsgType is the type of a control message.
 type MsgType uint16
 
@@ -984,6 +1025,7 @@ const (
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
+	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).
 	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue (1.2).
 	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area (1.2).
 	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue (1.2).
@@ -1042,6 +1084,8 @@ func (v AdminOp) String() string {
 		return "CMDisconnect"
 	case AdminOpQueryMemory:
 		return "QueryMemory"
+	case AdminOpQueryViolation:
+		return "QueryViolation"
 	case AdminOpCreateSRQ:
 		return "CreateSRQ"
 	case AdminOpModifySRQ:
@@ -2278,6 +2322,71 @@ func (x *QueryMemoryResult) Unmarshal(b []byte) {
 	x.Address = binary.LittleEndian.Uint64(b[0:])
 	x.Length = binary.LittleEndian.Uint64(b[8:])
 	x.Ranges = binary.LittleEndian.Uint32(b[16:])
+}
+
+// QueryViolationSize is the size of QueryViolation in bytes.
+const QueryViolationSize = 8
+
+// QueryViolation holds the parameters of the command of that name.
+type QueryViolation struct {
+	Index uint32 // @0: violation, 0 for the newest.
+}
+
+// Size returns QueryViolationSize.
+func (*QueryViolation) Size() int { return QueryViolationSize }
+
+// Marshal writes x to b[:QueryViolationSize], reserved bytes as zero; b must be that long.
+func (x *QueryViolation) Marshal(b []byte) {
+	_ = b[QueryViolationSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.Index)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:QueryViolationSize]; b must be that long.
+func (x *QueryViolation) Unmarshal(b []byte) {
+	_ = b[QueryViolationSize-1]
+	x.Index = binary.LittleEndian.Uint32(b[0:])
+}
+
+// ViolationSize is the size of Violation in bytes.
+const ViolationSize = 48
+
+// Violation is the result of QueryViolation.
+type Violation struct {
+	Clause uint16   // @0: number of the clause: 602 stands for DRV-602.
+	Ring   Ring     // @2: where.
+	Length uint8    // @3: bytes in Bytes.
+	Queue  uint32   // @4: number of the queue, or of the event queue; else 0.
+	Index  uint32   // @8: index of the entry, or the index that was written; of a register its offset.
+	Count  uint32   // @12: how often: the same clause at the same queue is kept once, with what was seen first.
+	Bytes  [32]byte // @16: the first bytes of what was wrong: entry, command, doorbell, message or word.
+}
+
+// Size returns ViolationSize.
+func (*Violation) Size() int { return ViolationSize }
+
+// Marshal writes x to b[:ViolationSize], reserved bytes as zero; b must be that long.
+func (x *Violation) Marshal(b []byte) {
+	_ = b[ViolationSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.Clause)
+	b[2] = uint8(x.Ring)
+	b[3] = x.Length
+	binary.LittleEndian.PutUint32(b[4:], x.Queue)
+	binary.LittleEndian.PutUint32(b[8:], x.Index)
+	binary.LittleEndian.PutUint32(b[12:], x.Count)
+	copy(b[16:48], x.Bytes[:])
+}
+
+// Unmarshal reads x from b[:ViolationSize]; b must be that long.
+func (x *Violation) Unmarshal(b []byte) {
+	_ = b[ViolationSize-1]
+	x.Clause = binary.LittleEndian.Uint16(b[0:])
+	x.Ring = Ring(b[2])
+	x.Length = b[3]
+	x.Queue = binary.LittleEndian.Uint32(b[4:])
+	x.Index = binary.LittleEndian.Uint32(b[8:])
+	x.Count = binary.LittleEndian.Uint32(b[12:])
+	copy(x.Bytes[:], b[16:48])
 }
 
 // AllocMWSize is the size of AllocMW in bytes.

@@ -1,6 +1,9 @@
 package ring
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of rings. Errors of Bytes pass through unchanged.
 var (
@@ -8,6 +11,8 @@ var (
 	ErrFull = errors.New("ring: queue full")
 	// ErrIndex says that the other side wrote an index that cannot be true.
 	ErrIndex = errors.New("ring: index out of range")
+	// ErrAhead is the ErrIndex of a doorbell that came before its producer.
+	ErrAhead = fmt.Errorf("%w: doorbell ahead of the producer", ErrIndex)
 	// ErrBounds says that an access lies outside the memory of the queue.
 	ErrBounds = errors.New("ring: access outside the queue's memory")
 )

@@ -57,7 +57,7 @@ func (c *Consumer) Doorbell(index uint32) (uint32, error) {
 		return 0, err
 	}
 	if int32(index-c.producer) > 0 {
-		return 0, ErrIndex
+		return 0, ErrAhead
 	}
 	return n, nil
 }

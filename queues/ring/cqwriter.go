@@ -87,3 +87,10 @@ func (w *CQWriter) Wanted(solicited bool) (bool, error) {
 	w.served = number
 	return true, nil
 }
+
+// ArmedAhead reads the arm word and reports whether it asks for an entry behind the
+// next one: no driver can have polled so far.
+func (w *CQWriter) ArmedAhead() (index uint32, ahead bool) {
+	word, err := w.mem.Load64(offCQArm)
+	return uint32(word), err == nil && word>>armNumber != w.served && int32(uint32(word)-w.next) > 0
+}

@@ -4,6 +4,21 @@ package schema
 
 var inspectCommands = []Command{
 	{"QueryMemory", 48, "QueryMemory", "QueryMemoryResult", "returns a range of device addresses that the function reaches now (1.2).", "NotFound (no such range)"},
+	{"QueryViolation", 49, "QueryViolation", "Violation", "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).", "NotFound (no more)"},
+}
+
+var inspectEnums = []Enum{
+	{Name: "Ring", Prefix: "Ring", Base: U8, Doc: "Ring says where a driver broke a rule.", Values: []Value{
+		{Name: "Stream", Value: 0, Text: "stream", Doc: "messages of the control stream."},
+		{Name: "Register", Value: 1, Text: "register", Doc: "registers; Index is the offset."},
+		{Name: "Admin", Value: 2, Text: "admin", Doc: "the admin queues."},
+		{Name: "SQ", Value: 3, Text: "SQ", Doc: "a send queue."},
+		{Name: "RQ", Value: 4, Text: "RQ", Doc: "a receive queue."},
+		{Name: "CQ", Value: 5, Text: "CQ", Doc: "a completion queue."},
+		{Name: "SRQ", Value: 6, Text: "SRQ", Doc: "a shared receive queue."},
+		{Name: "Bells", Value: 7, Text: "bells", Doc: "the bell ring of a window."},
+		{Name: "Events", Value: 8, Text: "events", Doc: "an event queue of a window."},
+	}},
 }
 
 var inspectRegisters = []Register{
@@ -19,5 +34,17 @@ var inspectStructs = []Struct{
 		{Name: "Address", Offset: 0, Kind: U64, Doc: "first device address."},
 		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes."},
 		{Name: "Ranges", Offset: 16, Kind: U32, Doc: "how many ranges there are."},
+	}},
+	{Name: "QueryViolation", Size: 8, Doc: "QueryViolation holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "Index", Offset: 0, Kind: U32, Doc: "violation, 0 for the newest."},
+	}},
+	{Name: "Violation", Size: 48, Doc: "Violation is the result of QueryViolation.", Fields: []Field{
+		{Name: "Clause", Offset: 0, Kind: U16, Doc: "number of the clause: 602 stands for DRV-602."},
+		{Name: "Ring", Offset: 2, Kind: U8, Enum: "Ring", Doc: "where."},
+		{Name: "Length", Offset: 3, Kind: U8, Doc: "bytes in Bytes."},
+		{Name: "Queue", Offset: 4, Kind: U32, Doc: "number of the queue, or of the event queue; else 0."},
+		{Name: "Index", Offset: 8, Kind: U32, Doc: "index of the entry, or the index that was written; of a register its offset."},
+		{Name: "Count", Offset: 12, Kind: U32, Doc: "how often: the same clause at the same queue is kept once, with what was seen first."},
+		{Name: "Bytes", Offset: 16, Kind: Bytes, Len: 32, Doc: "the first bytes of what was wrong: entry, command, doorbell, message or word."},
 	}},
 }

@@ -7,7 +7,7 @@ var V1 = ABI{
 	Major:     1,
 	Minor:     2,
 	Consts:    append(consts, windowConsts...),
-	Enums:     withCodes(append(append(enums, windowEnums...), vfEnums...)),
+	Enums:     withCodes(slices.Concat(enums, windowEnums, vfEnums, inspectEnums)),
 	Flags:     append(flagSets, vfFlags),
 	Registers: slices.Concat(registers, inspectRegisters, functionRegisters()),
 	Messages:  messages,

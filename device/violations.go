@@ -1,0 +1,223 @@
+package device
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// maxViolations is how many a function keeps; older ones make room.
+const maxViolations = 64
+
+// violation is a clause of docs/abi that a driver broke, and when first.
+type violation struct {
+	abi.Violation
+	at falcon.Time
+}
+
+// Violation implements rdma.Notifier. The same clause at the same queue is logged
+// and kept once, and counted.
+func (f *function) Violation(v *abi.Violation) {
+	for i := range f.violations {
+		old := &f.violations[i]
+		if old.Clause == v.Clause && old.Ring == v.Ring && old.Queue == v.Queue {
+			if old.Count < 1<<32-1 {
+				old.Count++
+			}
+			return
+		}
+	}
+	if len(f.violations) == maxViolations {
+		f.violations = f.violations[:copy(f.violations, f.violations[1:])]
+		f.violationsLost++
+	}
+	v.Count = 1
+	f.violations = append(f.violations, violation{*v, f.shard.now})
+	f.shard.log.line(f.shard.now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", clauseName(v.Clause),
+		"ring", v.Ring.String(), "queue", v.Queue, "index", v.Index, "bytes", hex.EncodeToString(v.Bytes[:v.Length]))
+}
+
+func clauseName(n uint16) string { return fmt.Sprintf("DRV-%d", n) }
+
+// broke records a violation that the device itself found.
+func (f *function) broke(clause uint16, where abi.Ring, queue, index uint32, b []byte) {
+	v := &abi.Violation{Clause: clause, Ring: where, Queue: queue, Index: index}
+	v.Length = uint8(copy(v.Bytes[:], b))
+	f.Violation(v)
+}
+
+// queryViolation answers the driver: 0 is the newest.
+func (f *function) queryViolation(c *abi.QueryViolation, result []byte) abi.Status {
+	if uint64(c.Index) >= uint64(len(f.violations)) {
+		return abi.StatusNotFound
+	}
+	f.violations[len(f.violations)-1-int(c.Index)].Marshal(result)
+	return abi.StatusOK
+}
+
+// Violations lists the rules that drivers broke. It implements control.Provider.
+func (n *NIC) Violations(context.Context) (list []control.Violation, err error) {
+	err = n.shard.do(func(now falcon.Time) {
+		for _, f := range n.shard.funcs.all {
+			for _, v := range f.violations {
+				list = append(list, control.Violation{
+					Function: f.ID.String(), Clause: clauseName(v.Clause), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
+					Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.at) / 1e6,
+				})
+			}
+		}
+	})
+	return list, err
+}
+
+// breach is how a guest broke the rules of the control stream, which ends it.
+type breach struct {
+	clause uint16
+	bytes  []byte
+	error
+}
+
+// breached records the end of a session that a breach brought about.
+func (f *function) breached(fault error) {
+	if b := (*breach)(nil); errors.As(fault, &b) {
+		f.broke(b.clause, abi.RingStream, 0, 0, b.bytes)
+	}
+}
+
+// headerBytes is a message's header as it came.
+func headerBytes(h *abi.MsgHeader) []byte {
+	b := make([]byte, abi.MsgHeaderSize)
+	h.Marshal(b)
+	return b
+}
+
+// layout is a structure of the ABI.
+type layout interface {
+	Marshal(b []byte)
+	Unmarshal(b []byte)
+}
+
+// paramsOf makes the structure of a command's parameters.
+var paramsOf = map[abi.AdminOp]func() layout{
+	abi.AdminOpDeallocPD:    func() layout { return &abi.DeallocPD{} },
+	abi.AdminOpRegMR:        func() layout { return &abi.RegMR{} },
+	abi.AdminOpDeregMR:      func() layout { return &abi.DeregMR{} },
+	abi.AdminOpCreateCQ:     func() layout { return &abi.CreateCQ{} },
+	abi.AdminOpDestroyCQ:    func() layout { return &abi.DestroyCQ{} },
+	abi.AdminOpCreateQP:     func() layout { return &abi.CreateQP{} },
+	abi.AdminOpModifyQP:     func() layout { return &abi.ModifyQP{} },
+	abi.AdminOpQueryQP:      func() layout { return &abi.QueryQP{} },
+	abi.AdminOpDestroyQP:    func() layout { return &abi.DestroyQP{} },
+	abi.AdminOpCMListen:     func() layout { return &abi.CMListen{} },
+	abi.AdminOpCMUnlisten:   func() layout { return &abi.CMUnlisten{} },
+	abi.AdminOpCMConnect:    func() layout { return &abi.CMConnect{} },
+	abi.AdminOpCMAccept:     func() layout { return &abi.CMAccept{} },
+	abi.AdminOpCMReject:     func() layout { return &abi.CMReject{} },
+	abi.AdminOpCMDisconnect: func() layout { return &abi.CMDisconnect{} },
+}
+
+// reserved reports whether bytes of raw that l does not know are not zero.
+func reserved(l layout, raw []byte) bool {
+	again := make([]byte, len(raw))
+	l.Unmarshal(raw)
+	l.Marshal(again)
+	return string(again) != string(raw)
+}
+
+// judgeCommand records what a command broke, from its outcome.
+func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
+	show := func(clause uint16) {
+		var raw [abi.AdminCmdSize]byte
+		cmd.Marshal(raw[:])
+		f.broke(clause, abi.RingAdmin, 0, f.admin.sq.Next()-1, raw[:])
+	}
+	if cmd.Flags != 0 {
+		show(102)
+	} else if params := paramsOf[cmd.Opcode]; f.shard.cfg.NIC.Strict && params != nil && reserved(params(), cmd.Params[:]) {
+		show(102)
+	}
+	connects := cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMAccept
+	switch {
+	case st == abi.StatusMemoryFault:
+		show(401)
+	case connects && st == abi.StatusBadState:
+		show(902)
+	case st == abi.StatusDenied && (cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMListen):
+		show(911)
+	case cmd.Opcode == abi.AdminOpCreateCQ && st == abi.StatusInvalidArgument && f.binding.features&abi.FeatureVectors == 0:
+		var c abi.CreateCQ
+		if c.Unmarshal(cmd.Params[:]); c.Vector != 0 {
+			show(103)
+		}
+	}
+}
+
+// judgeRegister records what a register access broke.
+func (f *function) judgeRegister(it *item, st abi.Status, before abi.State) {
+	var b []byte
+	if it.kind == itemRegWrite {
+		b = binary.LittleEndian.AppendUint64(nil, it.value)
+	}
+	r := abi.LookupRegister(it.offset)
+	switch {
+	case r == nil || r.Width != it.width:
+		f.broke(306, abi.RingRegister, 0, it.offset, b)
+	case it.kind == itemRegWrite && st == abi.StatusBadState && before == abi.StateError && it.offset == abi.RegControl:
+		f.broke(304, abi.RingRegister, 0, it.offset, b)
+	case it.kind == itemRegWrite && st == abi.StatusBadState && it.offset != abi.RegControl:
+		f.broke(301, abi.RingRegister, 0, it.offset, b)
+	case it.kind == itemRegWrite && st == abi.StatusMemoryFault:
+		f.broke(401, abi.RingRegister, 0, it.offset, b)
+	}
+}
+
+// judgePages records admin pages that are not zero at ControlEnable.
+func (f *function) judgePages() {
+	if !f.shard.cfg.NIC.Strict {
+		return
+	}
+	var b [abi.PageSize]byte
+	for _, addr := range []uint64{f.admin.sqAddr, f.admin.cqAddr} {
+		if f.binding.mem.Read(addr, b[:]) != nil {
+			return
+		}
+		for i, v := range b {
+			if v != 0 {
+				f.broke(301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
+				return
+			}
+		}
+	}
+}
+
+// judgeDoorbell records a doorbell message beside a ring in use, and reserved bytes.
+func (f *function) judgeDoorbell(b *binding, d *abi.Doorbell, raw *[abi.DoorbellSize]byte) {
+	if b.rang {
+		var is [abi.DoorbellSize]byte
+		d.Marshal(is[:])
+		f.broke(1004, abi.RingStream, d.Queue, d.Index, is[:])
+	}
+	if raw != nil {
+		f.broke(102, abi.RingStream, d.Queue, d.Index, raw[:])
+	}
+}
+
+// dirtyDoorbell returns a record that has something in its reserved bytes, else nil.
+func dirtyDoorbell(record []byte) *[abi.DoorbellSize]byte {
+	var d abi.Doorbell
+	var again [abi.DoorbellSize]byte
+	d.Unmarshal(record)
+	d.Marshal(again[:])
+	raw := [abi.DoorbellSize]byte(record)
+	if again == raw {
+		return nil
+	}
+	return &raw
+}

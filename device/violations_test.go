@@ -1,0 +1,424 @@
+package device
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// undetectable are the clauses for drivers that a device cannot see broken, each
+// with the reason.
+var undetectable = map[string]string{
+	"DRV-101":  "any bytes are some number",
+	"DRV-204":  "how replies are matched is the driver's own affair",
+	"DRV-208":  "memory given away early is no different from memory kept",
+	"DRV-307":  "waiting leaves no trace",
+	"DRV-504":  "how completions are matched is the driver's own affair",
+	"DRV-604":  "a doorbell on its way looks like one not sent",
+	"DRV-703":  "reads leave no trace",
+	"DRV-803":  "a SHOULD",
+	"DRV-922":  "work posted to the old area is not looked at any more",
+	"DRV-923":  "a SHOULD",
+	"DRV-1001": "reads leave no trace",
+	"DRV-1002": "the ring is zeroed when the stream begins; what was in it before cannot be told from an earlier user's",
+	"DRV-1009": "reads leave no trace",
+}
+
+// offender is a driver on function 1 of a strict NIC that is about to break a rule.
+type offender struct {
+	*driver
+	bell queues.Bell
+	win  []byte // of its ring
+}
+
+// send gives bytes to the session's reader as if they had come from the guest.
+func (o *offender) stream(b []byte) {
+	s := &session{in: bufio.NewReaderSize(bytes.NewReader(b), abi.MaxMessage), shard: o.v.shards[o.side], fn: o.fn, b: o.b}
+	if fault := s.read(); fault != nil {
+		o.fn.breached(fault)
+	}
+	o.v.step()
+}
+
+// message is one of the control stream.
+func message(t abi.MsgType, flags uint16, body []byte) []byte {
+	b := make([]byte, abi.MsgHeaderSize)
+	(&abi.MsgHeader{Length: uint32(abi.MsgHeaderSize + len(body)), Type: t, Flags: flags}).Marshal(b)
+	return append(b, body...)
+}
+
+// raw submits a command with parameters as bytes.
+func (o *offender) raw(cmd abi.AdminCmd, change func(params []byte)) {
+	if change != nil {
+		change(cmd.Params[:])
+	}
+	o.id++
+	cmd.ID = o.id
+	var b [abi.AdminCmdSize]byte
+	cmd.Marshal(b[:])
+	if err := o.sq.Push(b[:]); err != nil {
+		o.v.t.Fatal(err)
+	}
+	index, _, _ := o.sq.Publish()
+	o.ring(abi.DoorbellAdmin, 0, index)
+	o.v.step()
+	_ = o.sq.Release(1)
+	_, _ = o.cq.Poll(b[:])
+}
+
+// post puts an entry of any bytes into the send queue and rings.
+func (o *offender) post(e abi.SendWQE, change func(entry []byte)) {
+	b := make([]byte, 1<<sqStride)
+	e.Marshal(b)
+	(&abi.SGE{Addr: o.addr(pageData), Length: 8, LKey: o.lkey}).Marshal(b[abi.SendWQEHeader:])
+	if change != nil {
+		change(b)
+	}
+	if err := o.sendQ.Push(b); err != nil {
+		o.v.t.Fatal(err)
+	}
+	index, _, _ := o.sendQ.Publish()
+	o.ring(abi.DoorbellSQ, o.qpn, index)
+	o.v.idle(1_000_000)
+}
+
+func (o *offender) word(at int, v uint32) { binary.LittleEndian.PutUint32(o.mem[at:], v) }
+
+// offences break one clause each, by its number.
+var offences = map[string]func(o *offender, to *driver){
+	"DRV-102": func(o *offender, _ *driver) {
+		o.raw(abi.AdminCmd{Opcode: abi.AdminOpQueryDevice, Flags: 1}, nil)
+	},
+	"DRV-103": func(o *offender, _ *driver) {
+		o.raw(abi.AdminCmd{Opcode: abi.AdminOpCreateCQ}, func(p []byte) {
+			(&abi.CreateCQ{Log2Entries: 2, Levels: 1, Pages: o.list(3, 64, 1), Vector: 1}).Marshal(p)
+		})
+	},
+	"DRV-201": func(o *offender, _ *driver) {
+		o.stream([]byte{8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	},
+	"DRV-202": func(o *offender, _ *driver) { o.stream(message(abi.MsgHello, 0, make([]byte, 64))) },
+	"DRV-205": func(o *offender, _ *driver) {
+		for range maxAsyncEvents + 1 {
+			o.fn.AsyncEvent(abi.EventCQError, 1, 0, "")
+		}
+	},
+	"DRV-206": func(o *offender, _ *driver) { o.stream(message(abi.MsgDoorbell, 0, make([]byte, 7))) },
+	"DRV-301": func(o *offender, _ *driver) { o.write(abi.RegAdminSQ, 8, o.addr(40)) },
+	"DRV-304": func(o *offender, _ *driver) {
+		o.fn.Fault(abi.FaultCommand, "for the test")
+		o.v.step()
+		o.write(abi.RegControl, 4, uint64(abi.ControlEnable))
+	},
+	"DRV-306": func(o *offender, _ *driver) { o.write(abi.RegControl, 8, 1) },
+	"DRV-401": func(o *offender, _ *driver) {
+		o.command(abi.AdminOpRegMR, &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: 1 << 50, Levels: 1})
+	},
+	"DRV-402": func(o *offender, to *driver) {
+		o.b.mem.SetRegions(nil)
+		o.ring(abi.DoorbellSQ, o.qpn, 1)
+		o.v.step()
+	},
+	"DRV-403": func(o *offender, _ *driver) {
+		o.command(abi.AdminOpRegMR, &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3) + 8, Levels: 1})
+	},
+	"DRV-501": func(o *offender, _ *driver) {
+		o.ring(abi.DoorbellAdmin, 0, o.id+17)
+		o.v.step()
+	},
+	"DRV-502": func(o *offender, _ *driver) {
+		o.ring(abi.DoorbellAdmin, 0, o.id-1)
+		o.v.step()
+	},
+	"DRV-601": func(o *offender, _ *driver) {
+		o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateReset})
+		o.ring(abi.DoorbellSQ, o.qpn, 1)
+		o.v.step()
+	},
+	"DRV-602": func(o *offender, _ *driver) {
+		o.word(pageSQ*pageSize, 1000)
+		o.ring(abi.DoorbellSQ, o.qpn, 1000)
+		o.v.step()
+	},
+	"DRV-603": func(o *offender, _ *driver) {
+		o.ring(abi.DoorbellSQ, o.qpn, 1)
+		o.v.step()
+	},
+	"DRV-608": func(o *offender, to *driver) {
+		o.post(abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 200, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
+	},
+	"DRV-611": func(o *offender, to *driver) {
+		o.fn.verbs.UseFeatures(abi.FeatureExtendedVerbs)
+		o.post(abi.SendWQE{Opcode: abi.OpMaskedFetchAdd, NumSGE: 2, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
+	},
+	"DRV-701": func(o *offender, _ *driver) {
+		o.word(64*pageSize+200, 7)
+		o.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 2, Levels: 1, Pages: o.list(3, 64, 1)})
+	},
+	"DRV-704": func(o *offender, to *driver) {
+		o.word(pageCQ*pageSize, 1000)
+		overflow(o, to)
+	},
+	"DRV-705": func(o *offender, to *driver) { overflow(o, to) },
+	"DRV-708": func(o *offender, _ *driver) {
+		o.ring(abi.DoorbellCQArm, o.cqn, 9)
+		o.v.step()
+	},
+	"DRV-709": func(o *offender, to *driver) {
+		binary.LittleEndian.PutUint64(o.mem[pageCQ*pageSize+abi.CQHeaderArm:], 1<<abi.CQArmNumber|99)
+		o.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
+	},
+	"DRV-801": func(o *offender, _ *driver) {
+		o.ring(abi.DoorbellRQ, 0xabc, 1)
+		o.v.step()
+	},
+	"DRV-902": func(o *offender, to *driver) { // it is connected
+		o.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: o.qpn, Service: 1, DGID: to.fn.GID()})
+	},
+	"DRV-911": func(o *offender, _ *driver) {
+		o.command(abi.AdminOpCMListen, &abi.CMListen{Service: abi.FirstReservedService})
+	},
+	"DRV-924": func(o *offender, _ *driver) {
+		o.command(abi.AdminOpCreateQP, &abi.CreateQP{Type: abi.QPTypeXRCSend, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn})
+	},
+	"DRV-1003": func(o *offender, _ *driver) {
+		binary.LittleEndian.PutUint32(o.win, 1<<20)
+		o.v.step()
+	},
+	"DRV-1004": func(o *offender, _ *driver) {
+		(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn}).Marshal(o.win[abi.QueueHeaderSize:])
+		binary.LittleEndian.PutUint32(o.win, 1)
+		o.v.step()
+		o.ring(abi.DoorbellCQArm, o.cqn, 0)
+		o.v.step()
+	},
+	"DRV-1007": func(o *offender, _ *driver) {
+		s := o.v.shards[o.side]
+		for range bellPatience + 1 {
+			s.bells.rang(s.bells.all[0].FD())
+			o.v.step()
+		}
+	},
+	"DRV-1010": func(o *offender, _ *driver) {
+		o.b.features |= abi.FeatureVectors
+		o.fn.openEventQueues(o.b, o.bell)
+		e := &cqEvent{queue: o.b.events[0], posted: true}
+		o.eventConsumer(0, 500)
+		e.post(o.cqn)
+		o.v.step()
+	},
+}
+
+// eventConsumer writes the driver's word of event queue n.
+func (o *offender) eventConsumer(n int, v uint32) {
+	_ = o.b.events[n].irq.EventQueues()[n].Store32(abi.QueueHeaderConsumer, v)
+}
+
+// overflow completes more than the CQ holds.
+func overflow(o *offender, to *driver) {
+	for range 1<<cqLog2 + 2 {
+		if o.fn.Lifecycle.State() != abi.StateReady {
+			return
+		}
+		o.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
+	}
+}
+
+// TestViolations breaks every clause for drivers that a device can see broken, each
+// on a fresh NIC: it is kept once with the clause, where it was and the bytes, the
+// driver reads the same as the operator, and nobody else has any.
+func TestViolations(t *testing.T) {
+	text, err := os.ReadFile("../docs/abi/index.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clauses []string
+	for _, m := range regexp.MustCompile(`\*\*(DRV-\d+)\*\*`).FindAllStringSubmatch(string(text), -1) {
+		clauses = append(clauses, m[1])
+		offence, reason := offences[m[1]], undetectable[m[1]]
+		if (offence == nil) == (reason == "") {
+			t.Errorf("%s: neither provoked here nor said to be undetectable, or both", m[1])
+		}
+	}
+	for clause := range maps.Keys(offences) {
+		if !slices.Contains(clauses, clause) {
+			t.Errorf("%s is no clause of docs/abi", clause)
+		}
+	}
+	for _, clause := range slices.Sorted(maps.Keys(offences)) {
+		t.Run(clause, func(t *testing.T) {
+			v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.NIC.Strict = true })
+			v.tell = false
+			o, to := newOffender(t, v), newDriver(v, 1, 1)
+			o.setUp()
+			to.setUp()
+			o.connectTo(to, 99)
+			if n := len(o.fn.violations) + len(to.fn.violations); n != 0 {
+				t.Fatalf("%d violations of honest drivers: %+v", n, append(o.fn.violations, to.fn.violations...))
+			}
+			offences[clause](o, to)
+			i := slices.IndexFunc(o.fn.violations, func(x violation) bool { return clauseName(x.Clause) == clause })
+			if i < 0 {
+				t.Fatalf("not noticed; there is %+v", o.fn.violations)
+			}
+			if n := len(to.fn.violations); n != 0 {
+				t.Errorf("the peer has %d", n)
+			}
+			t.Logf("%+v", o.fn.violations[i].Violation)
+			o.readsThem(t)
+		})
+	}
+}
+
+func newOffender(t *testing.T, v *virtual) *offender {
+	t.Helper()
+	o := &offender{driver: newDriver(v, 0, 1)}
+	win, err := ivshmem.NewWindow(uint32(o.fn.ID), abi.FunctionVF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.win = windowBells(t, windowMemory(t, win))
+	bell, err := win.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		bell.Close()
+		win.Close()
+	})
+	o.b.features = abi.FeatureArmWord
+	o.b.breach = func(err error) { o.fn.Fault(abi.FaultProtocol, err.Error()) }
+	if err := v.shards[0].addBell(o.fn, o.b, bell); err != nil {
+		t.Fatal(err)
+	}
+	o.bell = bell
+	return o
+}
+
+// readsThem compares what the driver is told, after a reset, with what is kept.
+func (o *offender) readsThem(t *testing.T) {
+	t.Helper()
+	kept := slices.Clone(o.fn.violations)
+	slices.Reverse(kept)
+	o.b.mem.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
+	o.b.rang = false
+	o.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	clear(o.mem)
+	o.id = 0
+	o.enable()
+	for i, want := range kept {
+		var got abi.Violation
+		got.Unmarshal(o.must(abi.AdminOpQueryViolation, &abi.QueryViolation{Index: uint32(i)}))
+		if got != want.Violation {
+			t.Errorf("the driver reads %+v, kept is %+v", got, want.Violation)
+		}
+	}
+	if st, _ := o.command(abi.AdminOpQueryViolation, &abi.QueryViolation{Index: uint32(len(kept))}); st != abi.StatusNotFound {
+		t.Errorf("behind the last: %s", st)
+	}
+}
+
+// TestViolationsBounded: the same mistake is kept once and counted, and many
+// different ones make room for each other.
+func TestViolationsBounded(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	o := newOffender(t, v)
+	for i := range 1000 {
+		o.write(abi.RegAdminSQ, 4, 0) // the wrong width
+		o.fn.broke(801, abi.RingSQ, uint32(i), 0, nil)
+		if n := len(o.fn.violations); n > maxViolations {
+			t.Fatalf("%d are kept", n)
+		}
+	}
+	newest := o.fn.violations[maxViolations-1]
+	if newest.Queue != 999 || o.fn.violationsLost == 0 {
+		t.Errorf("newest %+v, %d lost", newest, o.fn.violationsLost)
+	}
+	again := slices.IndexFunc(o.fn.violations, func(x violation) bool { return x.Clause == 306 })
+	if again < 0 || o.fn.violations[again].Count < 10 {
+		t.Errorf("the wrong width is at %d of %+v", again, o.fn.violations)
+	}
+}
+
+// TestShowViolations: the operator sees what a real session did.
+func TestShowViolations(t *testing.T) {
+	w := newWorld(t)
+	e := newEndpoint(t, w.open(0, "pf0.vf1"))
+	if _, err := e.dev.Listen(testContext(t), abi.FirstReservedService); err == nil {
+		t.Fatal("a reserved service")
+	}
+	told, err := e.dev.Violations(testContext(t))
+	if err != nil || len(told) != 1 || told[0].Clause != 911 {
+		t.Errorf("the driver is told %+v, %v", told, err)
+	}
+	list, err := w.nics[0].Violations(context.Background())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if v := list[0]; v.Function != "h1.pf0.vf1" || v.Clause != "DRV-911" || v.Ring != "admin" || v.Count != 1 || !strings.HasPrefix(v.Bytes, fmt.Sprintf("%02x00", uint16(abi.AdminOpCMListen))) {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestReservedBytes: a strict NIC finds every place where bytes have to be zero
+// (DRV-102, DRV-301, DRV-601); one that is not does not look.
+func TestReservedBytes(t *testing.T) {
+	for _, tt := range []struct {
+		clause uint16
+		ring   abi.Ring
+		do     func(o *offender, to *driver)
+	}{
+		{102, abi.RingAdmin, func(o *offender, _ *driver) {
+			o.raw(abi.AdminCmd{Opcode: abi.AdminOpQueryQP}, func(p []byte) { p[20] = 1 })
+		}},
+		{102, abi.RingStream, func(o *offender, _ *driver) {
+			o.stream(message(abi.MsgHeartbeat, 4, make([]byte, 8)))
+		}},
+		{102, abi.RingStream, func(o *offender, _ *driver) {
+			d := make([]byte, abi.DoorbellSize)
+			(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn}).Marshal(d)
+			d[15] = 1
+			o.stream(message(abi.MsgDoorbell, 0, d))
+		}},
+		{102, abi.RingSQ, func(o *offender, to *driver) {
+			o.post(abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, func(b []byte) { b[11] = 1 })
+		}},
+		{301, abi.RingAdmin, func(o *offender, _ *driver) {
+			o.write(abi.RegControl, 4, uint64(abi.ControlReset))
+			o.enable()
+		}},
+		{601, abi.RingSQ, func(o *offender, _ *driver) {
+			o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateReset})
+			o.word(pageSQ*pageSize, 3)
+			o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateInit})
+		}},
+	} {
+		for _, strict := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s in %s, strict %t", clauseName(tt.clause), tt.ring, strict), func(t *testing.T) {
+				v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.NIC.Strict = strict })
+				o, to := newOffender(t, v), newDriver(v, 1, 1)
+				o.setUp()
+				to.setUp()
+				o.connectTo(to, 99)
+				tt.do(o, to)
+				found := slices.ContainsFunc(o.fn.violations, func(x violation) bool { return x.Clause == tt.clause && x.Ring == tt.ring })
+				if found != strict || len(o.fn.violations) > 1 {
+					t.Errorf("%+v", o.fn.violations)
+				}
+			})
+		}
+	}
+}
