@@ -184,7 +184,7 @@ func (f *Function) StartReregMR(r *abi.ReregMR) (*Registration, abi.Status) {
 	m.iova, m.length, m.skew = t.IOVA, t.Length, uint64(t.Offset)
 	if !g.keepArea {
 		if err := g.list.Start(f.mem, r.Pages, int(r.Levels), queues.PagesFor(r.Offset, r.Length)); err != nil {
-			return nil, areaStatus(err)
+			return nil, f.areaStatus(err, r.Pages)
 		}
 	}
 	return g, abi.StatusOK
