@@ -250,7 +250,7 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFCredits {
 		return f.vfCommand(now, cmd, result)
 	}
-	if st, known := f.objectCommand(cmd, result); known {
+	if st, known := f.objectCommand(now, cmd, result); known {
 		return st
 	}
 	return f.connectionCommand(now, cmd, result)

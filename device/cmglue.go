@@ -93,24 +93,25 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	case to == nil && !local:
 		return fmt.Errorf("host %d is not a peer", p.Peer)
 	}
-	q := f.verbs.QP(p.QPN)
-	if q == nil {
-		return fmt.Errorf("queue pair %#x is gone", p.QPN)
-	}
 	inner := underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
+	top, err := f.topOf(p, info, &inner)
+	if err != nil {
+		return err
+	}
 	if inner.Src.Is4() != inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", inner.Src, inner.Dst)
 	}
-	info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+	if top.qp != nil {
+		info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+	}
 	c.credits = credit.New(f.Credits, s.connCredits)
-	pathMTU := abi.PathMTUFor(p.MTU - ulpHeaders).Bytes()
 	if local {
-		if err := s.openLoopback(c, f, p, inner, q); err != nil {
+		if err := s.openLoopback(c, f, p, inner, top.user()); err != nil {
 			return err
 		}
-		if st := q.ConnectLoopback(now, c.loop, p.PeerQPN, pathMTU, p.PeerGID); st != abi.StatusOK {
+		if err := top.openLoopback(now, c.loop, p); err != nil {
 			c.loop.Close(now)
-			return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
+			return err
 		}
 		return nil
 	}
@@ -128,7 +129,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
 		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
 		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
-		Credits: c.credits, User: q, GiveUp: q.RetryTime(),
+		Credits: c.credits, User: top.user(), GiveUp: top.giveUp(),
 	})
 	if err != nil {
 		return err
@@ -140,9 +141,69 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
 	})
 	s.open[p.ID] = p.LocalCID
-	if st := q.Connect(now, conn, p.PeerQPN, pathMTU, p.PeerGID); st != abi.StatusOK {
+	if err := top.open(now, conn, p); err != nil {
 		conn.Close(now)
 		c.close()
+		return err
+	}
+	return nil
+}
+
+// top is what sits on a connection: a queue pair, or a link that carries
+// datagrams.
+type top struct {
+	qp   *rdma.QP
+	link *rdma.Link
+}
+
+// topOf finds what the connection is for. The headers that a link's datagrams
+// travel under become those of the connection.
+func (f *function) topOf(p *cm.Params, info *connection, inner *underlay.Inner) (top, error) {
+	if l := info.link; l != nil {
+		inner.Class, inner.TTL = l.Key().TrafficClass, l.Key().HopLimit
+		return top{link: l}, nil
+	}
+	if q := f.verbs.QP(p.QPN); q != nil {
+		return top{qp: q}, nil
+	}
+	return top{}, fmt.Errorf("queue pair %#x is gone", p.QPN)
+}
+
+func (t top) user() any {
+	if t.link != nil {
+		return t.link
+	}
+	return t.qp
+}
+
+func (t top) giveUp() falcon.Time {
+	if t.link != nil {
+		return 0
+	}
+	return t.qp.RetryTime()
+}
+
+func (t top) open(now falcon.Time, conn *falcon.Conn, p *cm.Params) error {
+	if t.link != nil {
+		t.link.Open(now, conn, p.LocalGID)
+		return nil
+	}
+	return opened(p, t.qp.Connect(now, conn, p.PeerQPN, pathMTU(p), p.PeerGID))
+}
+
+func (t top) openLoopback(now falcon.Time, conn *rdma.Loopback, p *cm.Params) error {
+	if t.link != nil {
+		t.link.OpenLoopback(now, conn, p.LocalGID)
+		return nil
+	}
+	return opened(p, t.qp.ConnectLoopback(now, conn, p.PeerQPN, pathMTU(p), p.PeerGID))
+}
+
+// pathMTU is what the connection's MTU leaves for data.
+func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - ulpHeaders).Bytes() }
+
+func opened(p *cm.Params, st abi.Status) error {
+	if st != abi.StatusOK {
 		return fmt.Errorf("queue pair %#x: %s", p.QPN, st)
 	}
 	return nil
@@ -158,16 +219,30 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 		return // the transport went first
 	}
 	if l := c.loop; l != nil {
-		if q, ok := l.Config().User.(*rdma.QP); ok && q.OwnsLoopback(l) {
-			disconnected(now, q)
+		switch u := l.Config().User.(type) {
+		case *rdma.QP:
+			if u.OwnsLoopback(l) {
+				disconnected(now, u)
+			}
+		case *rdma.Link:
+			if u.OwnsLoopback(l) {
+				u.Disconnected(now)
+			}
 		}
 		l.Close(now)
 		c.close()
 		return
 	}
 	conn := c.conn
-	if q, ok := conn.User().(*rdma.QP); ok && q.Owns(conn) {
-		disconnected(now, q)
+	switch u := conn.User().(type) {
+	case *rdma.QP:
+		if u.Owns(conn) {
+			disconnected(now, u)
+		}
+	case *rdma.Link:
+		if u.Owns(conn) {
+			u.Disconnected(now)
+		}
 	}
 	conn.Close(now)
 	c.close()

@@ -14,7 +14,8 @@
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
 // asks is in session.go, hello.go, registers.go, admin.go and cmcommands.go;
 // connections come and go in cmglue.go, those inside the NIC in loopback.go,
-// those of queue pairs that drivers wire themselves in wiring.go, keys in sa.go and rekey.go; the thread
+// those of queue pairs that drivers wire themselves in wiring.go, datagrams'
+// links in datagram.go, keys in sa.go and rekey.go; the thread
 // is in loop.go. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll); before it parks it arms them, so that a doorbell record
 // comes in through the inbox.

@@ -56,13 +56,15 @@ type binding struct {
 
 // connection is what a function knows of one of its connections.
 type connection struct {
-	qpn     uint32 // 0 until accepted
-	peerQPN uint32 // once open
-	wired   bool   // asked for by a NIC, not by a driver
+	qpn     uint32     // 0 until accepted
+	peerQPN uint32     // once open
+	wired   bool       // asked for by a NIC, not by a driver
+	link    *rdma.Link // then: it carries datagrams
 }
 
-func functionLimits(l *config.Limits) rdma.Limits {
+func functionLimits(l *config.Limits, mtu int) rdma.Limits {
 	return rdma.Limits{
+		MTU: mtu,
 		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP),
 		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
 	}.WithDefaults()

@@ -146,7 +146,7 @@ func (f *function) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	f.limits = functionLimits(&c.Limits)
+	f.limits = functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
 	if f.verbs != nil {
 		f.verbs.SetLimits(f.limits)
 	}

@@ -1,13 +1,14 @@
 package device
 
 import (
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 // objectCommand carries out the admin commands for the verbs objects of ABI 1.2. known is false when cmd is none of them.
-func (f *function) objectCommand(cmd *abi.AdminCmd, result []byte) (st abi.Status, known bool) {
+func (f *function) objectCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) (st abi.Status, known bool) {
 	p, v := cmd.Params[:], f.verbs
 	switch cmd.Opcode {
 	case abi.AdminOpCreateSRQ:
@@ -36,6 +37,16 @@ func (f *function) objectCommand(cmd *abi.AdminCmd, result []byte) (st abi.Statu
 		var r abi.OpenXRCDResult
 		r.XRCDN, st = v.OpenXRCD()
 		r.Marshal(result)
+	case abi.AdminOpCreateAH:
+		var c abi.CreateAH
+		c.Unmarshal(p)
+		var r abi.CreateAHResult
+		r.AHN, st = v.CreateAH(now, &c)
+		r.Marshal(result)
+	case abi.AdminOpDestroyAH:
+		var c abi.DestroyAH
+		c.Unmarshal(p)
+		st = v.DestroyAH(now, c.AHN)
 	case abi.AdminOpCloseXRCD:
 		var c abi.CloseXRCD
 		c.Unmarshal(p)

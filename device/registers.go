@@ -8,7 +8,7 @@ import (
 )
 
 // features the device offers.
-const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureArmWord | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
+const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
 // handleItem carries out one thing a driver asked.
 func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {

@@ -254,4 +254,5 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 		}
 	}
 	s.drainLoopbacks(now)
+	s.connectLinks(now)
 }

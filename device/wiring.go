@@ -49,6 +49,8 @@ func (f *function) reservedRequest(now falcon.Time, o *cm.Output) {
 	switch o.Service {
 	case serviceWire:
 		f.wireRequest(now, o)
+	case serviceUD:
+		f.linkRequest(now, o)
 	default:
 		f.rejectReserved(now, o.ID)
 	}
@@ -56,11 +58,15 @@ func (f *function) reservedRequest(now falcon.Time, o *cm.Output) {
 
 // reservedOutput takes what becomes of a connection that a NIC asked for.
 func (f *function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
-	if o.Kind == cm.OutEstablished {
+	switch {
+	case c.link != nil && o.Kind != cm.OutEstablished:
+		f.linkEnded(now, o, c)
+	case c.link != nil:
+	case o.Kind == cm.OutEstablished:
 		f.unwire(c.qpn)
-		return
+	default:
+		f.wireEnded(now, o, c)
 	}
-	f.wireEnded(now, o, c)
 }
 
 const (

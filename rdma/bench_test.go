@@ -224,3 +224,38 @@ func BenchmarkLoopbackWrite64K(b *testing.B) {
 	_, elapsed := stream(b, abi.OpWrite, 65536)
 	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "Gbit/s")
 }
+
+// TestNoAllocationsOfDatagrams holds datagrams to the same, over Falcon and inside a NIC.
+func TestNoAllocationsOfDatagrams(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		p := newUDPair(t, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})
+		p.run(1e9, func() bool {
+			return len(p.hosts[0].fn.links) > 0 && p.hosts[0].fn.links[LinkKey{p.hosts[1].gid(), 0x20, 9}].state == linkOpen
+		})
+		d := &direct{pair: &pair{world: p.world, a: p.qps[0], b: p.qps[1], ma: p.mem[0], mb: p.mem[1]}}
+		recv, entry := make([]byte, 512), make([]byte, 512)
+		(&abi.RecvWQE{NumSGE: 1}).Marshal(recv)
+		s := d.mb.sge(0, 65536)
+		s.Marshal(recv[abi.RecvWQEHeader:])
+		x := p.to(0, abi.OpSend)
+		x.NumSGE = 1
+		x.Marshal(entry)
+		s = d.ma.sge(0, 2000)
+		s.Marshal(entry[abi.SendWQEHeader:])
+		bell := &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: d.a.number}
+		once := func() {
+			d.push(d.b.rq, recv)
+			d.push(d.a.sq, entry)
+			bell.Index = d.a.sq.Next()
+			d.a.h.fn.Doorbell(d.now, bell)
+			d.reap(d.a.send, 1)
+			d.reap(d.b.recv, 1)
+		}
+		for range 300 {
+			once()
+		}
+		if n := testing.AllocsPerRun(300, once); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
+		}
+	})
+}

@@ -9,7 +9,7 @@ import (
 func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{fn: f, typ: c.Type, sigAll: c.SigAll == 1, attr: f.defaultAttributes()}
 	switch c.Type {
-	case abi.QPTypeRC:
+	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
 		q.pd, q.sendCQ, q.recvCQ = f.pds.get(c.PDN), f.cqs.get(c.SendCQ), f.cqs.get(c.RecvCQ)
 		if q.pd == nil || q.sendCQ == nil || q.recvCQ == nil {
 			return nil, abi.StatusNotFound
@@ -71,7 +71,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		min  uint8 // log2 of the stride
 	}{
 		{c.Type != abi.QPTypeXRCRecv, &q.sq, "SQ of QP", sq, 6},
-		{c.Type == abi.QPTypeRC && q.srq == nil, &q.rq, "RQ of QP", rq, 5},
+		{(c.Type == abi.QPTypeRC || q.datagrams()) && q.srq == nil, &q.rq, "RQ of QP", rq, 5},
 	}
 	for _, u := range queues {
 		if u.has {
@@ -88,7 +88,10 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 			return 0, st
 		}
 	}
-	if f.qps.inUse >= f.qps.limit {
+	switch {
+	case c.Type == abi.QPTypeGSI && f.gsi != nil:
+		return 0, abi.StatusBusy
+	case c.Type != abi.QPTypeGSI && f.qps.inUse >= f.qps.limit:
 		return 0, abi.StatusNoResources
 	}
 	for _, u := range queues {
@@ -102,7 +105,15 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	q.req.init(min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
 	q.rsp.init(q.maxRecvSGE(c))
 	q.ready.qp, q.polled.qp, q.lingering.qp = q, q, q
-	q.number, _ = f.qps.add(q)
+	if c.Type == abi.QPTypeGSI {
+		q.number, f.gsi = gsiNumber, q
+	} else {
+		q.number, _ = f.qps.add(q)
+	}
+	if q.datagrams() { // there is no connection to wait for
+		q.req.connect()
+		q.rsp.connect(true, 0)
+	}
 	q.sq.number, q.rq.number = q.number, q.number
 	for _, u := range []*queue{&q.sq, &q.rq} {
 		f.zero(601, u.kind(), q.number, u.area, u.layout.Size())

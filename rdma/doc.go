@@ -25,6 +25,10 @@
 // is gathered each time falcon sends the response. status.go maps refusals to ibv_wc_status; qpstate.go and flush.go
 // are how a QP fails; the objects are in pd.go, mr.go, cq.go, qp.go and function.go.
 //
+// Datagrams (datagram.go) need no connection of their queue pair: each work request names an address handle (ah.go), whose
+// link (link.go) is the one connection for all datagrams between two functions. wired.go is what a queue pair does whose
+// driver named the peer, until the device has made the connection.
+//
 // # Ordering and errors
 //
 // A QP on an ordered Falcon connection is strongly ordered, on an unordered one weakly ordered (§6.2): data is placed as

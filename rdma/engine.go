@@ -37,7 +37,9 @@ type Engine struct {
 	cqe            [abi.CQESize]byte
 	headers        wire.Headers
 
-	timers timers
+	timers      timers
+	linksWanted []*Link
+	grh         [grhSize]byte
 
 	loopback    map[falcon.CID]*Loopback // open ends
 	loops       loopList                 // ends with something to deliver

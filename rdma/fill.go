@@ -12,6 +12,9 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 		return 0, errGone
 	}
 	w := q.req.work(s.work)
+	if q.datagrams() {
+		return q.fillDatagram(s, w, dst)
+	}
 	x := &w.wqe
 	h := &q.fn.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{
@@ -42,12 +45,17 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 			h.Mask = wire.AtomicMaskETH{SwapAdd: w.masks.SwapAdd, Compare: ^uint64(0)} // RFC 7306 §5.2.1
 		}
 	}
-	if len(dst) < info.Len+wire.Padded(data) {
+	return q.fillData(h, s, w, data, dst)
+}
+
+// fillData writes the headers h and data bytes of s behind them.
+func (q *QP) fillData(h *wire.Headers, s *segment, w *work, data int, dst []byte) (int, error) {
+	if len(dst) < h.RBTH.Opcode.Info().Len+wire.Padded(data) {
 		return 0, errGone
 	}
 	n := len(h.Append(dst[:0]))
 	if data > 0 {
-		if x.Flags&abi.SendInline != 0 {
+		if w.wqe.Flags&abi.SendInline != 0 {
 			copy(dst[n:], w.inline[s.offset:][:data])
 		} else if err := gather(w.sges, s.at, dst[n:n+data]); err != nil {
 			s.status = abi.WCLocProtErr

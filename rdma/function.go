@@ -45,6 +45,11 @@ type Function struct {
 	srqs  table[SRQ]
 	xrcds table[XRCD]
 
+	gsi     *QP // has number 1
+	ahs     table[AH]
+	links   map[LinkKey]*Link
+	passive map[*Link]struct{} // that peers opened
+
 	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes
 
 	fault  abi.Fault
@@ -70,6 +75,10 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out N
 
 		srqs:  newTable[SRQ](limits.SRQs, 16, 1),
 		xrcds: newTable[XRCD](limits.XRCDs, 16, 1),
+
+		ahs:     newTable[AH](limits.AHs, 24, 1),
+		links:   map[LinkKey]*Link{},
+		passive: map[*Link]struct{}{},
 	}
 	f.rate = new(credit.Bucket)
 	e.fns = append(e.fns, f)
@@ -111,7 +120,8 @@ func (f *Function) Close(now falcon.Time) {
 	if f.closed {
 		return
 	}
-	f.qps.each(func(q *QP) { q.destroy(now) })
+	f.eachQP(func(q *QP) { q.destroy(now) })
+	f.closeLinks(now)
 	f.srqs.each(func(s *SRQ) { s.destroy() })
 	f.xrcds.each(func(x *XRCD) { f.xrcds.remove(x.number) })
 	f.cqs.each(func(c *CQ) { f.cqs.remove(c.number) })
@@ -128,7 +138,20 @@ func (f *Function) Close(now falcon.Time) {
 }
 
 // QP returns the queue pair called qpn, nil when there is none.
-func (f *Function) QP(qpn uint32) *QP { return f.qps.get(qpn) }
+func (f *Function) QP(qpn uint32) *QP {
+	if qpn == gsiNumber {
+		return f.gsi
+	}
+	return f.qps.get(qpn)
+}
+
+// eachQP calls do for every queue pair, which it may destroy.
+func (f *Function) eachQP(do func(*QP)) {
+	f.qps.each(do)
+	if f.gsi != nil {
+		do(f.gsi)
+	}
+}
 
 // working reports whether commands and doorbells are taken.
 func (f *Function) working() bool { return !f.closed && f.fault == abi.FaultNone }
@@ -153,7 +176,7 @@ func (f *Function) settle(now falcon.Time) {
 	for f.dirty {
 		f.dirty = false
 		stopped := !f.working()
-		f.qps.each(func(q *QP) {
+		f.eachQP(func(q *QP) {
 			switch {
 			case stopped:
 				q.abandon(now)
@@ -178,14 +201,14 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 	f.stats.Doorbells++
 	switch d.Kind {
 	case abi.DoorbellSQ:
-		if q := f.qps.get(d.Queue); q != nil {
+		if q := f.QP(d.Queue); q != nil {
 			q.sendDoorbell(d.Index)
 		} else {
 			f.brokeDoorbell(801, d)
 			f.stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellRQ:
-		if q := f.qps.get(d.Queue); q != nil {
+		if q := f.QP(d.Queue); q != nil {
 			q.recvDoorbell(d.Index)
 		} else {
 			f.brokeDoorbell(801, d)

@@ -25,12 +25,14 @@ var overLoopback bool
 
 // world is two NICs with one function each, joined by impaired links, in virtual time.
 type world struct {
-	t     testing.TB
-	now   falcon.Time
-	sim   *sim.World
-	hosts [2]*host
-	cid   falcon.CID
-	mtu   int
+	t      testing.TB
+	now    falcon.Time
+	sim    *sim.World
+	hosts  [2]*host
+	cid    falcon.CID
+	mtu    int
+	v6     bool
+	refuse bool // links get no connections
 }
 
 // host is one NIC, its function and a driver's view of the guest's memory.
@@ -78,6 +80,7 @@ type worldConfig struct {
 	credit credit.Cost // of each NIC; zero for no limit
 	mtu    int         // path MTU; 0 for pathMTU
 	peer   sim.Handler // takes the place of host 0's engine
+	v6     bool        // the functions have IPv6 addresses
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
@@ -93,7 +96,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	if c.mtu == 0 {
 		c.mtu = pathMTU
 	}
-	w := &world{t: t, now: 1e9, cid: 100, mtu: c.mtu}
+	w := &world{t: t, now: 1e9, cid: 100, mtu: c.mtu, v6: c.v6}
 	var cfg [2]falcon.Config
 	var ulp [2]sim.Handler
 	for i := range w.hosts {
@@ -133,6 +136,7 @@ func (w *world) step() {
 		for _, h := range w.hosts {
 			for h.e.Run(w.now) {
 			}
+			w.openLinks(h)
 		}
 		w.sim.Step()
 		for _, h := range w.hosts {
@@ -410,6 +414,10 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	p.number, st = h.fn.CreateQP(cmd)
 	ok(h.w.t, st)
 	p.q = h.fn.QP(p.number)
+	if p.q.datagrams() {
+		p.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrQKey, State: abi.QPStateInit, QKey: testQKey})
+		return p
+	}
 	ok(h.w.t, h.fn.ModifyQP(h.w.now, &abi.ModifyQP{
 		QPN: p.number, Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer,
 		State: abi.QPStateInit, Access: c.access, MinRNRTimer: 1,

@@ -22,7 +22,7 @@ type QPInfo struct {
 
 // EachQP calls f for every queue pair, in the order of their places.
 func (f *Function) EachQP(call func(*QPInfo)) {
-	f.qps.each(func(q *QP) {
+	f.eachQP(func(q *QP) {
 		r := &q.req
 		call(&QPInfo{
 			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
@@ -63,7 +63,7 @@ type QueueInfo struct {
 
 // EachQueue calls f for every send, receive and completion queue.
 func (f *Function) EachQueue(call func(*QueueInfo)) {
-	f.qps.each(func(q *QP) {
+	f.eachQP(func(q *QP) {
 		for _, u := range []*queue{&q.sq, &q.rq} {
 			if u.ring == nil {
 				continue

@@ -399,7 +399,7 @@ func TestLimits(t *testing.T) {
 	}
 	create("no PD", abi.StatusNotFound, func(c *abi.CreateQP) { c.PDN = 99 })
 	create("no CQ", abi.StatusNotFound, func(c *abi.CreateQP) { c.RecvCQ = 0 })
-	create("UD", abi.StatusUnsupported, func(c *abi.CreateQP) { c.Type = 4 })
+	create("UC", abi.StatusUnsupported, func(c *abi.CreateQP) { c.Type = 3 })
 	create("3 SGEs", abi.StatusTooLarge, func(c *abi.CreateQP) { c.MaxSendSGE = 3 })
 	create("65 inline", abi.StatusTooLarge, func(c *abi.CreateQP) { c.MaxInline = 65 })
 	create("128 entries", abi.StatusTooLarge, func(c *abi.CreateQP) { c.SQLog2Entries = 7 })

@@ -10,6 +10,9 @@ import (
 type Limits struct {
 	PDs, MRs, CQs, QPs int // objects
 	SRQs, XRCDs        int
+	AHs                int
+	Links              int // for datagrams, that other functions may open
+	MTU                int // bytes of a datagram, at most
 	PageListBytes      int // host memory for the page lists of all MRs
 	QPEntries          int // entries of a send or receive queue
 	CQEntries          int // entries of a completion queue
@@ -20,7 +23,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of a function nobody configured.
 var DefaultLimits = Limits{
-	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, SRQs: 256, XRCDs: 64,
+	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, SRQs: 256, XRCDs: 64, AHs: 4096, Links: 256, MTU: 4096,
 	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
 	QPEntries:     4096, CQEntries: 65536,
 	SGEs: 16, Inline: 224, ReadAtomic: 16,
@@ -43,6 +46,9 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.QPs, d.QPs, 1<<16-2)
 	fill(&l.SRQs, d.SRQs, 1<<16-1)
 	fill(&l.XRCDs, d.XRCDs, 1<<16-1)
+	fill(&l.AHs, d.AHs, 1<<20)
+	fill(&l.Links, d.Links, 1<<16)
+	fill(&l.MTU, d.MTU, 4096)
 	fill(&l.QPEntries, d.QPEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.CQEntries, d.CQEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.SGEs, d.SGEs, 64)

@@ -166,7 +166,7 @@ func (l *Loopback) grow() {
 
 // schedule puts l in line for delivery, if it has something to deliver and need not wait.
 func (l *Loopback) schedule() {
-	if l.queued || l.closed || !l.joined || l.head == l.tail || l.retry.place != 0 {
+	if l.queued || !l.joined || l.head == l.tail || l.retry.place != 0 {
 		return
 	}
 	l.queued = true
@@ -212,7 +212,7 @@ func (e *Engine) deliverLoopbacks(now falcon.Time) {
 			return
 		}
 		l.queued = false
-		if l.closed || l.head == l.tail {
+		if l.head == l.tail {
 			continue
 		}
 		l.deliver(now)
@@ -229,7 +229,7 @@ func (l *Loopback) deliver(now falcon.Time) {
 		done = falcon.EvPullDone
 	}
 	p := l.peer
-	if p == nil {
+	if p == nil || l.closed {
 		l.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
 		return
 	}
@@ -347,9 +347,13 @@ func (l *Loopback) Close(falcon.Time) {
 	l.closed = true
 	delete(l.e.loopback, l.cfg.LocalCID)
 	l.e.timers.stop(&l.retry)
-	for ; l.head != l.tail; l.head++ {
-		l.returnCredits(&l.txn(l.head).cost)
+	for rsn := l.head; rsn != l.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
+		t := l.txn(rsn)
+		l.returnCredits(&t.cost)
+		t.cost = credit.Cost{}
 	}
+	l.joined = true
+	l.schedule()
 	if p := l.peer; p != nil {
 		l.peer, p.peer = nil, nil
 		p.schedule()

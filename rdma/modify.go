@@ -108,7 +108,7 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 	if !f.working() {
 		return abi.StatusBadState
 	}
-	q := f.qps.get(m.QPN)
+	q := f.QP(m.QPN)
 	if q == nil {
 		return abi.StatusNotFound
 	}
@@ -148,7 +148,7 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 
 // transitions is the table of the QP's type.
 func (q *QP) transitions() []transition {
-	if q.typ == abi.QPTypeUD {
+	if q.datagrams() {
 		return udTransitions
 	}
 	return rcTransitions
@@ -241,7 +241,7 @@ func (q *QP) serving() bool {
 
 // QueryQP returns state and attributes.
 func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
-	q := f.qps.get(qpn)
+	q := f.QP(qpn)
 	if q == nil {
 		return abi.QueryQPResult{}, abi.StatusNotFound
 	}

@@ -41,6 +41,7 @@ type QP struct {
 	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
+	blocked    *Link // has the QP in its list
 	heard      bool  // a packet of the peer arrived
 	wired      bool  // the driver named the peer
 	peerLeft   bool  // a wired QP had a connection
@@ -117,7 +118,7 @@ func (q *QP) RetryTime() falcon.Time {
 
 // DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
 func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
-	q := f.qps.get(qpn)
+	q := f.QP(qpn)
 	if q == nil {
 		return abi.StatusNotFound
 	}
@@ -130,7 +131,11 @@ func (q *QP) destroy(now falcon.Time) {
 	q.closeConn(now)
 	q.state = abi.QPStateReset
 	q.unbindWindows()
-	q.fn.qps.remove(q.number)
+	if q == q.fn.gsi {
+		q.fn.gsi = nil
+	} else {
+		q.fn.qps.remove(q.number)
+	}
 	q.count(-1)
 }
 
@@ -175,7 +180,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil && !q.wired || !q.sq.open() {
+		if q.waitCredit || q.conn == nil && !q.wired && !q.datagrams() || !q.sq.open() {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -193,7 +198,7 @@ func (q *QP) turn(now falcon.Time) (more bool) {
 	}
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.conn == nil {
+		if q.conn == nil && !q.datagrams() {
 			q.awaitPeer(now)
 			return false
 		}

@@ -37,7 +37,7 @@ func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend on each other: their QP
 // goes on receiving.
 func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
-	if q.typ != abi.QPTypeUD {
+	if !q.datagrams() {
 		q.fail(now, st, "send work request failed: "+st.String())
 		return
 	}

@@ -121,6 +121,9 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		}
 	}
 	w := r.work(r.next)
+	if q.datagrams() && w.status == abi.WCSuccess && q.state == abi.QPStateRTS {
+		return q.issueDatagram(now, w)
+	}
 	if !w.started {
 		switch {
 		case q.state != abi.QPStateRTS:

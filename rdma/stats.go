@@ -15,6 +15,8 @@ type Stats struct {
 	RNRTx         uint64 // receiver-not-ready answers given
 	RNRRx         uint64 // receiver-not-ready answers received
 	Refused       uint64 // requests refused with a syndrome
+	DatagramsLost uint64 // that could not be sent or delivered
+	BadQKeys      uint64 // datagrams with the wrong Q_Key
 	CIDMismatches uint64 // packets for a QP that does not own the connection (RDMA over Falcon §6.9)
 	CreditWaits   uint64 // times a QP had to wait for Falcon credit
 	RateWaits     uint64 // times the function, or a READ of it, had to wait for its rate
@@ -38,6 +40,8 @@ func (s *Stats) add(o *Stats) {
 	s.RNRTx += o.RNRTx
 	s.RNRRx += o.RNRRx
 	s.Refused += o.Refused
+	s.DatagramsLost += o.DatagramsLost
+	s.BadQKeys += o.BadQKeys
 	s.CIDMismatches += o.CIDMismatches
 	s.CreditWaits += o.CreditWaits
 	s.RateWaits += o.RateWaits

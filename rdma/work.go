@@ -22,6 +22,7 @@ type work struct {
 	offset  uint32
 	at      cursor // of offset in sges
 	rmsn    uint32 // of a message that takes a receive at the peer
+	link    *Link  // that carries it, of a datagram
 }
 
 // pulls reports whether the request is a READ or an atomic.
@@ -56,6 +57,9 @@ func (q *QP) fetch() (w *work, ok bool) {
 	w.wqe.Unmarshal(b)
 	q.sq.checkReserved(q.sq.ring.Next()-1, b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
+	if q.datagrams() && w.status == abi.WCSuccess {
+		w.status = q.checkDatagram(w)
+	}
 	if clause := q.brokenBy(w); clause != 0 {
 		q.fn.broke(clause, abi.RingSQ, q.number, q.sq.ring.Next()-1, b)
 	}

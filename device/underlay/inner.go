@@ -20,6 +20,8 @@ var ErrInnerProtocol = errors.New("underlay: inner protocol is not Falcon")
 type Inner struct {
 	Src, Dst netip.Addr // both IPv4 or both IPv6
 	ECN      uint8      // 2 bits
+	Class    uint8      // the upper six bits of TOS or traffic class
+	TTL      uint8      // or hop limit; 0 is the usual one
 }
 
 // Len returns the header's length, 20 or 40 bytes.
@@ -30,16 +32,25 @@ func (h *Inner) Len() int {
 	return InnerLen6
 }
 
+func (h *Inner) class() uint8 { return h.Class&^ecnMask | h.ECN&ecnMask }
+
+func (h *Inner) ttl() uint8 {
+	if h.TTL == 0 {
+		return innerTTL
+	}
+	return h.TTL
+}
+
 // Append appends the header of a packet with payload bytes behind the header.
 func (h *Inner) Append(b []byte, payload int) []byte {
 	if !h.Src.Is4() {
 		var hdr [ipv6Len]byte
-		ip := ipv6{class: h.ECN & ecnMask, next: ProtoFalcon, hopLimit: innerTTL, src: h.Src.As16(), dst: h.Dst.As16()}
+		ip := ipv6{class: h.class(), next: ProtoFalcon, hopLimit: h.ttl(), src: h.Src.As16(), dst: h.Dst.As16()}
 		ip.put(hdr[:], payload)
 		return append(b, hdr[:]...)
 	}
 	var hdr [ipv4Len]byte
-	ip := ipv4{tos: h.ECN & ecnMask, ttl: innerTTL, protocol: ProtoFalcon, src: h.Src.As4(), dst: h.Dst.As4()}
+	ip := ipv4{tos: h.class(), ttl: h.ttl(), protocol: ProtoFalcon, src: h.Src.As4(), dst: h.Dst.As4()}
 	ip.put(hdr[:], ipv4Len+payload)
 	return append(b, hdr[:]...)
 }

@@ -52,6 +52,12 @@ typedef uint64_t vnic_le64;
 #define VNIC_CQ_ARM_SOLICITED 0x100000000ULL /* bit of CQHeader.Arm: only completions of solicited receives and errors count. */
 #define VNIC_CQ_ARM_NUMBER 33U /* lowest bit of the arming's number in CQHeader.Arm. */
 #define VNIC_FIRST_RESERVED_SERVICE 0xffffffffffffff00ULL /* service numbers from here on are the NICs' own (1.2). */
+#define VNIC_GRH_SIZE 40U /* bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header (1.2). */
+#define VNIC_DEFAULT_PKEY 0xffffU /* the one entry of the P_Key table (1.2). */
+#define VNIC_GSI_QKEY 0x80010000U /* Q_Key of queue pairs of type GSI (1.2). */
+#define VNIC_QKEY_CONTROLLED 0x80000000U /* SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2). */
+#define VNIC_SL_RO_CEI_PV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2). */
+#define VNIC_SL_RO_CEI_PV6 0x9U /* CQE.SL of a datagram received from an IPv6 address (1.2). */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */
@@ -118,6 +124,7 @@ typedef uint64_t vnic_le64;
 /* Feature bits, negotiated by Hello. */
 #define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
+#define VNIC_FEATURE_DATAGRAMS 0x100U /* UD and GSI queue pairs, address handles (1.2). */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
 #define VNIC_FEATURE_FUNCTION_EVENTS 0x10000U /* the device sends EventFunctionState and EventLinkState. */
 #define VNIC_FEATURE_VF_COMMANDS 0x20000U /* a PF has the VF commands. */
@@ -292,6 +299,7 @@ enum vnic_opcode {
 /* QPType is the transport type of a QP; values of ibv_qp_type. Stored in 8 bits. */
 enum vnic_qp_type {
 	VNIC_QP_TYPE_RC = 2, /* reliable connection. */
+	VNIC_QP_TYPE_GSI = 1, /* unreliable datagram with number 1, one per function: for connection management of guests' kernels (1.2). */
 	VNIC_QP_TYPE_UD = 4, /* unreliable datagram (1.2). */
 	VNIC_QP_TYPE_XRC_SEND = 9, /* initiator of an XRC connection: has no receives (1.2). */
 	VNIC_QP_TYPE_XRC_RECV = 10, /* target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2). */
@@ -436,6 +444,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_CONNECT = 14, /* connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_ACCEPT = 15, /* accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
+	VNIC_ADMIN_OP_CREATE_AH = 56, /* creates an address handle; it never waits (1.2). */
+	VNIC_ADMIN_OP_DESTROY_AH = 57, /* destroys an address handle; sends that use it go on (1.2). */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
 	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2). */
@@ -678,7 +688,7 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 56, "layout of vnic_create_qp")
 
 /* CreateQPResult is the result of CreateQP. */
 struct vnic_create_qp_result {
-	vnic_le32 qpn; /* queue pair number, 24 bits, not 0 or 1. */
+	vnic_le32 qpn; /* queue pair number, 24 bits, not 0; 1 is that of type GSI. */
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp_result) == 8, "layout of vnic_create_qp_result");
@@ -742,6 +752,35 @@ struct vnic_destroy_qp {
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_qp) == 8, "layout of vnic_destroy_qp");
+
+/* CreateAH holds the parameters of the command of that name (1.2). */
+struct vnic_create_ah {
+	vnic_le32 pdn; /* protection domain number. */
+	vnic_le32 flow_label; /* flow label, 20 bits; not carried. */
+	uint8_t dgid[16]; /* GID of the destination's function, in this function's tenant. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; datagrams travel without an Ethernet header of their own. */
+	vnic_le16 vlan; /* VLAN; as DMAC. */
+	uint8_t traffic_class; /* traffic class; the two bits of ECN are the network's. */
+	uint8_t hop_limit; /* hop limit or TTL; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried. */
+	uint8_t sgid_index; /* 0: a function has one GID. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_create_ah) == 40, "layout of vnic_create_ah");
+
+/* CreateAHResult is the result of CreateAH (1.2). */
+struct vnic_create_ah_result {
+	vnic_le32 ahn; /* address handle number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_create_ah_result) == 8, "layout of vnic_create_ah_result");
+
+/* DestroyAH holds the parameters of the command of that name (1.2). */
+struct vnic_destroy_ah {
+	vnic_le32 ahn; /* address handle number. */
+	uint8_t reserved0[4];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_ah) == 8, "layout of vnic_destroy_ah");
 
 /* CMListen holds the parameters of the command of that name. */
 struct vnic_cm_listen {
@@ -1069,9 +1108,9 @@ struct vnic_send_wqe {
 	vnic_le32 inline_len; /* bytes of inline data; 0 when not inline. */
 	vnic_le64 compare_add; /* value to compare (CmpSwap) or to add (FetchAdd), masked or not. */
 	vnic_le64 swap; /* value to store when the comparison holds (CmpSwap), masked or not. */
-	vnic_le32 ahn; /* address handle (UD only; 0 in this version). */
-	vnic_le32 remote_qpn; /* queue pair of the peer (UD only; 0 in this version). */
-	vnic_le32 remote_qkey; /* Q_Key (UD only; 0 in this version). */
+	vnic_le32 ahn; /* address handle (UD). */
+	vnic_le32 remote_qpn; /* queue pair of the peer (UD). */
+	vnic_le32 remote_qkey; /* Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD). */
 	vnic_le32 remote_srqn; /* shared receive queue of the peer (XRCSend only) (1.2). */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_send_wqe) == 64, "layout of vnic_send_wqe");
@@ -1119,8 +1158,8 @@ struct vnic_cqe {
 	uint8_t status; /* outcome; after an error only WRID, Status, VendorErr, QPN and bit 7 of Opcode are valid. enum vnic_wc_status. */
 	uint8_t opcode; /* operation that completed; bit 7 is set for receives. enum vnic_wc_opcode. */
 	uint8_t flags; /* which fields are valid. */
-	uint8_t sl; /* service level (UD). */
-	vnic_le16 pkey_index; /* P_Key index (UD). */
+	uint8_t sl; /* SLRoCEIPv4 or SLRoCEIPv6 in receives of datagrams, else 0. */
+	vnic_le16 pkey_index; /* 0: there is one P_Key, DefaultPKey. */
 	uint8_t reserved0[6];
 	vnic_le32 srqn; /* shared receive queue the receive was taken from; 0: the QP's own. */
 	uint8_t reserved1[4];

@@ -53,6 +53,18 @@ const (
 	CQArmNumber = 33
 	// FirstReservedService: service numbers from here on are the NICs' own (1.2).
 	FirstReservedService = 0xffffffffffffff00
+	// GRHSize: bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header (1.2).
+	GRHSize = 40
+	// DefaultPKey: the one entry of the P_Key table (1.2).
+	DefaultPKey = 0xffff
+	// GSIQKey: Q_Key of queue pairs of type GSI (1.2).
+	GSIQKey = 0x80010000
+	// QKeyControlled: SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2).
+	QKeyControlled = 0x80000000
+	// SLRoCEIPv4: CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2).
+	SLRoCEIPv4 = 0xa
+	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address (1.2).
+	SLRoCEIPv6 = 0x9
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
 	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.
@@ -187,6 +199,7 @@ var Registers = [...]Register{
 const (
 	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
+	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles (1.2).
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
 	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
@@ -597,6 +610,7 @@ type QPType uint8
 // Values of QPType.
 const (
 	QPTypeRC      QPType = 2  // reliable connection.
+	QPTypeGSI     QPType = 1  // unreliable datagram with number 1, one per function: for connection management of guests' kernels (1.2).
 	QPTypeUD      QPType = 4  // unreliable datagram (1.2).
 	QPTypeXRCSend QPType = 9  // initiator of an XRC connection: has no receives (1.2).
 	QPTypeXRCRecv QPType = 10 // target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2).
@@ -607,6 +621,8 @@ func (v QPType) String() string {
 	switch v {
 	case QPTypeRC:
 		return "RC"
+	case QPTypeGSI:
+		return "GSI"
 	case QPTypeUD:
 		return "UD"
 	case QPTypeXRCSend:
@@ -1023,6 +1039,8 @@ const (
 	AdminOpCMConnect      AdminOp = 14 // connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
 	AdminOpCMAccept       AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
+	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits (1.2).
+	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on (1.2).
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
 	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).
@@ -1080,6 +1098,10 @@ func (v AdminOp) String() string {
 		return "CMAccept"
 	case AdminOpCMReject:
 		return "CMReject"
+	case AdminOpCreateAH:
+		return "CreateAH"
+	case AdminOpDestroyAH:
+		return "DestroyAH"
 	case AdminOpCMDisconnect:
 		return "CMDisconnect"
 	case AdminOpQueryMemory:
@@ -1861,7 +1883,7 @@ const CreateQPResultSize = 8
 
 // CreateQPResult is the result of CreateQP.
 type CreateQPResult struct {
-	QPN uint32 // @0: queue pair number, 24 bits, not 0 or 1.
+	QPN uint32 // @0: queue pair number, 24 bits, not 0; 1 is that of type GSI.
 }
 
 // Size returns CreateQPResultSize.
@@ -2072,6 +2094,102 @@ func (x *DestroyQP) Marshal(b []byte) {
 func (x *DestroyQP) Unmarshal(b []byte) {
 	_ = b[DestroyQPSize-1]
 	x.QPN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// CreateAHSize is the size of CreateAH in bytes.
+const CreateAHSize = 40
+
+// CreateAH holds the parameters of the command of that name (1.2).
+type CreateAH struct {
+	PDN          uint32   // @0: protection domain number.
+	FlowLabel    uint32   // @4: flow label, 20 bits; not carried.
+	DGID         [16]byte // @8: GID of the destination's function, in this function's tenant.
+	DMAC         [6]byte  // @24: MAC address the driver resolved; datagrams travel without an Ethernet header of their own.
+	VLAN         uint16   // @30: VLAN; as DMAC.
+	TrafficClass uint8    // @32: traffic class; the two bits of ECN are the network's.
+	HopLimit     uint8    // @33: hop limit or TTL; 0 is the device's own.
+	SL           uint8    // @34: service level, 0 to 15; not carried.
+	SGIDIndex    uint8    // @35: 0: a function has one GID.
+}
+
+// Size returns CreateAHSize.
+func (*CreateAH) Size() int { return CreateAHSize }
+
+// Marshal writes x to b[:CreateAHSize], reserved bytes as zero; b must be that long.
+func (x *CreateAH) Marshal(b []byte) {
+	_ = b[CreateAHSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.PDN)
+	binary.LittleEndian.PutUint32(b[4:], x.FlowLabel)
+	copy(b[8:24], x.DGID[:])
+	copy(b[24:30], x.DMAC[:])
+	binary.LittleEndian.PutUint16(b[30:], x.VLAN)
+	b[32] = x.TrafficClass
+	b[33] = x.HopLimit
+	b[34] = x.SL
+	b[35] = x.SGIDIndex
+	clear(b[36:40])
+}
+
+// Unmarshal reads x from b[:CreateAHSize]; b must be that long.
+func (x *CreateAH) Unmarshal(b []byte) {
+	_ = b[CreateAHSize-1]
+	x.PDN = binary.LittleEndian.Uint32(b[0:])
+	x.FlowLabel = binary.LittleEndian.Uint32(b[4:])
+	copy(x.DGID[:], b[8:24])
+	copy(x.DMAC[:], b[24:30])
+	x.VLAN = binary.LittleEndian.Uint16(b[30:])
+	x.TrafficClass = b[32]
+	x.HopLimit = b[33]
+	x.SL = b[34]
+	x.SGIDIndex = b[35]
+}
+
+// CreateAHResultSize is the size of CreateAHResult in bytes.
+const CreateAHResultSize = 8
+
+// CreateAHResult is the result of CreateAH (1.2).
+type CreateAHResult struct {
+	AHN uint32 // @0: address handle number.
+}
+
+// Size returns CreateAHResultSize.
+func (*CreateAHResult) Size() int { return CreateAHResultSize }
+
+// Marshal writes x to b[:CreateAHResultSize], reserved bytes as zero; b must be that long.
+func (x *CreateAHResult) Marshal(b []byte) {
+	_ = b[CreateAHResultSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.AHN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:CreateAHResultSize]; b must be that long.
+func (x *CreateAHResult) Unmarshal(b []byte) {
+	_ = b[CreateAHResultSize-1]
+	x.AHN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// DestroyAHSize is the size of DestroyAH in bytes.
+const DestroyAHSize = 8
+
+// DestroyAH holds the parameters of the command of that name (1.2).
+type DestroyAH struct {
+	AHN uint32 // @0: address handle number.
+}
+
+// Size returns DestroyAHSize.
+func (*DestroyAH) Size() int { return DestroyAHSize }
+
+// Marshal writes x to b[:DestroyAHSize], reserved bytes as zero; b must be that long.
+func (x *DestroyAH) Marshal(b []byte) {
+	_ = b[DestroyAHSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.AHN)
+	clear(b[4:8])
+}
+
+// Unmarshal reads x from b[:DestroyAHSize]; b must be that long.
+func (x *DestroyAH) Unmarshal(b []byte) {
+	_ = b[DestroyAHSize-1]
+	x.AHN = binary.LittleEndian.Uint32(b[0:])
 }
 
 // CMListenSize is the size of CMListen in bytes.
@@ -3082,9 +3200,9 @@ type SendWQE struct {
 	InlineLen  uint32 // @28: bytes of inline data; 0 when not inline.
 	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd), masked or not.
 	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not.
-	AHN        uint32 // @48: address handle (UD only; 0 in this version).
-	RemoteQPN  uint32 // @52: queue pair of the peer (UD only; 0 in this version).
-	RemoteQKey uint32 // @56: Q_Key (UD only; 0 in this version).
+	AHN        uint32 // @48: address handle (UD).
+	RemoteQPN  uint32 // @52: queue pair of the peer (UD).
+	RemoteQKey uint32 // @56: Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD).
 	RemoteSRQN uint32 // @60: shared receive queue of the peer (XRCSend only) (1.2).
 }
 
@@ -3258,8 +3376,8 @@ type CQE struct {
 	Status    WCStatus // @28: outcome; after an error only WRID, Status, VendorErr, QPN and bit 7 of Opcode are valid.
 	Opcode    WCOpcode // @29: operation that completed; bit 7 is set for receives.
 	Flags     uint8    // @30: which fields are valid.
-	SL        uint8    // @31: service level (UD).
-	PKeyIndex uint16   // @32: P_Key index (UD).
+	SL        uint8    // @31: SLRoCEIPv4 or SLRoCEIPv6 in receives of datagrams, else 0.
+	PKeyIndex uint16   // @32: 0: there is one P_Key, DefaultPKey.
 	SRQN      uint32   // @40: shared receive queue the receive was taken from; 0: the QP's own.
 	Timestamp uint64   // @48: nanoseconds of the device's monotonic clock.
 	Tail      uint64   // @56: bit 56 is the phase, the rest is 0; written last, by one 8-byte store.

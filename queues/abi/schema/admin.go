@@ -17,6 +17,8 @@ var commands = []Command{
 	{"CMConnect", 14, "CMConnect", "CMConnectResult", "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", "NotFound (QP), BadState, NoResources, Unreachable (no route to the GID), MemoryFault"},
 	{"CMAccept", 15, "CMAccept", "", "accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.", "NotFound, BadState, MemoryFault"},
 	{"CMReject", 16, "CMReject", "", "rejects a connection request.", "NotFound, MemoryFault"},
+	{"CreateAH", 56, "CreateAH", "CreateAHResult", "creates an address handle; it never waits (1.2).", "NotFound (PD), NoResources, Unsupported (multicast)"},
+	{"DestroyAH", 57, "DestroyAH", "", "destroys an address handle; sends that use it go on (1.2).", "NotFound"},
 	{"CMDisconnect", 17, "CMDisconnect", "", "disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.", "NotFound"},
 }
 
@@ -102,7 +104,7 @@ var adminStructs = []Struct{
 		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2)."},
 	}},
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
-		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0 or 1."},
+		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0; 1 is that of type GSI."},
 	}},
 	{Name: "ModifyQP", Size: 56, Doc: "ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
@@ -148,6 +150,23 @@ var adminStructs = []Struct{
 	}},
 	{Name: "DestroyQP", Size: 8, Doc: "DestroyQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
+	}},
+	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name (1.2).", Fields: []Field{
+		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
+		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits; not carried."},
+		{Name: "DGID", Offset: 8, Kind: Bytes, Len: 16, Doc: "GID of the destination's function, in this function's tenant."},
+		{Name: "DMAC", Offset: 24, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; datagrams travel without an Ethernet header of their own."},
+		{Name: "VLAN", Offset: 30, Kind: U16, Doc: "VLAN; as DMAC."},
+		{Name: "TrafficClass", Offset: 32, Kind: U8, Doc: "traffic class; the two bits of ECN are the network's."},
+		{Name: "HopLimit", Offset: 33, Kind: U8, Doc: "hop limit or TTL; 0 is the device's own."},
+		{Name: "SL", Offset: 34, Kind: U8, Doc: "service level, 0 to 15; not carried."},
+		{Name: "SGIDIndex", Offset: 35, Kind: U8, Doc: "0: a function has one GID."},
+	}},
+	{Name: "CreateAHResult", Size: 8, Doc: "CreateAHResult is the result of CreateAH (1.2).", Fields: []Field{
+		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
+	}},
+	{Name: "DestroyAH", Size: 8, Doc: "DestroyAH holds the parameters of the command of that name (1.2).", Fields: []Field{
+		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
 	}},
 	{Name: "CMListen", Size: 8, Doc: "CMListen holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "Service", Offset: 0, Kind: U64, Doc: "service number."},

@@ -87,6 +87,7 @@ var enums = []Enum{
 	}},
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
 		{Name: "RC", Value: 2, Text: "RC", Doc: "reliable connection."},
+		{Name: "GSI", Value: 1, Text: "GSI", Doc: "unreliable datagram with number 1, one per function: for connection management of guests' kernels (1.2)."},
 		{Name: "UD", Value: 4, Text: "UD", Doc: "unreliable datagram (1.2)."},
 		{Name: "XRCSend", Value: 9, Text: "XRC send", Doc: "initiator of an XRC connection: has no receives (1.2)."},
 		{Name: "XRCRecv", Value: 10, Text: "XRC receive", Doc: "target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2)."},
@@ -158,6 +159,7 @@ var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
 		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
+		{Name: "Datagrams", Value: 1 << 8, Doc: "UD and GSI queue pairs, address handles (1.2)."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
 		{Name: "VFCommands", Value: 1 << 17, Doc: "a PF has the VF commands."},

@@ -37,6 +37,12 @@ var consts = []Const{
 	{"CQArmSolicited", 1 << 32, true, "bit of CQHeader.Arm: only completions of solicited receives and errors count."},
 	{"CQArmNumber", 33, false, "lowest bit of the arming's number in CQHeader.Arm."},
 	{"FirstReservedService", 0xffffffffffffff00, true, "service numbers from here on are the NICs' own (1.2)."},
+	{"GRHSize", 40, false, "bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header (1.2)."},
+	{"DefaultPKey", 0xffff, true, "the one entry of the P_Key table (1.2)."},
+	{"GSIQKey", 0x80010000, true, "Q_Key of queue pairs of type GSI (1.2)."},
+	{"QKeyControlled", 0x80000000, true, "SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2)."},
+	{"SLRoCEIPv4", 0xa, true, "CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2)."},
+	{"SLRoCEIPv6", 0x9, true, "CQE.SL of a datagram received from an IPv6 address (1.2)."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 

@@ -1,0 +1,65 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// AH is an address handle: where the datagrams of a work request go.
+type AH struct {
+	pd   *PD
+	link *Link
+}
+
+// CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address shows when datagrams
+// arrive there, or do not. The MAC address and VLAN say nothing here, where no Ethernet header travels; multicast is not
+// carried.
+func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
+	pd := f.pds.get(c.PDN)
+	switch {
+	case !f.working():
+		return 0, abi.StatusBadState
+	case pd == nil:
+		return 0, abi.StatusNotFound
+	case isMulticast(c.DGID):
+		return 0, abi.StatusUnsupported
+	case c.DGID == [16]byte{} || c.FlowLabel > 1<<20-1 || c.SL > 15 || c.SGIDIndex != 0:
+		return 0, abi.StatusInvalidArgument
+	case f.ahs.inUse >= f.ahs.limit:
+		return 0, abi.StatusNoResources
+	}
+	l := f.link(LinkKey{c.DGID, c.TrafficClass &^ ecnMask, c.HopLimit})
+	ahn, _ = f.ahs.add(&AH{pd: pd, link: l})
+	pd.users++
+	if l.handles++; l.handles == 1 && l.state == linkOpen {
+		f.e.timers.stop(&l.timer)
+	}
+	l.want(now)
+	return ahn, abi.StatusOK
+}
+
+// DestroyAH destroys an address handle. Sends that use it go on.
+func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
+	a := f.ahs.get(ahn)
+	if a == nil {
+		return abi.StatusNotFound
+	}
+	f.ahs.remove(ahn)
+	a.pd.users--
+	a.link.handles--
+	a.link.rest(now)
+	return abi.StatusOK
+}
+
+// ecnMask are the bits of a traffic class that are the network's.
+const ecnMask = 3
+
+// isIPv4 reports whether a GID is an IPv4-mapped address.
+func isIPv4(gid [16]byte) bool {
+	return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff}
+}
+
+// isMulticast reports whether a GID is the address of a group.
+func isMulticast(gid [16]byte) bool {
+	return gid[0] == 0xff || isIPv4(gid) && gid[12]>>4 == 0xe
+}

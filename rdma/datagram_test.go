@@ -1,0 +1,658 @@
+package rdma
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// gid is the host's function's: an IPv4 address, or with v6 an IPv6 one.
+func (h *host) gid() [16]byte {
+	if h.w.v6 {
+		return [16]byte{0xfd, 15: byte(h.fn.ID())}
+	}
+	return [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: byte(h.fn.ID())}
+}
+
+// openLinks does what a device does for links that want connections.
+func (w *world) openLinks(h *host) {
+	for l := h.e.NextLink(); l != nil; l = h.e.NextLink() {
+		from := w.hosts[l.Function().ID()-1]
+		var to *host
+		for _, o := range w.hosts {
+			if o.gid() == l.Key().GID {
+				to = o
+			}
+		}
+		if to == nil || w.refuse {
+			l.Refused(w.now)
+			continue
+		}
+		peer := to.fn.AcceptLink(LinkKey{from.gid(), l.Key().TrafficClass, l.Key().HopLimit})
+		if peer == nil {
+			l.Refused(w.now)
+			continue
+		}
+		ca, cb := w.cid, w.cid+1
+		w.cid += 2
+		open := func(l *Link, own, other *host, local, remote falcon.CID) {
+			cfg := falcon.ConnConfig{
+				LocalCID: local, RemoteCID: remote, LocalFunction: own.fn.ID(), RemoteFunction: other.fn.ID(),
+				Protocol: falconwire.ProtocolRDMA, MTU: w.mtu + 56, Credits: own.credits, User: l,
+			}
+			if own.e == other.e {
+				c, err := own.e.OpenLoopback(cfg)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				l.OpenLoopback(w.now, c, own.gid())
+				return
+			}
+			c, err := own.fe.Open(w.now, cfg)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			l.Open(w.now, c, own.gid())
+		}
+		open(peer, to, from, cb, ca)
+		open(l, from, to, ca, cb)
+	}
+}
+
+const testQKey = 0x1234
+
+// createUD makes a datagram QP in RTS.
+func (h *host) createUD(pdn uint32, c qpConfig) *qp {
+	h.w.t.Helper()
+	if c.typ == 0 {
+		c.typ = abi.QPTypeUD
+	}
+	p := h.createQP(pdn, c)
+	p.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTR})
+	p.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrSQPSN, State: abi.QPStateRTS})
+	return p
+}
+
+func (h *host) createAH(pdn uint32, gid [16]byte, class, hops uint8) uint32 {
+	h.w.t.Helper()
+	ahn, st := h.fn.CreateAH(h.w.now, &abi.CreateAH{PDN: pdn, DGID: gid, TrafficClass: class, HopLimit: hops})
+	ok(h.w.t, st)
+	return ahn
+}
+
+// udPair is a datagram QP per host with a region and a handle for the other.
+type udPair struct {
+	*world
+	qps [2]*qp
+	mem [2]*region
+	ah  [2]uint32
+	pd  [2]uint32
+}
+
+func newUDPair(t testing.TB, c worldConfig, qc qpConfig) *udPair {
+	t.Helper()
+	p := &udPair{world: newWorld(t, c)}
+	for i, h := range p.hosts {
+		var st abi.Status
+		p.pd[i], st = h.fn.AllocPD()
+		ok(t, st)
+		p.mem[i] = h.register(p.pd[i], 1<<20, allAccess)
+		p.qps[i] = h.createUD(p.pd[i], qc)
+	}
+	for i, h := range p.hosts {
+		p.ah[i] = h.createAH(p.pd[i], p.hosts[1-i].gid(), 0x20, 9)
+	}
+	return p
+}
+
+// to is a SEND from host i to the other's QP.
+func (p *udPair) to(i int, op abi.Opcode) abi.SendWQE {
+	return abi.SendWQE{
+		Opcode: op, Flags: abi.SendSignaled, AHN: p.ah[i], RemoteQPN: p.qps[1-i].number, RemoteQKey: testQKey,
+	}
+}
+
+// udBoth runs a test over Falcon and inside one NIC.
+func udBoth(t *testing.T, f func(t *testing.T)) {
+	t.Run("falcon", f)
+	t.Run("loopback", func(t *testing.T) {
+		overLoopback = true
+		defer func() { overLoopback = false }()
+		f(t)
+	})
+}
+
+// TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered, and looks at all that a
+// receive completion of a real NIC says.
+func TestDatagram(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		for _, v6 := range []bool{false, true} {
+			p := newUDPair(t, worldConfig{v6: v6}, qpConfig{})
+			a, b := p.qps[0], p.qps[1]
+			fill(p.mem[0].bytes(), 5)
+			for i, n := range []int{0, 1, 3, 4, 100, pathMTU} {
+				b.receive(uint64(i), p.mem[1].sge(0, 17), p.mem[1].sge(17, 2000))
+				x := p.to(0, abi.OpSend)
+				x.WRID = uint64(i)
+				if i%2 == 1 {
+					x.Opcode, x.Imm = abi.OpSendImm, uint32(77+i)
+				}
+				if i == 4 {
+					a.postInline(x, p.mem[0].bytes()[:n])
+				} else {
+					a.post(x, p.mem[0].sge(0, n/2), p.mem[0].sge(n/2, n-n/2))
+				}
+				success(t, a.send.wait(1))
+				got := b.recv.wait(1)[0]
+				want := abi.CQE{
+					WRID: uint64(i), ByteLen: uint32(40 + n), QPN: b.number, SrcQP: a.number, Opcode: abi.WCOpRecv, Flags: abi.WCFlagGRH, SL: 0xa,
+				}
+				if v6 {
+					want.SL = 9
+				}
+				if i%2 == 1 {
+					want.Flags |= abi.WCFlagImm
+					want.Imm = uint32(77 + i)
+				}
+				got.Timestamp, got.Tail = 0, 0
+				if got != want {
+					t.Fatalf("%d bytes: %+v\nwant %+v", n, got, want)
+				}
+				mem := p.mem[1].bytes()
+				if !bytes.Equal(mem[40:40+n], p.mem[0].bytes()[:n]) {
+					t.Fatalf("%d bytes: data differs", n)
+				}
+				checkGRH(t, mem[:40], p.hosts[0].gid(), p.hosts[1].gid(), v6)
+			}
+			if s := p.hosts[1].fn.Stats(); s.DatagramsLost+s.BadQKeys != 0 {
+				t.Fatalf("%+v", s)
+			}
+		}
+	})
+}
+
+// checkGRH does what ibv_init_ah_from_wc does with the 40 bytes to find out who sent the datagram.
+func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
+	t.Helper()
+	if v6 {
+		if b[0]>>4 != 6 || b[6] != 17 || b[7] != 9 || [16]byte(b[8:]) != src || [16]byte(b[24:]) != dst || b[0]<<4|b[1]>>4 != 0x20 {
+			t.Fatalf("GRH % x", b)
+		}
+		return
+	}
+	h := b[20:]
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(h[i:]))
+	}
+	if sum = sum>>16 + sum&0xffff; sum != 0xffff || !bytes.Equal(b[:20], make([]byte, 20)) || h[0] != 0x45 || h[1] != 0x20 || h[8] != 9 || h[9] != 17 ||
+		!bytes.Equal(h[12:16], src[12:]) || !bytes.Equal(h[16:], dst[12:]) {
+		t.Fatalf("GRH % x, sum %#x", b, sum)
+	}
+}
+
+// TestDatagramLost: what cannot be delivered is lost, counted, and nobody's queue pair suffers.
+func TestDatagramLost(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		p := newUDPair(t, worldConfig{}, qpConfig{})
+		a, b := p.qps[0], p.qps[1]
+		rc := p.hosts[1].createQP(p.pd[1], qpConfig{})
+		for name, c := range map[string]struct {
+			change func(x *abi.SendWQE)
+			qkeys  uint64
+		}{
+			"no receive":     {change: func(*abi.SendWQE) {}},
+			"no such QP":     {change: func(x *abi.SendWQE) { x.RemoteQPN = 0x777 }},
+			"no GSI QP":      {change: func(x *abi.SendWQE) { x.RemoteQPN = 1 }},
+			"no datagram QP": {change: func(x *abi.SendWQE) { x.RemoteQPN = rc.number }},
+			"wrong Q_Key":    {func(x *abi.SendWQE) { x.RemoteQKey++ }, 1},
+		} {
+			before := p.hosts[1].fn.Stats()
+			x := p.to(0, abi.OpSend)
+			c.change(&x)
+			a.post(x, p.mem[0].sge(0, 100))
+			success(t, a.send.wait(1))
+			p.settle(1e6)
+			s := p.hosts[1].fn.Stats()
+			if s.DatagramsLost-before.DatagramsLost != 1-c.qkeys || s.BadQKeys-before.BadQKeys != c.qkeys {
+				t.Errorf("%s: %+v", name, s)
+			}
+		}
+		b.receive(1, p.mem[1].sge(0, 139)) // one byte short of GRH and data
+		a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+		a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 99))
+		success(t, a.send.wait(2))
+		if got := b.recv.wait(1)[0]; got.WRID != 1 || got.ByteLen != 139 {
+			t.Errorf("the receive went to %+v", got)
+		}
+		if a.q.State() != abi.QPStateRTS || b.q.State() != abi.QPStateRTS {
+			t.Fatalf("QPs are in %v and %v", a.q.State(), b.q.State())
+		}
+		for i, h := range p.hosts {
+			if len(h.faults)+len(h.async) != 0 || h.credits.InUse() != (credit.Cost{}) {
+				t.Errorf("host %d: faults %v, events %+v, credits %v", i, h.reasons, h.async, h.credits.InUse())
+			}
+		}
+	})
+}
+
+// TestControlledQKey: with bit 31 set a program sends its QP's own Q_Key, whatever it asks for.
+func TestControlledQKey(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	p.qps[1].receive(1, p.mem[1].sge(0, 200))
+	x := p.to(0, abi.OpSend)
+	x.RemoteQKey = abi.GSIQKey
+	p.qps[0].post(x, p.mem[0].sge(0, 100))
+	success(t, p.qps[0].send.wait(1))
+	success(t, p.qps[1].recv.wait(1))
+}
+
+// TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes on receiving; ModifyQP
+// brings it back.
+func TestDatagramErrors(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			change func(p *udPair, x *abi.SendWQE)
+			n      int
+			want   abi.WCStatus
+		}{
+			"no handle":      {func(_ *udPair, x *abi.SendWQE) { x.AHN = 99 }, 10, abi.WCLocQPOpErr},
+			"other PD":       {func(p *udPair, x *abi.SendWQE) { x.AHN = p.otherPD() }, 10, abi.WCLocQPOpErr},
+			"WRITE":          {func(_ *udPair, x *abi.SendWQE) { x.Opcode = abi.OpWrite }, 10, abi.WCLocQPOpErr},
+			"READ":           {func(_ *udPair, x *abi.SendWQE) { x.Opcode = abi.OpRead }, 10, abi.WCLocQPOpErr},
+			"SEND_INV":       {func(_ *udPair, x *abi.SendWQE) { x.Opcode = abi.OpSendInv }, 10, abi.WCLocQPOpErr},
+			"multicast":      {func(_ *udPair, x *abi.SendWQE) { x.RemoteQPN = 0xffffff }, 10, abi.WCLocQPOpErr},
+			"25-bit QPN":     {func(_ *udPair, x *abi.SendWQE) { x.RemoteQPN |= 1 << 24 }, 10, abi.WCLocQPOpErr},
+			"above MTU":      {func(*udPair, *abi.SendWQE) {}, 4097, abi.WCLocLenErr},
+			"foreign memory": {func(p *udPair, _ *abi.SendWQE) { p.mem[0].key++ }, 10, abi.WCLocProtErr},
+		} {
+			p := newUDPair(t, worldConfig{}, qpConfig{})
+			a, key := p.qps[0], p.mem[0].key
+			x := p.to(0, abi.OpSend)
+			x.WRID = 5
+			c.change(p, &x)
+			a.post(x, p.mem[0].sge(0, c.n))
+			p.mem[0].key = key
+			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 1))
+			got := a.send.wait(2)
+			if got[0].Status != c.want || got[0].WRID != 5 || got[1].Status != abi.WCWRFlushErr || a.q.State() != abi.QPStateSQE {
+				t.Errorf("%s: %s, QP in %v", name, describe(got), a.q.State())
+				continue
+			}
+			a.receive(1, p.mem[0].sge(0, 200))
+			p.qps[1].post(p.to(1, abi.OpSend), p.mem[1].sge(0, 100))
+			success(t, a.recv.wait(1))
+			a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+			p.qps[1].receive(2, p.mem[1].sge(0, 200))
+			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+			success(t, a.send.wait(1))
+			success(t, p.qps[1].recv.wait(1))
+		}
+	})
+}
+
+// otherPD makes a handle of another protection domain.
+func (p *udPair) otherPD() uint32 {
+	pd, st := p.hosts[0].fn.AllocPD()
+	ok(p.t, st)
+	return p.hosts[0].createAH(pd, p.hosts[1].gid(), 0, 0)
+}
+
+// TestDatagramRefused sends where nobody is: the sends succeed, after a short wait the first time, and datagrams get
+// through when there is somebody.
+func TestDatagramRefused(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	a, b := p.qps[0], p.qps[1]
+	p.refuse = true
+	for i := range 10 {
+		x := p.to(0, abi.OpSend)
+		x.WRID = uint64(i)
+		a.post(x, p.mem[0].sge(0, 100))
+	}
+	success(t, a.send.wait(10))
+	if n := p.hosts[0].fn.Stats().DatagramsLost; n != 10 {
+		t.Fatalf("%d lost", n)
+	}
+	p.refuse = false
+	p.settle(2e9)
+	b.receive(1, p.mem[1].sge(0, 200))
+	a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+	success(t, a.send.wait(1))
+	success(t, b.recv.wait(1))
+}
+
+// TestDatagramWaits gives a link no answer at all: sends wait for it no longer than linkPatience.
+func TestDatagramWaits(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	p.step()
+	a := p.qps[0]
+	key := LinkKey{[16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 99}, 0, 0}
+	ah := p.hosts[0].createAH(p.pd[0], key.GID, 0, 0)
+	if p.hosts[0].e.NextLink() == nil {
+		t.Fatal("no link is wanted") // and it is not answered
+	}
+	x := p.to(0, abi.OpSend)
+	x.AHN = ah
+	start := p.now
+	a.post(x, p.mem[0].sge(0, 100))
+	success(t, a.send.wait(1))
+	if took := p.now - start; took > linkPatience {
+		t.Fatalf("waited %d ms", took/1e6)
+	}
+	ok(t, p.hosts[0].fn.DestroyAH(p.now, ah))
+	p.settle(100e9)
+	if n := len(p.hosts[0].fn.links); n != 1 {
+		t.Fatalf("%d links", n)
+	}
+}
+
+// TestLinkLife: links outlive their handles for a while and go then, on both sides; the peer's end goes with the
+// connection; sends under way on a connection that ends complete.
+func TestLinkLife(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		p := newUDPair(t, worldConfig{}, qpConfig{})
+		a := p.qps[0]
+		send := func() {
+			t.Helper()
+			p.qps[1].receive(1, p.mem[1].sge(0, 200))
+			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+			success(t, a.send.wait(1))
+			success(t, p.qps[1].recv.wait(1))
+		}
+		send()
+		ok(t, p.hosts[0].fn.DestroyAH(p.now, p.ah[0]))
+		p.settle(10e9)
+		p.ah[0] = p.hosts[0].createAH(p.pd[0], p.hosts[1].gid(), 0x20, 9)
+		send()
+		for i, h := range p.hosts {
+			ok(t, h.fn.DestroyAH(p.now, p.ah[i]))
+		}
+		p.settle(100e9)
+		active := 0
+		for _, h := range p.hosts {
+			for _, l := range h.fn.links {
+				if !l.passive {
+					active++
+				}
+			}
+		}
+		if active != 0 {
+			t.Fatalf("%d links left", active)
+		}
+		p.ah[0] = p.hosts[0].createAH(p.pd[0], p.hosts[1].gid(), 0x20, 9)
+		p.step()
+		for range 20 {
+			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+		}
+		p.hosts[0].e.Run(p.now)
+		for _, l := range p.hosts[0].fn.links {
+			l.Disconnected(p.now)
+		}
+		success(t, a.send.wait(20))
+		if u := p.hosts[0].credits.InUse(); u != (credit.Cost{}) {
+			t.Fatalf("credits in use %v", u)
+		}
+		ok(t, p.hosts[0].fn.DestroyQP(p.now, a.number))
+		p.hosts[0].fn.Close(p.now)
+		p.settle(1e9)
+		if len(p.hosts[0].e.timers) != 0 {
+			t.Fatalf("%d timers left", len(p.hosts[0].e.timers))
+		}
+	})
+}
+
+// TestAHs checks the commands of address handles.
+func TestAHs(t *testing.T) {
+	w := newWorld(t, worldConfig{limits: Limits{AHs: 2}})
+	h := w.hosts[0]
+	pd, st := h.fn.AllocPD()
+	ok(t, st)
+	good := abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid()}
+	for name, c := range map[string]struct {
+		change func(c *abi.CreateAH)
+		want   abi.Status
+	}{
+		"PD":             {func(c *abi.CreateAH) { c.PDN++ }, abi.StatusNotFound},
+		"no GID":         {func(c *abi.CreateAH) { c.DGID = [16]byte{} }, abi.StatusInvalidArgument},
+		"IPv4 multicast": {func(c *abi.CreateAH) { c.DGID[12] = 224 }, abi.StatusUnsupported},
+		"IPv6 multicast": {func(c *abi.CreateAH) { c.DGID = [16]byte{0xff, 2} }, abi.StatusUnsupported},
+		"flow label":     {func(c *abi.CreateAH) { c.FlowLabel = 1 << 20 }, abi.StatusInvalidArgument},
+		"SL":             {func(c *abi.CreateAH) { c.SL = 16 }, abi.StatusInvalidArgument},
+		"SGID index":     {func(c *abi.CreateAH) { c.SGIDIndex = 1 }, abi.StatusInvalidArgument},
+	} {
+		x := good
+		c.change(&x)
+		if _, st := h.fn.CreateAH(w.now, &x); st != c.want {
+			t.Errorf("%s: %v, want %v", name, st, c.want)
+		}
+	}
+	n, st := h.fn.CreateAH(w.now, &good)
+	ok(t, st)
+	_, st = h.fn.CreateAH(w.now, &good)
+	ok(t, st)
+	if _, st := h.fn.CreateAH(w.now, &good); st != abi.StatusNoResources {
+		t.Errorf("third handle: %v", st)
+	}
+	if st := h.fn.DeallocPD(pd); st != abi.StatusBusy {
+		t.Errorf("PD in use: %v", st)
+	}
+	ok(t, h.fn.DestroyAH(w.now, n))
+	if st := h.fn.DestroyAH(w.now, n); st != abi.StatusNotFound {
+		t.Errorf("destroyed twice: %v", st)
+	}
+}
+
+// TestGSI makes the queue pair of number 1 and sends to the peer's, as a kernel's connection manager does.
+func TestGSI(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	var gsi [2]*qp
+	for i, h := range p.hosts {
+		gsi[i] = h.createUD(p.pd[i], qpConfig{typ: abi.QPTypeGSI})
+		gsi[i].modify(abi.ModifyQP{Mask: abi.QPAttrQKey, QKey: abi.GSIQKey})
+		if gsi[i].number != 1 || h.fn.QP(1) == nil {
+			t.Fatalf("number %d", gsi[i].number)
+		}
+		gsi[i].receive(1, p.mem[i].sge(0, 40+256))
+	}
+	x := p.to(0, abi.OpSend)
+	x.RemoteQPN, x.RemoteQKey = 1, abi.GSIQKey
+	gsi[0].post(x, p.mem[0].sge(0, 256))
+	success(t, gsi[0].send.wait(1))
+	if got := gsi[1].recv.wait(1)[0]; got.SrcQP != 1 || got.QPN != 1 || got.ByteLen != 296 {
+		t.Fatalf("%+v", got)
+	}
+	if _, st := p.hosts[0].fn.CreateQP(&abi.CreateQP{
+		PDN: p.pd[0], Type: abi.QPTypeGSI, SendCQ: gsi[0].send.number, RecvCQ: gsi[0].recv.number, SQLog2Entries: 1, RQLog2Entries: 1,
+		SQLog2Stride: 6, RQLog2Stride: 5, SQLevels: 1, RQLevels: 1, SQPages: arenaBase, RQPages: arenaBase,
+	}); st != abi.StatusBusy {
+		t.Errorf("second GSI QP: %v", st)
+	}
+	ok(t, p.hosts[0].fn.DestroyQP(p.now, 1))
+	if p.hosts[0].fn.QP(1) != nil {
+		t.Error("it is still there")
+	}
+}
+
+// TestDatagramModel sends random datagrams between several QPs of both hosts over bad links: each arrives at most once,
+// unharmed and at the right place, completions come once and in order, and over a link that loses nothing of its own
+// all arrive.
+func TestDatagramModel(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		for seed := range uint64(8) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			imp := sim.Impairment{Delay: 20e3}
+			if seed%2 == 1 {
+				imp = sim.Impairment{Delay: 20e3, Jitter: 40e3, Loss: 0.03, Duplicate: 0.03, Reorder: 0.1, ReorderDelay: 200e3}
+			}
+			p := newUDPair(t, worldConfig{net: imp, seed: seed, arena: 32 << 20}, qpConfig{log2: 8})
+			qps := [2][]*qp{{p.qps[0]}, {p.qps[1]}}
+			for i, h := range p.hosts {
+				for range 2 {
+					qps[i] = append(qps[i], h.createUD(p.pd[i], qpConfig{log2: 8}))
+				}
+				for j, q := range qps[i] {
+					for k := range 100 {
+						q.receive(uint64(k), p.mem[i].sge(j<<18+k*2048, 2048))
+					}
+				}
+			}
+			type datagram struct {
+				from, to *qp
+				n        int
+			}
+			sent := map[uint32]datagram{}
+			for id := range uint32(120) {
+				i := r.IntN(2)
+				from, to := qps[i][r.IntN(3)], qps[1-i][r.IntN(3)]
+				n := 4 + r.IntN(pathMTU-3)
+				sent[id] = datagram{from, to, n}
+				data := make([]byte, n)
+				fill(data, uint64(id))
+				binary.BigEndian.PutUint32(data, id)
+				off := 900<<10 + int(id)*1024
+				copy(p.mem[i].bytes()[off:], data)
+				x := p.to(i, abi.OpSendImm)
+				x.WRID, x.RemoteQPN, x.Imm = uint64(id), to.number, id
+				from.post(x, p.mem[i].sge(off, n))
+			}
+			for i := range qps {
+				for j, q := range qps[i] {
+					var last int64 = -1
+					want, expected := 0, 0
+					for _, d := range sent {
+						if d.from == q {
+							want++
+						}
+						if d.to == q {
+							expected++
+						}
+					}
+					for _, c := range q.send.wait(want) {
+						if c.Status != abi.WCSuccess || int64(c.WRID) <= last {
+							t.Fatalf("seed %d: completion %+v after %d", seed, c, last)
+						}
+						last = int64(c.WRID)
+					}
+					for _, c := range q.recv.wait(expected) {
+						d, ok := sent[c.Imm]
+						data := make([]byte, d.n)
+						fill(data, uint64(c.Imm))
+						binary.BigEndian.PutUint32(data, c.Imm)
+						at := j<<18 + int(c.WRID)*2048 + 40
+						if !ok || d.to != q || c.SrcQP != d.from.number || int(c.ByteLen) != d.n+40 || !bytes.Equal(p.mem[i].bytes()[at:at+d.n], data) {
+							t.Fatalf("seed %d: receive %+v of %+v", seed, c, d)
+						}
+						delete(sent, c.Imm)
+					}
+				}
+			}
+			p.settle(1e9)
+			for i := range qps {
+				for _, q := range qps[i] {
+					if c, ok := q.recv.poll(); ok {
+						t.Fatalf("seed %d: one too many: %+v", seed, c)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestHostileDatagrams lets a peer with a valid link send everything but datagrams for it: READs, WRITEs, SENDs, noise.
+// Nothing happens to the function but counters, and requests of connected services are refused as of another connection
+// (RDMA over Falcon §6.9).
+func TestHostileDatagrams(t *testing.T) {
+	raw := &rawULP{}
+	p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
+	p.refuse = true
+	h := p.hosts[1]
+	l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid()})
+	cfg := falcon.ConnConfig{LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, User: l}
+	c, err := h.fe.Open(p.now, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Open(p.now, c, h.gid())
+	atk := p.sim.Nodes[0].Engine
+	cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction, cfg.User = 1, 2, 1, 2, nil
+	from, err := atk.Open(p.now, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := p.qps[1]
+	b.receive(1, p.mem[1].sge(0, 2048))
+	before := bytes.Clone(p.mem[1].bytes())
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		hd := wire.Headers{RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(256)), DestQP: b.number, SN: uint32(i), Pad: uint8(r.IntN(4))}}
+		if i%2 == 0 {
+			hd.RBTH.Opcode = wire.UDSendOnly + wire.Opcode(r.IntN(2))
+		}
+		hd.RETH = wire.RETH{VA: p.mem[1].addr, RKey: p.mem[1].key, Length: 8}
+		hd.Datagram = wire.DETH{QKey: uint32(r.IntN(2)), SourceQP: 3}
+		packet := hd.Append(nil)
+		switch r.IntN(3) {
+		case 0:
+			packet = packet[:r.IntN(len(packet)+1)]
+		case 1:
+			packet = append(packet, make([]byte, r.IntN(900))...)
+		}
+		raw.send = packet
+		if r.IntN(4) == 0 && len(packet) <= falcon.MaxPullHeader {
+			err = from.Pull(p.now, 1, len(packet), 8)
+		} else {
+			err = from.Push(p.now, 1, len(packet))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.settle(100e3)
+	}
+	p.settle(1e9)
+	if !bytes.Equal(before, p.mem[1].bytes()) {
+		t.Error("memory changed")
+	}
+	if len(h.faults)+len(h.async) != 0 || b.q.State() != abi.QPStateRTS {
+		t.Errorf("faults %v, events %+v, QP in %v", h.reasons, h.async, b.q.State())
+	}
+	s := h.fn.Stats()
+	if s.CIDMismatches == 0 || s.DatagramsLost == 0 || s.BadQKeys == 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, got := b.recv.poll(); got {
+		t.Error("something was received")
+	}
+}
+
+// TestLinkFlood lets a peer open as many links as it likes.
+func TestLinkFlood(t *testing.T) {
+	w := newWorld(t, worldConfig{limits: Limits{Links: 20}})
+	f, accepted := w.hosts[1].fn, 0
+	for g := range 10 {
+		for class := range 10 {
+			if f.AcceptLink(LinkKey{[16]byte{15: byte(g)}, uint8(class << 2), 1}) != nil {
+				accepted++
+			}
+		}
+	}
+	if accepted != 20 || len(f.links) != 20 {
+		t.Fatalf("%d accepted, %d links", accepted, len(f.links))
+	}
+	for l := range f.passive {
+		l.Refused(w.now)
+	}
+	if len(f.links)+len(f.passive) != 0 {
+		t.Fatalf("%d links left", len(f.links))
+	}
+	if f.AcceptLink(LinkKey{GID: [16]byte{1}}) == nil {
+		t.Fatal("none is accepted any more")
+	}
+}

@@ -1,0 +1,334 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Link carries the datagrams between a function and one other, for all their UD queue pairs together: queue pairs and
+// connections are many to many (RDMA over Falcon §6.6.3), and an address handle names the link. The first send, or the
+// handle's creation, asks the device for its connection, which is unordered; meanwhile sends wait, a short while.
+//
+//	        want                Open
+//	idle ─────────▶ wanted ───────────▶ open
+//	 ▲                 │ Refused,         │ the peer closed it, or it was lost,
+//	 │ later           ▼ or too long      │ or no handle names it for a while
+//	 └───────────── refused ◀─────────────┘ idle
+//
+// While it is refused datagrams are lost, as those to an address where nobody is. A function that others open links to
+// has them too: passive ones, bounded in number, which its own handles use if they fit.
+type Link struct {
+	f       *Function
+	to      LinkKey
+	own     [16]byte // GID of the function
+	state   linkState
+	passive bool // the peer opened it
+	conn    transport
+	segment int    // most data bytes of one datagram
+	sn      uint32 // RBTH sequence number of the next one sent
+	handles int    // that name it
+	blocked []*QP  // wait for it, or for credit
+	timer   timer
+	pause   falcon.Time // before the next attempt
+}
+
+// LinkKey is what makes links of a function different: headers that datagrams travel under.
+type LinkKey struct {
+	GID          [16]byte // of the other function
+	TrafficClass uint8
+	HopLimit     uint8
+}
+
+type linkState uint8
+
+const (
+	linkIdle linkState = iota
+	linkWanted
+	linkOpen
+	linkRefused
+)
+
+const (
+	linkPatience  falcon.Time = 2e9  // that sends wait for a connection
+	linkPauseMin  falcon.Time = 1e9  // between two attempts, doubled each time
+	linkPauseMax  falcon.Time = 30e9 // at most
+	linkIdleTime  falcon.Time = 30e9 // that a connection is kept without a handle
+	passivePerGID             = 4    // links that one function may open to another
+)
+
+var _ endpoint = (*Link)(nil)
+
+// link returns the link of key, made if need be.
+func (f *Function) link(key LinkKey) *Link {
+	l := f.links[key]
+	if l == nil {
+		l = &Link{f: f, to: key, pause: linkPauseMin}
+		f.links[key] = l
+	}
+	return l
+}
+
+// AcceptLink returns a link for the connection that the function of key asks for, nil when it has too many.
+func (f *Function) AcceptLink(key LinkKey) *Link {
+	n := 0
+	for l := range f.passive {
+		if l.to.GID == key.GID {
+			n++
+		}
+	}
+	if !f.working() || n >= passivePerGID || len(f.passive) >= f.limits.Links {
+		return nil
+	}
+	l := f.links[key]
+	if l == nil || l.state == linkOpen || l.state == linkWanted {
+		l = &Link{f: f, to: key, pause: linkPauseMin}
+		if f.links[key] == nil {
+			f.links[key] = l
+		}
+	}
+	l.passive = true
+	f.passive[l] = struct{}{}
+	return l
+}
+
+// Key says where the link goes.
+func (l *Link) Key() LinkKey { return l.to }
+
+// Function is the link's function.
+func (l *Link) Function() *Function { return l.f }
+
+// NextLink takes a link that wants a connection: Open or Refused must follow.
+func (e *Engine) NextLink() *Link {
+	for len(e.linksWanted) > 0 {
+		l := e.linksWanted[0]
+		e.linksWanted = e.linksWanted[:copy(e.linksWanted, e.linksWanted[1:])]
+		if l.state == linkWanted && !l.f.closed {
+			return l
+		}
+	}
+	return nil
+}
+
+// want asks the device for the connection.
+func (l *Link) want(now falcon.Time) {
+	if l.state != linkIdle {
+		return
+	}
+	l.state = linkWanted
+	l.f.e.timers.set(&l.timer, l, now+linkPatience)
+	l.f.e.linksWanted = append(l.f.e.linksWanted, l)
+}
+
+// Open gives the link its connection, opened with it as the user. own is the GID of its function.
+func (l *Link) Open(now falcon.Time, conn *falcon.Conn, own [16]byte) {
+	l.open(now, conn, conn.Config(), own)
+}
+
+// OpenLoopback is Open with a connection inside the NIC.
+func (l *Link) OpenLoopback(now falcon.Time, conn *Loopback, own [16]byte) {
+	l.open(now, conn, &conn.cfg, own)
+}
+
+func (l *Link) open(now falcon.Time, t transport, cfg *falcon.ConnConfig, own [16]byte) {
+	l.state, l.conn, l.own, l.sn, l.pause = linkOpen, t, own, 1, linkPauseMin
+	l.segment = cfg.MTU - wire.UDSendOnlyImm.HeaderLen()
+	l.f.e.timers.stop(&l.timer)
+	l.rest(now)
+	l.wake()
+}
+
+// Refused says that there is no connection now. Sends are lost until the next attempt.
+func (l *Link) Refused(now falcon.Time) {
+	if l.state == linkOpen {
+		return // too late
+	}
+	if l.passive && l.handles == 0 {
+		l.drop()
+		return
+	}
+	l.state = linkRefused
+	l.f.e.timers.set(&l.timer, l, now+l.pause)
+	l.pause = min(2*l.pause, linkPauseMax)
+	l.wake()
+}
+
+// Disconnected says that the connection ends, by the peer or with it.
+func (l *Link) Disconnected(now falcon.Time) {
+	if l.conn == nil {
+		return
+	}
+	l.close(now)
+	l.f.settle(now)
+}
+
+// Owns reports whether conn is the link's connection.
+func (l *Link) Owns(conn *falcon.Conn) bool { return l.conn == transport(conn) }
+
+// OwnsLoopback reports whether conn is the link's connection.
+func (l *Link) OwnsLoopback(conn *Loopback) bool { return l.conn == transport(conn) }
+
+// close ends the connection. What is under way on it completes as lost.
+func (l *Link) close(now falcon.Time) {
+	c := l.conn
+	l.conn, l.state, l.passive = nil, linkIdle, false
+	delete(l.f.passive, l)
+	l.f.e.timers.stop(&l.timer)
+	if c != nil {
+		c.Close(now)
+	}
+	if l.handles == 0 {
+		l.drop()
+	}
+	l.wake()
+}
+
+// closeLinks ends them all, with the function.
+func (f *Function) closeLinks(now falcon.Time) {
+	for l := range f.passive {
+		l.end(now)
+	}
+	for _, l := range f.links {
+		l.end(now)
+	}
+	clear(f.links)
+}
+
+// end closes the link for good.
+func (l *Link) end(now falcon.Time) {
+	l.handles = 0
+	l.close(now)
+}
+
+// drop forgets a link that nobody uses.
+func (l *Link) drop() {
+	l.f.e.timers.stop(&l.timer)
+	delete(l.f.passive, l)
+	if l.f.links[l.to] == l {
+		delete(l.f.links, l.to)
+	}
+}
+
+// rest closes a link in a while that no handle names. One that the peer opened is the peer's to close.
+func (l *Link) rest(now falcon.Time) {
+	if l.handles == 0 && !l.passive && l.state != linkWanted {
+		l.f.e.timers.set(&l.timer, l, now+linkIdleTime)
+	}
+}
+
+// due is what the timer means in each state.
+func (l *Link) due(now falcon.Time) {
+	switch {
+	case l.state == linkWanted:
+		l.Refused(now)
+	case l.handles == 0 && !l.passive:
+		l.close(now)
+	case l.state == linkRefused:
+		l.state = linkIdle
+	}
+}
+
+// block makes q wait until the link opens, is refused or has credit.
+func (l *Link) block(q *QP) {
+	q.waitCredit = true
+	if q.blocked != l {
+		q.blocked = l
+		l.blocked = append(l.blocked, q)
+	}
+}
+
+// wake lets those that wait try again.
+func (l *Link) wake() {
+	for i, q := range l.blocked {
+		l.blocked[i] = nil
+		if q.blocked == l {
+			q.blocked, q.waitCredit = nil, false
+			q.wake()
+		}
+	}
+	l.blocked = l.blocked[:0]
+}
+
+// linkTag names a segment of a QP: epoch 32 | QPN 24 | slot 8. Without the QPN it is the QP's own tag.
+func linkTag(q *QP, slot uint16) uint64 {
+	return uint64(q.req.epoch)<<32 | uint64(q.number)<<8 | uint64(slot)
+}
+
+// tagged returns the QP a tag names, nil when it is gone, and the QP's own tag.
+func (l *Link) tagged(tag uint64) (*QP, uint64) {
+	const number = wire.QPNMask << 8
+	return l.f.QP(uint32(tag&number) >> 8), tag &^ number
+}
+
+// handle implements endpoint. Datagrams end on a connection that was closed too.
+func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
+	switch ev.Kind {
+	case falcon.EvPushDone:
+		if q, tag := l.tagged(ev.Tag); q != nil {
+			q.datagramDone(now, tag)
+		}
+	case falcon.EvPush:
+		if l.conn == t {
+			l.receive(now, ev)
+		}
+	case falcon.EvPull: // no datagram: RDMA over Falcon §6.9
+		l.f.stats.CIDMismatches++
+		t.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+	case falcon.EvCredit:
+		if l.conn == t {
+			l.wake()
+		}
+	case falcon.EvClosed:
+		if l.conn == t {
+			l.conn = nil
+			l.close(now)
+		}
+	}
+	l.f.settle(now)
+}
+
+// fill implements endpoint.
+func (l *Link) fill(_ transport, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	q, tag := l.tagged(tag)
+	if q == nil || kind != falcon.TxnPush {
+		return 0, errGone
+	}
+	return q.fillRequest(tag, dst)
+}
+
+// receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and to the receiver
+// (InfiniBand §9.8.3): only the counters tell.
+func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
+	f, h := l.f, &l.f.e.headers
+	n, err := h.Parse(ev.Data)
+	if op := h.RBTH.Opcode; err == nil && op != wire.UDSendOnly && op != wire.UDSendOnlyImm {
+		f.stats.CIDMismatches++ // RDMA over Falcon §6.9: this connection is no connected queue pair's
+		l.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	}
+	l.conn.AckPush(now, ev.RSN)
+	data, ok := h.RBTH.Data(ev.Data, n)
+	if err != nil || !ok || len(data) > f.limits.MTU || !f.working() {
+		f.stats.DatagramsLost++
+		return
+	}
+	q := f.QP(h.RBTH.DestQP)
+	switch {
+	case q == nil || !q.datagrams() || !q.serving() || q.recvCQ.failed:
+		f.stats.DatagramsLost++
+	case q.attr.qkey != h.Datagram.QKey:
+		f.stats.BadQKeys++
+	default:
+		q.receiveDatagram(now, l, h, data)
+	}
+}
+
+// packetType is what completions of receives carry as service level: the RoCE packet type, as hardware has it
+// (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
+func (l *Link) packetType() uint8 {
+	if isIPv4(l.to.GID) {
+		return abi.SLRoCEIPv4
+	}
+	return abi.SLRoCEIPv6
+}
