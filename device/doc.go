@@ -7,6 +7,7 @@
 //	peers                       │  │   rdma ◀────────▶ falcon ◀────▶ slot{conn, guard, SAs}    │
 //	 cmlink ──────▶ peer mail ──┤  │     ▲                  ▲          psp open, seal          │
 //	control API ──▶ call ───────┘  │ guest memory        cm, timers    underlay ◀──▶ tx queue  │
+//	ports (TAP) ◀▶ loop ─────────▶ │ gateway ◀───────▶ keys of peer and tenant                 │
 //	                               └───────┬──────────────────────────────────────────┬────────┘
 //	 conn ◀ session ◀── outbox ◀───────────┘                          uplink (tap.Port) ◀▶ loop
 //	        (writer)
@@ -16,7 +17,8 @@
 // connections come and go in cmglue.go, those inside the NIC in loopback.go,
 // those of queue pairs that drivers wire themselves in wiring.go, datagrams'
 // links in datagram.go, keys in sa.go and rekey.go; the thread
-// is in loop.go. Send rings in guest memory are polled while the thread is awake
+// is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
+// with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll); before it parks it arms them, so that a doorbell record
 // comes in through the inbox.
 //
