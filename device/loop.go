@@ -16,7 +16,6 @@ const (
 	rxBatch     = 64          // frames read at once
 	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
-	maxSpin     = 200_000     // ns the thread looks for work before it sleeps, at most
 	minSpin     = 2_000       // ns of the first try
 	contended   = 300_000     // ns away for letting others run: they need the processor more
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
@@ -61,7 +60,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	}
 	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p, impair: newImpaired(port.MTU(), &s.cfg.Uplink.Impair)}
 	if runtime.NumCPU() > 1 {
-		l.most = maxSpin
+		l.most = int64(*s.cfg.NIC.Spin)
 	}
 	size, batch := tap.BufferSize(port), rxBatch
 	if port.Capabilities().USO {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/queues"
@@ -189,7 +190,7 @@ func TestBellWakes(t *testing.T) {
 				t.Fatalf("record %d of %d: lost", i, total)
 			}
 		}
-		for until := time.Now().Add(time.Duration(r.IntN(2*maxSpin)) * time.Duration(i%3)); time.Now().Before(until); {
+		for until := time.Now().Add(time.Duration(r.IntN(2*int(config.DefaultSpin))) * time.Duration(i%3)); time.Now().Before(until); {
 			pause(0)
 		}
 	}

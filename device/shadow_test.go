@@ -86,7 +86,7 @@ func TestNoLostWakeup(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.spin(t, fmt.Sprintf("request %d of %d", i, total))
-		for until := time.Now().Add(time.Duration(r.IntN(2*maxSpin)) * time.Duration(i%3)); time.Now().Before(until); {
+		for until := time.Now().Add(time.Duration(r.IntN(2*int(config.DefaultSpin))) * time.Duration(i%3)); time.Now().Before(until); {
 			runtime.Gosched()
 		}
 	}

@@ -143,7 +143,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 			s.connCredits[i] = credit.Unlimited
 		}
 	}
-	s.rdma = rdma.NewEngine(rdma.Config{})
+	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)
 	s.rdma.SetFalcon(s.falcon)
 	if err := s.newPlainIP(); err != nil {
@@ -153,6 +153,12 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		return nil, err
 	}
 	return s, nil
+}
+
+// pollTime is how long an empty send queue is looked at: as long as the thread
+// looks for work, but also while others keep it awake.
+func pollTime(cfg *config.Config) falcon.Time {
+	return falcon.Time(max(*cfg.NIC.Spin, config.DefaultSpin))
 }
 
 // txBufferSize is the room of one frame: what the uplink takes, and what the

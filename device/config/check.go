@@ -21,6 +21,7 @@ const (
 
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
+	maxSpin        = 10 * time.Millisecond
 )
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
@@ -45,6 +46,9 @@ func ipHeader(a netip.Addr) int {
 func (c *Config) check(r *report) {
 	if c.NIC.Host == 0 {
 		r.add("nic.host", "missing or 0", "give every NIC its own number from 1 to 255")
+	}
+	if e := *c.NIC.Spin; e < 0 || e > maxSpin {
+		r.add("nic.spin", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use 0s to %s", maxSpin))
 	}
 	c.checkLog(r)
 	c.checkUplink(r)

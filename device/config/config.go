@@ -34,6 +34,9 @@ type NIC struct {
 
 	// Strict looks for what drivers do wrong without harm as well: reserved bytes and areas that have to be zero.
 	Strict bool `yaml:"strict"`
+	// Spin is how long the NIC's thread looks for work at most before it sleeps,
+	// where looking paid lately; 0: never.
+	Spin *time.Duration `yaml:"spin"`
 }
 
 // Log sets how much is written to the log: debug, info, warn or error.

@@ -14,6 +14,7 @@ const (
 	DefaultVFCount      = 4
 	DefaultReplayMargin = time.Second
 	DefaultRotateEvery  = 24 * time.Hour
+	DefaultSpin         = 200 * time.Microsecond
 	DefaultVsockPort    = 7000
 )
 
@@ -51,6 +52,10 @@ func (c *Config) setDefaults() {
 	set(&c.RDMA.MTU, DefaultRDMAMTU)
 	set(&c.Falcon.Profile, ProfileSoftware)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)
+	if c.NIC.Spin == nil {
+		spin := DefaultSpin
+		c.NIC.Spin = &spin
+	}
 	if c.PSP.RotateEvery == nil {
 		every := DefaultRotateEvery
 		c.PSP.RotateEvery = &every
