@@ -51,6 +51,14 @@ func (f *function) objectCommand(now falcon.Time, cmd *abi.AdminCmd, result []by
 		var c abi.CloseXRCD
 		c.Unmarshal(p)
 		st = v.CloseXRCD(c.XRCDN)
+	case abi.AdminOpResizeCQ:
+		var c abi.ResizeCQ
+		c.Unmarshal(p)
+		st = v.ResizeCQ(&c)
+	case abi.AdminOpModifyCQ:
+		var c abi.ModifyCQ
+		c.Unmarshal(p)
+		st = v.ModifyCQ(&c)
 	case abi.AdminOpAllocMW:
 		var c abi.AllocMW
 		c.Unmarshal(p)
@@ -79,6 +87,10 @@ func objectPages(cmd *abi.AdminCmd) int {
 		var c abi.CreateSRQ
 		c.Unmarshal(cmd.Params[:])
 		return queues.PagesFor(0, ring.QueueLayout(c.Log2Entries, c.Log2Stride).Size())
+	case abi.AdminOpResizeCQ:
+		var c abi.ResizeCQ
+		c.Unmarshal(cmd.Params[:])
+		return queues.PagesFor(0, ring.CQLayout(c.Log2Entries).Size())
 	case abi.AdminOpModifySRQ:
 		var c abi.ModifySRQ
 		c.Unmarshal(cmd.Params[:])

@@ -188,3 +188,47 @@ func TestMemoryWindows(t *testing.T) {
 	}
 	must(t, m.Dereg(context.Background()))
 }
+
+// TestCQResizeAndModeration resizes a guest's CQ with completions in it and while it waits, and moderates its events.
+func TestCQResizeAndModeration(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 40)
+	post := func(id int) {
+		t.Helper()
+		must(t, a.qp.PostSend(&guestlib.SendWR{ID: uint64(id), Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}))
+	}
+	id := 0
+	for _, n := range []int{512, 64, 300} {
+		for i := range 5 {
+			post(id + i)
+		}
+		must(t, a.cq.Resize(ctx, n))
+		for i := range 5 {
+			post(id + 5 + i)
+		}
+		for range 10 {
+			if wc := a.next(t); wc.Err() != nil || wc.ID != uint64(id) {
+				t.Fatalf("completion %+v, want %d", wc, id)
+			}
+			id++
+		}
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- a.cq.Wait(ctx) }()
+	time.Sleep(10 * time.Millisecond)
+	must(t, a.cq.Resize(ctx, 128))
+	post(id)
+	must(t, <-waiting) // armed in the old area, or in the new
+	a.next(t)
+	must(t, a.cq.Moderate(ctx, 100, 20*time.Millisecond))
+	start := time.Now()
+	go func() { waiting <- a.cq.Wait(ctx) }()
+	time.Sleep(5 * time.Millisecond)
+	post(id + 1)
+	must(t, <-waiting)
+	if took := time.Since(start); took < 20*time.Millisecond {
+		t.Errorf("woken after %v, the period is 20 ms", took)
+	}
+}

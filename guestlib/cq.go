@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -56,11 +57,14 @@ type CQ struct {
 	ended  end
 	closed chan struct{}
 
+	resizing sync.Mutex
+
 	mu     sync.Mutex
 	reader *ring.CQReader
 	entry  []byte          // scratch for one CQE
 	qps    map[uint32]*QP  // that complete here
 	srqs   map[uint32]*SRQ // XRC ones that complete here
+	old    *oldCQ          // area of before Resize with entries that come first
 	err    error           // the CQ cannot be used any more
 
 	wakeMu sync.Mutex
@@ -134,7 +138,7 @@ func (c *CQ) poll(wc []WC) (n int, err error) {
 	}
 	took := false
 	for n < len(wc) {
-		ok, err := c.reader.Poll(c.entry)
+		ok, err := c.next()
 		if err != nil {
 			return n, c.breakdown(err)
 		}
@@ -187,21 +191,94 @@ func (c *CQ) ready() (bool, error) {
 	if c.err != nil {
 		return false, c.err
 	}
-	return c.filled(c.reader.Next()), nil
+	return c.old != nil && c.old.filled() || c.filled(c.reader.Next()), nil
+}
+
+// next takes the next entry to the scratch.
+func (c *CQ) next() (bool, error) {
+	if o := c.old; o != nil {
+		if ok, err := o.reader.Poll(c.entry); ok || err != nil {
+			return ok, err
+		}
+		o.area.free()
+		c.old = nil
+	}
+	return c.reader.Poll(c.entry)
+}
+
+// oldCQ is the area a CQ had before it was resized. The device is done with it.
+type oldCQ struct {
+	area   area
+	log2   uint8
+	reader *ring.CQReader
+}
+
+func (o *oldCQ) filled() bool { return filled(o.area, o.log2, o.reader.Next()) }
+
+// Resize gives the queue room for entries completions. Those that wait to be polled stay, and come first.
+func (c *CQ) Resize(ctx context.Context, entries int) error {
+	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
+		return invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
+	}
+	if !c.byWord {
+		return fmt.Errorf("CQ %d: %w: this device cannot resize", c.cqn, ErrUnsupported)
+	}
+	log2 := log2Entries(entries)
+	layout := ring.CQLayout(log2)
+	mem, err := newArea(c.dev.pool, layout)
+	if err != nil {
+		return err
+	}
+	c.resizing.Lock()
+	defer c.resizing.Unlock()
+	c.mu.Lock()
+	if err = c.err; err == nil && c.old != nil && c.old.filled() {
+		err = fmt.Errorf("CQ %d: %w: completions of before the last Resize were not polled", c.cqn, ErrBusy)
+	}
+	c.mu.Unlock()
+	if err == nil {
+		err = c.admin.do(ctx, abi.AdminOpResizeCQ, &abi.ResizeCQ{CQN: c.cqn, Log2Entries: log2, Levels: mem.list.Levels, Pages: mem.list.Root}, nil, nil)
+	}
+	if err != nil {
+		mem.free()
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.old != nil {
+		c.old.area.free()
+	}
+	c.old = &oldCQ{c.area, c.log2, c.reader}
+	c.area, c.log2, c.reader = mem, log2, ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout)
+	c.polled.Store(0)
+	c.signal() // waiters arm again: who armed since the command did so in the old area
+	return nil
+}
+
+// Moderate makes an event wait until count completions came, or the period is over; 0 of either ends that. It takes wake-ups away, not completions.
+func (c *CQ) Moderate(ctx context.Context, count int, period time.Duration) error {
+	us := period.Microseconds()
+	if count < 0 || count > 65535 || us < 0 || us > 65535 {
+		return invalid("CQ: moderation of %d completions and %v; at most 65535 and 65.535 ms", count, period)
+	}
+	return c.admin.do(ctx, abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: c.cqn, Count: uint16(count), Period: uint16(us)}, nil, nil)
 }
 
 // filled reports whether the device has written the entry with free-running index i.
-func (c *CQ) filled(i uint32) bool {
-	tail, err := ring.Mem(c.area.block.Bytes()).Load64(uint64(c.slot(i) + abi.CQETailOffset))
+func (c *CQ) filled(i uint32) bool { return filled(c.area, c.log2, i) }
+
+func filled(a area, log2 uint8, i uint32) bool {
+	tail, err := ring.Mem(a.block.Bytes()).Load64(uint64(cqSlot(log2, i) + abi.CQETailOffset))
 	var want uint64
-	if i>>c.log2&1 == 0 {
+	if i>>log2&1 == 0 {
 		want = abi.Phase
 	}
 	return err == nil && tail&abi.Phase == want
 }
 
-func (c *CQ) slot(i uint32) int {
-	return abi.QueueHeaderSize + int(i&(1<<c.log2-1))*abi.CQESize
+// cqSlot is where the entry with free-running index i lies.
+func cqSlot(log2 uint8, i uint32) int {
+	return abi.QueueHeaderSize + int(i&(1<<log2-1))*abi.CQESize
 }
 
 // Wait blocks until a completion can be polled. A completion that arrives between an empty Poll and Wait is not missed: the device is
@@ -250,6 +327,9 @@ func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return false, c.err
+	}
+	if c.old != nil && c.old.filled() {
+		return true, nil
 	}
 	if flags == 0 {
 		c.anyone.Store(true)
@@ -316,9 +396,19 @@ func (c *CQ) detachSRQ(s *SRQ) {
 
 // discard covers completions that were not polled.
 func (c *CQ) discard(gone func(*abi.CQE) bool) {
-	mem := c.area.block.Bytes()
-	for i := c.reader.Next(); c.err == nil && i-c.reader.Next() < 1<<c.log2 && c.filled(i); i++ {
-		at := mem[c.slot(i):][:abi.CQESize]
+	if c.err != nil {
+		return
+	}
+	if o := c.old; o != nil {
+		c.discardIn(o.area, o.log2, o.reader.Next(), gone)
+	}
+	c.discardIn(c.area, c.log2, c.reader.Next(), gone)
+}
+
+func (c *CQ) discardIn(a area, log2 uint8, next uint32, gone func(*abi.CQE) bool) {
+	mem := a.block.Bytes()
+	for i := next; i-next < 1<<log2 && filled(a, log2, i); i++ {
+		at := mem[cqSlot(log2, i):][:abi.CQESize]
 		var e abi.CQE
 		if e.Unmarshal(at); gone(&e) {
 			e.QPN, e.SRQN = discarded, 0
@@ -346,6 +436,10 @@ func (c *CQ) Destroy(ctx context.Context) error {
 		c.broken(ErrClosed)
 		close(c.closed)
 		c.mu.Lock()
+		if c.old != nil {
+			c.old.area.free()
+			c.old = nil
+		}
 		c.area.free()
 		c.mu.Unlock()
 		return err

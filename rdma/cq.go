@@ -19,6 +19,12 @@ type CQ struct {
 	armed    armState
 	failed   bool // overflowed: writes nothing any more
 	users    int  // send and receive queues using it
+
+	// Moderation: an event waits for count completions, but not longer than period.
+	count  uint32
+	period falcon.Time
+	held   uint32 // completions since the one that an event is due for, that one included; 0: none is due
+	timer  timer
 }
 
 type armState uint8
@@ -29,17 +35,26 @@ const (
 	armedNext
 )
 
+// checkCQ checks the size of a completion queue.
+func (f *Function) checkCQ(log2Entries uint8) abi.Status {
+	switch {
+	case log2Entries < 1:
+		return abi.StatusInvalidArgument
+	case log2Entries > abi.MaxQueueLog2 || 1<<log2Entries > f.limits.CQEntries:
+		return abi.StatusTooLarge
+	}
+	return abi.StatusOK
+}
+
 // CreateCQ makes a completion queue over a page list.
 func (f *Function) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	if !f.working() {
 		return 0, abi.StatusBadState
 	}
-	switch {
-	case c.Log2Entries < 1:
-		return 0, abi.StatusInvalidArgument
-	case c.Log2Entries > abi.MaxQueueLog2 || 1<<c.Log2Entries > f.limits.CQEntries:
-		return 0, abi.StatusTooLarge
-	case f.cqs.inUse >= f.cqs.limit:
+	if st := f.checkCQ(c.Log2Entries); st != abi.StatusOK {
+		return 0, st
+	}
+	if f.cqs.inUse >= f.cqs.limit {
 		return 0, abi.StatusNoResources
 	}
 	layout := ring.CQLayout(c.Log2Entries)
@@ -62,8 +77,86 @@ func (f *Function) DestroyCQ(cqn uint32) abi.Status {
 	case c.users > 0:
 		return abi.StatusBusy
 	}
+	c.stop()
 	f.cqs.remove(cqn)
 	return abi.StatusOK
+}
+
+// ResizeCQ moves a completion queue to another area, where it starts anew. What was written stays where it is: the driver
+// takes it first. An arming in the old area cannot be seen any more and is served with an event.
+func (f *Function) ResizeCQ(r *abi.ResizeCQ) abi.Status {
+	if !f.working() {
+		return abi.StatusBadState
+	}
+	c := f.cqs.get(r.CQN)
+	switch {
+	case c == nil:
+		return abi.StatusNotFound
+	case c.failed:
+		return abi.StatusBadState
+	}
+	if st := f.checkCQ(r.Log2Entries); st != abi.StatusOK {
+		return st
+	}
+	layout := ring.CQLayout(r.Log2Entries)
+	area, st := f.area(r.Pages, r.Levels, 0, layout.Size())
+	if st != abi.StatusOK {
+		return st
+	}
+	c.stop()
+	c.area, c.ring, c.notified, c.armed = area, ring.NewCQWriter(area, layout), 0, disarmed
+	f.zero(701, abi.RingCQ, c.number, area, layout.Size())
+	f.out.CQEvent(c.number)
+	return abi.StatusOK
+}
+
+// ModifyCQ sets the moderation of a completion queue.
+func (f *Function) ModifyCQ(m *abi.ModifyCQ) abi.Status {
+	if !f.working() {
+		return abi.StatusBadState
+	}
+	c := f.cqs.get(m.CQN)
+	if c == nil {
+		return abi.StatusNotFound
+	}
+	c.count, c.period = uint32(m.Count), falcon.Time(m.Period)*1000
+	if c.held > 0 {
+		c.raise()
+	}
+	return abi.StatusOK
+}
+
+// moderate sends the event that wanted says is due, or holds it back for more completions. It is called for each one.
+func (c *CQ) moderate(now falcon.Time, wanted bool) {
+	switch {
+	case c.held == 0 && !wanted:
+		return
+	case c.count <= 1 || c.period == 0:
+		c.raise()
+		return
+	}
+	c.held++
+	switch {
+	case c.held >= c.count:
+		c.raise()
+	case c.held == 1:
+		c.fn.e.timers.set(&c.timer, c, now+c.period)
+	}
+}
+
+// due ends the wait for more completions.
+func (c *CQ) due(falcon.Time) { c.raise() }
+
+// raise sends an event.
+func (c *CQ) raise() {
+	c.stop()
+	c.fn.out.CQEvent(c.number)
+}
+
+// stop forgets an event that is due.
+func (c *CQ) stop() {
+	c.held = 0
+	c.fn.e.timers.stop(&c.timer)
 }
 
 // post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry, and its QPs move to ERR.
@@ -116,9 +209,7 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 			}
 		}
 	}
-	if wanted {
-		f.out.CQEvent(c.number)
-	}
+	c.moderate(now, wanted)
 }
 
 // broken reports whether the queue failed. QPs without one have nil.

@@ -124,7 +124,10 @@ func (f *Function) Close(now falcon.Time) {
 	f.closeLinks(now)
 	f.srqs.each(func(s *SRQ) { s.destroy() })
 	f.xrcds.each(func(x *XRCD) { f.xrcds.remove(x.number) })
-	f.cqs.each(func(c *CQ) { f.cqs.remove(c.number) })
+	f.cqs.each(func(c *CQ) {
+		c.stop()
+		f.cqs.remove(c.number)
+	})
 	f.mrs.each(func(m *MR) {
 		if m.window {
 			m.deregister()

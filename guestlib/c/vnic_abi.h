@@ -122,7 +122,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2). */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_DATAGRAMS 0x100U /* UD and GSI queue pairs, address handles (1.2). */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
@@ -458,6 +458,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_ALLOC_MW = 38, /* creates a memory window, which is not bound (1.2). */
 	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window (1.2). */
 	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was (1.2). */
+	VNIC_ADMIN_OP_RESIZE_CQ = 41, /* moves a completion queue to another area; entries written before stay in the old one (1.2). */
+	VNIC_ADMIN_OP_MODIFY_CQ = 42, /* sets how many completions share an event (1.2). */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
 	VNIC_ADMIN_OP_VF_RESET = 66, /* PF only: function-level reset of a VF; its driver gets EventFunctionState. */
@@ -873,6 +875,24 @@ struct vnic_violation {
 	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, doorbell, message or word. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_violation) == 48, "layout of vnic_violation");
+
+/* ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ. */
+struct vnic_resize_cq {
+	vnic_le32 cqn; /* completion queue number. */
+	uint8_t log2_entries; /* log2 of the entries: 1 to MaxQueueLog2. */
+	uint8_t levels; /* levels of the page list: 1 to 3. */
+	uint8_t reserved0[2];
+	vnic_le64 pages; /* page list root of the new area. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_resize_cq) == 16, "layout of vnic_resize_cq");
+
+/* ModifyCQ holds the parameters of the command of that name. */
+struct vnic_modify_cq {
+	vnic_le32 cqn; /* completion queue number. */
+	vnic_le16 count; /* an event waits for that many completions; 0 and 1: for none. */
+	vnic_le16 period; /* longest wait in microseconds; 0: no moderation. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_modify_cq) == 8, "layout of vnic_modify_cq");
 
 /* AllocMW holds the parameters of the command of that name. */
 struct vnic_alloc_mw {

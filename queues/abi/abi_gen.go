@@ -197,7 +197,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, all states of queue pairs and all asynchronous events (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles (1.2).
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
@@ -1053,6 +1053,8 @@ const (
 	AdminOpAllocMW        AdminOp = 38 // creates a memory window, which is not bound (1.2).
 	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window (1.2).
 	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was (1.2).
+	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one (1.2).
+	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event (1.2).
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
@@ -1126,6 +1128,10 @@ func (v AdminOp) String() string {
 		return "DeallocMW"
 	case AdminOpReregMR:
 		return "ReregMR"
+	case AdminOpResizeCQ:
+		return "ResizeCQ"
+	case AdminOpModifyCQ:
+		return "ModifyCQ"
 	case AdminOpVFEnable:
 		return "VFEnable"
 	case AdminOpVFDisable:
@@ -2505,6 +2511,68 @@ func (x *Violation) Unmarshal(b []byte) {
 	x.Index = binary.LittleEndian.Uint32(b[8:])
 	x.Count = binary.LittleEndian.Uint32(b[12:])
 	copy(x.Bytes[:], b[16:48])
+}
+
+// ResizeCQSize is the size of ResizeCQ in bytes.
+const ResizeCQSize = 16
+
+// ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ.
+type ResizeCQ struct {
+	CQN         uint32 // @0: completion queue number.
+	Log2Entries uint8  // @4: log2 of the entries: 1 to MaxQueueLog2.
+	Levels      uint8  // @5: levels of the page list: 1 to 3.
+	Pages       uint64 // @8: page list root of the new area.
+}
+
+// Size returns ResizeCQSize.
+func (*ResizeCQ) Size() int { return ResizeCQSize }
+
+// Marshal writes x to b[:ResizeCQSize], reserved bytes as zero; b must be that long.
+func (x *ResizeCQ) Marshal(b []byte) {
+	_ = b[ResizeCQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.CQN)
+	b[4] = x.Log2Entries
+	b[5] = x.Levels
+	clear(b[6:8])
+	binary.LittleEndian.PutUint64(b[8:], x.Pages)
+}
+
+// Unmarshal reads x from b[:ResizeCQSize]; b must be that long.
+func (x *ResizeCQ) Unmarshal(b []byte) {
+	_ = b[ResizeCQSize-1]
+	x.CQN = binary.LittleEndian.Uint32(b[0:])
+	x.Log2Entries = b[4]
+	x.Levels = b[5]
+	x.Pages = binary.LittleEndian.Uint64(b[8:])
+}
+
+// ModifyCQSize is the size of ModifyCQ in bytes.
+const ModifyCQSize = 8
+
+// ModifyCQ holds the parameters of the command of that name.
+type ModifyCQ struct {
+	CQN    uint32 // @0: completion queue number.
+	Count  uint16 // @4: an event waits for that many completions; 0 and 1: for none.
+	Period uint16 // @6: longest wait in microseconds; 0: no moderation.
+}
+
+// Size returns ModifyCQSize.
+func (*ModifyCQ) Size() int { return ModifyCQSize }
+
+// Marshal writes x to b[:ModifyCQSize], reserved bytes as zero; b must be that long.
+func (x *ModifyCQ) Marshal(b []byte) {
+	_ = b[ModifyCQSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.CQN)
+	binary.LittleEndian.PutUint16(b[4:], x.Count)
+	binary.LittleEndian.PutUint16(b[6:], x.Period)
+}
+
+// Unmarshal reads x from b[:ModifyCQSize]; b must be that long.
+func (x *ModifyCQ) Unmarshal(b []byte) {
+	_ = b[ModifyCQSize-1]
+	x.CQN = binary.LittleEndian.Uint32(b[0:])
+	x.Count = binary.LittleEndian.Uint16(b[4:])
+	x.Period = binary.LittleEndian.Uint16(b[6:])
 }
 
 // AllocMWSize is the size of AllocMW in bytes.

@@ -24,7 +24,7 @@ func all() map[string]layout {
 		&MsgHeader{}, &Hello{}, &HelloReply{}, &RegRead{}, &RegWrite{}, &RegReply{}, &Doorbell{}, &AsyncEvent{}, &Heartbeat{}, &ErrorMsg{},
 		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
-		&AllocMW{}, &AllocMWResult{}, &DeallocMW{}, &ReregMR{}, &BindMW{}, &CreateAH{}, &CreateAHResult{}, &DestroyAH{}, &CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
+		&ResizeCQ{}, &ModifyCQ{}, &AllocMW{}, &AllocMWResult{}, &DeallocMW{}, &ReregMR{}, &BindMW{}, &CreateAH{}, &CreateAHResult{}, &DestroyAH{}, &CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
 		&QueryMemory{}, &QueryMemoryResult{}, &QueryViolation{}, &Violation{},
 		&VFNumber{}, &SetVF{}, &SetVFWindow{}, &SetVFCredits{}, &QueryVFCredits{}, &QueryVFResult{}, &CreditCounts{},

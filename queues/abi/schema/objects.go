@@ -11,9 +11,22 @@ var objectCommands = []Command{
 	{"AllocMW", 38, "AllocMW", "AllocMWResult", "creates a memory window, which is not bound (1.2).", "NotFound (PD), NoResources, Unsupported (type)"},
 	{"DeallocMW", 39, "DeallocMW", "", "destroys a memory window (1.2).", "NotFound"},
 	{"ReregMR", 40, "ReregMR", "RegMRResult", "changes a region and gives it new keys; after an error it is as it was (1.2).", "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge"},
+	{"ResizeCQ", 41, "ResizeCQ", "", "moves a completion queue to another area; entries written before stay in the old one (1.2).", "NotFound, BadState (it overflowed), MemoryFault, TooLarge"},
+	{"ModifyCQ", 42, "ModifyCQ", "", "sets how many completions share an event (1.2).", "NotFound"},
 }
 
 var objectStructs = []Struct{
+	{Name: "ResizeCQ", Size: 16, Doc: "ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ.", Fields: []Field{
+		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
+		{Name: "Log2Entries", Offset: 4, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},
+		{Name: "Levels", Offset: 5, Kind: U8, Doc: "levels of the page list: 1 to 3."},
+		{Name: "Pages", Offset: 8, Kind: U64, Doc: "page list root of the new area."},
+	}},
+	{Name: "ModifyCQ", Size: 8, Doc: "ModifyCQ holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
+		{Name: "Count", Offset: 4, Kind: U16, Doc: "an event waits for that many completions; 0 and 1: for none."},
+		{Name: "Period", Offset: 6, Kind: U16, Doc: "longest wait in microseconds; 0: no moderation."},
+	}},
 	{Name: "AllocMW", Size: 8, Doc: "AllocMW holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
 		{Name: "Type", Offset: 4, Kind: U8, Enum: "MWType", Doc: "kind of window."},
