@@ -27,12 +27,28 @@ func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
 		s.unseal(now, &d, d.Payload)
 		return
 	}
+	for at := 0; at < len(d.Payload); at += segment {
+		s.prefetch(d.Payload[at:])
+	}
 	sealed := d.Payload
 	for ; len(sealed) > segment; sealed = sealed[segment:] {
 		s.unseal(now, &d, sealed[:segment:segment])
 		s.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
 	}
 	s.unseal(now, &d, sealed)
+}
+
+// prefetch has the processor fetch the connection of a sealed packet, which is
+// in clear text, while the packets before it are opened. Whatever else comes
+// is not known as a connection.
+func (s *Shard) prefetch(sealed []byte) {
+	at := pspHeader + underlay.InnerLen
+	if len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6 {
+		at = pspHeader + underlay.InnerLen6
+	}
+	if cid, ok := wire.PeekCID(sealed[min(at, len(sealed)):]); ok {
+		s.falcon.Prefetch(cid)
+	}
 }
 
 // unseal opens one PSP packet, which came in d, and hands on what is in it.

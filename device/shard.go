@@ -183,6 +183,11 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	s.now = now
 	s.plain.take(in.FromPorts)
+	if len(in.Frames) > 1 {
+		for _, f := range in.Frames {
+			s.prefetch(f[min(s.underlay.Headroom(), len(f)):])
+		}
+	}
 	for i, f := range in.Frames {
 		segment := 0
 		if in.Segments != nil {

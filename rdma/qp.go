@@ -190,6 +190,13 @@ func (q *QP) wake() {
 	q.fn.e.enqueue(q)
 }
 
+// prefetch has the processor fetch what a turn needs of the connection.
+func (q *QP) prefetch() {
+	if c, ok := q.conn.(*falcon.Conn); ok {
+		c.Prefetch()
+	}
+}
+
 // turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD, flushing in ERR and SQE. It
 // reports whether more is left that can go on now.
 func (q *QP) turn(now falcon.Time) (more bool) {

@@ -102,6 +102,9 @@ func (e *Engine) visit(now falcon.Time) bool {
 		}
 	}
 	l.remove()
+	if next := f.ready.head; next != nil {
+		next.qp.prefetch() // comes while this one works
+	}
 	if l.qp.turn(now) {
 		f.ready.push(l)
 	}
