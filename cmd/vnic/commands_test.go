@@ -128,6 +128,10 @@ func TestShow(t *testing.T) {
 		{"nic", `host 1 +nic1 .*\nuplink vnic-up1 +10\.99\.0\.1/24 +02:56:4e:ff:00:01 +mtu 4500\npeer 2 +10\.99\.0\.2 +vnic://demo/host/2 +up, 1 functions, 1 connections\n`},
 		{"functions", `FUNCTION +STATE +TENANT +ADDRESS .*\nh1\.pf0 +DISABLED .*\nh1\.pf0\.vf1 +READY +100 +192\.168\.100\.11 .*unix +1 +1 +1`},
 		{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+\n`},
+		{"qps", `FUNCTION +QPN .*\nh1\.pf0\.vf1 +0x\w+ +RC +RTS +192\.168\.100\.12 +0x\w+ +\d+ +\d+ +\d+`},
+		{"queues", `(?s)FUNCTION +KIND .*\nh1\.pf0\.vf1 +admin-sq +0x0 +64 .*\nh1\.pf0\.vf1 +sq +0x\w+ .*\nh1\.pf0\.vf1 +cq +`},
+		{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+ `},
+		{"keys", `DIRECTION +PEER .*\nrx +2 +100 +falcon +0x\w+ +- +\d+ +-\ntx +2 +100 +falcon +0x\w+ +- +- +[1-9]\d*\n`},
 		{"counters", `(?s)cm\.established +1\n.*drop\.psp_auth +0\n.*drop\.unknown_cid +0\n.*falcon\.data_sent +[1-9]\d*\n.*shard\.tx_packets +[1-9]\d*\n`},
 	} {
 		if text := show(tc.what); !regexp.MustCompile(tc.want).MatchString(text) {
@@ -145,6 +149,31 @@ func TestShow(t *testing.T) {
 	var c control.Counters
 	if err := json.Unmarshal([]byte(show("counters", "--json")), &c); err != nil || c["shard.rx_packets"] == 0 {
 		t.Errorf("%v, %v", c, err)
+	}
+	vf := func(args ...string) (string, string, int) { return run(t, append([]string{"vf", "-s", sockets[0]}, args...)...) }
+	for _, tc := range []struct {
+		args []string
+		want string // of standard output, or of the error
+		code int
+	}{
+		{[]string{"set", "pf0", "vf", "1", "rate", "5000", "trust", "on", "credits", "req-pkt-tx=64", "guarantee", "req-pkt-tx=8"}, `(?s)h1\.pf0\.vf1 +READY.*max_tx_rate 5000 Mbit/s +trust on, spoof checking on`, 0},
+		{[]string{"show", "pf0.vf1"}, `(?s)^h1\.pf0\.vf1 .*link-state auto, up .*guest unix guest +attached unix .*QP 1 of 256`, 0},
+		{[]string{"set", "h1.pf0.vf4", "enable", "tenant", "100", "address", "192.168.100.14"}, `(?s)h1\.pf0\.vf4 +RESET.*address 192\.168\.100\.14`, 0},
+		{[]string{"disable", "pf0.vf4"}, `h1\.pf0\.vf4 +DISABLED`, 0},
+		{[]string{"enable", "pf0", "vf", "4"}, `h1\.pf0\.vf4 +RESET`, 0},
+		{[]string{"reset", "pf0.vf4"}, `resets 1`, 0},
+		{[]string{"set", "pf0.vf4", "address", "192.168.100.11"}, `h1\.pf0\.vf4: address 192\.168\.100\.11 of tenant 100 is already that of h1\.pf0\.vf1; give each`, 1},
+		{[]string{"set", "pf0.vf4", "mac"}, `mac has no value`, 1},
+		{[]string{"enable", "pf0.vf5"}, `VFs of pf0 go up to 4 \(its vf_count\)`, 1},
+		{[]string{"show", "pf9"}, `function pf9: the NIC has none`, 1},
+	} {
+		stdout, stderr, code := vf(tc.args...)
+		if code != tc.code || !regexp.MustCompile(tc.want).MatchString(stdout+stderr) {
+			t.Errorf("vf %v: exit status %d\n%s%swant %s", tc.args, code, stdout, stderr, tc.want)
+		}
+	}
+	if text := show("credits"); !regexp.MustCompile(`function +h1\.pf0\.vf1 +\d+/64\+8 `).MatchString(text) {
+		t.Errorf("show credits after vf set:\n%s", text)
 	}
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
