@@ -8,6 +8,7 @@ import (
 	"text/template"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 // The demo's address plan. Both guests are in one tenant; the underlay is
@@ -32,8 +33,9 @@ type demoHost struct {
 	Keys             string
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM, Windows      bool
-	Ethernet         bool   // the guest has an Ethernet interface too:
-	Port, PortBridge string // of the function, behind it the guest's TAP,
+	space            *netns.Space // where its NIC and its bridges are; nil: here
+	Ethernet         bool         // the guest has an Ethernet interface too:
+	Port, PortBridge string       // of the function, behind it the guest's TAP,
 	GuestTAP         string
 	guestTAP         *os.File
 	GuestMAC         string // with the function's MAC
@@ -59,7 +61,7 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Host: uint8(me), PeerHost: uint8(peer),
 			Uplink: fmt.Sprintf("vnic-up%d", me), Backend: backend,
 			Underlay: fmt.Sprintf("10.99.0.%d", me), PeerIP: fmt.Sprintf("10.99.0.%d", peer),
-			CM: fmt.Sprintf("127.0.0.1:%d", cmPorts[i]), PeerCM: fmt.Sprintf("127.0.0.1:%d", cmPorts[1-i]),
+			CM: fmt.Sprintf("%s:%d", hostIP(o, me), cmPorts[i]), PeerCM: fmt.Sprintf("%s:%d", hostIP(o, peer), cmPorts[1-i]),
 			TenantIP: fmt.Sprintf("192.168.100.1%d", me), PeerGI: fmt.Sprintf("192.168.100.1%d", peer),
 			GuestCID: uint32(1000 + me),
 			Keys:     filepath.Join(o.out, "keys"),
@@ -77,6 +79,14 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 		}
 	}
 	return hs
+}
+
+// hostIP is the host's own address, in the network of the connection managers.
+func hostIP(o *demoOptions, host int) string {
+	if o.fabric == "memory" {
+		return "127.0.0.1"
+	}
+	return fmt.Sprintf("10.98.0.%d", host)
 }
 
 var demoYAML = template.Must(template.New("config").Parse(`# Written by vnic demo; a good start for your own (vnic run -c THIS).

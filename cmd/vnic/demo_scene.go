@@ -12,18 +12,16 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/control"
-	"github.com/falcon-vnic/vnic/device/netns"
-	"github.com/falcon-vnic/vnic/device/tap"
 )
 
 // scene is what the demo builds and takes down again:
 //
-//	         private network namespace
-//	guest 1 ── vnic run ── vnic-up1 ═ vnic-br0 ═ vnic-up2 ── vnic run ── guest 2
-//	   └─ TAP ═ vnic-gbr1 ═ port    └─ mutual TLS on lo ─┘
+//	   namespace of host 1                              namespace of host 2
+//	guest 1 ── vnic run ── vnic-up1 ═ vnic-br0 ══ veth ══ vnic-br0 ═ vnic-up2 ── vnic run ── guest 2
+//	   └─ TAP ═ vnic-gbr1 ═ port   └──── mutual TLS on another veth ────┘   port ═ vnic-gbr2 ═ TAP ─┘
 //
-// Everything in it lives as long as the process: the namespace has no name and
-// goes with its last process, children die with us (process), sockets lie in a
+// Everything in it lives as long as the process: the namespaces have no names and
+// go with their last process, children die with us (process), sockets lie in a
 // temporary folder.
 type scene struct {
 	o     demoOptions
@@ -122,57 +120,18 @@ func (s *scene) build(ctx context.Context) error {
 	return s.guests.start(ctx)
 }
 
-// ethernet makes what joins each function's port to its guest's interface: a
-// bridge and the guest's TAP.
-func (s *scene) ethernet() error {
-	for _, h := range s.hosts {
-		if !h.Ethernet {
-			continue
-		}
-		if err := tap.NewBridge(h.PortBridge, h.PortMTU); err != nil {
-			return err
-		}
-		f, err := tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU)
-		if err != nil {
-			return err
-		}
-		h.guestTAP = f
-		s.later(f.Close)
-	}
-	return nil
-}
-
-// network moves this thread, and so all children, into a namespace of its own
-// with a bridge that is watched by a witness independent of both NICs.
-func (s *scene) network() error {
-	if err := netns.New(); err != nil {
-		return err
-	}
-	if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
-		return err
-	}
-	if err := s.ethernet(); err != nil {
-		return err
-	}
-	pcap := filepath.Join(s.out, "bridge.pcapng")
-	sniffer, err := capture.Sniff(demoBridge, pcap)
-	if err != nil {
-		return err
-	}
-	s.sniffer = sniffer
-	s.r.step("network: a private namespace with bridge %s, all its traffic recorded", demoBridge)
-	return nil
-}
-
 // startHosts starts one vnic run process per host.
 func (s *scene) startHosts(ctx context.Context) error {
 	for _, h := range s.hosts {
-		p, err := startProcess(h.name(), h.Log, self(), "run", "-c", h.Config)
-		if err != nil {
+		var p *process
+		if err := h.space.Do(func() (err error) {
+			p, err = startProcess(h.name(), h.Log, self(), "run", "-c", h.Config)
+			return err
+		}); err != nil {
 			return err
 		}
 		s.later(func() error { p.stop(5 * time.Second); return nil })
-		err = p.until(ctx, func(ctx context.Context) error {
+		err := p.until(ctx, func(ctx context.Context) error {
 			_, err := control.NewClient(h.Control).NIC(ctx)
 			return err
 		})

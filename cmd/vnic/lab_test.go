@@ -43,6 +43,9 @@ func inLab(t testing.TB, vm bool, f func(l *lab)) {
 		if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
 			t.Fatal(err)
 		}
+		if err := netns.Up("lo", "10.98.0.1/24", "10.98.0.2/24"); err != nil { // both hosts' own
+			t.Fatal(err)
+		}
 		ports, err := freePorts()
 		if err != nil {
 			t.Fatal(err)

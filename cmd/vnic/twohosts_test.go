@@ -106,23 +106,10 @@ func (p *pairOfHosts) furnish(i int) error {
 
 // join puts a wire between the hosts. It runs in the first one.
 func (p *pairOfHosts) join() error {
-	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire", MTU: hostsMTU}, PeerName: "wire2", PeerMTU: hostsMTU}
-	if err := errors.Join(netlink.LinkAdd(v), plug("wire", "br0"), netns.Up("wire"), p.hosts[1].Take("wire2")); err != nil {
-		return err
-	}
-	return p.hosts[1].Do(func() error { return plug("wire2", "br0") })
-}
-
-func plug(name, bridge string) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	b, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetMaster(l, b)
+	return errors.Join(
+		veth("wire", "wire2", hostsMTU), plug("wire", "br0"), netns.Up("wire"), p.hosts[1].Take("wire2"),
+		p.hosts[1].Do(func() error { return plug("wire2", "br0") }),
+	)
 }
 
 func (p *pairOfHosts) config(i int) []byte {
