@@ -34,10 +34,11 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "two guests do RDMA and plain IP through two NICs, all of it in PSP tunnel mode",
 		Long: `Makes a private network namespace for each of two hosts, with a bridge, an
-uplink TAP and a veth to the other, starts two NICs (vnic run, one config file each), boots two QEMU guests, and lets them run
-SEND, WRITE, READ and atomics from 1 byte to 1 MiB, every byte verified on the
-far side, and at the same time iperf3 over their Ethernet interfaces, which are
-the functions' ports. Then it prints a table and takes everything down.
+uplink TAP and a veth to the other, starts two NICs (vnic run, one config file
+each), boots two QEMU guests, and lets them run SEND, WRITE, READ and atomics from
+1 byte to 1 MiB, every byte verified on the far side, and at the same time iperf3
+over their Ethernet interfaces, behind which are the functions' ports. Then it
+prints two tables and takes everything down.
 
 With --no-vm two bare clients take the guests' place, over unix sockets and
 shared memory files; then neither root nor QEMU is needed, unless --fabric=tap
