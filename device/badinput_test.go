@@ -227,6 +227,7 @@ func (d *driver) createQPAgain() {
 
 // TestQueuesOutsideMemory: addresses outside the guest's memory are refused at
 // the command, and for the admin queues by a fault.
+// (DEV-302, DEV-405)
 func TestQueuesOutsideMemory(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -257,6 +258,7 @@ func TestQueuesOutsideMemory(t *testing.T) {
 }
 
 // TestAdminCommands covers the answers of the admin queue that need no peer.
+// (DEV-504)
 func TestAdminCommands(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -296,6 +298,7 @@ func TestAdminCommands(t *testing.T) {
 }
 
 // TestRegisters reads every register and tries what is not allowed.
+// (DEV-306)
 func TestRegisters(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)

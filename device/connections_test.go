@@ -68,6 +68,7 @@ func TestConnectRejected(t *testing.T) {
 
 // TestConnectionEnds takes connections down in each way there is and expects
 // that nothing of them stays.
+// (DEV-903, DEV-905)
 func TestConnectionEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -107,6 +108,7 @@ func TestConnectionEnds(t *testing.T) {
 }
 
 // TestEndWhileConnecting takes one side away in the middle of the handshake.
+// (DEV-903, DEV-904)
 func TestEndWhileConnecting(t *testing.T) {
 	for _, tc := range []struct {
 		name string

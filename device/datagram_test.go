@@ -110,6 +110,7 @@ func TestDatagrams(t *testing.T) {
 
 // TestDatagramsToNobody: addresses without a function, in another tenant, or whose function nobody drives: sends succeed
 // and nothing arrives.
+// (DEV-941)
 func TestDatagramsToNobody(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a := newDriver(v, 0, 1)

@@ -197,6 +197,7 @@ func TestInterruptsVirtual(t *testing.T) {
 
 // TestEventQueueHostile: drivers that misuse event queues lose their function, or
 // are refused, and nobody else notices.
+// (DEV-1011)
 func TestEventQueueHostile(t *testing.T) {
 	create := func(d *driver, vector uint16) abi.Status {
 		st, _ := d.command(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: vector, Pages: d.list(3, 40, 1)})

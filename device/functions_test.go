@@ -122,6 +122,7 @@ func TestVFMemory(t *testing.T) {
 }
 
 // TestOperatorSetsVF makes, changes, disables and enables VFs while another pair talks.
+// (DEV-307)
 func TestOperatorSetsVF(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	a, b := pair(v)
@@ -259,6 +260,7 @@ func TestOperatorErrors(t *testing.T) {
 }
 
 // TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond what it has.
+// (DEV-309, DEV-311)
 func TestPFManagesVFs(t *testing.T) {
 	v := newVirtualWith(t, 8, wire100us, manyVFs)
 	pf, vf1 := newDriver(v, 0, 0), newDriver(v, 0, 1)
@@ -350,6 +352,7 @@ func TestPFManagesVFs(t *testing.T) {
 }
 
 // TestPFResetTakesVFsDown: lowest VF first, each told, the PF last; another PF's driver and an ended stream reset nobody.
+// (DEV-308)
 func TestPFResetTakesVFsDown(t *testing.T) {
 	v := newVirtualWith(t, 9, wire100us, manyVFs)
 	pf := newDriver(v, 0, 0)
@@ -432,6 +435,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 // TestLinkState: a function whose link is down is cut off and told; up again it goes on where it was. A VF follows its PF.
+// (DEV-310)
 func TestLinkState(t *testing.T) {
 	v := newVirtualWith(t, 11, wire100us, manyVFs)
 	a, b := pair(v)

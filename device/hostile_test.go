@@ -31,6 +31,7 @@ type hostile struct {
 	numbers      []uint32 // that the device told it, newest last
 	faults       map[abi.Fault]int
 	statuses     map[abi.Status]int
+	done         uint64 // things it did
 }
 
 func newHostile(t testing.TB, w *hostileWorld) *hostile {
@@ -302,6 +303,7 @@ var actions = [...]uint8{
 
 // act does one thing.
 func (h *hostile) act() {
+	h.done++
 	d, v := h.d, h.w.v
 	op := h.byte()
 	switch actions[op%uint8(len(actions))] {
@@ -490,6 +492,7 @@ var (
 )
 
 // TestHostileClient runs the attacks of a seed. The flags make it a long one.
+// (DEV-906)
 func TestHostileClient(t *testing.T) {
 	w := newHostileWorld(t, *hostileSeed)
 	started, done := time.Now(), 0
@@ -506,7 +509,7 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 	w.cleanUp()
-	t.Logf("%d rounds, %.0f/s; ends by fault: %v; command statuses: %v", done, float64(done)/time.Since(started).Seconds(), w.h.faults, w.h.statuses)
+	t.Logf("%d rounds, %.0f/s, %d acts; ends by fault: %v; command statuses: %v", done, float64(done)/time.Since(started).Seconds(), w.h.done, w.h.faults, w.h.statuses)
 	if *hostileCount >= 3000 && (len(w.h.faults) < 5 || w.h.statuses[abi.StatusOK] == 0) {
 		t.Error("the attacks do not get deep enough to mean anything")
 	}

@@ -41,6 +41,7 @@ const accompliceService = 77
 func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 	t.Helper()
 	w := &hostileWorld{v: newVirtualWith(t, seed, wire100us, func(_ int, c *config.Config) {
+		c.NIC.Strict = true
 		for i := range c.Functions[0].VFs { // limits that are reached
 			c.Functions[0].VFs[i].Limits.QP, c.Functions[0].VFs[i].Limits.MR = 8, 16
 		}

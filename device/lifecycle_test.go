@@ -269,6 +269,7 @@ func TestRunWithoutPeers(t *testing.T) {
 
 // TestOutboxBounds: a guest that takes no events loses the newest and is
 // told how many by the counter.
+// (DEV-205)
 func TestOutboxBounds(t *testing.T) {
 	o := newOutbox()
 	for range maxAsyncEvents + 5 {
@@ -308,6 +309,7 @@ func TestOutboxBounds(t *testing.T) {
 
 // TestDoorbellsCoalesce: rings of one queue that meet become one, in order with
 // everything else.
+// (DEV-802)
 func TestDoorbellsCoalesce(t *testing.T) {
 	m := newMailbox(&inbox{}, nil, nil)
 	bell := func(q, index uint32) {

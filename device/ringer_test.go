@@ -137,6 +137,7 @@ func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
 
 // TestBellsWithoutMessages rings by shared memory: records have the effect of a
 // doorbell message, and a guest that breaks the rules there loses its function.
+// (DEV-1004, DEV-1005)
 func TestBellsWithoutMessages(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
@@ -202,6 +203,7 @@ func TestBellWakes(t *testing.T) {
 
 // TestHammeredBell: a guest that writes the register all the time with nothing to
 // say keeps neither the shard awake nor others waiting, and is heard again later.
+// (DEV-1007)
 func TestHammeredBell(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")

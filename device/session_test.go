@@ -106,6 +106,7 @@ func (c *rawClient) expectEnd() (reason string) {
 	}
 }
 
+// TestHello holds the device to DEV-104, DEV-202 and DEV-203.
 func TestHello(t *testing.T) {
 	w := newWorld(t)
 	for _, tc := range []struct {
@@ -158,6 +159,7 @@ func TestHello(t *testing.T) {
 
 // TestGarbageSessions: guests that send nonsense are thrown out with a reason,
 // and a connection on the same NIC works on meanwhile.
+// (DEV-207)
 func TestGarbageSessions(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -214,6 +216,7 @@ func TestGarbageSessions(t *testing.T) {
 
 // TestRequestsWithoutReading: a guest that asks and never reads answers is
 // stopped at its own socket and holds nobody up.
+// (DEV-205)
 func TestRequestsWithoutReading(t *testing.T) {
 	w := newWorld(t)
 	c := dialRaw(t, w.sockets[0])
@@ -234,6 +237,7 @@ func TestRequestsWithoutReading(t *testing.T) {
 
 // TestClientDies: a client that vanishes in the middle of its work leaves its
 // function free, and its peer hears of it.
+// (DEV-208)
 func TestClientDies(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -262,6 +266,7 @@ func TestClientDies(t *testing.T) {
 
 // TestTenantsApart: functions of one address in different tenants are
 // different functions, and a tenant not shared with the peer is not reachable.
+// (DEV-906)
 func TestTenantsApart(t *testing.T) {
 	w := newWorld(t)
 	a := newEndpoint(t, w.open(0, "pf0.vf4")) // tenant 8, the address of VF 1

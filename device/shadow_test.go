@@ -222,6 +222,7 @@ func (n *NIC) cpuTime(t testing.TB) time.Duration {
 // TestArmingRingsNoBell: clients that sleep before every completion send no
 // doorbell to arm, and none sleeps for ever: also not while others poll the same
 // CQ or wait for solicited completions only (DRV-709, DEV-709). Run it with -race.
+// (DEV-805)
 func TestArmingRingsNoBell(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))

@@ -240,6 +240,7 @@ func overflow(o *offender, to *driver) {
 // TestViolations breaks every clause for drivers that a device can see broken, each
 // on a fresh NIC: it is kept once with the clause, where it was and the bytes, the
 // driver reads the same as the operator, and nobody else has any.
+// (DEV-105)
 func TestViolations(t *testing.T) {
 	text, err := os.ReadFile("../docs/abi/index.md")
 	if err != nil {
@@ -375,6 +376,7 @@ func TestShowViolations(t *testing.T) {
 
 // TestReservedBytes: a strict NIC finds every place where bytes have to be zero
 // (DRV-102, DRV-301, DRV-601); one that is not does not look.
+// (DEV-102)
 func TestReservedBytes(t *testing.T) {
 	for _, tt := range []struct {
 		clause uint16

@@ -47,6 +47,7 @@ func wiredPair(v *virtual, a, b *driver, pause bool) {
 }
 
 // TestWired connects queue pairs by number and GID, whichever side is first and however late the other is.
+// (DEV-910)
 func TestWired(t *testing.T) {
 	test := func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
@@ -170,6 +171,7 @@ func TestWiredPeerLeaves(t *testing.T) {
 
 // TestReservedServices: a driver can neither listen on the NICs' own services nor connect to them, and their
 // connections' ids mean nothing to it.
+// (DEV-911)
 func TestReservedServices(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)

@@ -56,6 +56,7 @@ func (w clientWindow) close() {
 // TestWindows gives a guest eight windows, which QEMU announces as memory of the
 // guest: more regions than a memory table holds. The device must not take them
 // for memory it may read or write, and the bells of each must reach its session.
+// (DEV-1001, DEV-1002, DEV-1006)
 func TestWindows(t *testing.T) {
 	const count = 8
 	v, a := startBackend(t)

@@ -46,6 +46,7 @@ func (p *qp) postMasked(x abi.SendWQE, m abi.AtomicMasks, sge abi.SGE) {
 	p.ring()
 }
 
+// TestMaskedAtomics holds the device to DEV-611.
 func TestMaskedAtomics(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		r := rand.New(rand.NewPCG(1, 1))

@@ -132,6 +132,7 @@ func udBoth(t *testing.T, f func(t *testing.T)) {
 
 // TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered, and looks at all that a
 // receive completion of a real NIC says.
+// (DEV-940, DEV-944)
 func TestDatagram(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
@@ -200,6 +201,7 @@ func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
 }
 
 // TestDatagramLost: what cannot be delivered is lost, counted, and nobody's queue pair suffers.
+// (DEV-943)
 func TestDatagramLost(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -257,6 +259,7 @@ func TestControlledQKey(t *testing.T) {
 
 // TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes on receiving; ModifyQP
 // brings it back.
+// (DEV-942)
 func TestDatagramErrors(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -451,6 +454,7 @@ func TestAHs(t *testing.T) {
 }
 
 // TestGSI makes the queue pair of number 1 and sends to the peer's, as a kernel's connection manager does.
+// (DEV-945)
 func TestGSI(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	var gsi [2]*qp

@@ -10,6 +10,7 @@ import (
 
 // TestErrorStatuses holds the completion status of every mistake a requester can make, and that it costs both QPs
 // their connection but nothing else.
+// (DEV-706)
 func TestErrorStatuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string

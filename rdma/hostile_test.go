@@ -86,6 +86,7 @@ func TestRandomRequests(t *testing.T) {
 }
 
 // TestChangingRequests lets the driver rewrite the ring all the time: what a request means is decided once.
+// (DEV-606)
 func TestChangingRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})

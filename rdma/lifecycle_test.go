@@ -52,6 +52,7 @@ func TestFullQueueIsNotOverflow(t *testing.T) {
 	}
 }
 
+// TestArm holds the device to DEV-707 and DEV-708.
 func TestArm(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	events := func() int {
@@ -189,6 +190,7 @@ func TestCredits(t *testing.T) {
 }
 
 // TestFlushOrder fails a QP with work in every place, posts more, and wants all of it back in order.
+// (DEV-610)
 func TestFlushOrder(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 8})
 	p.cut(0, true)

@@ -81,6 +81,7 @@ func TestTransitions(t *testing.T) {
 }
 
 // TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no row tested.
+// (DEV-901, DEV-907)
 func TestTransitionTable(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -124,6 +125,7 @@ func TestCurState(t *testing.T) {
 
 // TestDrain holds SQD: works begun are finished, the event comes once and only then, no other is begun, requests of the
 // peer are served, and RTS goes on where it stopped.
+// (DEV-908)
 func TestDrain(t *testing.T) {
 	for _, notify := range []uint8{0, 1} {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
@@ -176,6 +178,7 @@ func TestDrain(t *testing.T) {
 }
 
 // TestEventsOfFailures: a driver that knows the words hears whose fault it was.
+// (DEV-909)
 func TestEventsOfFailures(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -203,6 +206,7 @@ func TestEventsOfFailures(t *testing.T) {
 
 // TestCommEstablished: a QP that its driver takes through the states itself hears of the first packet in RTR, and sends
 // when it is in RTS.
+// (DEV-909)
 func TestCommEstablished(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	p := &pair{world: w}

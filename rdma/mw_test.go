@@ -33,6 +33,7 @@ func (p *qp) postInvalidate(key uint32) {
 func incKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
 
 // TestWindow binds a window and uses, invalidates and binds it again.
+// (DEV-930)
 func TestWindow(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 16384, worldConfig{}, qpConfig{})
@@ -214,6 +215,7 @@ func TestBindRefusals(t *testing.T) {
 }
 
 // TestInvalidateWaits: a key becomes invalid only when the requests before it, long ones on a lossy link, are done with it.
+// (DEV-931)
 func TestInvalidateWaits(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
 	fill(p.ma.bytes(), 3)
@@ -231,6 +233,7 @@ func TestInvalidateWaits(t *testing.T) {
 }
 
 // TestReadInvalidate: after the READ its sink's key means nothing.
+// (DEV-931)
 func TestReadInvalidate(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 1<<16, worldConfig{}, qpConfig{})
@@ -263,6 +266,7 @@ func TestReadInvalidate(t *testing.T) {
 
 // TestRereg changes everything of a region, one thing at a time: the old keys mean nothing, also to work in flight, and an
 // error changes nothing.
+// (DEV-933)
 func TestRereg(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -339,6 +343,7 @@ func TestRereg(t *testing.T) {
 }
 
 // TestWindowEnds: a window ends with its queue pair, and everything can be destroyed then.
+// (DEV-932)
 func TestWindowEnds(t *testing.T) {
 	for _, end := range []func(p *pair){
 		func(p *pair) { ok(p.t, p.hosts[1].fn.DestroyQP(p.now, p.b.number)) },

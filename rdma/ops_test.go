@@ -183,6 +183,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
+// TestSignaling holds the device to DEV-609.
 func TestSignaling(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	for i := range 10 {

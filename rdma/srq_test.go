@@ -67,6 +67,7 @@ func (s *srq) setLimit(n uint32) abi.Status {
 
 // TestSRQ lets three connections take the receives of one queue: each message once, in the order of arrival, whole, and with the
 // queue's number in the completion.
+// (DEV-920)
 func TestSRQ(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		w := newWorld(t, worldConfig{})
@@ -116,6 +117,7 @@ func TestSRQ(t *testing.T) {
 }
 
 // TestSRQLimit holds the event: once, when fewer entries than the limit are left, and at once when that is so already.
+// (DEV-921)
 func TestSRQLimit(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -158,6 +160,7 @@ func TestSRQLimit(t *testing.T) {
 }
 
 // TestSRQResize moves the queue to a smaller and a larger area; the driver posts again what was not read.
+// (DEV-922)
 func TestSRQResize(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -207,6 +210,7 @@ func TestSRQResize(t *testing.T) {
 
 // TestSRQFailure fails one of two QPs of a shared queue: what it had taken is flushed, then EventLastWQE, and the other QP
 // takes the rest.
+// (DEV-923)
 func TestSRQFailure(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 64<<10, worldConfig{}, qpConfig{})
@@ -276,6 +280,7 @@ func newXRC(t testing.TB, ordered bool) *xrc {
 }
 
 // TestXRC sends every kind of request over one XRC connection to two SRQs.
+// (DEV-924)
 func TestXRC(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		x := newXRC(t, ordered)

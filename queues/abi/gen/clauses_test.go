@@ -10,7 +10,8 @@ import (
 )
 
 // TestClauses checks that each clause of the rules is defined once, and that
-// every clause named in the rules or in Go code exists.
+// every clause named in the rules or in Go code exists, and that each is named by
+// a test: one that holds a side to it, or that says why it cannot.
 func TestClauses(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join(root, "docs/abi/index.md"))
 	if err != nil {
@@ -27,8 +28,10 @@ func TestClauses(t *testing.T) {
 		t.Errorf("only %d clauses found", len(defined))
 	}
 	named := regexp.MustCompile(`\b(?:DRV|DEV)-\d{3,4}\b`)
+	tested := map[string]bool{}
 	check := func(path string, text []byte) {
 		for _, id := range named.FindAllString(string(text), -1) {
+			tested[id] = tested[id] || strings.HasSuffix(path, "_test.go")
 			if !defined[id] {
 				t.Errorf("%s names %s, which does not exist", path, id)
 			}
@@ -53,5 +56,10 @@ func TestClauses(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for id := range defined {
+		if !tested[id] {
+			t.Errorf("no test names %s", id)
+		}
 	}
 }
