@@ -10,6 +10,7 @@ import (
 
 // TestResizeCQ moves a queue with entries in it to a larger and a smaller area, under traffic: each completion is there once,
 // in order, the old area first.
+// (DEV-720)
 func TestResizeCQ(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -71,6 +72,7 @@ func TestResizeCQ(t *testing.T) {
 }
 
 // TestModeration holds when events come: at the count, at the period, at once without moderation, and never for what nobody armed.
+// (DEV-721)
 func TestModeration(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
