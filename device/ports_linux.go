@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
 // Bounds of what is read from the ports in one turn.
@@ -78,8 +79,19 @@ func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err 
 }
 
 func openPort(c *config.Port) (*tap.Function, error) {
-	return tap.OpenFunction(tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns})
+	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns}
+	if c.Mode == config.PortDirect {
+		// What the kernel's TCP sends at once then makes one superframe, and not a second one of the rest. Frames that others made
+		// are not to be cut for it.
+		fc.Segs = max(2, superframePayload/(c.MTU+sealedAdds))
+	}
+	return tap.OpenFunction(fc)
 }
+
+const (
+	superframePayload = 65535 - 40 - 8
+	sealedAdds        = pspHeader + psp.ICVLen
+)
 
 // fd is readable when a port has a frame; -1 while none is to be read.
 func (ps *portSet) fd(s *Shard) int {

@@ -28,6 +28,7 @@ type FunctionConfig struct {
 	MAC    [6]byte // of the kernel device
 	MTU    int
 	Bridge string // to join; "" for none
+	Segs   int    // segments of a frame that the kernel's own TCP makes for the device; 0: its default
 	Netns  string // network namespace to move the device to, a name of "ip netns" or a path; "" leaves it
 }
 
@@ -117,6 +118,11 @@ func setUpFunction(cfg FunctionConfig) error {
 	}
 	if err := netlink.LinkSetTxQLen(link, functionQueue); err != nil {
 		return fmt.Errorf("set queue length: %w", err)
+	}
+	if cfg.Segs > 0 {
+		if err := netlink.LinkSetGSOMaxSegs(link, cfg.Segs); err != nil {
+			return fmt.Errorf("set GSO segments to %d: %w", cfg.Segs, err)
+		}
 	}
 	if cfg.Bridge != "" {
 		if err := quiet(link); err != nil {
