@@ -98,6 +98,8 @@ func samples() map[string]message {
 		"rekey-256":  &REKEY{7, ClassGateway, SA{Version: 3, SPI: 0x1a345678, Key: seq(0xd0, 32)}},
 		"rekeyack":   &REKEYACK{7, ClassFalcon, 0x9a345678, 0x0102030405060708},
 		"rekeyreq":   &REKEYREQ{7, ClassGateway, 0},
+		"ports-none": &PORTS{},
+		"ports":      &PORTS{[]Port{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
 	}
 }
 
