@@ -50,6 +50,9 @@ type SendWR struct {
 	CompareMask, Mask uint64
 
 	RemoteSRQN uint32  // XRCSend: the SRQ of the peer
+	AH         *AH     // UD: where the datagram goes
+	RemoteQPN  uint32  // UD
+	RemoteQKey uint32  // UD
 	Bind       Binding // BindMW
 }
 
@@ -88,6 +91,9 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	e := abi.SendWQE{
 		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
 		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap, RemoteSRQN: wr.RemoteSRQN,
+	}
+	if wr.AH != nil {
+		e.AHN, e.RemoteQPN, e.RemoteQKey = wr.AH.ahn, wr.RemoteQPN, wr.RemoteQKey
 	}
 	if err := w.room(); err != nil {
 		return 0, err

@@ -10,13 +10,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// QPConfig says what kind of RC queue pair is wanted. Zero values are good ones.
+// QPConfig says what kind of queue pair is wanted. Zero values are good ones.
 type QPConfig struct {
 	SendCQ *CQ // required
 	RecvCQ *CQ // nil: SendCQ
 
 	SRQ  *SRQ   // receive from it; nil: the QP has a receive queue of its own
-	Type QPType // 0: RC. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes.
+	Type QPType // 0: RC. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes. UD and GSI send and receive datagrams.
+	QKey uint32 // UD: what datagrams must have to be received
 
 	SendEntries int // work requests outstanding on the send queue; 0: 64. Rounded up to a power of two.
 	RecvEntries int // work requests outstanding on the receive queue; 0: 64. Rounded up to a power of two.
@@ -62,8 +63,8 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 	if c.Type == 0 {
 		c.Type = abi.QPTypeRC
 	}
-	if c.SRQ != nil && (c.Type != abi.QPTypeRC || c.SRQ.pd.admin != a) {
-		return invalid("QP: an SRQ of this life of this device is for RC only")
+	if c.SRQ != nil && (c.Type != abi.QPTypeRC && !c.datagrams() || c.SRQ.pd.admin != a) {
+		return invalid("QP: an SRQ of this life of this device is for RC and UD only")
 	}
 	if c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return invalid("QP with a CQ of another device")
@@ -121,13 +122,17 @@ func (c *QPConfig) attributes(d *Device) error {
 // log2Stride returns the log2 of the bytes of an entry that takes n bytes, at least least.
 func log2Stride(n int, least uint8) uint8 { return max(least, uint8(bits.Len(uint(n-1)))) }
 
-// CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected.
+// CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected. One for datagrams is in RTS.
 func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	d := p.dev
 	if err := cfg.defaults(d, p.admin); err != nil {
 		return nil, err
 	}
-	if cfg.Type != abi.QPTypeRC && cfg.Type != abi.QPTypeXRCSend {
+	if cfg.datagrams() && d.info.Features&abi.FeatureDatagrams == 0 {
+		return nil, errNoDatagrams
+	}
+	receives := cfg.Type == abi.QPTypeRC || cfg.datagrams()
+	if !receives && cfg.Type != abi.QPTypeXRCSend {
 		return nil, invalid("QP of type %s cannot be made in a PD", cfg.Type)
 	}
 	sqStride := log2Stride(abi.SendWQEHeader+max(cfg.MaxSendSGE*abi.SGESize, cfg.MaxInline), 6)
@@ -146,13 +151,13 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	}
 	qp.sq.maxSGE, qp.sq.maxData = cfg.MaxSendSGE, cfg.MaxInline
 	in.SQPages, in.SQLevels = qp.sq.area.list.Root, qp.sq.area.list.Levels
-	if cfg.Type == abi.QPTypeRC {
+	if receives {
 		qp.recvCQ, in.RecvCQ = cfg.RecvCQ, cfg.RecvCQ.cqn
 	}
 	switch {
 	case cfg.SRQ != nil:
 		in.SRQN = cfg.SRQ.srqn
-	case cfg.Type == abi.QPTypeRC:
+	case receives:
 		in.RQLog2Entries, in.RQLog2Stride, in.MaxRecvSGE = log2Entries(cfg.RecvEntries), rqStride, uint8(cfg.MaxRecvSGE)
 		if qp.rq, err = newWorkQueue(d, in.RQLog2Entries, rqStride, abi.DoorbellRQ); err != nil {
 			qp.sq.free()
@@ -190,6 +195,13 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 	}
 	q.sendCQ.attach(q)
 	q.recvCQ.attach(q)
+	if cfg.datagrams() {
+		if err := q.startDatagrams(context.WithoutCancel(ctx)); err != nil {
+			_ = q.Destroy(context.WithoutCancel(ctx)) // err says more
+			return nil, err
+		}
+		return q, nil
+	}
 	err = a.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
 		QPN: q.qpn,
 		Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
@@ -272,7 +284,11 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	if err := w.complete(e.WRID, e.Status == WCSuccess); err != nil {
 		return protocolError("QP %d: %s: %v", q.qpn, w.bell.record.Kind, err)
 	}
-	if e.Status != WCSuccess {
+	switch {
+	case e.Status == WCSuccess:
+	case q.cfg.datagrams() && !receives(e):
+		q.state.CompareAndSwap(uint32(abi.QPStateRTS), uint32(abi.QPStateSQE))
+	default:
 		q.setError()
 	}
 	return nil

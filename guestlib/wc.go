@@ -14,10 +14,12 @@ type WC struct {
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     uint8
+	SL        uint8 // of a datagram: the RoCE packet type, 0xa from IPv4, 0x9 from IPv6
 }
 
 // Flags of WC.
 const (
+	WCWithGRH = abi.WCFlagGRH // GRHSize bytes precede the data, and count in ByteLen
 	WCWithImm = abi.WCFlagImm
 	WCWithInv = abi.WCFlagInv
 )
@@ -36,7 +38,7 @@ func (w *WC) Err() error {
 func (w *WC) fill(e *abi.CQE) {
 	*w = WC{
 		ID: e.WRID, Timestamp: e.Timestamp, QPN: e.QPN, SrcQP: e.SrcQP, ByteLen: e.ByteLen, Imm: e.Imm,
-		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags &^ abi.WCFlagSolicited,
+		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags &^ abi.WCFlagSolicited, SL: e.SL,
 	}
 }
 
