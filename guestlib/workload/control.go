@@ -30,6 +30,8 @@ type control struct {
 	first uint32 // iteration
 	count uint32 // iterations
 	seed  uint64
+	qpn   uint32 // special operations: of the sender's queue pair
+	srqn  uint32 // and of its SRQ
 	// problem is the verdict: "" if all is well.
 	problem string
 }
@@ -41,6 +43,8 @@ func (c *control) marshal() []byte {
 	binary.LittleEndian.PutUint32(b[8:], c.first)
 	binary.LittleEndian.PutUint32(b[12:], c.count)
 	binary.LittleEndian.PutUint64(b[16:], c.seed)
+	binary.LittleEndian.PutUint32(b[24:], c.qpn)
+	binary.LittleEndian.PutUint32(b[28:], c.srqn)
 	copy(b[32:], c.problem)
 	return b
 }
@@ -52,7 +56,8 @@ func (c *control) unmarshal(b []byte) error {
 	text, _, _ := strings.Cut(string(b[32:]), "\x00")
 	*c = control{
 		kind: b[0], op: guestlib.Opcode(b[1]), size: binary.LittleEndian.Uint32(b[4:]), first: binary.LittleEndian.Uint32(b[8:]),
-		count: binary.LittleEndian.Uint32(b[12:]), seed: binary.LittleEndian.Uint64(b[16:]), problem: text,
+		count: binary.LittleEndian.Uint32(b[12:]), seed: binary.LittleEndian.Uint64(b[16:]),
+		qpn: binary.LittleEndian.Uint32(b[24:]), srqn: binary.LittleEndian.Uint32(b[28:]), problem: text,
 	}
 	return nil
 }

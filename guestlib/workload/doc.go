@@ -17,5 +17,7 @@
 // know it without telling. What must not be touched is filled with a canary and compared too. Offsets vary and are mostly odd. READs
 // are compared by the driver; atomics follow a model both sides know.
 //
+// SENDs by datagrams, to a shared receive queue and to one of an XRC domain go by queue pairs of their own (services.go).
+//
 // Output is one JSON object per line; see Line.
 package workload

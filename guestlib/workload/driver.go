@@ -18,6 +18,7 @@ type driver struct {
 	out  *printer
 	seed uint64
 	peer welcome
+	gid  guestlib.GID // of the peer
 }
 
 // drive runs all rows over a new connection. It returns those finished.
@@ -26,16 +27,19 @@ func (d *driver) drive(ctx context.Context, cfg *Config) ([]Result, error) {
 		return nil, err
 	}
 	var results []Result
-	for _, op := range cfg.Ops {
-		d.out.progress("%s to %s", op, cfg.PeerGID)
+	for _, op := range cfg.ops(d.dev.Info().Features) {
+		d.out.progress("%s to %s", name(op), cfg.PeerGID)
 		sizes := cfg.Sizes
 		if atomic(op) {
 			sizes = []int{8}
 		}
+		if op == Datagram { // one packet each
+			sizes = slices.DeleteFunc(slices.Clone(sizes), func(n int) bool { return n > d.dev.Info().MTU })
+		}
 		for _, size := range sizes {
 			r, err := d.row(ctx, op, size, cfg.count(size))
 			if err != nil {
-				return results, fmt.Errorf("%s of %d bytes: %w", op, size, err)
+				return results, fmt.Errorf("%s of %d bytes: %w", name(op), size, err)
 			}
 			results = append(results, r)
 			d.out.line(Line{Kind: KindResult, Result: &r})
@@ -77,7 +81,7 @@ func (d *driver) connect(ctx context.Context, cfg *Config) error {
 
 // row runs count iterations of one operation at one size, in rounds.
 func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (Result, error) {
-	r := Result{Op: op.String(), Size: size, Count: count, Verified: true}
+	r := Result{Op: name(op), Size: size, Count: count, Verified: true}
 	times := make([]time.Duration, 0, count)
 	perRound := min(maxRound, int(d.peer.data)/slotSize(size), d.data/slotSize(size))
 	if perRound == 0 {
@@ -114,14 +118,28 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // round runs one round and returns the first problem either side found with the data.
 func (d *driver) round(ctx context.Context, begin control, times *[]time.Duration) (problem string, err error) {
-	if _, err := d.ask(ctx, begin, msgReady); err != nil {
+	by := &queue{qp: d.qp}
+	if special(begin.op) {
+		if by, err = d.sending(ctx, begin.op, d.gid); err != nil {
+			return "", err
+		}
+		begin.qpn = by.qp.Num()
+	}
+	ready, err := d.ask(ctx, begin, msgReady)
+	if err != nil {
 		return "", err
+	}
+	if special(begin.op) && by.ah == nil && !by.wired {
+		if err := by.qp.Wire(ctx, guestlib.QPAddress{GID: d.gid, QPN: ready.qpn}); err != nil {
+			return "", err
+		}
+		by.wired = true
 	}
 	var local error
 	if atomic(begin.op) {
 		local, err = d.atomics(ctx, begin, times)
 	} else {
-		local, err = d.transfers(ctx, begin, times)
+		local, err = d.transfers(ctx, begin, by, ready, times)
 	}
 	if err != nil {
 		return "", err
@@ -168,9 +186,9 @@ func (d *driver) ask(ctx context.Context, c control, want uint8) (answer control
 }
 
 // do posts one request, waits until it completed, and returns how long that took.
-func (d *driver) do(ctx context.Context, wr *guestlib.SendWR) (time.Duration, error) {
+func (d *driver) do(ctx context.Context, qp *guestlib.QP, wr *guestlib.SendWR) (time.Duration, error) {
 	start := time.Now()
-	if err := d.qp.PostSend(wr); err != nil {
+	if err := qp.PostSend(wr); err != nil {
 		return 0, err
 	}
 	wc, err := d.next(ctx)
@@ -185,10 +203,14 @@ func (d *driver) do(ctx context.Context, wr *guestlib.SendWR) (time.Duration, er
 }
 
 // transfers runs the iterations of everything but atomics. problem is what the driver itself found: READs only.
-func (d *driver) transfers(ctx context.Context, begin control, times *[]time.Duration) (problem, err error) {
+func (d *driver) transfers(ctx context.Context, begin control, by *queue, ready control, times *[]time.Duration) (problem, err error) {
 	op, size, per := begin.op, int(begin.size), slotSize(int(begin.size))
 	var sgl [1]guestlib.SGE
 	wr := guestlib.SendWR{Opcode: op, Flags: guestlib.Signaled, SGL: sgl[:], RKey: d.peer.rkey}
+	if special(op) {
+		wr.Opcode, wr.RemoteSRQN = guestlib.SendImm, ready.srqn
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = by.ah, ready.qpn, datagramQKey
+	}
 	for i := range int(begin.count) {
 		iteration := int(begin.first) + i
 		k := key(begin.seed, op, size, iteration)
@@ -201,7 +223,7 @@ func (d *driver) transfers(ctx context.Context, begin control, times *[]time.Dur
 		sgl[0] = d.mr.SGE(i*per+off, size)
 		wr.ID, wr.Imm = uint64(i), immediate(k)
 		wr.RemoteAddr = d.peer.addr + uint64(i*per+remoteOffset(iteration))
-		took, err := d.do(ctx, &wr)
+		took, err := d.do(ctx, by.qp, &wr)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +253,7 @@ func (d *driver) atomics(ctx context.Context, begin control, times *[]time.Durat
 		wr.ID = uint64(i)
 		after := atomicStep(&wr, k, i, cell)
 		binary.LittleEndian.PutUint64(result, 0)
-		took, err := d.do(ctx, &wr)
+		took, err := d.do(ctx, d.qp, &wr)
 		if err != nil {
 			return nil, err
 		}
@@ -246,6 +268,9 @@ func (d *driver) atomics(ctx context.Context, begin control, times *[]time.Durat
 
 // bye ends the connection. The server disconnects, since only it knows when its last answer has arrived.
 func (d *driver) bye(ctx context.Context) error {
+	if err := d.endQueues(ctx); err != nil {
+		return err
+	}
 	if _, err := d.ask(ctx, control{kind: msgBye}, msgBye); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ const (
 	cellOffset   = 64 // in the page after the slots
 	controlStart = 2048
 	controlSlots = 8
+	grhStart     = controlStart + controlSlots*controlSize // where the headers of datagrams go
 	tailSize     = 4096
 )
 
@@ -33,6 +34,8 @@ type endpoint struct {
 	mr   *guestlib.MR
 	qp   *guestlib.QP
 	data int // bytes for slots
+
+	queues map[guestlib.Opcode]*queue // of special operations
 
 	wcs  [16]guestlib.WC
 	have []guestlib.WC // polled, not yet taken
@@ -48,7 +51,7 @@ func openWith(ctx context.Context, url string, data int, opts guestlib.Options) 
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{dev: dev, data: data}
+	e := &endpoint{dev: dev, data: data, queues: map[guestlib.Opcode]*queue{}}
 	if err := e.setup(ctx); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -68,7 +71,7 @@ func (e *endpoint) setup(ctx context.Context) error {
 	if e.mr, err = e.pd.RegMR(ctx, buf, access); err != nil {
 		return err
 	}
-	e.cq, err = e.dev.CreateCQ(ctx, 2*queueEntries)
+	e.cq, err = e.dev.CreateCQ(ctx, 8*queueEntries)
 	return err
 }
 

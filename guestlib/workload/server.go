@@ -31,15 +31,16 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 		}
 		switch c.kind {
 		case msgBegin:
-			if err := s.begin(c); err != nil {
+			ready, err := s.begin(ctx, c, cfg.PeerGID)
+			if err != nil {
 				return err
 			}
-			if err := s.reply(ctx, control{kind: msgReady}); err != nil {
+			if err := s.reply(ctx, ready); err != nil {
 				return err
 			}
 		case msgCheck:
 			if s.check(); s.problem != "" {
-				s.out.progress("%s of %d bytes: %s", s.round.op, s.round.size, s.problem)
+				s.out.progress("%s of %d bytes: %s", name(s.round.op), s.round.size, s.problem)
 			}
 			if err := s.expectControl(0); err != nil {
 				return err
@@ -49,6 +50,9 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 			}
 		case msgBye:
 			if err := s.reply(ctx, control{kind: msgBye}); err != nil {
+				return err
+			}
+			if err := s.endQueues(ctx); err != nil {
 				return err
 			}
 			if err := s.qp.Disconnect(ctx); err != nil {
@@ -130,12 +134,21 @@ func (s *server) reply(ctx context.Context, c control) error {
 	}
 }
 
-// begin prepares a round: memory and receives, the one for CHECK last.
-func (s *server) begin(c control) error {
+// begin prepares a round: memory and receives, the one for CHECK last. It returns the answer.
+func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready control, err error) {
+	ready.kind = msgReady
+	post := s.qp.PostRecv
 	s.round, s.problem, s.received = c, "", 0
 	size, per, n := int(c.size), slotSize(int(c.size)), int(c.count)
 	if n < 1 || n > maxRound || size < 0 || per*n > s.data {
-		return fmt.Errorf("the driver asks for %d iterations of %d bytes, which do not fit %d bytes", n, size, s.data)
+		return ready, fmt.Errorf("the driver asks for %d iterations of %d bytes, which do not fit %d bytes", n, size, s.data)
+	}
+	if special(c.op) {
+		q, err := s.receiving(ctx, c.op, guestlib.QPAddress{GID: peer, QPN: c.qpn})
+		if err != nil {
+			return ready, fmt.Errorf("%s: %w", name(c.op), err)
+		}
+		post, ready.qpn, ready.srqn = q.post, q.qp.Num(), q.srqn
 	}
 	if atomic(c.op) {
 		fillCanary(s.cell())
@@ -152,17 +165,19 @@ func (s *server) begin(c control) error {
 		case guestlib.Read:
 			fill(s.slot(i, per)[off:off+size], key(c.seed, c.op, size, iteration))
 			continue
-		case guestlib.Send, guestlib.SendImm:
+		case Datagram:
+			wr.SGL = []guestlib.SGE{s.mr.SGE(s.data+grhStart, guestlib.GRHSize), s.mr.SGE(i*per+off, size+1)}
+		case guestlib.Send, guestlib.SendImm, Shared, Extended:
 			wr.SGL = []guestlib.SGE{s.mr.SGE(i*per+off, size+1)} // a byte more than will come
 		case guestlib.WriteImm:
 		default:
 			continue
 		}
-		if err := s.qp.PostRecv(&wr); err != nil {
-			return err
+		if err := post(&wr); err != nil {
+			return ready, err
 		}
 	}
-	return s.expectControl(0)
+	return ready, s.expectControl(0)
 }
 
 // complain keeps the round's first problem.
@@ -179,7 +194,11 @@ func (s *server) arrived(wc guestlib.WC) {
 		s.complain("receive %d completed where %d was due", wc.ID, s.received)
 	}
 	s.received++
-	if wc.ByteLen != s.round.size {
+	size := s.round.size
+	if s.round.op == Datagram {
+		size += guestlib.GRHSize
+	}
+	if wc.ByteLen != size {
 		s.complain("iteration %d: %d bytes reported", iteration, wc.ByteLen)
 	}
 	want := immediate(key(s.round.seed, s.round.op, int(s.round.size), iteration))

@@ -23,13 +23,14 @@ type Config struct {
 
 	Count int               // iterations of each row; 0: by size
 	Sizes []int             // bytes; nil: 1, 64, 1000, 4096, 4097, 65536, 1048576
-	Ops   []guestlib.Opcode // nil: all
+	Ops   []guestlib.Opcode // nil: all, those of services.go too
 	Seed  uint64            // of the data
 
 	// Beside is other work to be done meanwhile, nil for none. What it has to say
 	// is printed; the run is not done before it is, and its error is the run's.
 	Beside func(ctx context.Context, say func(Line)) error
 
+	every       bool          // Ops was not given
 	MeetTimeout time.Duration // how long to wait for the peer; 0: 2 min
 	Out         io.Writer     // for lines; nil: none
 }
@@ -44,10 +45,11 @@ func (c *Config) defaults() error {
 	if c.Sizes == nil {
 		c.Sizes = []int{1, 64, 1000, 4096, 4097, 64 << 10, 1 << 20}
 	}
-	if c.Ops == nil {
+	c.every = c.Ops == nil
+	if c.every {
 		c.Ops = []guestlib.Opcode{
 			guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read, guestlib.CmpSwap, guestlib.FetchAdd,
-			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd,
+			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd, Datagram, Shared, Extended,
 		}
 	}
 	if c.MeetTimeout <= 0 {
@@ -58,7 +60,7 @@ func (c *Config) defaults() error {
 	}
 	for _, op := range c.Ops {
 		if !atomic(op) && !receives(op) && op != guestlib.Write && op != guestlib.Read {
-			return fmt.Errorf("workload: operation %s is not one it knows", op)
+			return fmt.Errorf("workload: operation %s is not one it knows", name(op))
 		}
 	}
 	for _, size := range c.Sizes {
@@ -70,6 +72,14 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("workload: count %d; use 1 to %d, or 0 for counts by size", c.Count, 1<<20)
 	}
 	return nil
+}
+
+// ops are the operations to do with a device that has these features: not given, those it lacks are left out.
+func (c *Config) ops(features uint64) []guestlib.Opcode {
+	if !c.every || features&abi.FeatureDatagrams != 0 {
+		return c.Ops
+	}
+	return slices.DeleteFunc(slices.Clone(c.Ops), special)
 }
 
 // count is how often an operation of that size is done.
@@ -95,7 +105,7 @@ func atomic(op guestlib.Opcode) bool {
 
 // receives reports whether op takes a receive at the peer.
 func receives(op guestlib.Opcode) bool {
-	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm
+	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op)
 }
 
 // Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the same Sizes only in so far as their
@@ -162,7 +172,7 @@ func run(ctx context.Context, cfg *Config, out *printer) (results []Result, err 
 	out.progress("attached to function %s (%s) over %s, address %s, tenant %d, path MTU %d, %d KiB registered",
 		info.Function, info.Type, path, info.GID, info.Tenant, info.MTU, e.mr.Len()>>10)
 	drive := func() error {
-		d := &driver{endpoint: e, out: out, seed: cfg.Seed}
+		d := &driver{endpoint: e, out: out, seed: cfg.Seed, gid: cfg.PeerGID}
 		results, err = d.drive(ctx, cfg)
 		return err
 	}

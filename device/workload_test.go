@@ -1,0 +1,58 @@
+package device
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// TestWorkload lets two clients do everything to each other that there is, of two NICs and of one, every byte verified.
+func TestWorkload(t *testing.T) {
+	w := newWorld(t)
+	for name, peer := range map[string]struct {
+		nic int
+		url string
+		gid string
+	}{
+		"two NICs": {1, "pf0.vf1", "192.168.100.21"},
+		"one NIC":  {0, "pf0.vf2", "192.168.100.12"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out [2]bytes.Buffer
+			var wg sync.WaitGroup
+			for i, c := range []struct {
+				nic       int
+				url, peer string
+			}{{0, "pf0.vf1", peer.gid}, {peer.nic, peer.url, "192.168.100.11"}} {
+				gid, err := guestlib.ParseGID(c.peer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wg.Go(func() {
+					err := workload.Run(testContext(t), workload.Config{
+						URL: fmt.Sprintf("unix://%s?function=%s", w.sockets[c.nic], c.url), PeerGID: gid, First: i == 0, Service: 5,
+						Count: 3, Sizes: []int{1, 1000, 4096, 9000}, Out: &out[i],
+					})
+					if err != nil {
+						t.Errorf("%s: %v", c.url, err)
+					}
+				})
+			}
+			wg.Wait()
+			for i := range out {
+				for _, op := range []string{"UD SEND", "SRQ SEND", "XRC SEND", "MASKED_CMP_SWAP"} {
+					if !bytes.Contains(out[i].Bytes(), []byte(`"op":"`+op+`"`)) {
+						t.Errorf("side %d: no row %s", i, op)
+					}
+				}
+				if t.Failed() {
+					t.Log(out[i].String())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package workload
+
+import (
+	"context"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// Operations that go by queue pairs of their own, beside the one that carries the control messages: SENDs by datagrams, to
+// a shared receive queue, and to one of an XRC domain. They are numbered above all of guestlib's.
+const (
+	Datagram guestlib.Opcode = 0xe0 + iota
+	Shared
+	Extended
+)
+
+// special reports whether op needs a queue pair of its own.
+func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Extended }
+
+// name is what results call an operation.
+func name(op guestlib.Opcode) string {
+	switch op {
+	case Datagram:
+		return "UD SEND"
+	case Shared:
+		return "SRQ SEND"
+	case Extended:
+		return "XRC SEND"
+	}
+	return op.String()
+}
+
+// The two ends of a special operation tell each other of their queue pairs in BEGIN and READY, and wire them:
+//
+//	driver                                        server
+//	make QP ── BEGIN{own QPN} ──────────────────▶ make QP, wire it, post receives
+//	wire it ◀────────────────── READY{QPN, SRQN}
+
+// queue is an end of a special operation.
+type queue struct {
+	qp    *guestlib.QP
+	ah    *guestlib.AH // Datagram, driver
+	post  func(wr *guestlib.RecvWR) error
+	srqn  uint32
+	wired bool
+	close []func(context.Context) error // in the reverse order
+}
+
+const datagramQKey = 0x76776f72
+
+func (q *queue) owns(f func(context.Context) error) { q.close = append(q.close, f) }
+
+// end destroys all that the queue is made of.
+func (q *queue) end(ctx context.Context) error {
+	for i := len(q.close) - 1; i >= 0; i-- {
+		if err := q.close[i](ctx); err != nil {
+			return err
+		}
+	}
+	q.close = nil
+	return nil
+}
+
+// endQueues destroys all queues.
+func (e *endpoint) endQueues(ctx context.Context) error {
+	for op, q := range e.queues {
+		if err := q.end(ctx); err != nil {
+			return err
+		}
+		delete(e.queues, op)
+	}
+	return nil
+}
+
+// sending returns the driver's queue for op, made if need be.
+func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.GID) (*queue, error) {
+	if q := d.queues[op]; q != nil {
+		return q, nil
+	}
+	q := &queue{}
+	cfg := guestlib.QPConfig{SendCQ: d.cq, SendEntries: queueEntries}
+	switch op {
+	case Datagram:
+		ah, err := d.pd.CreateAH(ctx, guestlib.AHConfig{GID: peer})
+		if err != nil {
+			return nil, err
+		}
+		q.ah, cfg.Type = ah, guestlib.UD
+		q.owns(ah.Destroy)
+	case Extended:
+		cfg.Type = guestlib.XRCSend
+	}
+	return q, d.add(ctx, op, q, func() (err error) {
+		q.qp, err = d.pd.CreateQP(ctx, cfg)
+		return err
+	})
+}
+
+// receiving returns the server's queue for op, made if need be and wired to the driver's QP.
+func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestlib.QPAddress) (*queue, error) {
+	if q := s.queues[op]; q != nil {
+		return q, nil
+	}
+	q := &queue{}
+	cfg := guestlib.QPConfig{SendCQ: s.cq, RecvEntries: queueEntries, MaxRecvSGE: 2}
+	domain, srq := (*guestlib.XRCD)(nil), guestlib.SRQConfig{Entries: queueEntries}
+	if op == Extended {
+		var err error
+		if domain, err = s.dev.OpenXRCD(ctx); err != nil {
+			return nil, err
+		}
+		q.owns(domain.Close)
+		srq.XRC, srq.CQ = domain, s.cq
+	}
+	if op == Datagram {
+		cfg.Type, cfg.QKey = guestlib.UD, datagramQKey
+	} else {
+		shared, err := s.pd.CreateSRQ(ctx, srq)
+		if err != nil {
+			return nil, err
+		}
+		q.owns(shared.Destroy)
+		q.post, q.srqn = shared.PostRecv, shared.Num()
+		cfg.SRQ = shared
+	}
+	err := s.add(ctx, op, q, func() (err error) {
+		if op == Extended {
+			q.qp, err = domain.CreateQP(ctx, guestlib.QPConfig{})
+			return err
+		}
+		q.qp, err = s.pd.CreateQP(ctx, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if op == Datagram {
+		q.post = q.qp.PostRecv
+		return q, nil
+	}
+	return q, q.qp.Wire(ctx, peer)
+}
+
+// add makes the queue pair of q and keeps q.
+func (e *endpoint) add(ctx context.Context, op guestlib.Opcode, q *queue, make func() error) error {
+	if err := make(); err != nil {
+		_ = q.end(context.WithoutCancel(ctx)) // err says more
+		return err
+	}
+	q.owns(q.qp.Destroy)
+	e.queues[op] = q
+	return nil
+}
