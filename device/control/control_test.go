@@ -42,7 +42,7 @@ func (f *fake) Credits(context.Context) ([]CreditNode, error)     { return f.cre
 func (f *fake) QPs(context.Context) ([]QP, error)                 { return f.qps, f.err }
 func (f *fake) Queues(context.Context) ([]Queue, error)           { return f.queues, f.err }
 func (f *fake) Keys(context.Context) ([]Key, error)               { return f.keys, f.err }
-func (f *fake) Routes(context.Context) ([]Route, error) { return []Route{{Tenant: 7}}, f.err }
+func (f *fake) Routes(context.Context) ([]Route, error)           { return []Route{{Tenant: 7}}, f.err }
 
 func (f *fake) Violations(context.Context) ([]Violation, error) {
 	return []Violation{{Function: "h1.pf0", Clause: "DRV-602", Count: 3}}, f.err
