@@ -121,6 +121,7 @@ func (f *function) enable() abi.Status {
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
 	f.judgePages()
 	f.verbs.UseRate(&f.Rate)
+	f.verbs.UseCredits(f.Credits)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	txSlots   = 128    // frames waiting for the uplink
 	txQuantum = 64     // packets made per Step
+	txShort   = 16_000 // the same while somebody may come who must not wait
 	txBurst   = 60_000 // bytes, about a superframe: it leaves while it is still in the processor's cache
 )
 
@@ -183,6 +184,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	s.now = now
 	s.plain.take(in.FromPorts)
+	s.falcon.HoldCredit(true)
 	if len(in.Frames) > 1 {
 		for _, f := range in.Frames {
 			s.prefetch(f[min(s.underlay.Headroom(), len(f)):])
@@ -200,6 +202,8 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 		src.drain(s, now)
 	}
 	s.advance(now)
+	s.falcon.HoldCredit(false)
+	s.drainFalcon(now)
 	out.Polled = s.pollBells(now)
 	out.Polled = s.rdma.Poll(now) || out.Polled
 	more := s.rdma.Run(now)

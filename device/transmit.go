@@ -3,6 +3,7 @@ package device
 import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
@@ -46,7 +47,11 @@ func (s *Shard) transmit(now falcon.Time) bool {
 }
 
 func (s *Shard) transmitFalcon(now falcon.Time) bool {
-	for made, bytes := 0, 0; made < txQuantum && bytes < txBurst; made++ {
+	burst := txBurst
+	if s.funcs.host.Reserved(credit.ReqPktTx) {
+		burst = txShort
+	}
+	for made, bytes := 0, 0; made < txQuantum && bytes < burst; made++ {
 		b := s.tx.slot()
 		if b == nil {
 			return false
@@ -57,6 +62,9 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 		}
 		s.seal(now, b, n, conn)
 		bytes += n
+		if s.falcon.Urgent() {
+			break
+		}
 	}
 	return true
 }

@@ -47,6 +47,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e := c.e
 	c.closed = true // nothing is sent or armed from here on
 	e.conns.remove(c)
+	e.part(c)
 	e.wheel.stop(&c.txnTimer)
 	e.wheel.stop(&c.paceTimer)
 	e.wheel.stop(&c.flightTimer)

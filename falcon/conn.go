@@ -87,6 +87,7 @@ type Conn struct {
 	random      uint32
 	flightTimer timer // not later than the retransmission of what is in flight the longest
 	lists       [connLists]txnList
+	share       *share // of its function in the scheduler
 
 	// Seldom used.
 	reqPackets  ring[txn]
@@ -95,6 +96,7 @@ type Conn struct {
 	paceTimer   timer
 	nacks       []nackEntry
 	waitingCost credit.Cost
+	offered     bool // EvCredit was sent for waitingCost, and nothing issued since
 	nextWaiting *Conn
 	cfg         ConnConfig
 }
@@ -151,6 +153,7 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.lastEvent = longAgo
 	c.drawSpacing()
 	e.conns.add(c)
+	e.join(c)
 	return c, nil
 }
 
@@ -218,7 +221,7 @@ func (c *Conn) packets(w *txWindow) *ring[txn] {
 	return &c.dataPackets
 }
 
-func (c *Conn) takeCredits(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
+func (c *Conn) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
 
 // returnCredits gives back and clears cost.
 func (c *Conn) returnCredits(cost *credit.Cost) {

@@ -64,11 +64,15 @@ type Engine struct {
 	rxLevel   poolLevel // of rxInUse
 	cellLevel poolLevel // of cells with requests
 
-	queues  [numClasses]connQueue
+	queues  [numClasses]shareQueue
+	urgent  bool              // the packet sent last was from an express list
+	shares  map[uint32]*share // of functions with open connections
 	arbiter arbiter
 
 	waitHead, waitTail *Conn   // connections refused with ErrXoff
 	stalled            txnList // pull responses that wait for credits
+	offered            []*Conn // connections with EvCredit that did not issue yet
+	holdCredit         bool
 	recheck            bool    // something was freed since the waiting connections were last looked at
 	acks               ackList // connections with a coalesced acknowledgement
 
@@ -92,7 +96,9 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
 	for i := range e.queues {
 		e.queues[i].class = txClass(i)
+		e.queues[i].quantum = max(leastQuantum, e.profile.TurnBytes)
 	}
+	e.shares = make(map[uint32]*share)
 	return e
 }
 
@@ -156,9 +162,17 @@ func (e *Engine) emit(ev Event) *upcall {
 	return u
 }
 
+// HoldCredit keeps EvCredit back, so that what many packets free is looked at once, when it is let go.
+func (e *Engine) HoldCredit(on bool) { e.holdCredit = on }
+
 // CreditsChanged makes Next look again at the connections that wait for credits: call it when credits became available
-// outside this engine, for example because a limit was raised.
-func (e *Engine) CreditsChanged() { e.recheck = true }
+// outside this engine, for example because a limit was raised, or when a connection that got EvCredit does not issue.
+func (e *Engine) CreditsChanged() {
+	for _, c := range e.offered {
+		c.offered = false
+	}
+	e.recheck = true
+}
 
 func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 	t := e.txnFree

@@ -53,7 +53,8 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	if c.draining {
 		return nil, ErrDraining
 	}
-	if !c.hasRoom() || !c.takeCredits(cost) {
+	c.offered = false
+	if !c.hasRoom() || !c.take(cost) {
 		if c.cfg.NoFlowControl {
 			c.reject(kind, tag, cost)
 			return nil, nil
@@ -111,14 +112,22 @@ func (c *Conn) wait(cost *credit.Cost) {
 	e.waitTail = c
 }
 
-// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were refused; it reports whether
-// there was one. It looks only after something was freed.
+// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were refused, the longest waiting
+// first and no more of them than can do so together; it reports whether there was one. It looks only after something was
+// freed.
 func (e *Engine) wakeWaiting() bool {
-	if !e.recheck {
+	if !e.recheck || e.holdCredit {
 		return false
 	}
 	e.recheck = false
 	e.wakeStalled()
+	// What was offered and not taken up yet is not offered twice.
+	offered := e.offered[:0]
+	for _, c := range e.offered {
+		if c.offered && !c.closed && c.take(&c.waitingCost) {
+			offered = append(offered, c)
+		}
+	}
 	c := e.waitHead
 	e.waitHead, e.waitTail = nil, nil
 	for c != nil {
@@ -127,8 +136,9 @@ func (e *Engine) wakeWaiting() bool {
 		switch {
 		case c.closed:
 			c.waiting = false
-		case c.hasRoom() && c.couldTake(&c.waitingCost):
-			c.waiting = false
+		case c.hasRoom() && c.take(&c.waitingCost):
+			c.waiting, c.offered = false, true
+			offered = append(offered, c)
 			e.emit(Event{Kind: EvCredit, Conn: c})
 		default:
 			if e.waitTail != nil {
@@ -140,20 +150,16 @@ func (e *Engine) wakeWaiting() bool {
 		}
 		c = next
 	}
+	for _, c := range offered {
+		if c.credits != nil && c.credits.Return(&c.waitingCost) != nil {
+			e.stats.CreditErrors++
+		}
+	}
+	if len(offered) < len(e.offered) {
+		clear(e.offered[len(offered):])
+	}
+	e.offered = offered
 	return e.events.n > 0
-}
-
-func (c *Conn) couldTake(cost *credit.Cost) bool {
-	if c.credits == nil {
-		return true
-	}
-	if !c.credits.Take(cost) {
-		return false
-	}
-	if c.credits.Return(cost) != nil {
-		c.e.stats.CreditErrors++
-	}
-	return true
 }
 
 // complete records the outcome of a transaction of the initiator and reports it, on an ordered connection when all

@@ -73,7 +73,7 @@ func (q *connQueue) enter(c *Conn) bool {
 	}
 	c.queued |= 1 << q.class
 	if q.n == len(q.buf) {
-		buf := make([]*Conn, max(2*len(q.buf), 64))
+		buf := make([]*Conn, max(2*len(q.buf), 8))
 		for i := range q.n {
 			buf[i] = q.buf[(q.head+i)&(len(q.buf)-1)]
 		}

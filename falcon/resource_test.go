@@ -202,6 +202,53 @@ func TestCase76_NetworkPools(t *testing.T) {
 	}
 }
 
+// TestCreditIsOfferedOnce: of many connections that wait, as many are told as can have what was freed, in their order; what
+// one does not take up goes to the next when the engine is told so.
+func TestCreditIsOfferedOnce(t *testing.T) {
+	limit := credit.NoLimit()
+	limit[credit.ReqPktTx] = 4
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), Credits: credit.New(nil, limit)}, s.ulp)
+	var conns []*falcon.Conn
+	for i := range uint32(20) {
+		cfg := connConfig(true)
+		cfg.LocalCID = i + 1
+		c, err := s.e.Open(s.now, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		if err := c.Push(s.now, 1, 10); (i < 4) != (err == nil) {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	offered := func() (list []uint32) {
+		var ev falcon.Event
+		for s.e.Next(&ev) {
+			if ev.Kind == falcon.EvCredit {
+				list = append(list, ev.Conn.Config().LocalCID)
+			}
+		}
+		return list
+	}
+	conns[0].Close(s.now)
+	conns[1].Close(s.now)
+	equal(t, "offered", offered(), []uint32{5, 6})
+	if err := conns[4].Push(s.now, 1, 10); err != nil {
+		t.Fatal(err)
+	}
+	conns[10].Close(s.now)
+	equal(t, "offered while 6 has not taken it up", offered(), nil)
+	s.e.CreditsChanged()
+	equal(t, "offered when 6 does not", offered(), []uint32{7})
+	s.e.HoldCredit(true)
+	conns[2].Close(s.now)
+	conns[3].Close(s.now)
+	equal(t, "offered while held", offered(), nil)
+	s.e.HoldCredit(false)
+	equal(t, "offered then", offered(), []uint32{8, 9})
+}
+
 // TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and NIC, is what stops a
 // transaction when it is used up, and lets it go when it comes back.
 func TestCase102_CountersOfTheEngine(t *testing.T) {

@@ -13,7 +13,8 @@ const (
 )
 
 // arbiter shares transmission between acknowledgements, retransmissions and new packets by weight; between initiator
-// and target packets it is round robin, between connections weighted round robin (Falcon §8.3).
+// and target packets it is round robin, between functions deficit round robin (fair.go), between the connections of one
+// weighted round robin (Falcon §8.3).
 type arbiter struct {
 	left        [3]int // of the current round: ack, retransmit, new
 	targetFirst bool
@@ -66,28 +67,37 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 		if !ok {
 			return 0, nil
 		}
-		c := e.queues[class].pop()
+		q := &e.queues[class]
+		e.urgent = q.express.head != nil
+		c := q.pop()
 		if c.closed {
-			e.queues[class].endTurn()
+			q.endTurn(c)
+			q.settle(c, 0)
 			continue
 		}
 		n := c.send(now, class, dst)
 		if n == 0 {
-			e.queues[class].endTurn()
+			q.endTurn(c)
+			q.settle(c, 0)
 			continue // blocked: what unblocks it queues it again
 		}
 		c.requeue(class, n)
+		q.settle(c, n)
 		e.arbiter.charge(class)
 		e.stats.PacketsSent++
 		return n, c
 	}
 }
 
+// Urgent reports whether the packet that Transmit returned last was within what is guaranteed to its function: it should
+// leave at once, not in company.
+func (e *Engine) Urgent() bool { return e.urgent }
+
 // requeue queues the connection, which sent n bytes, for its next packet of the class: in front while its turn allows more,
 // or at the end. A turn is as many packets as the weight, and more while they are small: packets of one connection behind
 // one another are cheaper for both ends, and share a superframe.
 func (c *Conn) requeue(class txClass, n int) {
-	q := &c.e.queues[class]
+	q := &c.share.conns[class]
 	q.packets++
 	q.bytes += n
 	weight := int(c.weight)

@@ -379,7 +379,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // other's data windows would wait for each other (Falcon §8.2.1.2).
 func (c *Conn) startResponse(t *txn) {
 	cost := credit.PullDataCost(t.length, c.e.cfg.CreditCell)
-	if !c.takeCredits(&cost) {
+	if !c.take(&cost) {
 		return
 	}
 	t.cost = cost

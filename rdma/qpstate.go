@@ -55,6 +55,9 @@ func (q *QP) enterErr(now falcon.Time) {
 		return
 	}
 	q.state = abi.QPStateErr
+	if e := q.fn.e; e.falcon != nil {
+		e.falcon.CreditsChanged() // it may have been offered some
+	}
 	q.fn.e.timers.stop(&q.patience)
 	q.polled.remove() // flushing reads the queue and arms it
 	q.req.drop()

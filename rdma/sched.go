@@ -13,6 +13,9 @@ import (
 //	Engine.active ─▶ f1 ─▶ f2 ─▶ …       each visit adds Config.Quantum to the function's deficit,
 //	                 │                   each turn takes away what it issued
 //	                 └▶ ready ─▶ q1 ─▶ q2
+//
+// A function that has not used up what is guaranteed to it enters in front; its guarantee bounds what that can take.
+//
 //	Engine.throttled: functions whose rate is used up, until their bucket fills
 
 // opCost is what a packet takes of a deficit beside its data: small requests are not free.
@@ -26,7 +29,8 @@ type schedule struct {
 	prev    *Function // in active
 	next    *Function
 	rate    *credit.Bucket
-	readyAt falcon.Time // throttled: when the bucket lets something through
+	credits *credit.Node // of the function; nil: nothing is guaranteed to it
+	readyAt falcon.Time  // throttled: when the bucket lets something through
 }
 
 type placement uint8
@@ -41,6 +45,17 @@ const (
 type functionList struct{ head, tail *Function }
 
 func (s *functionList) push(f *Function) {
+	f.place = isActive
+	if f.credits != nil && f.credits.Spare(credit.ReqPktTx) > 0 {
+		f.prev, f.next = nil, s.head
+		if s.head != nil {
+			s.head.prev = f
+		} else {
+			s.tail = f
+		}
+		s.head = f
+		return
+	}
 	f.prev, f.next = s.tail, nil
 	if s.tail != nil {
 		s.tail.next = f
@@ -48,7 +63,6 @@ func (s *functionList) push(f *Function) {
 		s.head = f
 	}
 	s.tail = f
-	f.place = isActive
 }
 
 func (s *functionList) remove(f *Function) {
@@ -133,6 +147,9 @@ func (e *Engine) throttle(f *Function, at falcon.Time) {
 	e.active.remove(f)
 	f.place, f.readyAt = isThrottled, at
 	f.stats.RateWaits++
+	if e.falcon != nil {
+		e.falcon.CreditsChanged() // what its QPs were offered is for others now
+	}
 	e.throttled = append(e.throttled, f)
 	e.throttledUntil = min(e.throttledUntil, at)
 }
@@ -174,6 +191,9 @@ func (e *Engine) unschedule(f *Function) {
 
 // UseRate bounds what the function sends by a token bucket, which others may charge too.
 func (f *Function) UseRate(b *credit.Bucket) { f.rate = b }
+
+// UseCredits names the function's node of the credit tree, for what is guaranteed to it.
+func (f *Function) UseCredits(n *credit.Node) { f.credits = n }
 
 // RateChanged looks anew at a function that waits for its rate.
 func (e *Engine) RateChanged(now falcon.Time, f *Function) {

@@ -150,7 +150,9 @@ func TestShow(t *testing.T) {
 	if err := json.Unmarshal([]byte(show("counters", "--json")), &c); err != nil || c["shard.rx_packets"] == 0 {
 		t.Errorf("%v, %v", c, err)
 	}
-	vf := func(args ...string) (string, string, int) { return run(t, append([]string{"vf", "-s", sockets[0]}, args...)...) }
+	vf := func(args ...string) (string, string, int) {
+		return run(t, append([]string{"vf", "-s", sockets[0]}, args...)...)
+	}
 	for _, tc := range []struct {
 		args []string
 		want string // of standard output, or of the error

@@ -99,6 +99,27 @@ func (n *Node) ReturnOne(i Counter) bool {
 	return true
 }
 
+// Covered reports whether what is held of a counter is within a guarantee, of the node or of a level above.
+func (n *Node) Covered(i Counter) bool {
+	for m := n; m.parent != nil; m = m.parent {
+		if m.guarantee[i] > 0 {
+			return m.inUse[i] <= m.guarantee[i]
+		}
+	}
+	return false
+}
+
+// Spare is how much of a counter the node may take of what is guaranteed to it alone.
+func (n *Node) Spare(i Counter) uint32 {
+	if n.inUse[i] >= n.guarantee[i] {
+		return 0
+	}
+	return n.guarantee[i] - n.inUse[i]
+}
+
+// Reserved reports whether the node sets something aside that is not in use.
+func (n *Node) Reserved(i Counter) bool { return n.charged[i] > n.inUse[i] }
+
 // Possible reports whether the limits leave room for c when nothing else is taken.
 func (n *Node) Possible(c *Cost) bool {
 	for m := n; m != nil; m = m.parent {

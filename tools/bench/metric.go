@@ -40,6 +40,7 @@ var shares = []struct {
 }{
 	{"/goodput_", true},
 	{"_jain", true},
+	{"_share", true},
 	{"_loss", false},
 	{"/spurious_", false},
 }
@@ -86,7 +87,7 @@ func (r *report) metrics(rooms []room) (list []Metric, warnings []string) {
 		v := median(r.samples[name])
 		switch {
 		case !ok:
-			warn("metric %s: its name must end in one of %s, or contain _over_, /goodput_, _jain, _loss or /spurious_", name, suffixList())
+			warn("metric %s: its name must end in one of %s, or contain _over_, /goodput_, _jain, _share, _loss or /spurious_", name, suffixList())
 			continue
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			warn("metric %s: its value is %v", name, v)

@@ -1,0 +1,212 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// BenchmarkQuietVF holds one VF's service to its guarantee while 64 others of
+// the same NIC flood. All 65 write to the same VFs of another NIC; NICs and bare
+// clients share this process and its processors. The quiet VF sends 4 KiB
+// WRITEs, evenly spaced, at its guaranteed rate: a 65th of what the flood gets
+// through. It sleeps between requests and while it waits, as does the flood.
+//
+// credits/quiet_vf_share is what it got of that rate, and
+// credits/quiet_vf_p99_over_idle its 99th percentile latency, from PostSend to
+// the completion seen, over that of the same stream on an idle NIC: the medians of rounds. TestQuietVF holds the same to bounds
+// in virtual time, where no other process takes the processor away.
+func BenchmarkQuietVF(b *testing.B) {
+	const flooders = 64
+	w := newWorldWith(b, fabric.New(testMTU).Port, func(i int, c *config.Config) { quietConfig(i, c, flooders) })
+	quiet := quietPair(b, w, 1, 1)
+	var flood []*rig
+	for n := range flooders {
+		flood = append(flood, quietPair(b, w, 10+n, uint64(100+n)))
+	}
+	b.ResetTimer()
+	var shares, ratios []float64
+	for range max(b.N, 5) {
+		f := startFlood(b, flood)
+		time.Sleep(200 * time.Millisecond)
+		capacity := received(w, 500*time.Millisecond)
+		f.stop()
+		every := time.Duration(float64(quietSize) / (capacity / (flooders + 1)) * 1e9)
+		time.Sleep(200 * time.Millisecond)
+		idle := quiet.paced(b, every, time.Second)
+		f = startFlood(b, flood)
+		time.Sleep(300 * time.Millisecond)
+		busy := quiet.paced(b, every, 2*time.Second)
+		f.stop()
+		shares = append(shares, min(1, busy.rate*float64(every)/1e9/quietSize))
+		ratios = append(ratios, float64(busy.p99)/float64(idle.p99))
+		b.Logf("flood alone %.0f MB/s, every %v: idle p50 %v p99 %v, under flood p50 %v p99 %v, share %.3f",
+			capacity/1e6, every, idle.p50, idle.p99, busy.p50, busy.p99, shares[len(shares)-1])
+	}
+	slices.Sort(shares)
+	slices.Sort(ratios)
+	b.ReportMetric(shares[len(shares)/2], "credits/quiet_vf_share")
+	b.ReportMetric(ratios[len(ratios)/2], "credits/quiet_vf_p99_over_idle")
+}
+
+const quietSize = 4096
+
+// quietConfig gives a NIC the quiet VF 1 and the flooding ones, all in one
+// tenant. What is under way at once is bounded for the NIC, and part of it is
+// set aside for the quiet VF.
+func quietConfig(i int, c *config.Config, flooders int) {
+	pf := &c.Functions[0]
+	pf.VFCount = 1000
+	c.Credits.NIC.RequestPacketTx, c.Credits.Host.RequestPacketTx = 48, 48
+	pf.VFs[0].Guarantee = config.Credits{RequestPacketTx: 8, RequestBufferTx: 1024, RequestPacketRx: 8, NetworkPacketRx: 8}
+	for n := range flooders {
+		f := pf.VFs[1].Function
+		f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(10 + n)}), config.FunctionMAC(c.NIC.Host, 0, uint16(10+n))
+		pf.VFs = append(pf.VFs, config.VF{VF: uint16(10 + n), Function: f})
+	}
+}
+
+// quietPair connects a VF of one NIC to that of the same number of the other.
+func quietPair(b *testing.B, w *world, vf int, service uint64) *rig {
+	b.Helper()
+	name := fmt.Sprintf("pf0.vf%d", vf)
+	open := func(side int) *endpoint {
+		return newEndpoint(b, w.openWith(side, name, guestlib.Options{Memory: 16 << 20}))
+	}
+	r := &rig{w: w, from: open(0), to: open(1)}
+	connect(b, r.from, r.to, service)
+	return r
+}
+
+// floodRun keeps requests in flight on all rigs.
+type floodRun struct {
+	end context.CancelFunc
+	wg  sync.WaitGroup
+}
+
+func startFlood(b *testing.B, rigs []*rig) *floodRun {
+	b.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &floodRun{end: cancel}
+	for _, r := range rigs {
+		f.wg.Go(func() { f.run(ctx, b, r) })
+	}
+	return f
+}
+
+func (f *floodRun) run(ctx context.Context, b *testing.B, r *rig) {
+	const size, window, every = 1 << 20, 4, 2 // large, so that it is the NICs that are busy and not the clients
+	wr := guestlib.SendWR{
+		Opcode: guestlib.Write, SGL: []guestlib.SGE{r.from.mr.SGE(0, size)},
+		RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
+	}
+	var wc [window]guestlib.WC
+	for inFlight := 0; ; {
+		for n := 1; inFlight+every <= window && ctx.Err() == nil || n > 1; inFlight++ {
+			wr.Flags = 0
+			if n++; n > every {
+				wr.Flags, n = guestlib.Signaled, 1
+			}
+			if err := r.from.qp.PostSend(&wr); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+		if inFlight == 0 {
+			return
+		}
+		n, err := r.from.cq.Poll(wc[:])
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		for i := range wc[:n] {
+			if err := wc[i].Err(); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+		inFlight -= n * every
+		if n == 0 {
+			if err := r.from.cq.Wait(context.Background()); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	}
+}
+
+// received is what the second NIC places in memory, bytes per second, over a
+// while.
+func received(w *world, d time.Duration) float64 {
+	start, before := time.Now(), w.counter(1, "rdma.bytes_rx")
+	time.Sleep(d)
+	return float64(w.counter(1, "rdma.bytes_rx")-before) / time.Since(start).Seconds()
+}
+
+// stop ends the flood when all of it is done.
+func (f *floodRun) stop() {
+	f.end()
+	f.wg.Wait()
+}
+
+type pacedResult struct {
+	rate     float64 // bytes per second
+	p50, p99 time.Duration
+}
+
+// paced sends one request of quietSize each interval, whether or not those
+// before are done, up to the queue's length.
+func (r *rig) paced(b *testing.B, every, d time.Duration) pacedResult {
+	b.Helper()
+	wr := guestlib.SendWR{
+		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{r.from.mr.SGE(0, quietSize)},
+		RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
+	}
+	ctx := testContext(b)
+	const window = 64
+	var posted, done int
+	var at [window]time.Time
+	var took []time.Duration
+	var wc [window]guestlib.WC
+	start := time.Now()
+	next := start
+	for now := start; now.Sub(start) < d || done < posted; now = time.Now() {
+		for now.Sub(start) < d && now.After(next) && posted-done < window {
+			at[posted%window] = time.Now()
+			if err := r.from.qp.PostSend(&wr); err != nil {
+				b.Fatal(err)
+			}
+			posted++
+			next = next.Add(every)
+		}
+		n, err := r.from.cq.Poll(wc[:])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range wc[:n] {
+			if err := wc[i].Err(); err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, time.Since(at[done%window]))
+			done++
+		}
+		if n > 0 {
+			continue
+		}
+		wait, cancel := context.WithTimeout(ctx, max(time.Until(next), 10*time.Microsecond))
+		_ = r.from.cq.Wait(wait)
+		cancel()
+	}
+	elapsed := time.Since(start)
+	slices.Sort(took)
+	return pacedResult{rate: float64(done*quietSize) / elapsed.Seconds(), p50: took[len(took)/2], p99: took[len(took)*99/100]}
+}

@@ -1,0 +1,167 @@
+package falcon_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+)
+
+// fairness is an engine with functions that have different numbers of connections with different packets, all with more to
+// send than the windows let out.
+type fairness struct {
+	*single
+	sent    map[uint32]int // bytes by function
+	packets map[uint32]int
+}
+
+func newFairness(t *testing.T) *fairness {
+	t.Helper()
+	p := windows(256, 256)
+	p.ARPercent = 0
+	return &fairness{single: newSingle(t, p), sent: map[uint32]int{}, packets: map[uint32]int{}}
+}
+
+// function opens n connections and gives each requests of a length.
+func (f *fairness) function(id uint32, n, requests, length int, node *credit.Node) {
+	f.t.Helper()
+	for i := range n {
+		cfg := connConfig(true)
+		cfg.LocalCID, cfg.LocalFunction, cfg.Credits = id<<8|uint32(i), id, node
+		c, err := f.e.Open(f.now, cfg)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for tag := range uint64(requests) {
+			if err := c.Push(f.now, tag, length); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (f *fairness) transmit(n int) (order []uint32) {
+	f.t.Helper()
+	for range n {
+		size, c := f.e.Transmit(f.now, f.buf[:])
+		if size == 0 {
+			f.t.Fatal("nothing to send")
+		}
+		id := c.Config().LocalFunction
+		f.sent[id] += size
+		f.packets[id]++
+		order = append(order, id)
+	}
+	return order
+}
+
+// TestFunctionsShareBytes: a function with one connection gets as many bytes as one with forty, and one with small packets
+// as many as one with large ones.
+func TestFunctionsShareBytes(t *testing.T) {
+	f := newFairness(t)
+	f.function(1, 1, 200, 4096, nil)
+	f.function(2, 40, 50, 4096, nil)
+	f.function(3, 3, 250, 512, nil)
+	f.transmit(700)
+	for _, id := range []uint32{2, 3} {
+		if ratio := float64(f.sent[1]) / float64(f.sent[id]); ratio < 0.95 || ratio > 1.05 {
+			t.Errorf("bytes by function %v: %.2f", f.sent, ratio)
+		}
+	}
+	if f.packets[3] < 5*f.packets[1] {
+		t.Errorf("packets by function %v", f.packets)
+	}
+}
+
+// TestGuaranteedGoFirst: a packet within its function's guarantee goes before all that waits, and above the guarantee takes
+// its turn.
+func TestGuaranteedGoFirst(t *testing.T) {
+	f := newFairness(t)
+	nic := credit.New(nil, credit.NoLimit())
+	node := credit.New(nic, credit.NoLimit())
+	if err := node.Guarantee(credit.Cost{credit.ReqPktTx: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint32(30) {
+		f.function(100+id, 2, 20, 4096, credit.New(nic, credit.NoLimit()))
+	}
+	f.transmit(45)
+	f.function(7, 1, 2, 64, credit.New(node, credit.NoLimit()))
+	if order := f.transmit(3); order[0] != 7 || order[1] != 7 || order[2] == 7 {
+		t.Errorf("order %v, want 7 first", order)
+	}
+	f.function(8, 1, 8, 4096, credit.New(node, credit.NoLimit())) // of the same node: above its guarantee now
+	order := f.transmit(60)
+	if order[0] == 8 || order[1] == 8 {
+		t.Errorf("order %v: more than is guaranteed went first", order)
+	}
+	n := 0
+	for _, id := range order {
+		if id == 8 {
+			n++
+		}
+	}
+	if n < 1 || n > 3 {
+		t.Errorf("%d of 60 packets among 31 functions", n)
+	}
+}
+
+// BenchmarkTransmitFunctions is a turn of the scheduler among functions.
+func BenchmarkTransmitFunctions(b *testing.B) {
+	for _, functions := range []int{1, 64, 4096} {
+		b.Run(fmt.Sprint(functions), func(b *testing.B) { benchmarkFunctions(b, functions) })
+	}
+}
+
+func benchmarkFunctions(b *testing.B, functions int) {
+	p := windows(1024, 1024)
+	p.ARPercent, p.MaxTxn = 0, 1024
+	e := falcon.NewEngine(falcon.Config{Profile: p, TxContexts: 1 << 20}, noULP{})
+	var conns []*falcon.Conn
+	for i := range functions {
+		cfg := connConfig(true)
+		cfg.LocalCID, cfg.LocalFunction = uint32(i), uint32(i)
+		c, err := e.Open(ms, cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	var buf [5000]byte
+	const per = 64
+	left := 0
+	for b.Loop() {
+		if left == 0 {
+			b.StopTimer()
+			for _, c := range conns {
+				c.Close(ms)
+			}
+			var ev falcon.Event
+			for e.Next(&ev) {
+			}
+			for i := range conns {
+				cfg := connConfig(true)
+				cfg.LocalCID, cfg.LocalFunction = uint32(i), uint32(i)
+				conns[i], _ = e.Open(ms, cfg)
+				for tag := range uint64(per) {
+					if conns[i].Push(ms, tag, 64) != nil {
+						b.Fatal("refused")
+					}
+				}
+			}
+			left = per * functions
+			b.StartTimer()
+		}
+		if n, _ := e.Transmit(ms, buf[:]); n == 0 {
+			b.Fatal("nothing to send")
+		}
+		left--
+	}
+}
+
+type noULP struct{}
+
+func (noULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
+	return len(dst), nil
+}
