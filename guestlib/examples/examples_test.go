@@ -24,7 +24,7 @@ func TestPrograms(t *testing.T) {
 		clients int
 		says    string // one of them
 	}{
-		"pingpong":  {1, `1000 round trips of 64 bytes, [\d.]+.s each\n`},
+		"pingpong":  {1, `200 round trips of 64 bytes, [\d.]+.s each\n`},
 		"bandwidth": {1, `1024 WRITEs of 64 KiB: \d+ MB/s\n`},
 		"kv":        {1, `600 puts, 301 gets with \d+ READs, none of which the server noticed\n`},
 		"lock":      {2, `2 clients counted to 400\n`},

@@ -98,7 +98,8 @@ func runChild(args []string) error {
 		return err
 	}
 	defer out.Close()
-	p, err := os.StartProcess("/init", append([]string{"vnic"}, args...), &os.ProcAttr{
+	program, argv := command(args)
+	p, err := os.StartProcess(program, argv, &os.ProcAttr{
 		Dir:   "/tmp",
 		Env:   []string{Environment, "PATH=/:/bin", "HOME=/tmp", "TMPDIR=/tmp"},
 		Files: []*os.File{nil, out, os.Stderr},
@@ -118,6 +119,15 @@ func runChild(args []string) error {
 		return fmt.Errorf("%s: exit status %d", strings.Join(args, " "), status.ExitStatus())
 	}
 	return fmt.Errorf("%s: killed by %v", strings.Join(args, " "), status.Signal())
+}
+
+// command is what args ask for: another program of the image if the first is its
+// path, else this one.
+func command(args []string) (program string, argv []string) {
+	if len(args) > 0 && strings.HasPrefix(args[0], "/") {
+		return args[0], args
+	}
+	return "/init", append([]string{"vnic"}, args...)
 }
 
 // reapUntil waits for a process and for every orphan that PID 1 inherits

@@ -3,6 +3,7 @@ package guestinit
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,19 @@ func TestActiveOnlyAsInit(t *testing.T) {
 	name, _, _ := strings.Cut(Environment, "=")
 	if name != "VNIC_GUEST" {
 		t.Errorf("Active looks for another variable than %s", Environment)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for _, tc := range []struct{ args, want []string }{
+		{nil, []string{"/init", "vnic"}},
+		{[]string{"guest", "info"}, []string{"/init", "vnic", "guest", "info"}},
+		{[]string{"/bin/driver", "x"}, []string{"/bin/driver", "/bin/driver", "x"}},
+	} {
+		program, argv := command(tc.args)
+		if got := append([]string{program}, argv...); !slices.Equal(got, tc.want) {
+			t.Errorf("%q: %q, want %q", tc.args, got, tc.want)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	service = 5001
-	rounds  = 1000
+	rounds  = 200
 	size    = 64
 )
 

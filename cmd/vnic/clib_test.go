@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// What the C programs and the Go one of the same name say.
+var (
+	driverSays  = regexp.MustCompile(`(?s)function 0x\w+, ABI 1\.\d+.*work request [12]: status 0, .*work request [12]: status 0, .*received: hello, vnic`)
+	tripsSays   = regexp.MustCompile(`200 round trips of 64 bytes, [\d.]+ ?.s each`)
+	othersSays  = regexp.MustCompile(`WRITE, FETCH_ADD, CMP_SWAP and READ did what they should`)
+	sanitizers  = []string{"CFLAGS=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"}
+	staticBuild = []string{"LDFLAGS=-static"}
+)
+
+// buildC builds the C library and its programs and returns their folder.
+func buildC(t testing.TB, variables ...string) string {
+	t.Helper()
+	for _, tool := range []string{"gcc", "make"} {
+		_, err := exec.LookPath(tool)
+		require(t, err == nil, tool+" is not installed")
+	}
+	dir := t.TempDir()
+	out, err := exec.Command("make", append([]string{"-C", "../../guestlib/c", "CC=gcc", "OUT=" + dir}, variables...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// TestC runs the C programs without a VM, with sanitizers, beside each other and
+// beside the Go driver.
+func TestC(t *testing.T) {
+	bin := buildC(t, sanitizers...)
+	goBin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", goBin, "../../guestlib/examples/pingpong").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := t.TempDir()
+	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(latencyConfig, dir)))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	say := func(argv ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		return string(out), err
+	}
+	if text, err := say(filepath.Join(bin, "driver"), dir+"/a"); err != nil || !driverSays.MatchString(text) {
+		t.Fatalf("driver: %v\n%s", err, text)
+	}
+	a, b := "unix://"+dir+"/a", "unix://"+dir+"/b"
+	inC, inGo := []string{filepath.Join(bin, "pingpong")}, []string{filepath.Join(goBin, "pingpong"), "-d"}
+	for name, tc := range map[string]struct{ server, client []string }{
+		"C and C":  {inC, inC},
+		"Go and C": {inGo, inC},
+		"C and Go": {inC, inGo},
+	} {
+		served := make(chan error, 1)
+		go func() {
+			text, err := say(append(slices.Clone(tc.server), a)...)
+			if err != nil {
+				err = fmt.Errorf("server: %w\n%s", err, text)
+			}
+			served <- err
+		}()
+		text, err := say(append(slices.Clone(tc.client), b, "192.168.100.11")...)
+		if err != nil || !tripsSays.MatchString(text) || othersSays.MatchString(text) != (&tc.client[0] == &inC[0]) {
+			t.Errorf("%s: client: %v\n%s", name, err, text)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"unix:///nowhere: No such file or directory; is the NIC running?": {"unix:///nowhere"},
+		`"nobody" is no IPv4 or IPv6 address`:                             {a, "nobody"},
+		"write vsock://2:7000 or unix:///PATH":                            {"tcp://1"},
+	} {
+		text, err := say(append(slices.Clone(inC), args...)...)
+		if err == nil || !bytes.Contains([]byte(text), []byte(want)) {
+			t.Errorf("%q: %v, %q, want %q", args, err, text, want)
+		}
+	}
+}
+
+const cGuestConfig = `
+nic: {host: 1}
+uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {unix: b}}
+attach:
+  - {type: vhost-user, socket: %s/g.sock, cid: 1001}
+  - {type: unix, name: b, socket: %[1]s/b}
+`
+
+// TestCInGuest runs the C programs in QEMU guests with Debian's kernel: the driver,
+// and the library beside a Go program outside.
+func TestCInGuest(t *testing.T) {
+	requireGuests(t)
+	bin := buildC(t, staticBuild...)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
+	initrd := filepath.Join(t.TempDir(), "initramfs.cpio")
+	if err := (image.Initramfs{
+		Kernel: k, Init: vnic(t), Modules: image.VsockModules, Programs: []string{filepath.Join(bin, "driver"), filepath.Join(bin, "pingpong")},
+	}).Write(initrd); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "vnic-c-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(cGuestConfig, dir)))
+	guest := func(args ...string) string {
+		t.Helper()
+		console := filepath.Join(dir, "console")
+		vm, err := qemu.Start(ctx, qemu.Machine{
+			Memory: guestMemory, Kernel: k.Image, Initrd: initrd, InitArgs: args, Vsock: dir + "/g.sock", Console: qemu.FileChardev(console),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer vm.Stop()
+		var said bytes.Buffer
+		for lines := bufio.NewScanner(vm.Output()); lines.Scan(); {
+			fmt.Fprintln(&said, lines.Text())
+		}
+		if err := vm.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(console); err != nil || bytes.Contains(text, []byte("vnic-init:")) {
+			t.Fatalf("%q: %v\n%s\n%s", args, err, &said, text)
+		}
+		return said.String()
+	}
+	if text := guest("/bin/driver"); !driverSays.MatchString(text) {
+		t.Errorf("driver: %s", text)
+	}
+	served := make(chan error, 1)
+	go func() {
+		out, err := exec.CommandContext(ctx, "go", "run", "../../guestlib/examples/pingpong", "-d", "unix://"+dir+"/b").CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		served <- err
+	}()
+	if text := guest("/bin/pingpong", "vsock", "192.168.100.12"); !tripsSays.MatchString(text) || !othersSays.MatchString(text) {
+		t.Errorf("pingpong: %s", text)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDriverGuide: every piece of C in the guide is a piece of the driver, which is
+// as short as it says.
+func TestDriverGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/driver-guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := os.ReadFile("../../guestlib/c/example/driver.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces := regexp.MustCompile("(?s)```c\n(.*?)```").FindAllSubmatch(guide, -1)
+	if len(pieces) < 8 {
+		t.Errorf("%d pieces of code", len(pieces))
+	}
+	for _, p := range pieces {
+		if !bytes.Contains(driver, p[1]) {
+			t.Errorf("not in driver.c:\n%s", p[1])
+		}
+	}
+	if n := bytes.Count(driver, []byte("\n")); n >= 300 {
+		t.Errorf("driver.c has %d lines; the guide says less than 300", n)
+	}
+}

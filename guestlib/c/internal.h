@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the files of libvnic share. */
+#ifndef VNIC_INTERNAL_H
+#define VNIC_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "vnic.h"
+
+/* Integers of the ABI are little-endian, as every machine this driver runs on is. */
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "libvnic is for little-endian machines"
+#endif
+
+enum { EVENTS = 256, REQUESTS = 32, QUEUES = 1 << 16 };
+
+/* Memory the device can reach: one mapping, page by page. */
+struct arena {
+	uint8_t *base;
+	size_t pages;
+	uint64_t *addrs; /* device address of each page */
+	uint8_t *used;   /* of each page */
+	int ring;        /* io_uring that pins it, or -1 */
+	int memfd;       /* or -1 */
+};
+
+struct fifo {
+	struct vnic_async_event *ring;
+	unsigned size, head, count;
+};
+
+struct vnic_device {
+	int fd;
+	struct arena arena;
+	struct vnic_info info;
+
+	uint8_t in[VNIC_MAX_MESSAGE]; /* the message being received */
+	size_t have;
+	uint64_t tag;           /* of the request being answered, 0: none */
+	uint8_t answer[64];
+	size_t answered;        /* bytes of answer; 0: not there */
+
+	uint8_t *asq, *acq;     /* admin queues, a page each */
+	uint32_t commands, completions;
+
+	struct fifo events, requests, connections; /* connections: what becomes of attempts */
+	struct vnic_cq *cqs;
+};
+
+struct vnic_cq {
+	struct vnic_device *dev;
+	struct vnic_cq *next_cq;
+	uint8_t *area;
+	size_t size;
+	uint32_t cqn, entries, next; /* next entry to poll, counts up without bound */
+	uint32_t arming;             /* number of the last arming by the word */
+	bool event;                  /* came since the last arming */
+};
+
+struct queue {
+	uint8_t *area;
+	size_t size;
+	uint32_t entries, stride, next;
+	uint8_t log2, log2_stride;
+};
+
+struct vnic_qp {
+	struct vnic_device *dev;
+	uint32_t qpn;
+	struct queue sq, rq;
+	uint8_t max_send_sge, max_recv_sge;
+	uint16_t max_inline;
+};
+
+/* memory.c */
+int arena_pin(struct arena *a, size_t size);              /* in a guest */
+int arena_memfd(struct arena *a, size_t size, uint64_t at); /* on the NIC's host */
+void arena_close(struct arena *a);
+uint64_t arena_addr(const struct arena *a, const void *p); /* device address */
+/* Makes the page list of memory; it is freed with vnic_free(list, *size). */
+int page_list(struct vnic_device *dev, const void *p, size_t size, void **list, size_t *list_size, uint64_t *root, uint8_t *levels);
+
+/* stream.c */
+int stream_dial(struct vnic_device *dev, const char *url, size_t memory, uint32_t *function);
+int stream_send(struct vnic_device *dev, uint16_t type, uint64_t tag, const void *body, size_t size);
+int stream_call(struct vnic_device *dev, uint16_t type, const void *body, size_t size, void *reply, size_t reply_size);
+int ring_doorbell(struct vnic_device *dev, uint8_t kind, uint8_t flags, uint32_t queue, uint32_t index);
+int fifo_take(struct fifo *f, struct vnic_async_event *e);
+void fifo_put(struct fifo *f, const struct vnic_async_event *e);
+
+/* admin.c */
+int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_t size, void *result, size_t result_size);
+int read_register(struct vnic_device *dev, uint32_t offset, uint32_t width, uint64_t *value);
+int write_register(struct vnic_device *dev, uint32_t offset, uint32_t width, uint64_t value);
+
+/* error.c */
+int fail(int err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int fail_status(uint32_t status, const char *what);
+long long now_ms(void);
+
+static inline uint32_t load32(const void *p)
+{
+	return atomic_load_explicit((_Atomic uint32_t *)p, memory_order_acquire);
+}
+
+static inline void store32(void *p, uint32_t v)
+{
+	atomic_store_explicit((_Atomic uint32_t *)p, v, memory_order_release);
+}
+
+static inline uint64_t load64(const void *p)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)p, memory_order_acquire);
+}
+
+static inline void store64(void *p, uint64_t v)
+{
+	atomic_store_explicit((_Atomic uint64_t *)p, v, memory_order_release);
+}
+
+/* between storing an index or arming word and looking at what the other side wrote (DRV-604, DRV-709) */
+static inline void full_barrier(void) { atomic_thread_fence(memory_order_seq_cst); }
+
+#endif
