@@ -88,7 +88,8 @@ type Device struct {
 }
 
 // Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path for a process on the NIC's own host;
-// ?function=pf0.vf1 names the function where several are assigned to the caller.
+// ?function=pf0.vf1 names the function where several are assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the
+// NIC's own host over the kernel's vsock loopback, with memory in a file that the NIC's configuration names.
 func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	t, err := parseURL(url)
 	if err != nil {

@@ -24,6 +24,7 @@ type target struct {
 	cid      uint32
 	port     uint32
 	path     string
+	memory   string // file of a vsock client on the NIC's own host; else its memory is the guest's
 	function FunctionID
 }
 
@@ -37,6 +38,10 @@ func parseURL(s string) (target, error) {
 	}
 	t := target{scheme: u.Scheme}
 	for key, values := range u.Query() {
+		if key == "memory" && len(values) == 1 && u.Scheme == "vsock" {
+			t.memory = values[0]
+			continue
+		}
 		if key != "function" || len(values) != 1 {
 			return bad("unknown or repeated parameter " + strconv.Quote(key))
 		}
@@ -79,6 +84,9 @@ func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, er
 	if t.scheme == "unix" {
 		return dialUnix(ctx, t.path, memory)
 	}
+	if t.memory != "" {
+		return dialWithFile(ctx, t)
+	}
 	conn, err := dialVsock(ctx, t.cid, t.port)
 	if err != nil {
 		return nil, nil, err
@@ -112,6 +120,19 @@ func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
 		}()
 		return nil, fmt.Errorf("vsock %d:%d: %w", cid, port, ctx.Err())
 	}
+}
+
+// dialWithFile connects over the kernel's vsock on the NIC's own host; the NIC's configuration names the same file.
+func dialWithFile(ctx context.Context, t target) (net.Conn, arena.Source, error) {
+	src, err := arena.OpenFile(t.memory)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := dialVsock(ctx, t.cid, t.port)
+	if err != nil {
+		return nil, nil, errors.Join(err, src.Close())
+	}
+	return conn, src, nil
 }
 
 // preambleMagic starts the memory message of a bare client.

@@ -280,6 +280,7 @@ func TestParseURL(t *testing.T) {
 		"vsock://2:7000":                      {scheme: "vsock", cid: 2, port: 7000, function: AssignedFunction},
 		"vsock://2":                           {scheme: "vsock", cid: 2, port: abi.Port, function: AssignedFunction},
 		"vsock://2:7001?function=pf0.vf1":     {scheme: "vsock", cid: 2, port: 7001, function: 1},
+		"vsock://1:7000?memory=/dev/shm/f":    {scheme: "vsock", cid: 1, port: 7000, memory: "/dev/shm/f", function: AssignedFunction},
 		"unix:///run/vnic.sock":               {scheme: "unix", path: "/run/vnic.sock", function: AssignedFunction},
 		"unix:///a?function=h3.pf2.vf4095":    {scheme: "unix", path: "/a", function: 3<<16 | 2<<12 | 4095},
 		"unix:///a?function=pf15":             {scheme: "unix", path: "/a", function: 15 << 12},
@@ -292,7 +293,7 @@ func TestParseURL(t *testing.T) {
 	}
 	for _, s := range []string{
 		"", "2:7000", "tcp://1:2", "vsock://host:7000", "vsock://2:70000000000", "vsock://2:7000/x", "unix://run/x", "unix:", "unix:///a?function=vf1",
-		"unix:///a?function=pf0.vf4096", "unix:///a?function=pf16", "unix:///a?function=pf0.x", "unix:///a?function=pf0.vf1.", "unix:///a?fn=1", "unix:///a?function=pf0&function=pf1", "vsock://%zz",
+		"unix:///a?function=pf0.vf4096", "unix:///a?function=pf16", "unix:///a?function=pf0.x", "unix:///a?function=pf0.vf1.", "unix:///a?fn=1", "unix:///a?memory=/x", "unix:///a?function=pf0&function=pf1", "vsock://%zz",
 	} {
 		if got, err := parseURL(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %+v, %v", s, got, err)

@@ -263,8 +263,8 @@ func checkRAM(r *report, path string, ram []RAM) {
 	seen := map[uint32]bool{}
 	for i, m := range ram {
 		p := fmt.Sprintf("%s.ram[%d]", path, i)
-		if m.CID < 3 {
-			r.add(p+".cid", fmt.Sprintf("%d is not a guest's vsock context id", m.CID), "use the guest-cid QEMU was given, 3 or above")
+		if m.CID < 3 && m.CID != 1 {
+			r.add(p+".cid", fmt.Sprintf("%d is not a guest's vsock context id", m.CID), "use the guest-cid QEMU was given, 3 or above, or 1 for processes on this host (vsock_loopback)")
 		} else if seen[m.CID] {
 			r.add(p+".cid", fmt.Sprintf("%d is listed twice", m.CID), "describe each guest's memory once")
 		}

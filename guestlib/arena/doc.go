@@ -2,6 +2,7 @@
 //
 //	Source ──Grow──► Chunk{Mem, Addrs}      GuestRAM: anonymous mmap, pinned, addresses from /proc/self/pagemap
 //	                   │                    Memfd:    one sealed memfd handed to the device process
+//	                   │                    File:     a named file that the device process maps too
 //	                 Pool ──Alloc──► Block  (page granular, zeroed, freed in any order)
 //	                   └──────────► PageList (1–3 levels of pages holding page addresses)
 //

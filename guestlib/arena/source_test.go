@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -206,5 +207,48 @@ func TestMemfd(t *testing.T) {
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ram")
+	if _, err := OpenFile(path); err == nil {
+		t.Error("a file that is not there")
+	}
+	for size, want := range map[int64]string{0: "whole pages", PageSize + 1: "whole pages"} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if err := os.Truncate(path, 4*PageSize); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewPool(f)
+	b, err := p.Alloc(2 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b.Bytes(), "seen by the device")
+	if at := b.Pages()[1]; at != b.Pages()[0]+PageSize || at >= 4*PageSize {
+		t.Errorf("page addresses %#x", b.Pages())
+	}
+	if whole, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(whole[b.Pages()[0]:]), "seen by the device") {
+		t.Errorf("the file has %q, %v", whole[:20], err)
+	}
+	if _, err := p.Alloc(3 * PageSize); !errors.Is(err, ErrExhausted) {
+		t.Errorf("more than the file: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }
