@@ -2,9 +2,13 @@ package device
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -241,4 +245,49 @@ func TestGuestlibWire(t *testing.T) {
 		a.dev.Close()
 		b.dev.Close()
 	}
+}
+
+// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: of numbers that do not exist, of
+// ones that want somebody else, with nonsense, and for links beyond number. What is held is bounded, everything goes away
+// by itself, and honest pairs still find each other.
+func TestHostileWiring(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := drivers(v)
+	from, r := v.shards[0], rand.New(rand.NewPCG(4, 5))
+	for i := range 1500 {
+		var priv []byte
+		switch r.IntN(4) {
+		case 0:
+			priv = binary.BigEndian.AppendUint32(nil, b.qpn)
+		case 1:
+			priv = binary.BigEndian.AppendUint32(nil, r.Uint32())
+		case 2:
+			priv = []byte{byte(i), byte(i >> 8)}
+		default:
+			priv = make([]byte, r.IntN(65))
+		}
+		_, err := from.cm.Connect(v.now, cm.ConnectRequest{
+			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: firstReserved + uint64(r.IntN(4)),
+			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + ulpHeaders, Ordered: true, Private: priv,
+		})
+		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, errNoCID) {
+			t.Fatal(err)
+		}
+		from.drainManager(v.now)
+		if i%50 == 0 {
+			v.idle(1e6)
+		}
+		if n := len(b.fn.held); n > maxHeld {
+			t.Fatalf("%d requests held", n)
+		}
+	}
+	v.idle(120e9)
+	if n := len(b.fn.held); n != 0 {
+		t.Errorf("%d requests still held", n)
+	}
+	b.noEvents()
+	a.collect()
+	a.async = nil
+	wiredPair(v, a, b, false)
+	exchange(t, a, b, 5000)
 }

@@ -25,9 +25,24 @@ func (q *QP) pullDone(now falcon.Time, ev *falcon.Event) {
 	}
 	st, vendor := completionStatus(ev.Code, syndrome(ev.ULPCode)), vendorErr(ev.Code, syndrome(ev.ULPCode))
 	if st == abi.WCSuccess {
-		st, vendor = q.takeResponse(s, ev.Data)
+		if st, vendor = q.takeResponse(s, ev.Data); st == notOurs {
+			q.loseResponse(now)
+			return
+		}
 	}
 	q.segmentDone(now, ev.Tag, s, st, vendor)
+}
+
+// notOurs is what takeResponse says of a response for another QP than the connection's.
+const notOurs abi.WCStatus = 0xff
+
+// loseResponse drops a response silently (RDMA over Falcon §6.9). The QP lives on; its request is as one whose answer never
+// comes, and fails when that is certain.
+func (q *QP) loseResponse(now falcon.Time) {
+	q.fn.stats.CIDMismatches++
+	if q.patience.place == 0 {
+		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
+	}
 }
 
 // takeResponse checks a pull response and places its data.
@@ -45,8 +60,10 @@ func (q *QP) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 			want = op
 		}
 	}
-	if h.RBTH.Opcode != want|q.service || h.RBTH.DestQP != q.number || h.RBTH.SN != s.sn {
-		q.fn.stats.CIDMismatches++ // RDMA over Falcon §6.9: nothing of it is used
+	switch {
+	case h.RBTH.DestQP != q.number:
+		return notOurs, 0
+	case h.RBTH.Opcode != want|q.service || h.RBTH.SN != s.sn:
 		return abi.WCBadRespErr, 0
 	}
 	if h.RBTH.CE {

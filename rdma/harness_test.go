@@ -77,10 +77,11 @@ type worldConfig struct {
 	net    sim.Impairment
 	seed   uint64
 	config Config
-	credit credit.Cost // of each NIC; zero for no limit
-	mtu    int         // path MTU; 0 for pathMTU
-	peer   sim.Handler // takes the place of host 0's engine
-	v6     bool        // the functions have IPv6 addresses
+	credit credit.Cost                           // of each NIC; zero for no limit
+	mtu    int                                   // path MTU; 0 for pathMTU
+	peer   sim.Handler                           // takes the place of host 0's engine
+	watch  func(host int, e *Engine) sim.Handler // stands between falcon and the engine
+	v6     bool                                  // the functions have IPv6 addresses
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
@@ -108,6 +109,11 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		h.fn = h.e.NewFunction(uint32(i+1), h.mem, c.limits, h)
 		cfg[i] = falcon.Config{Profile: falcon.Software(), Credits: h.credits}
 		ulp[i], w.hosts[i] = h.e, h
+	}
+	for i, h := range w.hosts {
+		if c.watch != nil {
+			ulp[i] = c.watch(i, h.e)
+		}
 	}
 	if c.peer != nil {
 		ulp[0] = c.peer

@@ -34,10 +34,12 @@ func (q *QP) awaitPeer(now falcon.Time) {
 	}
 }
 
-// due ends the patience.
+// due ends the patience: with a peer that is not there, or one whose response was dropped.
 func (q *QP) due(now falcon.Time) {
 	if q.conn == nil {
 		q.failAlone(now, "it did not get ready to receive")
+	} else {
+		q.failAlone(now, "a response was not for this queue pair")
 	}
 	q.fn.settle(now)
 }
