@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
@@ -20,6 +21,7 @@ type tapPoint struct {
 	wantSealed bool
 	wantClear  bool
 	wallOffset int64 // wall clock less the shard's clock, ns
+	scratch    []byte
 }
 
 func newTapPoint(to *capture.Capture, mode string, wallOffset int64) tapPoint {
@@ -59,5 +61,14 @@ func (t *tapPoint) inside(now falcon.Time, packet []byte) {
 func (t *tapPoint) clear(dir capture.Direction, now falcon.Time, packet []byte) {
 	if t.wantClear {
 		t.to.Packet(capture.Clear, dir, now+t.wallOffset, packet, "")
+	}
+}
+
+// falcon takes a Falcon packet that came without an inner header, with the one
+// that tunnel mode would have given it.
+func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, inner underlay.Inner, packet []byte) {
+	if t.wantClear {
+		t.scratch = append(inner.Append(t.scratch[:0], len(packet)), packet...)
+		t.clear(dir, now, t.scratch)
 	}
 }

@@ -137,7 +137,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	c.conn, c.tx, c.peer, c.fn, c.id = conn, tx, to, f, p.ID
 	c.inner = inner
 	c.guard = psp.NewGuard(psp.GuardConfig{
-		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant),
+		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant), AnyPCID: s.txSAs.direct,
 		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
 	})
 	s.open[p.ID] = p.LocalCID

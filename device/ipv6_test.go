@@ -132,6 +132,55 @@ func TestIPVersions(t *testing.T) {
 	})
 }
 
+// TestTransportMode moves data with Falcon directly in PSP, and looks at every
+// frame. A NIC that tunnels refuses such packets, and the other way round.
+func TestTransportMode(t *testing.T) {
+	mode := func(modes [2]string) *virtual {
+		return newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { c.PSP.Mode = modes[i] })
+	}
+	v := mode([2]string{config.PSPTransport, config.PSPTransport})
+	sealed := 0
+	v.tap = func(_ int, f []byte) []byte {
+		if h, n, err := psp.ParseHeader(f[min(42, len(f)):]); err == nil && len(f) > 60 {
+			if h.NextHeader != psp.NextHeaderFalcon || h.HasVC || h.CryptOffset != 1 || f[42+n] != 0x10 {
+				t.Fatalf("%+v: %x", h, f[:80])
+			}
+			sealed++
+		}
+		return f
+	}
+	a, b := pair(v)
+	var pcap bytes.Buffer
+	c, err := capture.New(&pcap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.shards[1].capture = newTapPoint(c, config.CaptureClear, 0)
+	exchange(t, a, b, 100_000)
+	for _, s := range v.shards {
+		if err := s.rotateKeys(v.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, a, b, 100_000)
+	noKeyDrops(t, v)
+	_ = c.Close()
+	if sealed < 100 || pcap.Len() < 200_000 {
+		t.Errorf("%d sealed frames, %d bytes captured", sealed, pcap.Len())
+	}
+	for i := range 2 {
+		modes := [2]string{config.PSPTunnel, config.PSPTunnel}
+		modes[i] = config.PSPTransport
+		v := mode(modes)
+		a, b := pair(v)
+		a.send(abi.OpWrite, 0, 64, b, 5)
+		v.idle(1e9)
+		if v.shards[1].drops[dropNotFalcon] == 0 {
+			t.Errorf("%v: nothing was refused", modes)
+		}
+	}
+}
+
 // TestHops: the hop count comes from the hop limit as from the TTL.
 func TestHops(t *testing.T) {
 	for limit, want := range map[uint8]uint8{255: 0, 254: 1, 240: 15, 64: 15} {

@@ -43,7 +43,10 @@ func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
 // is not known as a connection.
 func (s *Shard) prefetch(sealed []byte) {
 	at := pspHeader + underlay.InnerLen
-	if len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6 {
+	switch {
+	case s.txSAs.direct:
+		at = psp.BaseLen
+	case len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6:
 		at = pspHeader + underlay.InnerLen6
 	}
 	if cid, ok := wire.PeekCID(sealed[min(at, len(sealed)):]); ok {
@@ -60,6 +63,10 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 	}
 	if hdr.Class != psp.ClassFalcon { // whatever is inside: the class decides
 		s.receivePlain(now, d, &hdr, sealed)
+		return
+	}
+	if s.txSAs.direct {
+		s.receiveTransport(now, d, &hdr, clear)
 		return
 	}
 	inner, packet, err := underlay.ParseInner(clear)
@@ -82,7 +89,33 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.drops.count(dropWrongAddress)
 		return
 	}
-	if err := c.guard.Check(&hdr, s.rxSAs.db.Generation()); err != nil {
+	s.receiveFalcon(now, d, &hdr, c, packet)
+}
+
+// receiveTransport takes an opened packet of transport mode: Falcon directly. The
+// key is its peer's for one tenant, and the connection's guard knows which.
+func (s *Shard) receiveTransport(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, packet []byte) {
+	cid, ok := wire.PeekCID(packet)
+	if !ok || hdr.NextHeader != psp.NextHeaderFalcon {
+		s.drops.count(dropNotFalcon)
+		return
+	}
+	c := s.slots.open(cid)
+	switch {
+	case c == nil:
+		s.drops.count(dropUnknownCID)
+		return
+	case d.Src != c.peer.underlay:
+		s.drops.count(dropWrongAddress)
+		return
+	}
+	s.capture.falcon(captureIn, now, underlay.Inner{Src: c.inner.Dst, Dst: c.inner.Src}, packet)
+	s.receiveFalcon(now, d, hdr, c, packet)
+}
+
+// receiveFalcon hands the Falcon packet of a connection to the transport.
+func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, c *slot, packet []byte) {
+	if err := c.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
 		s.drops.count(guardDrop(err))
 		return
 	}

@@ -20,7 +20,8 @@ const (
 	cryptOffsetIPv6 = 2 + underlay.InnerLen6/4 + 1
 	pspHeader       = psp.BaseLen + psp.VCLen
 
-	cryptOffsetPlain = 2 // the cookie; all of a plain packet is encrypted
+	cryptOffsetPlain     = 2 // the cookie; all of a plain packet is encrypted
+	cryptOffsetTransport = 1 // the Falcon word with the CID
 )
 
 // cookie is the virtualization cookie of a tenant: its number in the upper
@@ -127,6 +128,7 @@ type txSA struct {
 type txSAs struct {
 	current map[saKey]*txSA
 	limit   uint64 // packets per key
+	direct  bool   // Falcon's packets in transport mode
 	log     *keyLog
 }
 
@@ -158,9 +160,12 @@ func (t *txSAs) renew(tx *txSA, sa cm.SA) error {
 	}
 	var n *psp.TxSA
 	var err error
-	if tx.key.class == cm.ClassGateway {
+	switch {
+	case tx.key.class == cm.ClassGateway:
 		n, err = psp.NewGatewayTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffsetPlain)
-	} else {
+	case t.direct:
+		n, err = psp.NewTransportTxSA(sa.Version, sa.SPI, sa.Key, cryptOffsetTransport)
+	default:
 		n, err = psp.NewTxSA(sa.Version, sa.SPI, sa.Key, cookie(tx.key.tenant), cryptOffset)
 	}
 	if err != nil {

@@ -117,7 +117,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		peers: map[cm.HostID]*peer{},
 		tx:    newTxQueue(txSlots, txBufferSize(cfg)),
 		bells: bells{byFD: map[int]*bell{}, unmute: never},
-		txSAs: txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit},
+		txSAs: txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
 	var err error
 	s.underlay, err = underlay.New(underlay.Config{

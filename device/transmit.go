@@ -101,6 +101,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 // and how many bytes the underlay is to carry.
 //
 //	Ethernet | IP | UDP | PSP, cookie | inner IP | Falcon … | ICV
+//	Ethernet | IP | UDP | PSP | Falcon … | ICV                      transport mode
 func (s *Shard) wrap(now falcon.Time, c *slot, b []byte, n int) (at, sealed int, err error) {
 	innerLen, next, offset := underlay.InnerLen, uint8(psp.NextHeaderIPv4), uint8(cryptOffset)
 	if c.inner.Src.Is6() {
@@ -109,6 +110,11 @@ func (s *Shard) wrap(now falcon.Time, c *slot, b []byte, n int) (at, sealed int,
 	inner := b[falconAt-innerLen:]
 	c.inner.Append(inner[:0], n)
 	s.capture.clear(captureOut, now, inner[:innerLen+n])
+	if s.txSAs.direct { // over what was for the capture alone
+		at = falconAt - psp.BaseLen
+		sealed, err = c.tx.Seal(now, psp.NextHeaderFalcon, b[at:], n)
+		return at - s.underlay.Headroom(), sealed, err
+	}
 	at = falconAt - innerLen - pspHeader
 	c.tx.SetCryptOffset(offset)
 	sealed, err = c.tx.Seal(now, next, b[at:], innerLen+n)

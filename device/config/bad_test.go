@@ -26,6 +26,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"empty", "", []string{"nic.host: missing or 0", "uplink.name: missing", "uplink.address: missing"}},
 		{"not yaml", "nic: [", []string{"not YAML"}},
 		{"two documents", minimal + "---\nnic: {host: 2}\n", []string{"more than one YAML document"}},
+		{"psp mode", base + "psp: {mode: ipsec}\n", []string{`psp.mode: "ipsec" is not known; write one of tunnel, transport`}},
 		{"port without name", base + port("{mode: direct}"), []string{"functions[0].vfs[0].port.name: missing; name the TAP"}},
 		{"port mode", base + port("{name: p, mode: macvtap}"), []string{`port.mode: "macvtap" is not known; write one of direct, bridged`}},
 		{"port named as the uplink", base + port("{name: vnic1}"), []string{`port.name: "vnic1" is already uplink`}},

@@ -26,9 +26,13 @@ const (
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
 // outer IP 20 or 40, UDP 8, PSP with VC 24, inner IP 20 or 40, Falcon Push Data
-// 28, the longest ULP headers in front of data 40, ICV 16.
+// 28, the longest ULP headers in front of data 40, ICV 16. Transport mode has
+// neither VC nor inner IP.
 func (c *Config) overhead() int {
 	n := ipHeader(c.Uplink.Address.Addr()) + 8 + 24 + 28 + wire.MaxDataHeaderLen + 16
+	if c.PSP.Mode == PSPTransport {
+		return n - 8
+	}
 	inner := 20
 	for _, f := range c.AllFunctions() {
 		inner = max(inner, ipHeader(f.Address))
@@ -171,6 +175,7 @@ func (c *Config) checkRDMA(r *report) {
 }
 
 func (c *Config) checkPSP(r *report) {
+	oneOf(r, "psp.mode", c.PSP.Mode, PSPTunnel, PSPTransport)
 	if c.PSP.Version > 3 {
 		r.add("psp.version", fmt.Sprintf("%d is not a PSP version", c.PSP.Version), "write 0 (AES-GCM-128), 1 (AES-GCM-256), 2 (AES-GMAC-128) or 3 (AES-GMAC-256)")
 	}

@@ -77,6 +77,7 @@ type RDMA struct {
 
 // PSP sets the encryption of packets between NICs.
 type PSP struct {
+	Mode         string        `yaml:"mode"`          // how Falcon packets are carried: tunnel or transport; the same at all NICs of a fabric
 	Version      uint8         `yaml:"version"`       // 0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256
 	ReplayMargin time.Duration `yaml:"replay_margin"` // how far a packet's time may lie behind the newest seen
 
@@ -88,6 +89,12 @@ type PSP struct {
 	// none.
 	KeyLog string `yaml:"keylog"`
 }
+
+// PSP modes.
+const (
+	PSPTunnel    = "tunnel"    // with the functions' addresses and the tenant's cookie inside
+	PSPTransport = "transport" // Falcon directly in PSP, without inner IP and cookie; the key alone names the tenant
+)
 
 // CM is the link over which NICs agree on connections and keys: mutual TLS
 // over the host's own network.

@@ -51,6 +51,7 @@ func (c *Config) setDefaults() {
 	}
 	set(&c.RDMA.MTU, DefaultRDMAMTU)
 	set(&c.Falcon.Profile, ProfileSoftware)
+	set(&c.PSP.Mode, PSPTunnel)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)
 	if c.NIC.Spin == nil {
 		spin := DefaultSpin

@@ -113,8 +113,11 @@ func TestFunctionLifecycle(t *testing.T) {
 			t.Error("opened twice:", err)
 		}
 		for _, bad := range []tap.FunctionConfig{
-			{Name: "fn2", MAC: functionMAC, MTU: 1500, Bridge: "nobridge"}, {Name: "fn3", MAC: functionMAC, MTU: 1500, Netns: "no-such-netns"},
-			{Name: "fn4", MAC: functionMAC, MTU: 10}, {Name: "fn5", MAC: [6]byte{1}, MTU: 1500}, {Name: "a/b", MTU: 1500},
+			{Name: "fn2", MAC: functionMAC, MTU: 1500, Bridge: "nobridge"},
+			{Name: "fn3", MAC: functionMAC, MTU: 1500, Netns: "no-such-netns"},
+			{Name: "fn4", MAC: functionMAC, MTU: 10},
+			{Name: "fn5", MAC: [6]byte{1}, MTU: 1500},
+			{Name: "a/b", MTU: 1500},
 		} {
 			if f, err := tap.OpenFunction(bad); err == nil {
 				t.Errorf("%+v was opened", bad)
