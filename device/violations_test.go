@@ -11,9 +11,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -422,6 +426,38 @@ func TestReservedBytes(t *testing.T) {
 					t.Errorf("%+v", o.fn.violations)
 				}
 			})
+		}
+	}
+}
+
+// TestHonestDriver: guestlib breaks no rule that a strict NIC can see, whatever it
+// does: every operation and size both ways, sleeping and polling, reset and end.
+func TestHonestDriver(t *testing.T) {
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(_ int, c *config.Config) { c.NIC.Strict = true })
+	ctx := testContext(t)
+	var both sync.WaitGroup
+	for i := range 2 {
+		both.Go(func() {
+			peer, err := guestlib.ParseGID(fmt.Sprintf("192.168.100.%d1", 2-i))
+			if err == nil {
+				err = workload.Run(ctx, workload.Config{URL: "unix://" + w.sockets[i] + "?function=pf0.vf1", PeerGID: peer, First: i == 0, Service: 4791, Count: 3})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	d := w.open(0, "pf0.vf2")
+	newEndpoint(t, d)
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	newEndpoint(t, d)
+	d.Close()
+	for i, n := range w.nics {
+		if list, err := n.Violations(ctx); err != nil || len(list) != 0 {
+			t.Errorf("NIC %d: %+v, %v", i+1, list, err)
 		}
 	}
 }

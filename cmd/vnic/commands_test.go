@@ -131,6 +131,7 @@ func TestShow(t *testing.T) {
 		{"qps", `FUNCTION +QPN .*\nh1\.pf0\.vf1 +0x\w+ +RC +RTS +192\.168\.100\.12 +0x\w+ +\d+ +\d+ +\d+`},
 		{"queues", `(?s)FUNCTION +KIND .*\nh1\.pf0\.vf1 +admin-sq +0x0 +64 .*\nh1\.pf0\.vf1 +sq +0x\w+ .*\nh1\.pf0\.vf1 +cq +`},
 		{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+ `},
+		{"violations", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +BYTES\n`},
 		{"keys", `DIRECTION +PEER .*\nrx +2 +100 +falcon +0x\w+ +- +\d+ +-\ntx +2 +100 +falcon +0x\w+ +- +- +[1-9]\d*\n`},
 		{"counters", `(?s)cm\.established +1\n.*drop\.psp_auth +0\n.*drop\.unknown_cid +0\n.*falcon\.data_sent +[1-9]\d*\n.*shard\.tx_packets +[1-9]\d*\n`},
 	} {
