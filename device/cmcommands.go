@@ -89,7 +89,7 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 	}
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: c.QPN, Service: c.Service,
-		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: true, Private: priv,
+		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: q.Ordered(), Private: priv,
 	})
 	if err != nil {
 		return 0, cmStatus(err)

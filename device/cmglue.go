@@ -101,6 +101,9 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	if inner.Src.Is4() != inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", inner.Src, inner.Dst)
 	}
+	if top.qp != nil && top.qp.Ordered() != p.Ordered {
+		return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
+	}
 	if top.qp != nil {
 		info.qpn, info.peerQPN = p.QPN, p.PeerQPN
 	}

@@ -232,3 +232,67 @@ func TestCQResizeAndModeration(t *testing.T) {
 		t.Errorf("woken after %v, the period is 20 ms", took)
 	}
 }
+
+// TestOrderings runs a connection of each ordering, with requests that complete in error and others that do not; ends of
+// different orderings are not connected.
+func TestOrderings(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	make1 := func(e *endpoint, o abi.Ordering) *endpoint {
+		x := *e
+		var err error
+		x.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: e.cq, Access: allAccess, Ordering: o, ErrorMode: abi.ErrorModeCompleteInError})
+		must(t, err)
+		return &x
+	}
+	for i, o := range []abi.Ordering{abi.OrderingStrong, abi.OrderingWeak, abi.OrderingUnordered} {
+		x, y := make1(a, o), make1(b, o)
+		connect(t, x, y, uint64(50+i))
+		const n = 30
+		for id := range n {
+			wr := guestlib.SendWR{ID: uint64(id), Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 5000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+			switch id % 3 {
+			case 1:
+				wr.RKey ^= 1
+			case 2:
+				must(t, y.qp.PostRecv(&guestlib.RecvWR{ID: uint64(id), SGL: []guestlib.SGE{b.mr.SGE(8192, 100+900*(id%2))}}))
+				wr.Opcode, wr.SGL = guestlib.Send, []guestlib.SGE{a.mr.SGE(0, 500)} // every other one is too long
+			}
+			must(t, x.qp.PostSend(&wr))
+		}
+		seen := map[uint64]bool{}
+		for k := range n {
+			wc := x.next(t)
+			bad := wc.ID%3 == 1 || wc.ID%3 == 2 && wc.ID%2 == 0
+			if seen[wc.ID] || (wc.Err() != nil) != bad || o != abi.OrderingUnordered && wc.ID != uint64(k) {
+				t.Fatalf("%v: completion %d: %+v", o, k, wc)
+			}
+			seen[wc.ID] = true
+		}
+		for range n / 3 {
+			if wc := y.next(t); (wc.Err() != nil) != (wc.ID%2 == 0) {
+				t.Fatalf("%v: receive %+v", o, wc)
+			}
+		}
+		if x.qp.State() != abi.QPStateRTS || y.qp.State() != abi.QPStateRTS {
+			t.Fatalf("%v: QPs in %v and %v", o, x.qp.State(), y.qp.State())
+		}
+	}
+	x, y := make1(a, abi.OrderingStrong), make1(b, abi.OrderingWeak)
+	l, err := b.dev.Listen(ctx, 60)
+	must(t, err)
+	go func() {
+		if r, err := l.Accept(ctx); err == nil {
+			_ = r.Accept(ctx, y.qp, nil)
+		}
+	}()
+	_, err = a.dev.Connect(ctx, x.qp, b.dev.GID(), 60, nil)
+	if err == nil {
+		select {
+		case <-x.qp.Down():
+		case <-time.After(testTime):
+			t.Error("a strongly ordered QP is connected to a weakly ordered one")
+		}
+	}
+}

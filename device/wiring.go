@@ -128,7 +128,7 @@ func (w *wiring) ask(now falcon.Time) {
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
-		MTU: f.wireMTU(q) + ulpHeaders, Ordered: true, Private: priv[:],
+		MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), Private: priv[:],
 	})
 	if err != nil {
 		w.later(now)
@@ -240,7 +240,7 @@ func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
 	}
 	mtu := f.wireMTU(q)
 	p := &cm.Params{
-		Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, MTU: mtu + ulpHeaders, Ordered: true,
+		Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, MTU: mtu + ulpHeaders, Ordered: q.Ordered(),
 	}
 	c := s.slots.find(cid)
 	if err := s.openLoopback(c, f, p, underlay.Inner{Src: f.Addr, Dst: f.Addr}, q); err != nil {

@@ -84,7 +84,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 }
 
 // signals is what to remember of a request.
-func (q *QP) signals(wr *SendWR) posted { return posted{wr.ID, q.sigAll || wr.Flags&Signaled != 0} }
+func (q *QP) signals(wr *SendWR) posted {
+	return posted{id: wr.ID, signaled: q.sigAll || wr.Flags&Signaled != 0}
+}
 
 // encode writes a send request to the scratch entry and returns its length. The caller holds mu.
 func (w *workQueue) encode(wr *SendWR) (n int, err error) {
@@ -151,7 +153,7 @@ func (w *workQueue) receive(s *stream, wr *RecvWR) error {
 	}
 	e := abi.RecvWQE{WRID: wr.ID, NumSGE: uint8(len(wr.SGL))}
 	e.Marshal(w.entry)
-	return w.push(s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{wr.ID, true})
+	return w.push(s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{id: wr.ID, signaled: true})
 }
 
 // putSGL writes sgl to b from at on and returns where it ends.

@@ -19,6 +19,9 @@ type QPConfig struct {
 	Type QPType // 0: RC. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes. UD and GSI send and receive datagrams.
 	QKey uint32 // UD: what datagrams must have to be received
 
+	Ordering  abi.Ordering  // of data and completions, the same at both ends; 0: as InfiniBand has it
+	ErrorMode abi.ErrorMode // what a failed request costs, the same at both ends; 0: the QP. Unordered needs CompleteInError.
+
 	SendEntries int // work requests outstanding on the send queue; 0: 64. Rounded up to a power of two.
 	RecvEntries int // work requests outstanding on the receive queue; 0: 64. Rounded up to a power of two.
 	MaxSendSGE  int // 0: 1; at most 16, or what the device allows
@@ -141,15 +144,17 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 		PDN: p.pdn, SendCQ: cfg.SendCQ.cqn, Type: cfg.Type, SQLog2Entries: log2Entries(cfg.SendEntries), SQLog2Stride: sqStride,
 		MaxSendSGE: uint8(cfg.MaxSendSGE), MaxInline: uint16(cfg.MaxInline),
 	}
+	in.Ordering, in.ErrorMode = cfg.Ordering, cfg.ErrorMode
 	if cfg.SigAll {
 		in.SigAll = 1
 	}
-	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, srq: cfg.SRQ, sigAll: cfg.SigAll, cfg: cfg}
+	qp := &QP{pd: p, dev: d, sendCQ: cfg.SendCQ, srq: cfg.SRQ, sigAll: cfg.SigAll || cfg.Ordering == abi.OrderingUnordered, cfg: cfg}
 	var err error
 	if qp.sq, err = newWorkQueue(d, in.SQLog2Entries, sqStride, abi.DoorbellSQ); err != nil {
 		return nil, err
 	}
 	qp.sq.maxSGE, qp.sq.maxData = cfg.MaxSendSGE, cfg.MaxInline
+	qp.sq.anyOrder = cfg.Ordering == abi.OrderingUnordered
 	in.SQPages, in.SQLevels = qp.sq.area.list.Root, qp.sq.area.list.Levels
 	if receives {
 		qp.recvCQ, in.RecvCQ = cfg.RecvCQ, cfg.RecvCQ.cqn
@@ -163,7 +168,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 			qp.sq.free()
 			return nil, err
 		}
-		qp.rq.maxSGE = cfg.MaxRecvSGE
+		qp.rq.maxSGE, qp.rq.anyOrder = cfg.MaxRecvSGE, qp.sq.anyOrder
 		in.RQPages, in.RQLevels = qp.rq.area.list.Root, qp.rq.area.list.Levels
 	}
 	return qp.create(ctx, &in)
@@ -270,7 +275,7 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 		if cq != c || e.SRQN != q.srq.srqn {
 			return protocolError("receive completion of QP %d, which shares SRQ %d, of SRQ %d", q.qpn, q.srq.srqn, e.SRQN)
 		}
-		if e.Status != WCSuccess {
+		if e.Status != WCSuccess && (q.cfg.ErrorMode == abi.ErrorModeVerbs || fatal(e.Status)) {
 			q.setError()
 		}
 		return q.srq.complete()
@@ -285,7 +290,7 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 		return protocolError("QP %d: %s: %v", q.qpn, w.bell.record.Kind, err)
 	}
 	switch {
-	case e.Status == WCSuccess:
+	case e.Status == WCSuccess || q.cfg.ErrorMode == abi.ErrorModeCompleteInError && !fatal(e.Status):
 	case q.cfg.datagrams() && !receives(e):
 		q.state.CompareAndSwap(uint32(abi.QPStateRTS), uint32(abi.QPStateSQE))
 	default:
@@ -318,4 +323,9 @@ func (q *QP) Destroy(ctx context.Context) error {
 		q.rq.free()
 		return err
 	})
+}
+
+// fatal reports whether a failure costs the QP also where requests complete in error.
+func fatal(st WCStatus) bool {
+	return st == abi.WCRetryExcErr || st == abi.WCRNRRetryExcErr || st == abi.WCWRFlushErr
 }

@@ -14,16 +14,19 @@ type workQueue struct {
 	area   area
 	layout ring.Layout
 
-	mu      sync.Mutex
-	ring    *ring.Producer
-	bell    bell
-	entry   []byte   // scratch for one entry
-	posted  []posted // by index modulo entries; nil for a shared queue, whose completions come in no order
-	rung    uint64   // doorbells of posts
-	always  bool     // ring for every change: the event index is not in use
-	next    uint32   // index of the next work request
-	oldest  uint32   // index of the oldest one not completed
-	dead    bool
+	mu     sync.Mutex
+	ring   *ring.Producer
+	bell   bell
+	entry  []byte   // scratch for one entry
+	posted []posted // by index modulo entries; nil for a shared queue, whose completions come in no order
+	rung   uint64   // doorbells of posts
+	always bool     // ring for every change: the event index is not in use
+	next   uint32   // index of the next work request
+	oldest uint32   // index of the oldest one not completed
+	dead   bool
+
+	anyOrder bool // completions come in any order (Ordering Unordered)
+
 	maxSGE  int
 	maxData int // inline bytes, send only
 }
@@ -31,6 +34,7 @@ type workQueue struct {
 type posted struct {
 	id       uint64
 	signaled bool
+	done     bool // completed before older ones
 }
 
 func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*workQueue, error) {
@@ -88,6 +92,9 @@ func (w *workQueue) push(s *stream, n int, p posted) error {
 func (w *workQueue) complete(id uint64, ok bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.anyOrder {
+		return w.completeAny(id)
+	}
 	for i := w.oldest; i != w.next; i++ {
 		p := w.posted[i&(w.layout.Entries()-1)]
 		if p.id == id && (p.signaled || !ok) {
@@ -96,6 +103,21 @@ func (w *workQueue) complete(id uint64, ok bool) error {
 		}
 		if p.signaled {
 			return fmt.Errorf("completion of work request %d, where %d comes first", id, p.id)
+		}
+	}
+	return fmt.Errorf("completion of work request %d, which is not outstanding", id)
+}
+
+// completeAny is complete where completions come in any order. All requests are signaled then.
+func (w *workQueue) completeAny(id uint64) error {
+	mask := w.layout.Entries() - 1
+	for i := w.oldest; i != w.next; i++ {
+		if p := &w.posted[i&mask]; p.id == id && !p.done {
+			p.done = true
+			for w.oldest != w.next && w.posted[w.oldest&mask].done {
+				w.oldest++
+			}
+			return nil
 		}
 	}
 	return fmt.Errorf("completion of work request %d, which is not outstanding", id)

@@ -98,8 +98,8 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	r := &q.req
 	w := r.work(s.work)
 	switch {
-	case st != abi.WCSuccess && s.status != abi.WCSuccess:
-		st = s.status // falcon reports what Fill said in its own words
+	case s.status != abi.WCSuccess:
+		st = s.status // falcon reports what Fill said in its own words, or nothing where the request completes in error
 	case st == abi.WCRetryExcErr && s.rnrs > 0:
 		st = abi.WCRNRRetryExcErr // the peer answered, to the end, that it was not ready
 	}
@@ -138,39 +138,84 @@ func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
 	}
 }
 
-// complete ends works in order, as far as they are done. The first one that failed moves the QP to ERR or SQE.
+// complete ends works in order, as far as they are done; in unordered mode those that are done, in any. The first one that
+// failed moves the QP to ERR or SQE, unless its requests complete in error.
 func (q *QP) complete(now falcon.Time) {
 	r := &q.req
-	for r.head != r.tail {
-		w := r.work(r.head)
-		if w.wqe.Opcode == abi.OpReadInv && w.issued && w.pending == 0 && w.status == abi.WCSuccess {
+	for i := r.head; i != r.tail; i++ {
+		w := r.work(i)
+		if w.done {
+			continue
+		}
+		over := w.issued && w.pending == 0
+		if over && w.wqe.Opcode == abi.OpReadInv && w.status == abi.WCSuccess {
 			w.status = q.invalidate(w.wqe.Imm)
 		}
-		if w.status != abi.WCSuccess && (w.issued || w.started) {
+		switch {
+		case w.status != abi.WCSuccess && (w.issued || w.started) && !q.survives(w):
 			st := w.status
-			q.finish(now, w, st)
+			q.report(now, w, st)
+			w.done = true
+			q.retireWorks()
 			q.failSend(now, st)
 			return
-		}
-		if !w.issued || w.pending > 0 {
+		case over:
+			if w.pulls() && w.started {
+				r.reads--
+			}
+			q.report(now, w, w.status)
+			w.done = true
+			if !q.unordered {
+				q.retireWorks()
+			}
+			if !q.serving() {
+				return
+			}
+		case !q.unordered:
 			return
 		}
-		if w.pulls() {
-			r.reads--
-		}
-		q.finish(now, w, abi.WCSuccess)
-		if !q.serving() {
-			return
-		}
+	}
+	q.retireWorks()
+}
+
+// survives reports whether the failure of w is its own matter: not where requests do not complete in error, nor where the
+// transport gave up or lost its place.
+func (q *QP) survives(w *work) bool {
+	switch w.status {
+	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCBadRespErr:
+		return false
+	case abi.WCLocQPOpErr:
+		return q.cie && (!w.started || w.inside())
+	}
+	return q.cie
+}
+
+// retireWorks takes the works at head that were reported out of the ring.
+func (q *QP) retireWorks() {
+	for r := &q.req; r.head != r.tail && r.work(r.head).done; {
+		q.retireWork()
 	}
 }
 
-// finish takes the work at head out of the ring, with a completion unless it succeeded unsignaled.
-func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
-	q.req.head++
-	if q.req.next-q.req.head > q.req.tail-q.req.head {
-		q.req.next = q.req.head // it failed before it was issued
+// retireWork takes the work at head out of the ring.
+func (q *QP) retireWork() {
+	r := &q.req
+	r.head++
+	if r.next-r.head > r.tail-r.head {
+		r.next = r.head // it failed before it was issued
 	}
+}
+
+// finish takes the work at head out of the ring, with a completion unless it has one or succeeded unsignaled.
+func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
+	q.retireWork()
+	if !w.done {
+		q.report(now, w, st)
+	}
+}
+
+// report writes the completion of w, unless it succeeded unsignaled.
+func (q *QP) report(now falcon.Time, w *work, st abi.WCStatus) {
 	if st == abi.WCSuccess && !q.sigAll && w.wqe.Flags&abi.SendSignaled == 0 {
 		return
 	}

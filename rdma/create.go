@@ -41,6 +41,15 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	default:
 		return nil, abi.StatusUnsupported
 	}
+	q.ordering, q.unordered = c.Ordering, c.Ordering == abi.OrderingUnordered
+	q.cie = c.ErrorMode == abi.ErrorModeCompleteInError
+	q.sigAll = q.sigAll || q.unordered // who completes in any order says nothing about others
+	switch {
+	case c.Ordering > abi.OrderingUnordered || c.ErrorMode > abi.ErrorModeCompleteInError,
+		q.unordered && !q.cie, // RDMA over Falcon §6.4
+		q.datagrams() && (c.Ordering != abi.OrderingStrong || q.cie):
+		return nil, abi.StatusInvalidArgument
+	}
 	if c.SigAll > 1 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
 		return nil, abi.StatusInvalidArgument
 	}

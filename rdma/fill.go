@@ -57,9 +57,20 @@ func (q *QP) fillData(h *wire.Headers, s *segment, w *work, data int, dst []byte
 	if data > 0 {
 		if w.wqe.Flags&abi.SendInline != 0 {
 			copy(dst[n:], w.inline[s.offset:][:data])
-		} else if err := gather(w.sges, s.at, dst[n:n+data]); err != nil {
-			s.status = abi.WCLocProtErr
-			return 0, err
+		} else if !w.spoiled {
+			if err := gather(w.sges, s.at, dst[n:n+data]); err != nil {
+				s.status = abi.WCLocProtErr
+				if !q.cie {
+					return 0, err
+				}
+				w.spoiled = true
+			}
+		}
+		if w.spoiled {
+			// The peer learns of it by a packet without data, and by all that follow of the message (RDMA over Falcon §8.2).
+			h.RBTH.CE = true
+			h.Append(dst[:0])
+			clear(dst[n : n+data])
 		}
 		n += data
 		for range h.RBTH.Pad {

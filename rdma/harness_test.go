@@ -358,6 +358,8 @@ type qpConfig struct {
 	access   uint32
 	noAccess bool
 	typ      abi.QPType // 0: RC
+	ordering abi.Ordering
+	cie      bool
 	srq      *srq
 	xrcd     uint32
 }
@@ -406,6 +408,10 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	p.sq, p.rq = ring.NewProducer(ring.Mem(p.sqMem), sql), ring.NewProducer(ring.Mem(p.rqMem), rql)
 	if c.srq != nil {
 		cmd.SRQN = c.srq.number
+	}
+	cmd.Ordering = c.ordering
+	if c.cie {
+		cmd.ErrorMode = abi.ErrorModeCompleteInError
 	}
 	if c.srq != nil || c.typ == abi.QPTypeXRCSend || c.typ == abi.QPTypeXRCRecv {
 		cmd.RQLog2Entries, cmd.RQLog2Stride, cmd.RQPages, cmd.RQLevels, cmd.MaxRecvSGE = 0, 0, 0, 0, 0

@@ -90,11 +90,12 @@ func (q *QP) issueInside(now falcon.Time, w *work) (n int, started, ok bool) {
 		w.status = q.bind(w.wqe.RKey, &w.bind)
 	}
 	w.started, w.issued = true, true
-	if w.status == abi.WCSuccess {
+	goOn := w.status == abi.WCSuccess || q.cie
+	if goOn {
 		r.next++
 	}
 	q.complete(now)
-	return 0, true, w.status == abi.WCSuccess
+	return 0, true, goOn
 }
 
 // bind binds the window whose new key is rkey.

@@ -94,7 +94,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	if atomicOpcode(h.RBTH.Opcode) {
 		s.opcode = wire.AtomicResponse
 	}
-	fatal := true
+	fatal, own := true, false // own: the request's own error
 	q.hear()
 	a := arrival{present: true, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN}
 	switch {
@@ -110,10 +110,14 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 		case misplaced:
 			s.syndrome = synSequence
 		default:
+			if !q.ordered && !q.unordered && atomicOpcode(h.RBTH.Opcode) && h.RBTH.SN != r.sn {
+				q.deferPull(now, ev, contextRetry) // RFC 7306 §5.2.1: atomics in the order sent
+				return
+			}
 			if q.ordered && !r.legal(&a) {
 				s.syndrome = synInvalid
 			} else {
-				s.syndrome = q.serve(h, s, ev.Length)
+				s.syndrome, own = q.serve(h, s, ev.Length), true
 			}
 		}
 	}
@@ -126,7 +130,10 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	}
 	if s.syndrome != synNone {
 		q.fn.stats.Refused++
-		if fatal {
+		switch {
+		case own && q.cie:
+			q.arrived(now, h.RBTH.SN, &a)
+		case fatal:
 			q.failServing(now, s.syndrome)
 		}
 		return

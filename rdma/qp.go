@@ -35,6 +35,10 @@ type QP struct {
 
 	service wire.Opcode // prefix of its opcodes on the wire
 
+	ordering  abi.Ordering
+	unordered bool // ordering is OrderingUnordered
+	cie       bool // a request that fails completes in error, and the QP goes on
+
 	conn       transport // nil while there is none
 	peer       uint32
 	peerGID    [16]byte
@@ -94,6 +98,9 @@ func (q *QP) Function() *Function { return q.fn }
 
 // State is the QP's state.
 func (q *QP) State() abi.QPState { return q.state }
+
+// Ordered reports whether the QP wants an ordered connection (RDMA over Falcon §6.2).
+func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
 // Owns reports whether conn is the QP's connection.
 func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }

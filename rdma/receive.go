@@ -8,6 +8,7 @@ import (
 // receive is one receive work request, read once from the RQ or SRQ for the message that takes it.
 type receive struct {
 	taken    bool
+	done     bool // its message is complete, older ones are not (unordered mode)
 	wrid     uint64
 	sges     []sge // capacity is the QP's MaxRecvSGE, or what any SRQ may have
 	capacity uint64

@@ -129,12 +129,15 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		case q.state != abi.QPStateRTS:
 			return 0, false, false // SQD
 		case w.status != abi.WCSuccess:
-			// It fails in its turn; works behind it are not begun.
+			// It fails in its turn; works behind it are not begun, unless it completes in error.
 			if !w.issued {
 				w.issued = true
+				if q.cie {
+					r.next++
+				}
 				q.complete(now)
 			}
-			return 0, false, false
+			return 0, q.cie, q.cie
 		case w.wqe.Flags&abi.SendFence != 0 && r.reads > 0:
 			return 0, false, false
 		case w.pulls() && r.reads >= int(q.attr.maxRdAtomic):

@@ -24,6 +24,7 @@ type responder struct {
 	maxSGE   int
 	srq      *SRQ // that the packet at hand names (XRC)
 
+	failed   abi.WCStatus // of that message: it completes in error; WCSuccess while it does not
 	class    messageClass // of the message that retired packets left unfinished
 	bytes    uint64       // of that message, retired
 	notReady bool         // the packet at sn was told to come again
@@ -52,7 +53,8 @@ type arrival struct {
 	rmsn      uint32
 	offset    uint32
 	length    uint32
-	imm       uint32 // immediate data, or the key to invalidate
+	imm       uint32       // immediate data, or the key to invalidate
+	failed    abi.WCStatus // the message completes in error
 }
 
 // class is the class of message an opcode belongs to.
@@ -192,7 +194,7 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	if a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv {
 		a.imm = h.Inv.RKey
 	}
-	if q.ordered && !q.rsp.legal(&a) {
+	if q.unordered && !a.single() || q.ordered && !q.rsp.legal(&a) {
 		q.refusePush(now, ev, synInvalid, nil, abi.WCSuccess)
 		return
 	}
@@ -202,13 +204,42 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 		q.deferPush(now, ev)
 		return
 	default:
+		if q.cie && (v != nil || !a.receives()) {
+			q.completeInError(now, ev, h.RBTH.SN, &a, syn, st)
+			return
+		}
+		if v != nil && st == abi.WCSuccess {
+			v = nil
+		}
 		q.refusePush(now, ev, syn, v, st)
+		return
+	}
+	if a.failed != abi.WCSuccess {
+		q.conn.AckPush(now, ev.RSN)
+		q.arrived(now, h.RBTH.SN, &a)
 		return
 	}
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
 	q.conn.AckPush(now, ev.RSN)
 	q.arrived(now, h.RBTH.SN, &a)
+}
+
+// completeInError refuses a packet whose message then fails at both ends, and nothing else does.
+func (q *QP) completeInError(now falcon.Time, ev *falcon.Event, sn uint32, a *arrival, syn syndrome, st abi.WCStatus) {
+	q.fn.stats.Refused++
+	if st == abi.WCSuccess {
+		st = abi.WCLocAccessErr
+	}
+	a.failed = st
+	q.conn.NackPush(now, ev.RSN, falconwire.NackCIE, 0, uint8(syn))
+	q.arrived(now, sn, a)
+}
+
+// single reports whether the packet may come in unordered mode: messages that take a receive are of one packet.
+func (a *arrival) single() bool {
+	info := a.opcode.Info()
+	return !a.receives() || info.First && info.Last
 }
 
 // deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's RNR timer.
@@ -288,9 +319,13 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 		if v = q.receiveFor(a.rmsn); v == nil {
 			return synRNR, nil, abi.WCSuccess
 		}
-		if v.srq != s {
-			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before
+		if v.srq != s || v.done {
+			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
 		}
+	}
+	if q.cie && h.RBTH.CE {
+		a.failed = abi.WCRemAbortErr // the peer gave it up
+		return synNone, v, abi.WCSuccess
 	}
 	if class(a.opcode) == classSend {
 		switch {
@@ -299,7 +334,7 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 		case uint64(a.offset)+uint64(len(data)) > v.capacity:
 			return synInvalid, v, abi.WCLocLenErr
 		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(q.domain(), a.imm) == nil:
-			return synAccess, nil, abi.WCSuccess
+			return synAccess, v, abi.WCSuccess
 		}
 		var c cursor
 		c.advance(v.sges, a.offset)
@@ -309,17 +344,17 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 		return synNone, nil, abi.WCSuccess
 	}
 	if h.RETH.Length != uint32(len(data)) {
-		return synInvalid, nil, abi.WCSuccess
+		return synInvalid, v, abi.WCSuccess
 	}
 	if len(data) == 0 {
 		return synNone, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
 	}
 	m := q.remote(h.RETH.RKey, h.RETH.VA, uint64(len(data)), abi.AccessRemoteWrite)
 	if m == nil {
-		return synAccess, nil, abi.WCSuccess
+		return synAccess, v, abi.WCSuccess
 	}
 	if m.write(h.RETH.VA, data) != nil {
-		return synOperation, nil, abi.WCSuccess
+		return synOperation, v, abi.WCSuccess
 	}
 	return synNone, nil, abi.WCSuccess
 }
@@ -360,6 +395,9 @@ func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
 		q.retire(now, a)
 		return
 	}
+	if q.unordered {
+		q.retireNow(now, a)
+	}
 	r.arrivals[sn%reorderWindow] = *a
 	for q.serving() {
 		next := &r.arrivals[r.sn%reorderWindow]
@@ -368,6 +406,9 @@ func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
 		}
 		next.present = false
 		r.sn++
+		if q.unordered {
+			continue // it was retired when it came
+		}
 		if !r.legal(next) {
 			q.fn.stats.Refused++
 			q.failServing(now, synInvalid)
@@ -386,9 +427,12 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 		return
 	}
 	if info.First {
-		r.class, r.bytes = class(a.opcode), 0
+		r.class, r.bytes, r.failed = class(a.opcode), 0, abi.WCSuccess
 	}
 	r.bytes += uint64(a.length)
+	if a.failed != abi.WCSuccess {
+		r.failed = a.failed
+	}
 	if !info.Last {
 		return
 	}
@@ -397,7 +441,35 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 		return
 	}
 	v := r.receive(r.rmsn)
-	cqe := abi.CQE{ByteLen: uint32(r.bytes), SrcQP: q.peer, Opcode: abi.WCOpRecv}
+	r.rmsn++
+	q.received(now, v, a, r.bytes, r.failed)
+}
+
+// retireNow completes the message of one packet, and moves on to the oldest that is not complete.
+func (q *QP) retireNow(now falcon.Time, a *arrival) {
+	r := &q.rsp
+	if !a.receives() {
+		return
+	}
+	v := r.receive(a.rmsn)
+	v.done = true
+	for r.receive(r.rmsn).done {
+		r.receive(r.rmsn).done = false
+		r.rmsn++
+	}
+	q.received(now, v, a, uint64(a.length), a.failed)
+}
+
+// received completes the receive v of the message that a ends.
+func (q *QP) received(now falcon.Time, v *receive, a *arrival, bytes uint64, failed abi.WCStatus) {
+	if v.status != abi.WCSuccess {
+		failed = v.status
+	}
+	if failed != abi.WCSuccess {
+		q.finishRecv(now, v, failed)
+		return
+	}
+	cqe := abi.CQE{ByteLen: uint32(bytes), SrcQP: q.peer, Opcode: abi.WCOpRecv}
 	switch a.opcode {
 	case wire.WriteLastImm, wire.WriteOnlyImm:
 		cqe.Opcode = abi.WCOpRecvWriteImm
@@ -414,6 +486,5 @@ func (q *QP) retire(now falcon.Time, a *arrival) {
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
 	}
-	r.rmsn++
 	q.completeRecv(now, v, &cqe, a.solicited)
 }

@@ -18,7 +18,9 @@ type work struct {
 	vendor  uint32
 	started bool // counted as READ or atomic, past its fence
 	issued  bool // every segment is with falcon
+	done    bool // reported, out of order
 	pending int  // segments with falcon
+	spoiled bool // data of a packet was not to be had (complete in error)
 	offset  uint32
 	at      cursor // of offset in sges
 	rmsn    uint32 // of a message that takes a receive at the peer
@@ -97,6 +99,9 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		}
 		w.inline = append(w.inline, rest[:x.InlineLen]...)
 		w.length = x.InlineLen
+		if q.tooLong(w) {
+			return abi.WCLocLenErr
+		}
 		return abi.WCSuccess
 	}
 	if int(x.NumSGE) > cap(w.sges) {
@@ -118,12 +123,25 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		return abi.WCLocLenErr
 	}
 	w.length = uint32(total)
+	if q.tooLong(w) {
+		return abi.WCLocLenErr
+	}
 	if w.atomic() {
 		if len(w.sges) != 1 || w.length != 8 {
 			return abi.WCLocLenErr
 		}
 	}
 	return abi.WCSuccess
+}
+
+// tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over Falcon §6.4): messages that
+// take a receive have one packet.
+func (q *QP) tooLong(w *work) bool {
+	switch w.wqe.Opcode {
+	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
+		return q.unordered && w.length > uint32(q.segment)
+	}
+	return false
 }
 
 // wcOpcode is the operation a completion of op reports.

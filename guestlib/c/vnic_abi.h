@@ -122,7 +122,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, all states of queue pairs and all asynchronous events (1.2). */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events (1.2). */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_DATAGRAMS 0x100U /* UD and GSI queue pairs, address handles (1.2). */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2). */
@@ -303,6 +303,19 @@ enum vnic_qp_type {
 	VNIC_QP_TYPE_UD = 4, /* unreliable datagram (1.2). */
 	VNIC_QP_TYPE_XRC_SEND = 9, /* initiator of an XRC connection: has no receives (1.2). */
 	VNIC_QP_TYPE_XRC_RECV = 10, /* target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2). */
+};
+
+/* Ordering is the order a queue pair keeps (RDMA over Falcon §6.2). Stored in 8 bits. */
+enum vnic_ordering {
+	VNIC_ORDERING_STRONG = 0, /* data is placed and requests complete in order, as InfiniBand has it. */
+	VNIC_ORDERING_WEAK = 1, /* data is placed as it arrives; requests complete in order, as iWARP has it. */
+	VNIC_ORDERING_UNORDERED = 2, /* data is placed and requests complete as they come; every send is signaled; needs CompleteInError; a SEND, or a WRITE with immediate data, is of one path MTU at most. */
+};
+
+/* ErrorMode is what an error costs (RDMA over Falcon §6.3). Stored in 8 bits. */
+enum vnic_error_mode {
+	VNIC_ERROR_MODE_VERBS = 0, /* the queue pair moves to ERR. */
+	VNIC_ERROR_MODE_COMPLETE_IN_ERROR = 1, /* the request completes in error, at both ends if it takes a receive; the queue pair goes on. */
 };
 
 /* MWType is the kind of a memory window; values of ibv_mw_type. Stored in 8 bits. */
@@ -684,7 +697,9 @@ struct vnic_create_qp {
 	vnic_le64 rq_pages; /* page list root of the receive area. */
 	vnic_le32 srqn; /* shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2). */
 	vnic_le32 xrcdn; /* XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2). */
-	uint8_t reserved0[8];
+	uint8_t ordering; /* order of data and completions; the same at both ends; Strong for datagrams (1.2). enum vnic_ordering. */
+	uint8_t error_mode; /* what an error costs; the same at both ends; Verbs for datagrams (1.2). enum vnic_error_mode. */
+	uint8_t reserved0[6];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 56, "layout of vnic_create_qp");
 

@@ -197,7 +197,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, all states of queue pairs and all asynchronous events (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events (1.2).
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles (1.2).
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
@@ -631,6 +631,49 @@ func (v QPType) String() string {
 		return "XRC receive"
 	}
 	return "QPType(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// Ordering is the order a queue pair keeps (RDMA over Falcon §6.2).
+type Ordering uint8
+
+// Values of Ordering.
+const (
+	OrderingStrong    Ordering = 0 // data is placed and requests complete in order, as InfiniBand has it.
+	OrderingWeak      Ordering = 1 // data is placed as it arrives; requests complete in order, as iWARP has it.
+	OrderingUnordered Ordering = 2 // data is placed and requests complete as they come; every send is signaled; needs CompleteInError; a SEND, or a WRITE with immediate data, is of one path MTU at most.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v Ordering) String() string {
+	switch v {
+	case OrderingStrong:
+		return "strong"
+	case OrderingWeak:
+		return "weak"
+	case OrderingUnordered:
+		return "unordered"
+	}
+	return "Ordering(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
+// ErrorMode is what an error costs (RDMA over Falcon §6.3).
+type ErrorMode uint8
+
+// Values of ErrorMode.
+const (
+	ErrorModeVerbs           ErrorMode = 0 // the queue pair moves to ERR.
+	ErrorModeCompleteInError ErrorMode = 1 // the request completes in error, at both ends if it takes a receive; the queue pair goes on.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v ErrorMode) String() string {
+	switch v {
+	case ErrorModeVerbs:
+		return "verbs"
+	case ErrorModeCompleteInError:
+		return "complete in error"
+	}
+	return "ErrorMode(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
 // MWType is the kind of a memory window; values of ibv_mw_type.
@@ -1814,24 +1857,26 @@ const CreateQPSize = 56
 
 // CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes.
 type CreateQP struct {
-	PDN           uint32 // @0: protection domain number.
-	SendCQ        uint32 // @4: CQ for send completions.
-	RecvCQ        uint32 // @8: CQ for receive completions; may equal SendCQ.
-	Type          QPType // @12: transport type.
-	SigAll        uint8  // @13: 1: every send work request completes with a CQE, as if SendSignaled were set.
-	SQLog2Entries uint8  // @14: log2 of the send entries: 1 to MaxQueueLog2.
-	RQLog2Entries uint8  // @15: log2 of the receive entries: 1 to MaxQueueLog2.
-	SQLog2Stride  uint8  // @16: log2 of the bytes of a send entry: 6 to 12; holds the header and MaxSendSGE SGEs or MaxInline bytes.
-	RQLog2Stride  uint8  // @17: log2 of the bytes of a receive entry: 5 to 12; holds the header and MaxRecvSGE SGEs.
-	MaxSendSGE    uint8  // @18: most SGEs of a send work request.
-	MaxRecvSGE    uint8  // @19: most SGEs of a receive work request.
-	MaxInline     uint16 // @20: most inline bytes of a send work request.
-	SQLevels      uint8  // @22: levels of the send area's page list: 1 to 3.
-	RQLevels      uint8  // @23: levels of the receive area's page list: 1 to 3.
-	SQPages       uint64 // @24: page list root of the send area.
-	RQPages       uint64 // @32: page list root of the receive area.
-	SRQN          uint32 // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2).
-	XRCDN         uint32 // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2).
+	PDN           uint32    // @0: protection domain number.
+	SendCQ        uint32    // @4: CQ for send completions.
+	RecvCQ        uint32    // @8: CQ for receive completions; may equal SendCQ.
+	Type          QPType    // @12: transport type.
+	SigAll        uint8     // @13: 1: every send work request completes with a CQE, as if SendSignaled were set.
+	SQLog2Entries uint8     // @14: log2 of the send entries: 1 to MaxQueueLog2.
+	RQLog2Entries uint8     // @15: log2 of the receive entries: 1 to MaxQueueLog2.
+	SQLog2Stride  uint8     // @16: log2 of the bytes of a send entry: 6 to 12; holds the header and MaxSendSGE SGEs or MaxInline bytes.
+	RQLog2Stride  uint8     // @17: log2 of the bytes of a receive entry: 5 to 12; holds the header and MaxRecvSGE SGEs.
+	MaxSendSGE    uint8     // @18: most SGEs of a send work request.
+	MaxRecvSGE    uint8     // @19: most SGEs of a receive work request.
+	MaxInline     uint16    // @20: most inline bytes of a send work request.
+	SQLevels      uint8     // @22: levels of the send area's page list: 1 to 3.
+	RQLevels      uint8     // @23: levels of the receive area's page list: 1 to 3.
+	SQPages       uint64    // @24: page list root of the send area.
+	RQPages       uint64    // @32: page list root of the receive area.
+	SRQN          uint32    // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2).
+	XRCDN         uint32    // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2).
+	Ordering      Ordering  // @48: order of data and completions; the same at both ends; Strong for datagrams (1.2).
+	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends; Verbs for datagrams (1.2).
 }
 
 // Size returns CreateQPSize.
@@ -1858,7 +1903,9 @@ func (x *CreateQP) Marshal(b []byte) {
 	binary.LittleEndian.PutUint64(b[32:], x.RQPages)
 	binary.LittleEndian.PutUint32(b[40:], x.SRQN)
 	binary.LittleEndian.PutUint32(b[44:], x.XRCDN)
-	clear(b[48:56])
+	b[48] = uint8(x.Ordering)
+	b[49] = uint8(x.ErrorMode)
+	clear(b[50:56])
 }
 
 // Unmarshal reads x from b[:CreateQPSize]; b must be that long.
@@ -1882,6 +1929,8 @@ func (x *CreateQP) Unmarshal(b []byte) {
 	x.RQPages = binary.LittleEndian.Uint64(b[32:])
 	x.SRQN = binary.LittleEndian.Uint32(b[40:])
 	x.XRCDN = binary.LittleEndian.Uint32(b[44:])
+	x.Ordering = Ordering(b[48])
+	x.ErrorMode = ErrorMode(b[49])
 }
 
 // CreateQPResultSize is the size of CreateQPResult in bytes.

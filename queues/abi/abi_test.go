@@ -283,6 +283,8 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"Ring":         func(n uint64) fmt.Stringer { return Ring(n) },
 	"Link":         func(n uint64) fmt.Stringer { return Link(n) },
 	"CreditPart":   func(n uint64) fmt.Stringer { return CreditPart(n) },
+	"Ordering":     func(n uint64) fmt.Stringer { return Ordering(n) },
+	"ErrorMode":    func(n uint64) fmt.Stringer { return ErrorMode(n) },
 	"MWType":       func(n uint64) fmt.Stringer { return MWType(n) },
 	"SRQType":      func(n uint64) fmt.Stringer { return SRQType(n) },
 	"AdminOp":      func(n uint64) fmt.Stringer { return AdminOp(n) },

@@ -92,6 +92,15 @@ var enums = []Enum{
 		{Name: "XRCSend", Value: 9, Text: "XRC send", Doc: "initiator of an XRC connection: has no receives (1.2)."},
 		{Name: "XRCRecv", Value: 10, Text: "XRC receive", Doc: "target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2)."},
 	}},
+	{Name: "Ordering", Prefix: "Ordering", Base: U8, Doc: "Ordering is the order a queue pair keeps (RDMA over Falcon §6.2).", Values: []Value{
+		{Name: "Strong", Value: 0, Text: "strong", Doc: "data is placed and requests complete in order, as InfiniBand has it."},
+		{Name: "Weak", Value: 1, Text: "weak", Doc: "data is placed as it arrives; requests complete in order, as iWARP has it."},
+		{Name: "Unordered", Value: 2, Text: "unordered", Doc: "data is placed and requests complete as they come; every send is signaled; needs CompleteInError; a SEND, or a WRITE with immediate data, is of one path MTU at most."},
+	}},
+	{Name: "ErrorMode", Prefix: "ErrorMode", Base: U8, Doc: "ErrorMode is what an error costs (RDMA over Falcon §6.3).", Values: []Value{
+		{Name: "Verbs", Value: 0, Text: "verbs", Doc: "the queue pair moves to ERR."},
+		{Name: "CompleteInError", Value: 1, Text: "complete in error", Doc: "the request completes in error, at both ends if it takes a receive; the queue pair goes on."},
+	}},
 	{Name: "MWType", Prefix: "MWType", Base: U8, Doc: "MWType is the kind of a memory window; values of ibv_mw_type.", Values: []Value{
 		{Name: "1", Value: 1, Text: "type 1", Doc: "not offered."},
 		{Name: "2", Value: 2, Text: "type 2", Doc: "bound by a work request, to one queue pair (2B)."},
@@ -157,7 +166,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
-		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, all states of queue pairs and all asynchronous events (1.2)."},
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "Datagrams", Value: 1 << 8, Doc: "UD and GSI queue pairs, address handles (1.2)."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2)."},
