@@ -79,7 +79,7 @@ func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err 
 }
 
 func openPort(c *config.Port) (*tap.Function, error) {
-	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns}
+	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist}
 	if c.Mode == config.PortDirect {
 		// What the kernel's TCP sends at once then makes one superframe, and not a second one of the rest. Frames that others made
 		// are not to be cut for it.

@@ -27,10 +27,11 @@ import (
 // pairOfHosts are two hosts, each in a network namespace of its own, with a veth
 // between them, and a guest's namespace behind each:
 //
-//	guest ─ veth ─ bridge gbr ─ port ─ vnic run ─ uplink ─ bridge br0 ─ veth ═══ veth ─ br0 ─ …
+//	guest 1 ─ veth ─ bridge gbr ─ port ─ vnic run ─ uplink ─ br0 ═ veth ═ br0 ─ uplink ─ vnic run ─ port in guest 2
 //
-// The guests' interfaces have the functions' MACs, as a virtio-net would. The
-// hosts' own addresses, for the connection managers, are on their br0.
+// The first guest's interface has the function's MAC, as a virtio-net would; the
+// second's is the port itself, which persists. The hosts' own addresses, for the
+// connection managers, are on their br0.
 type pairOfHosts struct {
 	t             testing.TB
 	dir           string
@@ -97,8 +98,19 @@ func (p *pairOfHosts) furnish(i int) error {
 			return err
 		}
 	}
+	// With a MAC of its own a bridge does not take that of a port that comes.
+	br0, err := netlink.LinkByName("br0")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetHardwareAddr(br0, net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)}); err != nil {
+		return err
+	}
+	if err := netns.Up("br0", hostAddress(i)+"/24"); err != nil || i == 1 {
+		return err
+	}
 	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "g0", MTU: hostsMTU - demoSealed}, PeerName: "eth0", PeerMTU: hostsMTU - demoSealed, PeerHardwareAddr: net.HardwareAddr{2, 0x56, 0x4e, byte(i + 1), 0, 1}}
-	if err := errors.Join(netlink.LinkAdd(v), plug("g0", "gbr"), netns.Up("g0"), netns.Up("br0", hostAddress(i)+"/24")); err != nil {
+	if err := errors.Join(netlink.LinkAdd(v), plug("g0", "gbr"), netns.Up("g0")); err != nil {
 		return err
 	}
 	return p.guests[i].Take("eth0", guestAddress(i)+"/24")
@@ -113,6 +125,10 @@ func (p *pairOfHosts) join() error {
 }
 
 func (p *pairOfHosts) config(i int) []byte {
+	port := "{mode: bridged, name: port, bridge: gbr}"
+	if i == 1 {
+		port = "{mode: direct, name: eth0, netns: " + p.guests[1].Path() + ", persist: true}"
+	}
 	return fmt.Appendf(nil, `
 nic: {host: %[1]d}
 control: %[3]s
@@ -124,10 +140,10 @@ peers:
 functions:
   - pf: 0
     vfs:
-      - {vf: 1, tenant: 7, address: %[8]s, guest: {unix: guest}, port: {mode: bridged, name: port, bridge: gbr}}
+      - {vf: 1, tenant: 7, address: %[8]s, guest: {unix: guest}, port: %[10]s}
 attach:
   - {type: unix, name: guest, socket: %[9]s}
-`, i+1, 2-i, p.file("ctl", i), hostsMTU, hostAddress(i), hostAddress(1-i), filepath.Join(p.dir, "keys"), guestAddress(i), p.file("sock", i))
+`, i+1, 2-i, p.file("ctl", i), hostsMTU, hostAddress(i), hostAddress(1-i), filepath.Join(p.dir, "keys"), guestAddress(i), p.file("sock", i), port)
 }
 
 func (p *pairOfHosts) control(i int) *control.Client { return control.NewClient(p.file("ctl", i)) }
@@ -304,9 +320,13 @@ func TestTwoHosts(t *testing.T) {
 	netns.Run(t, func() {
 		p := newPairOfHosts(t)
 		p.start(0, 1)
+		p.must(p.guests[1].Do(func() error { return netns.Up("eth0", guestAddress(1)+"/24") }))
 		s := p.stream()
 		s.moves(t, "at first")
+		began := time.Now()
+		say := func(what string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), what) }
 		for _, disturb := range p.disturbances() {
+			say(disturb.name)
 			done := p.rdma(10)
 			disturb.begin()
 			s.moves(t, disturb.name)
@@ -320,20 +340,42 @@ func TestTwoHosts(t *testing.T) {
 			}
 		}
 
-		done := p.rdma(100_000)
-		s.moves(t, "beside more RDMA")
-		p.must(p.nics[0].cmd.Process.Signal(syscall.SIGTERM))
-		<-p.nics[0].done
-		p.start(0)
-		for i, last := range done() {
-			if len(last) < 6 || last[:6] != "error " {
-				t.Errorf("client %d heard nothing of the restart: %s", i+1, last)
+		for i := range p.nics {
+			say("load")
+			done := p.rdma(100_000)
+			p.connected()
+			s.moves(t, "beside more RDMA")
+			say(fmt.Sprintf("restart of NIC %d", i+1))
+			p.must(p.nics[i].cmd.Process.Signal(syscall.SIGTERM))
+			<-p.nics[i].done
+			p.start(i)
+			say("restarted")
+			for j, last := range done() {
+				if len(last) < 6 || last[:6] != "error " {
+					t.Errorf("client %d heard nothing of the restart of NIC %d: %s", j+1, i+1, last)
+				}
 			}
+			say("clients ended")
+			s.moves(t, "after a NIC's restart")
 		}
-		s.moves(t, "after a NIC's restart")
+		say("work again")
 		p.verified(p.rdma(3)())
 		s.finish(t)
 	})
+}
+
+// connected waits until RDMA runs.
+func (p *pairOfHosts) connected() {
+	p.t.Helper()
+	for i := range p.nics {
+		eventually(p.t, "RDMA", func() error {
+			cs, err := p.control(i).Connections(context.Background())
+			if err == nil && (len(cs) != 1 || cs[0].State != "ESTABLISHED") {
+				err = fmt.Errorf("host %d: %+v", i+1, cs)
+			}
+			return err
+		})
+	}
 }
 
 func (p *pairOfHosts) verified(last [2]string) {

@@ -20,10 +20,11 @@ type Port struct {
 	Mode      string       `yaml:"mode"`      // direct or bridged
 	Name      string       `yaml:"name"`      // of the network device, at most 15 characters
 	Bridge    string       `yaml:"bridge"`    // bridged: bridge to join; empty: none yet
-	Netns     string       `yaml:"netns"`     // direct: network namespace to move the device to, by its name ("ip netns") or path; empty: stays
+	Netns     string       `yaml:"netns"`     // direct: network namespace of the device, by its name ("ip netns") or path; empty: the NIC's own
 	MTU       int          `yaml:"mtu"`       // bytes of IP packet; default what fits the uplink sealed
 	MAC       MAC          `yaml:"mac"`       // of the device, bridged only; derived when absent
 	Addresses []netip.Addr `yaml:"addresses"` // further addresses of the function in the tenant, IPv4 or IPv6
+	Persist   bool         `yaml:"persist"`   // the device stays when the NIC stops, with what others did to it, and is taken again
 	Assign    *bool        `yaml:"assign"`    // the gateway gives the guest its address by DHCP and router advertisements; Parse makes it never nil
 }
 

@@ -75,6 +75,9 @@ func (s *Space) Take(name string, addresses ...string) error {
 	return s.Do(func() error { return Up(name, addresses...) })
 }
 
+// Path names the namespace to other processes, as long as it is not closed.
+func (s *Space) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.file.Fd()) }
+
 // Close ends the thread, and with it the namespace once nobody else uses it.
 func (s *Space) Close() error {
 	s.once.Do(func() { close(s.stop) })

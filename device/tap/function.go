@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -29,7 +30,9 @@ type FunctionConfig struct {
 	MTU    int
 	Bridge string // to join; "" for none
 	Segs   int    // segments of a frame that the kernel's own TCP makes for the device; 0: its default
-	Netns  string // network namespace to move the device to, a name of "ip netns" or a path; "" leaves it
+	Netns  string // network namespace to make the device in, a name of "ip netns" or a path; "": the process's
+
+	Persist bool // the device stays when it is closed, and one that stayed is taken again
 }
 
 // Function is a function's Ethernet port: a TAP whose frames cross whole, with what their senders left to do (TCP and UDP segmentation,
@@ -59,10 +62,17 @@ const tcpOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.T
 // functionQueue is how many frames wait in the kernel for us. A frame may stand for 64 KiB: more would only be delay.
 const functionQueue = 256
 
-// OpenFunction makes the TAP of a function's port, with its MAC and MTU, joins it to the bridge or moves it to the namespace, and brings
-// it up. It vanishes when it is closed or the process dies.
-func OpenFunction(cfg FunctionConfig) (*Function, error) {
-	f, err := openFunction(cfg)
+// OpenFunction makes the TAP of a function's port in its namespace, with its MAC and MTU, joins it to the bridge and brings it up. It
+// vanishes when it is closed or the process dies, unless it is to persist: then the next one to open it finds it as it was.
+func OpenFunction(cfg FunctionConfig) (f *Function, err error) {
+	if cfg.Netns == "" {
+		f, err = openFunction(cfg)
+	} else {
+		err = inNetns(cfg.Netns, func() (err error) {
+			f, err = openFunction(cfg)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tap %q: %w", cfg.Name, err)
 	}
@@ -73,10 +83,15 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 	if err := checkName(cfg.Name); err != nil {
 		return nil, err
 	}
-	if err := checkExisting(Config{Name: cfg.Name}); err != nil {
+	existing, err := findLink(cfg.Name)
+	if err != nil {
 		return nil, err
 	}
-	fd, err := attach(cfg.Name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR, false)
+	adopt := cfg.Persist && existing != nil
+	if err := checkExisting(Config{Name: cfg.Name, Adopt: adopt}); err != nil {
+		return nil, err
+	}
+	fd, err := attach(cfg.Name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR, adopt)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -99,7 +114,40 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 			return nil, os.NewSyscallError("TUNSETOFFLOAD", err)
 		}
 	}
-	return f, setUpFunction(cfg)
+	if err := setUpFunction(cfg); err != nil {
+		return nil, err
+	}
+	if cfg.Persist {
+		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+			return nil, os.NewSyscallError("TUNSETPERSIST", err)
+		}
+	}
+	return f, nil
+}
+
+// inNetns calls f on a thread of its own in a network namespace, given by its name or path. What f opens stays usable.
+func inNetns(name string, f func() error) error {
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join("/run/netns", name)
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("network namespace %q: %w (name one that 'ip netns' lists, or a path)", name, err)
+	}
+	defer ns.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := netns.Set(ns)
+		if err != nil {
+			err = fmt.Errorf("network namespace %q: %w", name, err)
+		} else {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 func setUpFunction(cfg FunctionConfig) error {
@@ -132,40 +180,8 @@ func setUpFunction(cfg FunctionConfig) error {
 			return err
 		}
 	}
-	if cfg.Netns != "" {
-		return moveUp(link, cfg.Netns)
-	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bring up: %w", err)
-	}
-	return nil
-}
-
-// moveUp moves a link to another network namespace and brings it up there.
-func moveUp(link netlink.Link, name string) error {
-	path := name
-	if !filepath.IsAbs(path) {
-		path = filepath.Join("/run/netns", name)
-	}
-	ns, err := netns.GetFromPath(path)
-	if err != nil {
-		return fmt.Errorf("network namespace %q: %w (name one that 'ip netns' lists, or a path)", name, err)
-	}
-	defer ns.Close()
-	if err := netlink.LinkSetNsFd(link, int(ns)); err != nil {
-		return fmt.Errorf("move to network namespace %q: %w", name, err)
-	}
-	there, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("network namespace %q: %w", name, err)
-	}
-	defer there.Close()
-	moved, err := there.LinkByName(link.Attrs().Name)
-	if err == nil {
-		err = there.LinkSetUp(moved)
-	}
-	if err != nil {
-		return fmt.Errorf("bring up in network namespace %q: %w", name, err)
 	}
 	return nil
 }
