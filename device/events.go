@@ -18,8 +18,9 @@ type eventQueue struct {
 	vector int
 	irq    queues.Interrupter
 	fn     *function
-	cqs    int  // that have their events here
-	dirty  bool // in the shard's list
+	record [abi.WindowEventSize]byte // what goes through an interface must not be made per call
+	cqs    int                       // that have their events here
+	dirty  bool                      // in the shard's list
 }
 
 // cqEvent is a CQ whose events go to an event queue.
@@ -107,10 +108,9 @@ func (e *cqEvent) post(cqn uint32) {
 			return
 		}
 	}
-	var b [abi.WindowEventSize]byte
-	(&abi.WindowEvent{CQN: cqn}).Marshal(b[:])
+	(&abi.WindowEvent{CQN: cqn}).Marshal(q.record[:])
 	index := q.ring.Next()
-	if err := q.ring.Push(b[:]); err != nil {
+	if err := q.ring.Push(q.record[:]); err != nil {
 		q.fault(err)
 		return
 	}

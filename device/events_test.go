@@ -253,3 +253,35 @@ func TestEventQueueHostile(t *testing.T) {
 		t.Errorf("without the feature: %s", st)
 	}
 }
+
+// TestWindowAllocations: records and events cost no allocation.
+func TestWindowAllocations(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d, q := interrupted(v, 0)
+	d.setUp()
+	s := v.shards[0]
+	rung := newTestBell(t)
+	if err := s.addBell(d.fn, d.b, rung); err != nil {
+		t.Fatal(err)
+	}
+	var record [abi.DoorbellSize]byte
+	(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: d.cqn, Index: ^uint32(0)}).Marshal(record[:])
+	var event [abi.WindowEventSize]byte
+	round := func() {
+		_ = rung.driver.Push(record[:])
+		_, _, _ = rung.driver.Publish()
+		if !s.pollBells(v.now) || s.armBells() {
+			t.Fatal("not one record")
+		}
+		s.raiseInterrupts()
+		if n, err := q.events.Poll(); n != 1 || err != nil {
+			t.Fatalf("%d events, %v", n, err)
+		}
+		_ = q.events.Read(event[:])
+		q.events.Take()
+		_ = q.events.Commit()
+	}
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations for a record and an event", n)
+	}
+}

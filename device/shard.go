@@ -175,14 +175,15 @@ const maxRxSAs = 1 << 16
 // the timers and the engines, and leaves frames, messages and events. It reads
 // no clock and does no I/O, so that whole NICs run in virtual time.
 //
+//	bells  ▶ doorbells
 //	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
 //	inbox  ▶ doorbells, registers, admin commands, connection messages
-//	bells  ▶ doorbells
 //	timers ▶ falcon, rdma, cm, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	s.now = now
+	found := s.pollBells(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	s.falcon.HoldCredit(true)
 	if len(in.Frames) > 1 {
@@ -204,8 +205,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.advance(now)
 	s.falcon.HoldCredit(false)
 	s.drainFalcon(now)
-	out.Polled = s.pollBells(now)
-	out.Polled = s.rdma.Poll(now) || out.Polled
+	out.Polled = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
 	s.drainFalcon(now)
 	more = s.transmit(now) || more

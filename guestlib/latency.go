@@ -15,14 +15,15 @@ import (
 // Latency is what reaching the device and being reached by it costs, as medians in microseconds.
 type Latency struct {
 	Samples int
-	// DoorbellUS is from ringing a doorbell of a device that was left alone for a while, and so sleeps, to the moment when the answer lies in
-	// memory: the way there, and an admin command that does next to nothing.
+	// DoorbellUS is what it takes to reach a device that was left alone for a while, and so sleeps. With a window: from the store of the
+	// record and the write to the device's register behind it to the moment when the device has taken the record. With messages: from posting
+	// an admin command that does next to nothing to the moment when its answer lies in memory.
 	DoorbellUS float64
 	// ShadowUS is from putting a doorbell record into the window of a device that looks there by itself, as it does while it is busy, to the
 	// moment when it has taken it: the record in shared memory is the whole doorbell. 0 without a window.
 	ShadowUS float64
-	// WakeUS is from the moment when the answer lies in memory, with news of a completion queue behind it, to a goroutine that sleeps until
-	// that queue has news.
+	// WakeUS is from the moment when the device has taken a record, or has written that answer, and at once has news of a completion queue, to
+	// a goroutine that sleeps until that queue has news.
 	WakeUS float64
 }
 
@@ -47,15 +48,42 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 	bells, wakes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for range n {
 		time.Sleep(quiet)
-		bell, wake, err := d.admin.Load().probe(ctx, cq)
+		bell, wake, err := d.reach(ctx, cq)
 		if err != nil {
 			return l, err
 		}
 		bells, wakes = append(bells, bell), append(wakes, wake)
 	}
 	l = Latency{Samples: n, DoorbellUS: median(bells), WakeUS: median(wakes)}
-	l.ShadowUS, err = d.s.shadow(ctx, cq, n)
+	l.ShadowUS, err = d.s.shadow(cq, n)
 	return l, err
+}
+
+// reach takes one sample of a doorbell of a sleeping device, and of waking up by news of cq, which is empty.
+func (d *Device) reach(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
+	cq.wakeMu.Lock()
+	news := cq.wake
+	cq.wakeMu.Unlock()
+	bell, _, err = d.s.timeRecord(cq.newsBell())
+	if err != nil || bell == 0 {
+		if err == nil {
+			bell, wake, err = d.admin.Load().probe(ctx, cq)
+		}
+		return bell, wake, err
+	}
+	start, a := time.Now(), d.admin.Load()
+	timer := time.NewTimer(a.timeout)
+	defer timer.Stop()
+	select {
+	case <-news:
+		return bell, time.Since(start), nil
+	case <-timer.C:
+		return 0, 0, fmt.Errorf("%w: no event within %v", ErrTimeout, a.timeout)
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	case <-a.ended:
+		return 0, 0, a.failure()
+	}
 }
 
 func median(ds []time.Duration) float64 {
@@ -155,19 +183,17 @@ func (a *admin) answered(i uint32) (bool, error) {
 	return err == nil && tail&abi.Phase == want, err
 }
 
-// shadow is the median time in which the device takes records that it finds by looking, of n; 0 without a window or when it never looks. The
-// records arm a CQ that stays empty.
-func (s *stream) shadow(ctx context.Context, cq *CQ, n int) (float64, error) {
+// shadow is the median time in which the device takes records that it finds by looking, of up to n; 0 without a window, or when it never looks.
+// The records arm a CQ that stays empty.
+func (s *stream) shadow(cq *CQ, n int) (float64, error) {
 	b := &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: cq.cqn, Index: cq.polled.Load()}}
-	times := make([]time.Duration, 0, n)
-	for tries := 0; len(times) < n && tries < 10*n; tries++ {
-		took, rung, err := s.shadowOnce(ctx, b)
-		switch {
-		case err != nil:
+	var times []time.Duration
+	for range n {
+		took, rung, err := s.timeRecord(b)
+		if err != nil || took == 0 {
 			return 0, err
-		case took == 0:
-			return 0, nil
-		case !rung:
+		}
+		if !rung {
 			times = append(times, took)
 		}
 	}
@@ -177,10 +203,11 @@ func (s *stream) shadow(ctx context.Context, cq *CQ, n int) (float64, error) {
 	return median(times), nil
 }
 
-// shadowOnce rings by the window and waits until the record is taken. It reports whether the device had to be rung for.
-func (s *stream) shadowOnce(ctx context.Context, b *bell) (took time.Duration, rung bool, err error) {
+// timeRecord rings by the window and waits until the record is taken. It reports whether the device's register was written. Without a window
+// it takes no time.
+func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // others wait as long as the device: nobody else rings meanwhile
+	defer s.mu.Unlock() // nobody else rings meanwhile
 	switch {
 	case s.win == nil:
 		return 0, false, nil
@@ -196,9 +223,6 @@ func (s *stream) shadowOnce(ctx context.Context, b *bell) (took time.Duration, r
 		took := time.Since(start)
 		if err != nil || taken {
 			return took, s.win.Rung() != before, err
-		}
-		if took > quiet && ctx.Err() != nil {
-			return 0, false, ctx.Err()
 		}
 		if took > time.Second {
 			return 0, false, lost(fmt.Errorf("%w: a doorbell record is not taken", ErrTimeout))
