@@ -322,6 +322,19 @@ func (p *plainIP) counts(v control.Counters) {
 	} {
 		v["gateway."+name] = n
 	}
+	for _, port := range p.ports {
+		at := "port." + port.Name + "."
+		for r, n := range port.Drops {
+			if n != 0 {
+				v[at+gateway.Reason(r).String()] = n
+			}
+		}
+		if port.stats != nil { // the device belongs to the shard's thread, as this does
+			st := port.stats()
+			v[at+"rx_frames"], v[at+"rx_bytes"], v[at+"rx_dropped"] = st.RxFrames, st.RxBytes, st.RxDropped
+			v[at+"tx_frames"], v[at+"tx_bytes"], v[at+"tx_dropped"] = st.TxFrames, st.TxBytes, st.TxDropped
+		}
+	}
 }
 
 // Routes tells where plain IP goes.

@@ -293,6 +293,9 @@ func TestPortsCarryPlainIP(t *testing.T) {
 				}
 			}
 		}
+		if n := w.counter(0, "port.vp1.rx_bytes"); n < 32<<20 {
+			t.Errorf("%d bytes from the port", n)
+		}
 		if out := a.sh("ip link show %s", a.name); !strings.Contains(out, "mtu 1432") {
 			t.Error(out)
 		}

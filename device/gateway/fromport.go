@@ -161,6 +161,13 @@ func (g *Gateway) route(now int64, p *Port, frame, b []byte, h header, off Offlo
 	return none
 }
 
+// A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's segments are not smaller (Linux: 48
+// bytes), unless it has few.
+const (
+	minSegment = 48
+	maxCuts    = 128
+)
+
 // check tells whether an offload fits the packet it came with.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
@@ -182,6 +189,9 @@ func (o *Offload) check(b []byte, h *header) Reason {
 			return DropOffload
 		}
 	default:
+		return DropOffload
+	}
+	if o.Size < minSegment && len(b)-h.l4 > maxCuts*int(o.Size) {
 		return DropOffload
 	}
 	if h.fragment || o.Size == 0 || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {

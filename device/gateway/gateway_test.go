@@ -224,6 +224,7 @@ func TestDropsFromPort(t *testing.T) {
 		{"TCP offload of UDP", DropOffload, plain, Offload{GSO: GSOTCP4, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 16}},
 		{"offload without size", DropOffload, plain, Offload{GSO: GSOUDP, NeedsCsum: true, CsumStart: 34, CsumOffset: 6}},
 		{"offload without checksum", DropOffload, plain, Offload{GSO: GSOUDP, Size: 10, CsumStart: 34, CsumOffset: 6}},
+		{"cut to crumbs", DropOffload, func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipC, 1000) }, Offload{GSO: GSOUDP, NeedsCsum: true, Size: 7, CsumStart: 34, CsumOffset: 6}},
 		{"checksum behind the end", DropOffload, plain, Offload{NeedsCsum: true, CsumStart: 141, CsumOffset: 6}},
 		{"checksum in the Ethernet header", DropOffload, plain, Offload{NeedsCsum: true, CsumStart: 2, CsumOffset: 6}},
 		{"announcement", DropARP, func(t testing.TB) []byte { return arpFrame(macA, ipA, ipA) }, Offload{}},
