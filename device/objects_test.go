@@ -234,7 +234,7 @@ func TestCQResizeAndModeration(t *testing.T) {
 }
 
 // TestOrderings runs a connection of each ordering, with requests that complete in error and others that do not; ends of
-// different orderings are not connected.
+// different orderings are not connected (DRV-950, DEV-950).
 func TestOrderings(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)

@@ -83,7 +83,7 @@ func TestSizeLimits(t *testing.T) {
 	}
 }
 
-// TestCompletionOrder: a WRITE behind a SEND that finds no receive completes before it in unordered mode alone. So do
+// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it in unordered mode alone. So do
 // receives whose messages overtake others.
 func TestCompletionOrder(t *testing.T) {
 	for _, m := range modes {
@@ -135,7 +135,7 @@ func TestCompletionOrder(t *testing.T) {
 	}
 }
 
-// TestCompleteInError holds, in every ordering, that a request that fails does so alone: both queue pairs go on, a receive it took
+// TestCompleteInError holds DEV-952 in every ordering: a request that fails does so alone: both queue pairs go on, a receive it took
 // completes in error, and requests around it succeed.
 func TestCompleteInError(t *testing.T) {
 	for _, c := range []struct {
