@@ -222,7 +222,7 @@ func BenchmarkLoopbackWrite64K(b *testing.B) {
 	overLoopback = true
 	defer func() { overLoopback = false }()
 	_, elapsed := stream(b, abi.OpWrite, 65536)
-	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "Gbit/s")
+	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "rdma/loopback_write64k_gbps")
 }
 
 // TestNoAllocationsOfDatagrams holds datagrams to the same, over Falcon and inside a NIC.

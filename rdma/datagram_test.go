@@ -660,3 +660,58 @@ func TestLinkFlood(t *testing.T) {
 		t.Fatal("none is accepted any more")
 	}
 }
+
+// TestRandomDatagrams lets a guest post entries of random bytes, with handles that exist or do not: each completes or is
+// flushed, the function survives, nothing outside the peer's receives changes, and nothing stays behind.
+func TestRandomDatagrams(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 11))
+			p := newUDPair(t, worldConfig{seed: seed}, qpConfig{log2: 8, sigAll: true})
+			a, b := p.qps[0], p.qps[1]
+			guard := bytes.Clone(p.mem[1].bytes()[512<<10:])
+			for i := range 100 {
+				b.receive(uint64(i), p.mem[1].sge(i*2048, 2048))
+			}
+			for range 80 {
+				var entry [512]byte
+				for i := range entry {
+					entry[i] = byte(r.Uint32())
+				}
+				x := abi.SendWQE{
+					Opcode: abi.Opcode(r.IntN(12)), Flags: uint8(r.IntN(16)), NumSGE: uint8(r.IntN(6)), InlineLen: uint32(r.IntN(300)),
+					AHN: []uint32{p.ah[0], p.ah[0], r.Uint32(), 0}[r.IntN(4)], RemoteQPN: []uint32{b.number, r.Uint32()}[r.IntN(2)],
+					RemoteQKey: []uint32{testQKey, r.Uint32()}[r.IntN(2)],
+				}
+				x.Marshal(entry[:])
+				for i := range 4 {
+					s := p.mem[0].sge(r.IntN(1<<20), r.IntN(6000))
+					if r.IntN(8) == 0 {
+						s.LKey = r.Uint32()
+					}
+					s.Marshal(entry[abi.SendWQEHeader+i*abi.SGESize:])
+				}
+				if err := a.sq.Push(entry[:]); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := a.sq.Publish(); err != nil {
+					t.Fatal(err)
+				}
+				a.ring()
+				a.send.wait(1)
+				if a.q.State() == abi.QPStateSQE {
+					a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+				}
+			}
+			p.settle(1e9)
+			for i, h := range p.hosts {
+				if len(h.faults)+len(h.async) != 0 || h.credits.InUse() != (credit.Cost{}) {
+					t.Fatalf("seed %d, host %d: faults %v, events %+v, credits %v", seed, i, h.reasons, h.async, h.credits.InUse())
+				}
+			}
+			if a.q.State() != abi.QPStateRTS || b.q.State() != abi.QPStateRTS || !bytes.Equal(guard, p.mem[1].bytes()[512<<10:]) {
+				t.Fatalf("seed %d: QPs in %v and %v", seed, a.q.State(), b.q.State())
+			}
+		}
+	})
+}
