@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
@@ -58,7 +59,8 @@ type NIC struct {
 	mail     map[uint8]*peerMail
 	link     *cmlink.Link
 	control  *control.Server
-	keyLog   *os.File // nil: none
+	metrics  *metrics.Server // nil: none
+	keyLog   *os.File        // nil: none
 	sessions sessions
 	ready    chan struct{}
 }
@@ -224,6 +226,9 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	accepting.Wait()
 	n.farewell()
+	if n.metrics != nil {
+		_ = n.metrics.Close()
+	}
 	if n.control != nil {
 		_ = n.control.Close()
 	}
@@ -264,6 +269,9 @@ func (n *NIC) farewell() {
 func (n *NIC) startControl() (err error) {
 	if n.cfg.Control != "" {
 		n.control, err = control.Serve(n.cfg.Control, n)
+	}
+	if addr := n.cfg.Metrics.Listen; err == nil && addr.IsValid() {
+		n.metrics, err = metrics.Serve(addr.String(), n)
 	}
 	return err
 }

@@ -151,6 +151,9 @@ func TestShow(t *testing.T) {
 	if err := json.Unmarshal([]byte(show("counters", "--json")), &c); err != nil || c["shard.rx_packets"] == 0 {
 		t.Errorf("%v, %v", c, err)
 	}
+	if stdout, stderr, code := run(t, "top", "-s", sockets[0], "-i", "200ms"); code != 0 || !regexp.MustCompile(`(?s)^vnic nic1  host 1 .*peers 1 of 1  connections 1\npackets/s .*FUNCTION .*\nh1\.pf0\.vf1 +READY +up +\S+ `).MatchString(stdout) {
+		t.Errorf("top: exit status %d, %s\n%s", code, stderr, stdout)
+	}
 	vf := func(args ...string) (string, string, int) {
 		return run(t, append([]string{"vf", "-s", sockets[0]}, args...)...)
 	}

@@ -21,9 +21,15 @@ type Config struct {
 	Peers     []Peer     `yaml:"peers"`
 	Tenants   []Tenant   `yaml:"tenants"`
 	Credits   CreditTree `yaml:"credits"`
+	Metrics   Metrics    `yaml:"metrics"`
 	Functions []PF       `yaml:"functions"`
 	Attach    []Attach   `yaml:"attach"`
 	Capture   *Capture   `yaml:"capture"`
+}
+
+// Metrics sets where Prometheus may ask.
+type Metrics struct {
+	Listen netip.AddrPort `yaml:"listen"` // TCP address of GET /metrics; absent: nobody may
 }
 
 // NIC names the device. Host is the first byte of every function's number and

@@ -1,0 +1,121 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fake struct {
+	functions int
+	err       error
+}
+
+func (f *fake) NIC(context.Context) (control.NIC, error) {
+	return control.NIC{Name: "nic1", Host: 1, Version: "v", Peers: []control.Peer{{Host: 2, Up: true}, {Host: 3}}}, f.err
+}
+
+func (f *fake) Functions(context.Context) (list []control.Function, err error) {
+	for i := range f.functions {
+		list = append(list, control.Function{ID: fmt.Sprintf("h1.pf0.vf%d", i+1), State: "READY", QPs: 2, TxBytes: 10, LinkUp: true})
+	}
+	return list, nil
+}
+
+func (f *fake) Counters(context.Context) (control.Counters, error) {
+	return control.Counters{"rdma.posted": 7, "falcon.conns": 3, "drop.psp_auth": 1, "falcon.drop_unknown_cid": 2}, nil
+}
+
+func (f *fake) Credits(context.Context) (list []control.CreditNode, err error) {
+	list = append(list, control.CreditNode{Level: "nic", Name: "nic1", Limit: map[string]uint32{"req-pkt-tx": 64}, InUse: map[string]uint32{"req-pkt-tx": 5}, Refused: 9})
+	for i := range f.functions {
+		name := fmt.Sprintf("h1.pf0.vf%d", i+1)
+		list = append(list,
+			control.CreditNode{Level: "function", Name: name, Guarantee: map[string]uint32{"req-pkt-tx": 4}},
+			control.CreditNode{Level: "connection", Name: name + "/1", InUse: map[string]uint32{"req-pkt-tx": 1}})
+	}
+	return list, nil
+}
+
+func scrape(t *testing.T, f *fake) (int, string) {
+	t.Helper()
+	s, err := Serve("127.0.0.1:0", f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	resp, err := http.Get("http://" + s.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func TestScrape(t *testing.T) {
+	status, text := scrape(t, &fake{functions: 2})
+	if status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	for _, want := range []string{
+		`vnic_info{host="1",nic="nic1",version="v"} 1`,
+		`vnic_peer_up{peer="2"} 1`, `vnic_peer_up{peer="3"} 0`,
+		"# TYPE vnic_rdma_posted_total counter\nvnic_rdma_posted_total 7",
+		"# TYPE vnic_falcon_conns gauge\nvnic_falcon_conns 3",
+		`vnic_drops_total{reason="psp_auth",room="device"} 1`, `vnic_drops_total{reason="unknown_cid",room="falcon"} 2`,
+		`vnic_function_qps{function="h1.pf0.vf2"} 2`, `vnic_function_state{state="READY"} 2`,
+		`vnic_credit_limit{counter="req-pkt-tx",level="nic",node="nic1"} 64`,
+		`vnic_credit_guarantee{counter="req-pkt-tx",level="function",node="h1.pf0.vf1"} 4`,
+		`vnic_credit_refused_total{level="nic",node="nic1"} 9`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, `level="connection"`) {
+		t.Error("connections have series")
+	}
+}
+
+// TestBounded: however many functions there are, the series are bounded and nothing is lost from the sums.
+func TestBounded(t *testing.T) {
+	status, text := scrape(t, &fake{functions: 5000})
+	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
+		t.Errorf("status %d, %d lines", status, n)
+	}
+	if n := len(regexp.MustCompile(`vnic_function_qps\{`).FindAllString(text, -1)); n != MaxFunctions+1 {
+		t.Errorf("%d series", n)
+	}
+	if !strings.Contains(text, fmt.Sprintf("vnic_function_qps{function=\"other\"} %d\n", 2*(5000-MaxFunctions))) {
+		t.Error("the other functions are not summed")
+	}
+}
+
+func TestErrors(t *testing.T) {
+	if status, text := scrape(t, &fake{err: errors.New("the NIC has stopped")}); status != http.StatusInternalServerError || !strings.Contains(text, "the NIC has stopped") {
+		t.Error(status, text)
+	}
+	if _, err := Serve("203.0.113.1:1", &fake{}); err == nil || !strings.Contains(err.Error(), "metrics.listen 203.0.113.1:1") {
+		t.Error(err)
+	}
+}
