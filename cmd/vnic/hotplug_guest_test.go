@@ -43,7 +43,7 @@ func TestHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	kernel, initrd := testGuest(t, ctx, "virtio_net")
 	dir, err := os.MkdirTemp("", "vnic-plug-") // t.TempDir may be too long for a socket
@@ -153,7 +153,7 @@ func TestHotPlugInside(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
 		t.Skip("runs in the guest of TestHotPlug")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	open := func(function string) (path string) {
 		t.Helper()

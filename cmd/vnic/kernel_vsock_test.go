@@ -25,7 +25,7 @@ func TestKernelVsockWorkload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	kernel, initrd := testGuest(t, ctx, "vsock_loopback", "vhost_vsock")
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func TestKernelVsockInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveOn(t, fabric.New(4500), writeQEMUConfig(t, fmt.Sprintf(kernelVsockConfig, ram)))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Minute)
 	defer cancel()
 	var both sync.WaitGroup
 	for i, url := range []string{"vsock://1:7000?memory=" + ram, "unix://" + ram + ".sock"} {

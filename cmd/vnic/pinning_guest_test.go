@@ -57,7 +57,7 @@ func TestPinnedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	kernel, initrd := testGuest(t, ctx)
 	dir, err := os.MkdirTemp("", "vnic-pin-") // t.TempDir may be too long for a socket
@@ -213,7 +213,7 @@ func TestPinnedMemoryInside(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
 		t.Skip("runs in the guest of TestPinnedMemory")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Minute)
 	defer cancel()
 	dev, err := guestlib.Open(ctx, "vsock://2:7000", guestlib.Options{})
 	if err != nil {
