@@ -41,6 +41,40 @@ type modelSide struct {
 	want                  []abi.CQE
 	wantRecv              []abi.CQE
 	peer                  *modelSide
+
+	srq    *srq // receives come from it
+	inbox2 *cq  // where they complete, if not in the QP's CQ
+	silent bool // an XRC target
+	window uint32
+	zero   bool // the window counts from 0
+}
+
+// receive posts a receive where the side takes them from.
+func (s *modelSide) receive(wrid uint64, sges ...abi.SGE) {
+	if s.srq != nil {
+		s.srq.receive(wrid, sges...)
+		return
+	}
+	s.p.receive(wrid, sges...)
+}
+
+// recvCQ is where receives complete.
+func (s *modelSide) recvCQ() *cq {
+	if s.inbox2 != nil {
+		return s.inbox2
+	}
+	return s.p.recv
+}
+
+// bindWindow opens all of the target by a window too.
+func (s *modelSide) bindWindow(t *testing.T, r *rand.Rand, pd uint32) {
+	s.window = incKey(s.p.h.window(pd))
+	b := abi.BindMW{Addr: s.target.addr, Length: modelSize, LKey: s.target.key, Access: remoteRights}
+	if s.zero = r.IntN(2) == 0; s.zero {
+		b.Access |= abi.AccessZeroBased
+	}
+	s.p.postBind(s.window, b)
+	success(t, s.p.send.wait(1))
 }
 
 func runModel(t *testing.T, seed uint64) {
@@ -58,23 +92,51 @@ func runModel(t *testing.T, seed uint64) {
 	var orderedOf []bool
 	for range 1 + r.IntN(3) {
 		var pr [2]*modelSide
+		var pds [2]uint32
+		ordered := r.IntN(2) == 0
+		kind := r.IntN(5) // 1: shared receive queues; 2: XRC; 3: complete in error; else as ever
 		for i, h := range w.hosts {
 			pd, st := h.fn.AllocPD()
 			ok(t, st)
-			s := &modelSide{p: h.createQP(pd, qpConfig{})}
+			pds[i] = pd
+			c, s := qpConfig{cie: kind == 3}, &modelSide{}
+			if !ordered {
+				c.ordering = abi.OrderingWeak
+			}
+			switch {
+			case kind == 1 && ordered: // otherwise the order of arrival decides which receive a message takes
+				s.srq = h.createSRQ(abi.CreateSRQ{PDN: pd})
+				c.srq = s.srq
+			case kind == 2 && i == 0:
+				c.typ = abi.QPTypeXRCSend
+			case kind == 2 && ordered:
+				s.silent, s.inbox2 = true, h.createCQ(8)
+				c.xrcd, st = h.fn.OpenXRCD()
+				ok(t, st)
+				s.srq = h.createSRQ(abi.CreateSRQ{PDN: pd, Type: abi.SRQTypeXRC, XRCDN: c.xrcd, CQN: s.inbox2.number})
+				c.typ = abi.QPTypeXRCRecv
+			}
+			if kind == 2 && !ordered {
+				c.typ = 0
+			}
+			s.p = h.createQP(pd, c)
 			for _, m := range []struct {
 				r **region
 				b *[]byte
 			}{{&s.local, &s.mLocal}, {&s.target, &s.mTarget}, {&s.inbox, &s.mBox}} {
-				*m.r = h.register(pd, modelSize, allAccess)
+				*m.r = h.register(pd, modelSize, bindable)
 				fill((*m.r).bytes(), r.Uint64())
 				*m.b = bytes.Clone((*m.r).bytes())
 			}
 			pr[i] = s
 		}
 		pr[0].peer, pr[1].peer = pr[1], pr[0]
-		ordered := r.IntN(2) == 0
 		w.connect(pr[0].p, pr[1].p, ordered)
+		for i, s := range pr {
+			if s.p.q.typ == abi.QPTypeRC && r.IntN(2) == 0 {
+				s.bindWindow(t, r, pds[i])
+			}
+		}
 		sides = append(sides, pr[0], pr[1])
 		orderedOf = append(orderedOf, ordered, ordered)
 	}
@@ -83,6 +145,9 @@ func runModel(t *testing.T, seed uint64) {
 		late := r.IntN(3) == 0
 		var receives []func()
 		for i, s := range sides {
+			if s.silent {
+				continue
+			}
 			fenceNext := false
 			for slot := range 1 + r.IntN(modelSlots) {
 				fenceNext = s.post(r, slot, orderedOf[i], fenceNext, &receives)
@@ -99,6 +164,11 @@ func runModel(t *testing.T, seed uint64) {
 		}
 		for _, s := range sides {
 			s.compare(t)
+		}
+		for _, s := range sides {
+			if !bytes.Equal(s.target.bytes(), s.mTarget) {
+				t.Fatalf("target memory of QP %#x differs from the model at %d", s.p.number, firstDiff(s.target.bytes(), s.mTarget))
+			}
 		}
 	}
 	for _, h := range w.hosts {
@@ -189,8 +259,20 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 			copy(s.peer.mBox[at:], local)
 		}
 		peer, parts := s.peer, 1+r.IntN(4)
-		*receives = append(*receives, func() { peer.p.receive(wrid, split(peer.inbox, at, modelSlot, parts)...) })
+		*receives = append(*receives, func() { peer.receive(wrid, split(peer.inbox, at, modelSlot, parts)...) })
+		if peer.srq != nil {
+			rc.SRQN = peer.srq.number
+		}
 		s.peer.wantRecv = append(s.peer.wantRecv, rc)
+	}
+	if s.peer.srq != nil {
+		x.RemoteSRQN = s.peer.srq.number
+	}
+	if s.peer.window != 0 && x.RKey != 0 && r.IntN(2) == 0 {
+		x.RKey = s.peer.window
+		if s.peer.zero {
+			x.RemoteAddr -= s.peer.target.addr
+		}
 	}
 	s.want = append(s.want, c)
 	switch {
@@ -214,7 +296,7 @@ func (s *modelSide) compare(t *testing.T) {
 	for _, c := range []struct {
 		q    *cq
 		want *[]abi.CQE
-	}{{s.p.send, &s.want}, {s.p.recv, &s.wantRecv}} {
+	}{{s.p.send, &s.want}, {s.recvCQ(), &s.wantRecv}} {
 		for i, got := range c.q.wait(len(*c.want)) {
 			got.Timestamp, got.Tail = 0, 0
 			if got != (*c.want)[i] {
