@@ -62,10 +62,9 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	if c.busy&wantAck == 0 {
 		return 0
 	}
-	a := wire.Ack{
-		CID: c.remoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
-		Congestion: c.congestionInfo(), DataOWN: c.dataRx.own, ReqOWN: c.reqRx.own,
-	}
+	var a wire.Ack
+	a.CID, a.DataBase, a.ReqBase, a.T1, a.T2 = c.remoteCID, c.dataRx.base, c.reqRx.base, c.lastT1, c.lastT2
+	a.Congestion, a.DataOWN, a.ReqOWN = c.congestionInfo(), c.dataRx.own, c.reqRx.own
 	if c.needsExtended() {
 		a.Extended = true
 		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.ack.Lo

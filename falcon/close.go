@@ -33,7 +33,7 @@ func (c *Conn) checkDrained() {
 	}
 	if c.baseRSN == c.nextRSN && c.reqTx.base == c.reqTx.next && c.dataTx.base == c.dataTx.next && c.requests+c.responses == 0 {
 		c.drained = true
-		c.e.emit(Event{Kind: EvDrained, Conn: c})
+		c.e.emit(EvDrained, c)
 	}
 }
 
@@ -92,7 +92,8 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	c.rxs = ring[rxTxn]{}
 	c.requests = 0
 	c.nacks, c.busy = nil, 0
-	e.emit(Event{Kind: EvClosed, Conn: c, Code: code, Reason: reason})
+	u := e.emit(EvClosed, c)
+	u.ev.Code, u.ev.Reason = code, reason
 	e.recheck = true
 }
 

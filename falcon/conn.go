@@ -172,22 +172,6 @@ func (c *Conn) expired(now Time, kind timerKind) {
 // Config returns the parameters of the connection.
 func (c *Conn) Config() *ConnConfig { return &c.cfg }
 
-// Prefetch reads a word of each cache line that Push and Transmit need. The processor fetches them side by side, and
-// those of several connections too, while one use after the other would wait for each: that is most of a packet's time
-// when thousands of connections take turns. Call it for some connections before the first of them is used.
-func (c *Conn) Prefetch() {
-	sum := uint32(c.busy) + c.baseRSN + uint32(len(c.txns.slots)) + c.arSpacing + c.cc.Fcwnd
-	if c.lists[0].head != nil {
-		sum++
-	}
-	c.e.prefetched += sum
-}
-
-// prefetchRx is Prefetch for Receive. What only an acknowledgement needs is left out: it comes soon after its packet left.
-func (c *Conn) prefetchRx() {
-	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + uint32(c.ackAt) + uint32(len(c.rxs.slots))
-}
-
 // LocalCID is the CID the peer sends with.
 func (c *Conn) LocalCID() CID { return c.localCID }
 

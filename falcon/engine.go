@@ -77,8 +77,10 @@ type Engine struct {
 	acks               ackList // connections with a coalesced acknowledgement
 
 	rate       rateUpdate
-	ackAfter   uint16 // halves of a packet after which a coalesced ACK goes
-	prefetched uint32 // keeps the compiler from leaving out Prefetch
+	ack        wire.Ack      // the packet that is received, if it is one
+	push       wire.PushData // the same
+	ackAfter   uint16        // halves of a packet after which a coalesced ACK goes
+	prefetched uint32        // keeps the compiler from leaving out Prefetch
 }
 
 // NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first
@@ -104,14 +106,6 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 
 // Conn returns the open connection with that local CID, nil if there is none.
 func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
-
-// Prefetch prepares for the Receive of a packet for that local CID (Conn.Prefetch says what for): call it for all packets of a batch,
-// then Receive each.
-func (e *Engine) Prefetch(cid CID) {
-	if c := e.conns.find(cid); c != nil {
-		c.prefetchRx()
-	}
-}
 
 // Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be earlier than the next
 // timer by less than its distance, never later.
@@ -155,10 +149,11 @@ func (e *Engine) Next(ev *Event) bool {
 	}
 }
 
-// emit appends an upcall.
-func (e *Engine) emit(ev Event) *upcall {
+// emit appends an upcall, whose other fields the caller sets.
+func (e *Engine) emit(kind EventKind, c *Conn) *upcall {
 	u := e.events.push()
-	*u = upcall{ev: ev}
+	*u = upcall{}
+	u.ev.Kind, u.ev.Conn = kind, c
 	return u
 }
 

@@ -78,7 +78,8 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 
 // reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing waits for it.
 func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
-	ev := Event{Kind: EvPushDone, Conn: c, Tag: tag, Code: CmplLocalRsrc}
+	ev := &c.e.emit(EvPushDone, c).ev
+	ev.Tag, ev.Code = tag, CmplLocalRsrc
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
 	}
@@ -86,7 +87,6 @@ func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 		ev.Code = CmplUlpCdtErr
 	}
 	c.e.stats.Rejected++
-	c.e.emit(ev)
 }
 
 // hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP Data of Falcon
@@ -139,7 +139,7 @@ func (e *Engine) wakeWaiting() bool {
 		case c.hasRoom() && c.take(&c.waitingCost):
 			c.waiting, c.offered = false, true
 			offered = append(offered, c)
-			e.emit(Event{Kind: EvCredit, Conn: c})
+			e.emit(EvCredit, c)
 		default:
 			if e.waitTail != nil {
 				e.waitTail.nextWaiting = c
@@ -192,7 +192,9 @@ func (c *Conn) complete(t *txn, code Completion) {
 
 // report emits the completion event.
 func (c *Conn) report(t *txn) {
-	ev := Event{Kind: EvPushDone, Conn: c, RSN: t.rsn, Tag: t.tag, Code: t.code, ULPCode: t.ulpCode}
+	u := c.e.emit(EvPushDone, c)
+	ev := &u.ev
+	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
 	if t.kind == TxnPull {
 		ev.Kind = EvPullDone
 		t.state = pullDataUlpTx
@@ -202,7 +204,6 @@ func (c *Conn) report(t *txn) {
 	} else {
 		t.state = pushCplTx
 	}
-	u := c.e.emit(ev)
 	u.cell, t.cell, t.data = t.cell, nil, nil
 }
 

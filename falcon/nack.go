@@ -111,7 +111,8 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
 	c.e.wheel.arm(&t.timer, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {
-		c.e.emit(Event{Kind: EvRNR, Conn: c, RSN: t.rsn, Tag: t.tag})
+		u := c.e.emit(EvRNR, c)
+		u.ev.RSN, u.ev.Tag = t.rsn, t.tag
 	}
 }
 

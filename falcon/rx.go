@@ -31,11 +31,10 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 	}
 	switch typ {
 	case wire.TypeBACK, wire.TypeEACK:
-		a, d := wire.ParseAck(p.Data)
-		if d != wire.DropNone {
+		if d := e.ack.Parse(p.Data); d != wire.DropNone {
 			return d
 		}
-		return c.onAck(now, p, &a)
+		return c.onAck(now, p, &e.ack)
 	case wire.TypeNACK:
 		n, d := wire.ParseNack(p.Data)
 		if d != wire.DropNone {
@@ -43,14 +42,14 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		}
 		return c.onNack(now, p, &n)
 	case wire.TypePushData:
-		m, payload, d := wire.ParsePushData(p.Data)
+		payload, d := e.push.Parse(p.Data)
 		if d == wire.DropNone {
-			d = c.accept(now, p, &m.Header)
+			d = c.accept(now, p, &e.push.Header)
 		}
 		if d != wire.DropNone {
 			return d
 		}
-		return c.onPush(now, &m.Header, payload)
+		return c.onPush(now, &e.push.Header, payload)
 	case wire.TypePullRequest:
 		m, payload, d := wire.ParsePullRequest(p.Data)
 		if d == wire.DropNone {

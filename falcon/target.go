@@ -179,12 +179,11 @@ func (c *Conn) deliver(rx *rxTxn) {
 
 func (c *Conn) queueRequest(rx *rxTxn) {
 	rx.state = rxQueued
-	ev := Event{Kind: EvPull, Conn: c, RSN: rx.rsn, Length: rx.length}
+	u := c.e.emit(EvPull, c)
+	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
 	if rx.push {
-		ev.Kind, ev.Length = EvPush, len(rx.data)
+		u.ev.Kind, u.ev.Length = EvPush, len(rx.data)
 	}
-	u := c.e.emit(ev)
-	u.rx, u.gen = rx, rx.gen
 }
 
 // deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
@@ -400,6 +399,7 @@ func (e *Engine) wakeStalled() {
 // responseDone ends a pull response.
 func (c *Conn) responseDone(t *txn, code Completion) {
 	c.responses--
-	c.e.emit(Event{Kind: EvResponseDone, Conn: c, RSN: t.rsn, Tag: t.tag, Code: code})
+	u := c.e.emit(EvResponseDone, c)
+	u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
 	c.e.putTxn(t)
 }

@@ -68,10 +68,10 @@ func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
 
 // build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes a Resync.
 func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
-	h := wire.Header{
-		CID: c.remoteCID, Function: c.remoteFunction, Protocol: c.protocol, Type: t.packetType(),
-		AckReq: ackReq, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, PSN: t.psn, RSN: t.rsn,
-	}
+	var p wire.PushData // the others' headers begin with the same
+	h := &p.Header
+	h.CID, h.Function, h.Protocol, h.Type = c.remoteCID, c.remoteFunction, c.protocol, t.packetType()
+	h.AckReq, h.DataBase, h.ReqBase, h.PSN, h.RSN = ackReq, c.dataRx.base, c.reqRx.base, t.psn, t.rsn
 	if t.resync == 0 {
 		header := headerLen(t.kind)
 		if len(dst) < header+t.length {
@@ -82,11 +82,11 @@ func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 		if err == nil && n >= 0 && n <= t.length {
 			switch t.kind {
 			case TxnPush:
-				p := wire.PushData{Header: h, RequestLength: uint16(n)}
+				p.RequestLength = uint16(n)
 				p.Append(dst[:0])
 			case TxnPull:
-				p := wire.PullRequest{Header: h, RequestLength: uint16(t.pullLength)}
-				p.Append(dst[:0])
+				r := wire.PullRequest{Header: *h, RequestLength: uint16(t.pullLength)}
+				r.Append(dst[:0])
 			case TxnPullData:
 				h.Append(dst[:0])
 			}
@@ -98,7 +98,7 @@ func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 	if len(dst) < wire.ResyncLen {
 		return 0
 	}
-	r := wire.Resync{Header: h, Code: t.resync, Original: h.Type}
+	r := wire.Resync{Header: *h, Code: t.resync, Original: h.Type}
 	r.Type = wire.TypeResync
 	c.e.stats.ResyncsSent++
 	return len(r.Append(dst[:0]))

@@ -95,24 +95,30 @@ func (a *Ack) Append(b []byte) []byte {
 
 // ParseAck decodes a BACK or an EACK.
 func ParseAck(b []byte) (a Ack, d Drop) {
+	d = a.Parse(b)
+	return a, d
+}
+
+// Parse is ParseAck in place. Bitmaps of a BACK are left as they are.
+func (a *Ack) Parse(b []byte) Drop {
 	t, d := Peek(b)
 	if d != DropNone {
-		return a, d
+		return d
 	}
 	want := BACKLen
+	a.Extended = t == TypeEACK
 	switch t {
 	case TypeBACK:
 	case TypeEACK:
-		a.Extended = true
 		want = EACKLen
 	default:
-		return a, DropPacketType
+		return DropPacketType
 	}
 	if len(b) < want {
-		return a, DropShort
+		return DropShort
 	}
 	if len(b) > want {
-		return a, DropLength
+		return DropLength
 	}
 	a.CID = binary.BigEndian.Uint32(b) & MaxCID
 	a.DataBase = binary.BigEndian.Uint32(b[8:])
@@ -128,5 +134,5 @@ func ParseAck(b []byte) (a Ack, d Drop) {
 		a.DataRx = Bitmap128{Hi: binary.BigEndian.Uint64(b[48:]), Lo: binary.BigEndian.Uint64(b[56:])}
 		a.Req = binary.BigEndian.Uint64(b[64:])
 	}
-	return a, DropNone
+	return DropNone
 }

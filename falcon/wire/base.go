@@ -38,32 +38,37 @@ func (h *Header) Append(b []byte) []byte {
 
 // ParseHeader decodes the base header; the type must have one.
 func ParseHeader(b []byte) (h Header, d Drop) {
+	d = h.Parse(b)
+	return h, d
+}
+
+// Parse is ParseHeader in place: a large struct that is returned is copied while its stores are still under way, which
+// costs more than decoding it.
+func (h *Header) Parse(b []byte) Drop {
 	if len(b) < BaseLen {
-		return h, DropShort
+		return DropShort
 	}
 	t, d := Peek(b)
 	if d != DropNone {
-		return h, d
+		return d
 	}
 	if !t.HasBase() {
-		return h, DropPacketType
+		return DropPacketType
 	}
 	w := binary.BigEndian.Uint32(b[4:])
-	h = Header{
-		CID:      binary.BigEndian.Uint32(b) & MaxCID,
-		Function: w >> 8,
-		Protocol: Protocol(w >> 5 & 7),
-		Type:     t,
-		AckReq:   w&1 != 0,
-		DataBase: binary.BigEndian.Uint32(b[8:]),
-		ReqBase:  binary.BigEndian.Uint32(b[12:]),
-		PSN:      binary.BigEndian.Uint32(b[16:]),
-		RSN:      binary.BigEndian.Uint32(b[20:]),
-	}
+	h.CID = binary.BigEndian.Uint32(b) & MaxCID
+	h.Function = w >> 8
+	h.Protocol = Protocol(w >> 5 & 7)
+	h.Type = t
+	h.AckReq = w&1 != 0
+	h.DataBase = binary.BigEndian.Uint32(b[8:])
+	h.ReqBase = binary.BigEndian.Uint32(b[12:])
+	h.PSN = binary.BigEndian.Uint32(b[16:])
+	h.RSN = binary.BigEndian.Uint32(b[20:])
 	if !h.Protocol.Valid() {
-		return h, DropProtocol
+		return DropProtocol
 	}
-	return h, DropNone
+	return DropNone
 }
 
 // Peek returns the packet type, whose position is common to all formats, after checking version and type.

@@ -18,20 +18,25 @@ func (p *PushData) Append(b []byte) []byte {
 
 // ParsePushData decodes Push Data and returns its payload, whose length must be the Request Length.
 func ParsePushData(b []byte) (p PushData, payload []byte, d Drop) {
-	p.Header, d = ParseHeader(b)
-	if d != DropNone {
-		return p, nil, d
+	payload, d = p.Parse(b)
+	return p, payload, d
+}
+
+// Parse is ParsePushData in place.
+func (p *PushData) Parse(b []byte) (payload []byte, d Drop) {
+	if d := p.Header.Parse(b); d != DropNone {
+		return nil, d
 	}
 	if p.Type != TypePushData {
-		return p, nil, DropPacketType
+		return nil, DropPacketType
 	}
 	if len(b) < PushDataLen {
-		return p, nil, DropShort
+		return nil, DropShort
 	}
 	p.RequestLength = binary.BigEndian.Uint16(b[26:])
 	payload = b[PushDataLen:]
 	if len(payload) != int(p.RequestLength) {
-		return p, nil, DropLength
+		return nil, DropLength
 	}
-	return p, payload, DropNone
+	return payload, DropNone
 }
