@@ -81,6 +81,7 @@ type Conn struct {
 	arSpacing   uint32      // packets until the next AR
 	acked       uint16      // packets since the last event to the RUE
 	dataFirst   bool        // retransmit pull data before initiator packets next time
+	offered     bool        // EvCredit was sent for waitingCost, and nothing issued since
 
 	// Lines 6 and 7: congestion control, and the first two lists.
 	cc          cc.State
@@ -96,7 +97,6 @@ type Conn struct {
 	paceTimer   timer
 	nacks       []nackEntry
 	waitingCost credit.Cost
-	offered     bool // EvCredit was sent for waitingCost, and nothing issued since
 	nextWaiting *Conn
 	cfg         ConnConfig
 }
