@@ -37,6 +37,7 @@ var undetectable = map[string]string{
 	"DRV-803":  "a SHOULD",
 	"DRV-922":  "work posted to the old area is not looked at any more",
 	"DRV-923":  "a SHOULD",
+	"DRV-950":  "which of the two ends is wrong cannot be told; the connection is not made (DEV-950)",
 	"DRV-1001": "reads leave no trace",
 	"DRV-1002": "the ring is zeroed when the stream begins; what was in it before cannot be told from an earlier user's",
 	"DRV-1009": "reads leave no trace",
