@@ -18,7 +18,6 @@ type busy struct {
 	freeAt  [2]falcon.Time
 	waiting [2][]busyFrame // on the wire, by receiver
 	input   [2]Input
-	poke    [2]bool // something was posted
 	more    [2]bool
 	seen    falcon.Time // when the effects of the Step's input are seen
 }
