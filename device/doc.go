@@ -19,8 +19,11 @@
 // links in datagram.go, keys in sa.go and rekey.go; the thread
 // is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
 // with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
-// (rdma.Engine.Poll); before it parks it arms them, so that a doorbell record
-// comes in through the inbox.
+// (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
+// in shared memory (bells.go); before it parks it arms them, so that a doorbell
+// record comes in through the inbox or a guest's eventfd ends the ppoll. Events
+// of completion queues go out by message or by an event queue and an interrupt
+// (events.go).
 //
 // # Ownership and concurrency
 //
@@ -29,7 +32,8 @@
 // I/O, so whole NICs run in virtual time under a seed (shard_test.go). Around
 // it, loop reads and writes the uplink, tells the time, and sleeps in ppoll.
 //
-// Everything else enters through the inbox. A source (a session's mailbox, a
+// Everything else enters through the inbox, except the doorbell records in shared
+// memory, of which each Step takes a bounded number. A source (a session's mailbox, a
 // peer's mailbox, a call) stands in it at most once and bounds what it holds,
 // so nobody outside can make it grow; a source that is full makes its own
 // sender wait. Events for guests leave through outboxes, which are bounded as

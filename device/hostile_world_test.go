@@ -3,7 +3,6 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -287,6 +286,6 @@ func windowBells(t testing.TB, mem []byte) []byte {
 		}
 		at = c.Next
 	}
-	t.Fatal(fmt.Sprintf("no bell ring in the window of function %#x", h.Function))
+	t.Fatalf("no bell ring in the window of function %#x", h.Function)
 	return nil
 }

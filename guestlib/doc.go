@@ -13,7 +13,7 @@
 // In a guest the URL is vsock://2:7000 and the memory is pinned guest RAM, which needs root and io_uring in the guest. For a process on the
 // NIC's own host it is unix:///path and the memory is a memfd. Add ?function=pf0.vf1 where several functions are assigned to the caller. The
 // rest is the same for both: registers, doorbells and events travel over the stream, everything else through memory. Where the guest has a
-// window of the function (package window) doorbells go by that; Device.Path tells.
+// window of the function (package window) doorbells, and where it can have interrupts events, go by that; Device.Path tells.
 //
 // # Example
 //

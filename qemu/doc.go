@@ -17,7 +17,7 @@
 // bare client passes memory files.
 //
 // Subpackages: vhostuser (the conversation with QEMU), vring (split virtqueues),
-// vsock (virtio-vsock flows), ivshmem (windows for doorbells), fdpass (descriptors over unix sockets), image
+// vsock (virtio-vsock flows), ivshmem (windows for doorbells and events), fdpass (descriptors over unix sockets), image
 // (kernel and initramfs), guestinit (PID 1 of that initramfs), vhosttest (a
 // front end without QEMU, for tests).
 //
