@@ -89,7 +89,7 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 	}
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: c.QPN, Service: c.Service,
-		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: q.Ordered(), Private: priv,
+		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv,
 	})
 	if err != nil {
 		return 0, cmStatus(err)
@@ -114,7 +114,7 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	if conn == nil || conn.wired {
 		return abi.StatusNotFound
 	}
-	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, priv)); st != abi.StatusOK {
+	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, q.IRD(), priv)); st != abi.StatusOK {
 		return st
 	}
 	conn.qpn = c.QPN

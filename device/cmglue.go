@@ -106,6 +106,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	}
 	if top.qp != nil {
 		info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+		top.qp.LimitReads(p.PeerIRD)
 	}
 	c.credits = credit.New(f.Credits, s.connCredits)
 	if local {

@@ -47,7 +47,7 @@ func (f *function) linkRequest(now falcon.Time, o *cm.Output) {
 		l := f.verbs.AcceptLink(rdma.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1]})
 		if l != nil {
 			f.conns[o.ID].link = l
-			err := f.shard.cm.Accept(now, uint32(f.ID), o.ID, gsiNumber, nil)
+			err := f.shard.cm.Accept(now, uint32(f.ID), o.ID, gsiNumber, 0, nil)
 			if err == nil {
 				return
 			}

@@ -296,3 +296,34 @@ func TestOrderings(t *testing.T) {
 		}
 	}
 }
+
+// TestReadLimits: what the target takes at a time limits what the initiator has in flight (DEV-953).
+func TestReadLimits(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	var err error
+	a.qp, err = a.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: a.cq, Access: allAccess, ReadAtomic: 8})
+	must(t, err)
+	b.qp, err = b.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: b.cq, Access: allAccess, ReadAtomic: 3})
+	must(t, err)
+	connect(t, a, b, 70)
+	for _, c := range []struct {
+		qp       *guestlib.QP
+		out, dst uint8
+	}{{a.qp, 3, 8}, {b.qp, 3, 3}} {
+		q, err := c.qp.Query(ctx)
+		must(t, err)
+		if q.MaxRdAtomic != c.out || q.MaxDestRdAtomic != c.dst {
+			t.Errorf("MaxRdAtomic %d, MaxDestRdAtomic %d, want %d and %d", q.MaxRdAtomic, q.MaxDestRdAtomic, c.out, c.dst)
+		}
+	}
+	for range 20 {
+		must(t, a.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Read, Flags: guestlib.Signaled, SGL: []guestlib.SGE{a.mr.SGE(0, 9000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}))
+	}
+	for range 20 {
+		if wc := a.next(t); wc.Err() != nil {
+			t.Fatal(wc.Err())
+		}
+	}
+}

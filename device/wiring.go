@@ -128,7 +128,7 @@ func (w *wiring) ask(now falcon.Time) {
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
-		MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), Private: priv[:],
+		MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 	})
 	if err != nil {
 		w.later(now)
@@ -190,7 +190,7 @@ func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
 
 // acceptWire answers a request for one of our queue pairs in RTR.
 func (f *function) acceptWire(now falcon.Time, id, qpn uint32) {
-	if err := f.shard.cm.Accept(now, uint32(f.ID), id, qpn, nil); err != nil {
+	if err := f.shard.cm.Accept(now, uint32(f.ID), id, qpn, f.verbs.QP(qpn).IRD(), nil); err != nil {
 		f.rejectReserved(now, id)
 		return
 	}

@@ -22,8 +22,10 @@
 //	  │◀────────────────────┤                           │                         ├────────────────────▶│
 //
 // READs and atomics are pulls: pull.go answers them. An atomic runs once, when its request arrives; the data of a READ
-// is gathered each time falcon sends the response. status.go maps refusals to ibv_wc_status; qpstate.go and flush.go
-// are how a QP fails; the objects are in pd.go, mr.go, cq.go, qp.go and function.go.
+// is gathered each time falcon sends the response. status.go maps refusals to ibv_wc_status;
+// modify.go is the table of a QP's states, qpstate.go and flush.go are how it fails; atomic.go has the masked atomics. The
+// objects are in pd.go, mr.go, mw.go, cq.go, srq.go (with XRC), create.go, qp.go and function.go; events.go words what the
+// driver is told.
 //
 // Datagrams (datagram.go) need no connection of their queue pair: each work request names an address handle (ah.go), whose
 // link (link.go) is the one connection for all datagrams between two functions. wired.go is what a queue pair does whose
@@ -32,9 +34,14 @@
 // # Ordering and errors
 //
 // A QP on an ordered Falcon connection is strongly ordered, on an unordered one weakly ordered (§6.2): data is placed as
-// it arrives, completions keep the order of the requests on both sides. Errors are verbs compatible (§6.3): a refused
-// push gets a non-recoverable NACK, a refused pull a complete-in-error response, both with a syndrome; both QPs move to
-// ERR and flush. A failed QP keeps its connection for Config.Linger, so that the refusal reaches the peer.
+// it arrives, atomics wait for what was sent before them, completions keep the order of the requests on both sides. One made
+// unordered completes requests and receives as they are done.
+//
+// Errors are verbs compatible or complete in error (§6.3), as the QP was made. Compatible: a refused push gets a
+// non-recoverable NACK, a refused pull a complete-in-error response, both with a syndrome; both QPs move to ERR and flush. A
+// failed QP keeps its connection for Config.Linger, so that the refusal reaches the peer. In error: the NACK says so, the
+// request and the receive its message took end in error, and both QPs go on; who cannot send what it promised marks the
+// packets with CE.
 //
 // Receiver not ready is Falcon's to repeat; the requester only counts it against the QP's RNR retry.
 //

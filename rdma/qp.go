@@ -102,6 +102,12 @@ func (q *QP) State() abi.QPState { return q.state }
 // Ordered reports whether the QP wants an ordered connection (RDMA over Falcon §6.2).
 func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
+// IRD is how many READs and atomics of the peer the QP takes at a time.
+func (q *QP) IRD() uint8 { return q.attr.maxDest }
+
+// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes.
+func (q *QP) LimitReads(peerIRD uint8) { q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, peerIRD) }
+
 // Owns reports whether conn is the QP's connection.
 func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }
 

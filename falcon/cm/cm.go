@@ -98,6 +98,7 @@ type ConnectRequest struct {
 	DGID     [16]byte
 	MTU      int // bytes of ULP headers and data per packet; 0: Config.MTU
 	Ordered  bool
+	IRD      uint8  // READs and atomics the function's queue pair takes at a time
 	Private  []byte // at most MaxPrivate bytes
 }
 
@@ -109,6 +110,7 @@ type Params struct {
 	Tenant       uint32
 	QPN          uint32
 	PeerQPN      uint32
+	IRD, PeerIRD uint8  // READs and atomics each side takes at a time
 	Peer         HostID // this NIC's own for a connection between its functions, which is not sealed
 	PeerFunction uint32
 	LocalGID     [16]byte

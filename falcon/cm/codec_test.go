@@ -254,3 +254,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestOfferIRD: the READs a side takes share a byte with the ordering.
+func TestOfferIRD(t *testing.T) {
+	for _, want := range []Offer{{IRD: MaxIRD, Ordered: true}, {IRD: 1}, {IRD: 64, Ordered: true}, {}} {
+		want.CID, want.MTU, want.SA = 5, 1024, SA{SPI: 9, Key: make([]byte, 16)}
+		req := REQ{SenderID: 1, QPN: 4, Offer: want}
+		m, err := ParseREQ(req.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Offer; got.IRD != want.IRD || got.Ordered != want.Ordered {
+			t.Errorf("%+v became %+v", want, got)
+		}
+	}
+	over := Offer{IRD: 200, MTU: 1024}
+	if b := over.append(nil); b[18] != MaxIRD<<irdShift {
+		t.Errorf("flags %#x of an IRD above the maximum", b[18])
+	}
+}

@@ -29,7 +29,7 @@ func (m *Manager) takeOffer(c *conn, o *Offer) {
 	if c.peer != m.self {
 		m.newKey(c.peer, saKey{c.par.Tenant, ClassFalcon}, o.SA)
 	}
-	c.par.RemoteCID = o.CID
+	c.par.RemoteCID, c.par.PeerIRD = o.CID, o.IRD
 	c.par.RxDataPSN, c.par.RxReqPSN, c.par.RxRSN = o.DataPSN, o.ReqPSN, o.RSN
 	c.par.RemoteTime = o.Time
 }
@@ -59,7 +59,7 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	c.par.TxRSN = binary.BigEndian.Uint32(r[8:])
 	return Offer{
 		CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
-		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, SA: sa, Time: pspTime(now),
+		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, IRD: c.par.IRD, SA: sa, Time: pspTime(now),
 	}, nil
 }
 

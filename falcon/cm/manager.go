@@ -154,7 +154,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 
 	c := &conn{peer: p, timer: -1, par: Params{
 		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: rt.function,
-		LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, Active: true,
+		LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 	}}
 	offer, err := m.offer(now, c)
 	if err != nil {
@@ -182,7 +182,7 @@ func (m *Manager) owned(fn, id uint32) (*conn, error) {
 
 // Accept answers an OutRequest with a queue pair of the function. On error the
 // request stays and can be accepted again or rejected.
-func (m *Manager) Accept(now Time, fn, id, qpn uint32, private []byte) error {
+func (m *Manager) Accept(now Time, fn, id, qpn uint32, ird uint8, private []byte) error {
 	c, err := m.owned(fn, id)
 	switch {
 	case err != nil:
@@ -194,6 +194,7 @@ func (m *Manager) Accept(now Time, fn, id, qpn uint32, private []byte) error {
 	case len(private) > MaxPrivate:
 		return fmt.Errorf("cm: %d bytes of private data, at most %d: %w", len(private), MaxPrivate, ErrInvalid)
 	}
+	c.par.IRD = ird
 	offer, err := m.offer(now, c)
 	if err != nil {
 		return err

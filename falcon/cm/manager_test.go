@@ -187,13 +187,13 @@ func TestReject(t *testing.T) {
 	ida, _ := a.connect(0, 2, 0, 1)
 	w.settle()
 	idb := b.waiting()[0]
-	if err := b.m.Accept(w.now, fnOf(2, 1), idb, 1, nil); !errors.Is(err, ErrNotFound) {
+	if err := b.m.Accept(w.now, fnOf(2, 1), idb, 1, 0, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another function accepts: %v", err)
 	}
-	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1<<24, nil); !errors.Is(err, ErrInvalid) {
+	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1<<24, 0, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("accept with QPN 2^24: %v", err)
 	}
-	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
+	if err := b.m.Accept(w.now, fnOf(2, 0), idb, 1, 0, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("accept with too much private data: %v", err)
 	}
 	if err := b.m.Reject(w.now, fnOf(2, 0), idb, 1, make([]byte, 65)); !errors.Is(err, ErrInvalid) {
@@ -216,7 +216,7 @@ func TestReject(t *testing.T) {
 func TestCallsInTheWrongState(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, idb := establish(t, w, a, b)
-	if err := a.m.Accept(w.now, fnOf(1, 0), ida, 1, nil); !errors.Is(err, ErrState) {
+	if err := a.m.Accept(w.now, fnOf(1, 0), ida, 1, 0, nil); !errors.Is(err, ErrState) {
 		t.Errorf("accept: %v", err)
 	}
 	if err := b.m.Reject(w.now, fnOf(2, 0), idb, 1, nil); !errors.Is(err, ErrState) {

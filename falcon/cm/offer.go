@@ -14,6 +14,7 @@ type Offer struct {
 	RSN     uint32
 	MTU     uint16 // bytes of ULP headers and data per packet
 	Ordered bool
+	IRD     uint8  // READs and atomics the offering side takes at a time, at most MaxIRD
 	SA      SA     // the receiver of the offer seals with it
 	Time    uint64 // PSP clock of the offering side, ps
 }
@@ -21,7 +22,11 @@ type Offer struct {
 const (
 	keyField    = 32
 	flagOrdered = 1
+	irdShift    = 1 // the rest of the flags
 )
+
+// MaxIRD is the largest IRD of an offer.
+const MaxIRD = 127
 
 // keyLen is the length of the key of a PSP version (PSP Architecture
 // Specification, "Packet Processing").
@@ -38,7 +43,7 @@ func (o *Offer) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, o.ReqPSN)
 	b = binary.BigEndian.AppendUint32(b, o.RSN)
 	b = binary.BigEndian.AppendUint16(b, o.MTU)
-	var flags byte
+	flags := min(o.IRD, MaxIRD) << irdShift
 	if o.Ordered {
 		flags |= flagOrdered
 	}
@@ -60,10 +65,7 @@ func (d *decoder) offer() (o Offer) {
 		d.fail("MTU %d: want %d to %d", o.MTU, MinMTU, MaxMTU)
 	}
 	flags := d.u8()
-	if flags&^flagOrdered != 0 {
-		d.fail("flags %#x: only %#x is defined", flags, flagOrdered)
-	}
-	o.Ordered = flags&flagOrdered != 0
+	o.Ordered, o.IRD = flags&flagOrdered != 0, flags>>irdShift
 	o.SA.Version = d.u8()
 	o.SA.SPI = d.u32()
 	o.Time = d.u64()

@@ -420,7 +420,7 @@ func (n *node) connect(f uint32, to HostID, g uint32, service uint64) (uint32, e
 }
 
 func (n *node) accept(id uint32) error {
-	err := n.m.Accept(n.w.now, n.conns[id].fn, id, 99, []byte("rep"))
+	err := n.m.Accept(n.w.now, n.conns[id].fn, id, 99, 0, []byte("rep"))
 	n.drain()
 	return err
 }
