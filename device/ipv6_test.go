@@ -155,7 +155,7 @@ func TestTransportMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.shards[1].capture = newTapPoint(c, config.CaptureClear, 0)
+	v.shards[1].setSinks([]sink{newSink(c, config.CaptureClear)})
 	exchange(t, a, b, 100_000)
 	for _, s := range v.shards {
 		if err := s.rotateKeys(v.now); err != nil {

@@ -51,6 +51,7 @@ func (s *Shard) drainLoopbacks(now falcon.Time) {
 // there are no acknowledgements, and the PSN is the RSN.
 func (s *Shard) captureLoopbacks() {
 	if !s.capture.wantClear {
+		s.rdma.SetTap(nil)
 		return
 	}
 	var b []byte
@@ -76,6 +77,6 @@ func (s *Shard) captureLoopbacks() {
 			b = h.Append(b)
 		}
 		b = append(b, packet...)
-		s.capture.inside(now, b)
+		s.captureInside(now, c, b, packet)
 	})
 }

@@ -71,8 +71,7 @@ func TestLoopbackCapture(t *testing.T) {
 	}
 	v := newVirtual(t, 1, wire100us)
 	s := v.shards[0]
-	s.capture = newTapPoint(to, config.CaptureBoth, 0)
-	s.captureLoopbacks()
+	s.setSinks([]sink{newSink(to, config.CaptureBoth)})
 	oneNIC = true
 	defer func() { oneNIC = false }()
 	a, b := pair(v)

@@ -117,8 +117,8 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		if cfg.Capture != nil {
 			mode = cfg.Capture.Mode
 		}
-		n.shard.capture = newTapPoint(n.deps.Capture, mode, time.Now().UnixNano()-n.clock())
-		n.shard.captureLoopbacks()
+		n.shard.capture.wallOffset = n.wallOffset()
+		n.shard.setSinks([]sink{newSink(n.deps.Capture, mode)})
 	}
 	if cfg.PSP.KeyLog != "" {
 		if n.keyLog, err = openKeyLog(cfg.PSP.KeyLog); err != nil {
@@ -172,6 +172,9 @@ func closeDeps(d *Deps) {
 		_ = d.Capture.Close()
 	}
 }
+
+// wallOffset is the wall clock less the shard's, in nanoseconds.
+func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }
 
 // monotonic returns a clock of ns since the machine started, so that a
 // restarted process does not begin again at an old time.

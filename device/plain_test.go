@@ -315,13 +315,13 @@ func TestPlainCapture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.capture = newTapPoint(c, config.CaptureClear, 0)
+		s.setSinks([]sink{newSink(c, config.CaptureClear)})
 	}
 	v.say(0, 0, host1, host2, 100)
 	want = bytes.Clone(v.ports[0][0].Frame[14:])
 	v.heard(1)
 	for i, s := range v.shards {
-		if err := s.capture.to.Close(); err != nil {
+		if err := s.capture.sinks[0].to.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Contains(pcap[i].Bytes(), want) {

@@ -74,13 +74,13 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.drops.count(dropNotFalcon)
 		return
 	}
-	s.capture.clear(captureIn, now, clear)
 	cid, ok := wire.PeekCID(packet)
 	if !ok {
 		s.drops.count(dropNotFalcon)
 		return
 	}
 	c := s.slots.open(cid)
+	s.captureFalcon(captureIn, now, c, clear, packet)
 	if c == nil {
 		s.drops.count(dropUnknownCID)
 		return
@@ -109,7 +109,7 @@ func (s *Shard) receiveTransport(now falcon.Time, d *underlay.Datagram, hdr *psp
 		s.drops.count(dropWrongAddress)
 		return
 	}
-	s.capture.falcon(captureIn, now, underlay.Inner{Src: c.inner.Dst, Dst: c.inner.Src}, packet)
+	s.captureBare(captureIn, now, c, underlay.Inner{Src: c.inner.Dst, Dst: c.inner.Src}, packet)
 	s.receiveFalcon(now, d, hdr, c, packet)
 }
 

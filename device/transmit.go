@@ -109,7 +109,7 @@ func (s *Shard) wrap(now falcon.Time, c *slot, b []byte, n int) (at, sealed int,
 	}
 	inner := b[falconAt-innerLen:]
 	c.inner.Append(inner[:0], n)
-	s.capture.clear(captureOut, now, inner[:innerLen+n])
+	s.captureFalcon(captureOut, now, c, inner[:innerLen+n], inner[innerLen:innerLen+n])
 	if s.txSAs.direct { // over what was for the capture alone
 		at = falconAt - psp.BaseLen
 		sealed, err = c.tx.Seal(now, psp.NextHeaderFalcon, b[at:], n)

@@ -41,7 +41,8 @@ type Capture struct {
 	file        io.Closer // nil: not ours to close
 	w           *pcapgo.NgWriter
 	done        chan struct{}
-	err         error // of the writer; read after done is closed
+	failed      chan struct{} // closed at the first error of writing
+	err         error         // of the writer; read after done is closed
 
 	mu     sync.RWMutex // held shared by Packet, so that Close can wait for it
 	closed bool
@@ -96,7 +97,7 @@ func New(w io.Writer) (*Capture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{})}
+	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{}), failed: make(chan struct{})}
 	records := make([]record, slots)
 	for i := range records {
 		c.free <- &records[i]
@@ -134,6 +135,10 @@ func (c *Capture) Drops() uint64 {
 	return c.dropped[Sealed].Load() + c.dropped[Clear].Load()
 }
 
+// Failed returns a channel that is closed when writing has failed: nothing more is
+// written.
+func (c *Capture) Failed() <-chan struct{} { return c.failed }
+
 // Close writes what is queued and the statistics, and closes the file. It
 // returns the first error of writing.
 func (c *Capture) Close() error {
@@ -164,6 +169,7 @@ func (c *Capture) Close() error {
 // run writes until the queue is closed. After an error it only counts.
 func (c *Capture) run() {
 	defer close(c.done)
+	failed := false
 	for r := range c.queue {
 		if c.err == nil {
 			c.err = c.write(r)
@@ -172,6 +178,10 @@ func (c *Capture) run() {
 		}
 		if c.err == nil && len(c.queue) == 0 {
 			c.err = c.w.Flush() // so that the file can be followed
+		}
+		if c.err != nil && !failed {
+			failed = true
+			close(c.failed)
 		}
 		c.free <- r
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 )
@@ -131,6 +132,36 @@ func (c *Client) Wait(ctx context.Context) error {
 	}
 }
 
+// Capture copies what the NIC captures to w until ctx ends. mode is sealed, clear or both.
+func (c *Client) Capture(ctx context.Context, mode string, w io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+capturePath+"?mode="+url.QueryEscape(mode), nil)
+	if err != nil {
+		return fmt.Errorf("control socket %s: %w", c.path, err)
+	}
+	resp, err := (&http.Client{Transport: c.http.Transport}).Do(req) // without the time limit
+	if err != nil {
+		return c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		return c.refused(capturePath, resp, answer)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil && ctx.Err() == nil {
+		return c.explain(err)
+	}
+	return nil
+}
+
+// refused is the server's reason.
+func (c *Client) refused(path string, resp *http.Response, answer []byte) error {
+	var f failure
+	if json.Unmarshal(answer, &f) != nil || f.Error == "" {
+		f.Error = resp.Status
+	}
+	return fmt.Errorf("control socket %s: %s: %s", c.path, path, f.Error)
+}
+
 func (c *Client) get(ctx context.Context, path string, v any) error {
 	return c.do(ctx, http.MethodGet, path, nil, v)
 }
@@ -159,11 +190,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 		return c.explain(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		var f failure
-		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
-			f.Error = resp.Status
-		}
-		return fmt.Errorf("control socket %s: %s: %s", c.path, path, f.Error)
+		return c.refused(path, resp, answer)
 	}
 	if err := json.Unmarshal(answer, v); err != nil {
 		return fmt.Errorf("control socket %s: %s: %w (is it another version of vnic?)", c.path, path, err)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -26,13 +27,14 @@ type fake struct {
 	funcs []Function
 	conns []Connection
 
-	creds  []CreditNode
-	qps    []QP
-	queues []Queue
-	keys   []Key
-	count  Counters
-	err    error
-	block  chan struct{} // Counters waits for it, or for its context
+	creds    []CreditNode
+	qps      []QP
+	queues   []Queue
+	keys     []Key
+	count    Counters
+	err      error
+	captured chan struct{} // closed when Capture ended because it was told to
+	block    chan struct{} // Counters waits for it, or for its context
 }
 
 func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
@@ -57,6 +59,21 @@ func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, er
 
 func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
+}
+
+// Capture writes until it is told to stop.
+func (f *fake) Capture(ctx context.Context, mode string, w io.Writer) error {
+	if mode != "both" {
+		return BadRequest{errors.New("what mode?")}
+	}
+	for ctx.Err() == nil {
+		if _, err := w.Write([]byte("captured ")); err != nil {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(f.captured)
+	return nil
 }
 
 // InjectLink gives back what it was asked.

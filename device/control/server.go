@@ -30,6 +30,7 @@ type Server struct {
 	path string
 	stat os.FileInfo // of the socket, to remove no other's
 	http *http.Server
+	end  context.CancelFunc // of what answers as long as the server lives
 	done chan struct{}
 	once sync.Once
 	err  error
@@ -48,10 +49,11 @@ func Serve(path string, p Provider) (*Server, error) {
 		_ = ln.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
+	life, end := context.WithCancel(context.Background())
 	s := &Server{
-		path: path, stat: stat, done: make(chan struct{}),
+		end: end, path: path, stat: stat, done: make(chan struct{}),
 		http: &http.Server{
-			Handler:           handler(p),
+			Handler:           handler(life, p),
 			ReadTimeout:       answerTime,
 			ReadHeaderTimeout: answerTime,
 			WriteTimeout:      2 * answerTime,
@@ -120,6 +122,7 @@ func vacate(path string) error {
 // Close stops answering and removes the socket if it still is ours.
 func (s *Server) Close() error {
 	s.once.Do(func() {
+		s.end()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := s.http.Shutdown(ctx); err != nil {
@@ -133,7 +136,7 @@ func (s *Server) Close() error {
 	return s.err
 }
 
-func handler(p Provider) http.Handler {
+func handler(life context.Context, p Provider) http.Handler {
 	mux := http.NewServeMux()
 	var paths []string
 	handle := func(method, path, allow string, f func(context.Context, *http.Request) (any, error)) {
@@ -184,10 +187,54 @@ func handler(p Provider) http.Handler {
 		}
 		return p.InjectLink(ctx, c)
 	})
+	paths = append(paths, capturePath)
+	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) { stream(life, p, w, r) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
 	})
 	return mux
+}
+
+const capturePath = "/v1/capture"
+
+// stream sends a capture until the client goes away or the server ends.
+func stream(life context.Context, p Provider, w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	if err := errors.Join(c.SetWriteDeadline(time.Time{}), c.SetReadDeadline(time.Time{})); err != nil {
+		reply(w, http.StatusInternalServerError, failure{err.Error()})
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	out := &flushing{w: w, c: c}
+	err := p.Capture(ctx, r.URL.Query().Get("mode"), out)
+	switch bad := (BadRequest{}); {
+	case err == nil || out.begun: // it is too late to say anything
+	case errors.As(err, &bad):
+		reply(w, http.StatusBadRequest, failure{err.Error()})
+	default:
+		reply(w, http.StatusServiceUnavailable, failure{err.Error()})
+	}
+}
+
+// flushing sends what is written at once: the writer buffers by itself.
+type flushing struct {
+	w     http.ResponseWriter
+	c     *http.ResponseController
+	begun bool
+}
+
+func (f *flushing) Write(b []byte) (int, error) {
+	if !f.begun {
+		f.begun = true
+		f.w.Header().Set("Content-Type", "application/x-pcapng")
+	}
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
 }
 
 // maxBody bounds what is read of a request.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"io"
 )
 
 // NIC is the answer of GET /v1/nic.
@@ -254,6 +255,8 @@ type Provider interface {
 	Keys(ctx context.Context) ([]Key, error)
 	Violations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
+	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear or both.
+	Capture(ctx context.Context, mode string, w io.Writer) error
 }
 
 // BadRequest is an error of a Provider that the caller can mend.

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+func captureCommand() *cobra.Command {
+	var socket, file, mode string
+	var duration time.Duration
+	var limit int64
+	cmd := &cobra.Command{
+		Use:   "capture -w FILE|-",
+		Short: "write what a running NIC sends and receives as pcapng",
+		Long: `Writes until interrupted, or until --for or --limit. "sealed" are the Ethernet
+frames of the uplink, "clear" the packets inside their seals, with whose they
+are: function, queue pair and work request. Clear captures hold what guests send
+each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.`,
+		Example: `  vnic capture -w nic.pcapng --for 10s
+  vnic capture --mode clear -w - | wireshark -k -i -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
+			if duration > 0 {
+				ctx, cancel = context.WithTimeout(ctx, duration)
+			}
+			defer cancel()
+			out, done, err := captureFile(file, cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			n := &limited{w: out, left: limit}
+			err = control.NewClient(socket).Capture(ctx, mode, n)
+			if errors.Is(err, errLimit) {
+				err = nil
+			}
+			if err = errors.Join(err, done()); err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d bytes captured\n", n.written)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	f.StringVarP(&file, "write", "w", "", "`file` to make, with mode 0600; - for standard output")
+	f.StringVar(&mode, "mode", "both", "sealed, clear or both")
+	f.DurationVar(&duration, "for", 0, "how long; 0: until interrupted")
+	f.Int64Var(&limit, "limit", 1<<30, "bytes to write at most")
+	_ = cmd.MarkFlagRequired("write")
+	return cmd
+}
+
+// captureFile opens a new file: captures are evidence and not overwritten.
+func captureFile(path string, stdout io.Writer) (w io.Writer, done func() error, err error) {
+	if path == "-" {
+		return stdout, func() error { return nil }, nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, nil, fmt.Errorf("%s exists and is not overwritten: remove it or choose another name", path)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.Close, nil
+}
+
+var errLimit = errors.New("as much captured as asked for")
+
+// limited writes whole blocks of pcapng, so that the file is good wherever it
+// ends.
+type limited struct {
+	w             io.Writer
+	left, written int64
+	part          []byte // of the block that is coming
+}
+
+// A block begins with its type and its length, which is that of all of it.
+const (
+	blockHeader = 8
+	maxBlock    = 1 << 20
+)
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.part = append(l.part, b...)
+	for len(l.part) >= blockHeader {
+		n := int(binary.LittleEndian.Uint32(l.part[4:]))
+		switch {
+		case n < blockHeader || n > maxBlock:
+			return 0, fmt.Errorf("a block of %d bytes is not pcapng", n)
+		case len(l.part) < n:
+			return len(b), nil
+		case int64(n) > l.left:
+			return 0, errLimit
+		}
+		if _, err := l.w.Write(l.part[:n]); err != nil {
+			return 0, err
+		}
+		l.part = l.part[:copy(l.part, l.part[n:])]
+		l.left -= int64(n)
+		l.written += int64(n)
+	}
+	return len(b), nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// TestCapture captures a running NIC's packets under load, to a file and to
+// standard output.
+func TestCapture(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		a, b := l.client(0, 100_000), l.client(1, 100_000)
+		defer a.p.stop(time.Second)
+		defer b.p.stop(time.Second)
+		b.next("progress")
+		path := filepath.Join(l.dir, "x.pcapng")
+		_, stderr, code := run(t, "capture", "-s", l.hosts[0].Control, "-w", path, "--mode", "clear", "--for", "1s")
+		if code != 0 || !strings.Contains(stderr, "bytes captured") {
+			t.Fatalf("exit status %d, %s", code, stderr)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, explained := packets(t, data); n < 100 || explained < n/4 {
+			t.Errorf("%d packets, %d of which say whose work request they are", n, explained)
+		}
+		if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v", st.Mode())
+		}
+		stdout, stderr, code := run(t, "capture", "-s", l.hosts[0].Control, "-w", "-", "--mode", "sealed", "--limit", "100000")
+		if n, _ := packets(t, []byte(stdout)); code != 0 || n < 10 || len(stdout) > 100_000 {
+			t.Errorf("exit status %d, %d packets in %d bytes, %s", code, n, len(stdout), stderr)
+		}
+		for want, args := range map[string][]string{
+			"exists and is not overwritten":            {"-w", path},
+			`mode "loud": write sealed, clear or both`: {"-w", path + "2", "--mode", "loud"},
+			`required flag(s) "write" not set`:         nil,
+		} {
+			_, stderr, code := run(t, append([]string{"capture", "-s", l.hosts[0].Control}, args...)...)
+			if code != 1 || !strings.Contains(stderr, want) {
+				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			}
+		}
+	})
+}
+
+// packets counts the packets of a capture and those that name a work request.
+func packets(t *testing.T, data []byte) (n, explained int) {
+	t.Helper()
+	r, err := pcapgo.NewNgReader(bytes.NewReader(data), pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; n++ {
+		_, _, o, err := r.ReadPacketDataWithOptions()
+		if err != nil {
+			return n, explained
+		}
+		if strings.Contains(strings.Join(o.Comments, ""), "WQE") {
+			explained++
+		}
+	}
+}
+
+// TestLimited: whole blocks or nothing.
+func TestLimited(t *testing.T) {
+	var out bytes.Buffer
+	l := &limited{w: &out, left: 40}
+	block := func(n byte) []byte { return append([]byte{6, 0, 0, 0, n, 0, 0, 0}, make([]byte, n-8)...) }
+	stream := append(append(block(16), block(20)...), block(12)...)
+	for i, b := range stream {
+		if _, err := l.Write([]byte{b}); err != nil && (!errors.Is(err, errLimit) || i < 43) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+	if !bytes.Equal(out.Bytes(), stream[:36]) {
+		t.Errorf("%d bytes written, want 36", out.Len())
+	}
+	if _, err := (&limited{w: &out, left: 40}).Write(make([]byte, 8)); err == nil || !strings.Contains(err.Error(), "not pcapng") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,53 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// until cancels when it has been written to.
+type until struct {
+	got    bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (u *until) Write(b []byte) (int, error) {
+	u.cancel()
+	return u.got.Write(b)
+}
+
+// TestCapture: a capture ends with its reader, and with the server.
+func TestCapture(t *testing.T) {
+	f := &fake{captured: make(chan struct{})}
+	s, c, _ := serve(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &until{cancel: cancel}
+	if err := c.Capture(ctx, "both", out); err != nil || !strings.HasPrefix(out.got.String(), "captured ") {
+		t.Errorf("%v, %q", err, out.got.String())
+	}
+	select {
+	case <-f.captured:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the provider was not told that the reader went away")
+	}
+	f.captured = make(chan struct{})
+	if err := c.Capture(t.Context(), "loud", out); err == nil || !strings.Contains(err.Error(), "what mode?") {
+		t.Errorf("%v", err)
+	}
+	begun := &until{cancel: func() {}}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Capture(t.Context(), "both", begun) }()
+	time.Sleep(20 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Error("the capture outlived the server")
+	}
+}
