@@ -9,6 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// heldSleep is for how long a sleeping thread keeps its processor of Go's
+// scheduler, ns: traffic ends most sleeps of a busy NIC before.
+const heldSleep = 500_000
+
 // parker lets one thread sleep until a file descriptor is readable, a guest
 // rings, another goroutine wakes it, or time is up, with nanosecond timeouts.
 type parker struct {
@@ -63,11 +67,15 @@ func (p *parker) wait(fd, ports int, ns int64) bool {
 	for i, fd := range [...]int{p.event, fd, p.bells, ports} {
 		p.fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
-	timeout := unix.NsecToTimespec(ns)
-	n, err := unix.Ppoll(p.fds[:], &timeout, nil)
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		time.Sleep(time.Millisecond) // cannot happen with valid descriptors; never turn it into a busy loop
-		return false
+	n, interrupted := p.pollHeld(min(ns, heldSleep))
+	if n == 0 && !interrupted && ns > heldSleep {
+		timeout := unix.NsecToTimespec(ns - heldSleep)
+		var err error
+		n, err = unix.Ppoll(p.fds[:], &timeout, nil)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			time.Sleep(time.Millisecond) // cannot happen with valid descriptors; never turn it into a busy loop
+			return false
+		}
 	}
 	if p.fds[0].Revents != 0 {
 		_, _ = unix.Read(p.event, p.buf[:])

@@ -15,8 +15,8 @@ import (
 
 // Bounds of a comparison: rounds in which each way is measured once.
 const (
-	tunnelRounds = 3
-	tcpSeconds   = "2"
+	tunnelRounds = 5
+	tcpSeconds   = "1"
 	udpSeconds   = "1"
 )
 
@@ -150,7 +150,7 @@ var pingTime = regexp.MustCompile(`time=([\d.]+) ms`)
 
 // ping is the median round trip of pings 2 ms apart, µs.
 func (b *boxes) ping(w *tunnel) float64 {
-	out, err := b.in(0, "ping", "-n", "-i", "0.002", "-c", "300", boxAddress(w.net, 2))
+	out, err := b.in(0, "ping", "-n", "-i", "0.002", "-c", "150", boxAddress(w.net, 2))
 	b.must(err)
 	var us []float64
 	for _, m := range pingTime.FindAllStringSubmatch(out, -1) {
