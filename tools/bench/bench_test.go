@@ -145,6 +145,12 @@ func TestNumber(t *testing.T) {
 	}
 }
 
+func TestUnitBeforeMTU(t *testing.T) {
+	if unit, higher, ok := unitOf("tunnel/tcp_gbps_mtu9000"); unit != "Gbit/s" || !higher || !ok {
+		t.Error(unit, higher, ok)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	if median([]float64{3, 1, 2}) != 2 || median([]float64{4, 1, 2, 3}) != 2.5 || !math.IsNaN(median(nil)) {
 		t.Error("median")

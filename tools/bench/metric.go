@@ -50,7 +50,11 @@ var rates = []string{"rdma/write64k_over_cipher"}
 
 // unitOf reads unit and direction from a metric's name. A quotient, like
 // rdma/sealed_over_clear, is better when it is lower, unless it is one of rates.
+// What was measured at a certain MTU says so behind the unit.
 func unitOf(name string) (unit string, higher, ok bool) {
+	if at := strings.LastIndex(name, "_mtu"); at >= 0 {
+		name = name[:at]
+	}
 	for _, s := range suffixes {
 		if strings.HasSuffix(name, s.suffix) {
 			return s.unit, s.higher, true
