@@ -80,10 +80,11 @@ type call struct {
 	ran  bool
 }
 
-func (c *call) drain(_ *Shard, now falcon.Time) {
+func (c *call) drain(s *Shard, now falcon.Time) {
 	c.f(now)
 	c.ran = true
 	close(c.done)
+	s.roused.Store(true)
 }
 
 // do runs f on the shard's thread and returns when it is done. It fails with

@@ -193,7 +193,7 @@ func (l *loop) sleep(now int64) (input bool) {
 		l.adapt(true, 0)
 		return true
 	}
-	input = l.park.wait(fd, l.ports.fd(l.shard), deadline-now)
+	input = l.park.wait(fd, l.ports.fd(l.shard), deadline-now, !l.shard.roused.Swap(false))
 	for _, fd := range l.park.rung {
 		l.shard.bells.rang(fd)
 	}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -24,6 +25,7 @@ type outbox struct {
 	waiting int    // requests taken from the stream, not yet answered on it
 	final   []byte // encoded last message; the writer closes after it
 	closed  bool
+	roused  *atomic.Bool // set with each signal, so that the shard's thread lets the writer run; may be nil
 
 	dropped uint64 // async events lost for want of room
 }
@@ -32,6 +34,14 @@ func newOutbox() *outbox {
 	o := &outbox{}
 	o.change.L = &o.mu
 	return o
+}
+
+// signal wakes the writer, and a reader that waits in reserve.
+func (o *outbox) signal() {
+	o.change.Broadcast()
+	if o.roused != nil {
+		o.roused.Store(true)
+	}
 }
 
 // cqEvent says that a completion queue has news.
@@ -45,7 +55,7 @@ func (o *outbox) cqEvent(cqn uint32) {
 	}
 	o.cqs = append(o.cqs, cqn)
 	if len(o.cqs) == 1 {
-		o.change.Broadcast()
+		o.signal()
 	}
 }
 
@@ -58,7 +68,7 @@ func (o *outbox) asyncEvent(e *abi.AsyncEvent) (taken bool) {
 		return false
 	}
 	o.async = append(o.async, *e)
-	o.change.Broadcast()
+	o.signal()
 	return true
 }
 
@@ -94,7 +104,7 @@ func (o *outbox) reply(tag uint64, m abi.Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.replies = abi.AppendStruct(o.replies, tag, m)
-	o.change.Broadcast()
+	o.signal()
 }
 
 // finish makes m the last message of the stream; the first caller wins.
@@ -104,7 +114,7 @@ func (o *outbox) finish(m abi.Message) {
 	if o.final == nil {
 		o.final = abi.AppendStruct(nil, 0, m)
 	}
-	o.change.Broadcast()
+	o.signal()
 }
 
 // close ends the writer without a last message.
@@ -112,7 +122,7 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	o.change.Broadcast()
+	o.signal()
 }
 
 // next waits for output and appends it to b as messages. last is set with the
@@ -136,7 +146,7 @@ func (o *outbox) next(b []byte) (out []byte, last bool) {
 	}
 	if o.waiting > 0 {
 		o.waiting = 0
-		o.change.Broadcast()
+		o.signal()
 	}
 	return append(b, o.final...), o.closed || o.final != nil
 }

@@ -61,15 +61,21 @@ func (p *parker) listen(fd int, on bool) error {
 }
 
 // wait sleeps at most ns nanoseconds and reports whether there was input, of
-// the uplink fd, the ports or elsewhere. A negative fd is not waited for.
-func (p *parker) wait(fd, ports int, ns int64) bool {
+// the uplink fd, the ports or elsewhere. A negative fd is not waited for. held says
+// that the thread may keep its processor of Go's scheduler for a while: no
+// goroutine that was made runnable waits for it.
+func (p *parker) wait(fd, ports int, ns int64, held bool) bool {
 	p.rung = p.rung[:0]
 	for i, fd := range [...]int{p.event, fd, p.bells, ports} {
 		p.fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
-	n, interrupted := p.pollHeld(min(ns, heldSleep))
-	if n == 0 && !interrupted && ns > heldSleep {
-		timeout := unix.NsecToTimespec(ns - heldSleep)
+	n, interrupted := 0, false
+	if held {
+		n, interrupted = p.pollHeld(min(ns, heldSleep))
+		ns -= heldSleep
+	}
+	if n == 0 && !interrupted && ns > 0 {
+		timeout := unix.NsecToTimespec(ns)
 		var err error
 		n, err = unix.Ppoll(p.fds[:], &timeout, nil)
 		if err != nil && !errors.Is(err, unix.EINTR) {

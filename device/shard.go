@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/tap"
@@ -88,6 +89,7 @@ type Shard struct {
 	events       []*eventQueue // have records to show
 	tx           *txQueue
 	plain        plainIP
+	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
 	capture      tapPoint
 
 	event    falcon.Event

@@ -37,7 +37,7 @@ var allRooms = []room{
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest"},
+		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }
