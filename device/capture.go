@@ -90,7 +90,7 @@ func (t *tapPoint) clear(dir capture.Direction, now falcon.Time, packet []byte) 
 	}
 }
 
-// inside takes a packet of a connection inside the NIC, which is never sealed.
+// captureInside takes a packet of a connection inside the NIC, which is never sealed.
 func (s *Shard) captureInside(now falcon.Time, c *slot, packet, rdmaPacket []byte) {
 	s.capture.put(capture.Clear, captureOut, now, packet, c.explain(rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
 }

@@ -14,7 +14,7 @@ want ping iputils-ping
 want nsenter util-linux
 want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
 want busybox busybox # udhcpc
-want gcc gcc # go test -race
+want gcc "gcc libc6-dev" # go test -race
 want tshark tshark # the test of docs/wireshark
 [ -n "$need" ] || exit 0
 if [ "$(id -u)" != 0 ]; then

@@ -13,7 +13,7 @@
 #error "libvnic is for little-endian machines"
 #endif
 
-enum { EVENTS = 256, REQUESTS = 32, QUEUES = 1 << 16 };
+enum { EVENTS = 256, REQUESTS = 32 };
 
 /* Memory the device can reach: one mapping, page by page. */
 struct arena {

@@ -1,4 +1,3 @@
-// Package examples has no code: its test builds the programs below it and runs each between functions of a NIC.
 package examples
 
 import (

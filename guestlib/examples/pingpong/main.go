@@ -1,4 +1,3 @@
-// Command pingpong sends a message there and back, and sleeps while it is under way.
 package main
 
 import (
