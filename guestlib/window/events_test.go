@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ func TestListen(t *testing.T) {
 	})
 	const total = 5000
 	interrupts := 0
-	go func() {
+	var producer sync.WaitGroup
+	producer.Go(func() {
 		for i := range uint32(total) {
 			var b [abi.WindowEventSize]byte
 			(&abi.WindowEvent{CQN: i}).Marshal(b[:])
@@ -68,7 +70,7 @@ func TestListen(t *testing.T) {
 				time.Sleep(20 * time.Microsecond)
 			}
 		}
-	}()
+	})
 	for want := range uint32(total) {
 		select {
 		case cqn := <-got:
@@ -79,6 +81,7 @@ func TestListen(t *testing.T) {
 			t.Fatalf("record %d did not come", want)
 		}
 	}
+	producer.Wait()
 	t.Logf("%d interrupts for %d records", interrupts, total)
 }
 
