@@ -8,7 +8,7 @@ if [ "$(id -u)" != 0 ]; then
 	exec "$bin" demo --no-vm "$@"
 fi
 if ! command -v qemu-system-x86_64 >/dev/null 2>&1 || ! command -v iperf3 >/dev/null 2>&1; then
-	if ! "$(dirname "$0")/deps.sh" && ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
+	if ! "$(dirname "$0")/deps.sh" demo && ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
 		echo "demo: QEMU is missing and could not be installed: two bare clients over an in-memory fabric instead" >&2
 		exec "$bin" demo --no-vm "$@"
 	fi

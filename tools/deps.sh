@@ -1,21 +1,23 @@
 #!/bin/sh
-# Installs the Debian packages that the demo and the full test run need, and only
-# those that are missing. The guests' kernel is not among them: it is unpacked
-# into a cache folder, never installed.
+# Installs the Debian packages that the demo (`deps.sh demo`), or the full test run
+# and the benchmarks need, and only those that are missing. The guests' kernel is
+# not among them: it is unpacked into a cache folder, never installed.
 set -eu
 need=''
 want() { # command package
 	command -v "$1" >/dev/null 2>&1 || need="$need $2"
 }
 want qemu-system-x86_64 qemu-system-x86
-want ip iproute2
 want iperf3 iperf3
-want ping iputils-ping
-want nsenter util-linux
-want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
-want busybox busybox # udhcpc
-want gcc "gcc libc6-dev" # go test -race
-want tshark tshark # the test of docs/wireshark
+if [ "${1:-}" != demo ]; then
+	want ip iproute2
+	want nsenter util-linux
+	want busybox busybox # udhcpc
+	want ping iputils-ping
+	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
+	want gcc "gcc libc6-dev" # go test -race
+	want tshark tshark # the test of docs/wireshark
+fi
 [ -n "$need" ] || exit 0
 if [ "$(id -u)" != 0 ]; then
 	echo "missing packages:$need; run as root, or: sudo apt-get install -y --no-install-recommends$need" >&2

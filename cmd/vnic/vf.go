@@ -14,20 +14,38 @@ import (
 
 const socketHelp = "control socket of the NIC (`control:` in its config)"
 
+// vfOptions are what all of `vnic vf` take.
+type vfOptions struct {
+	socket string
+	json   bool
+}
+
 func vfCommand() *cobra.Command {
 	vf := &cobra.Command{Use: "vf", Short: "set, show, enable, disable and reset functions of a running NIC"}
-	var socket string
-	var asJSON bool
-	vf.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
-	vf.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
-	change := func(cmd *cobra.Command, c control.FunctionChange) error {
-		f, err := control.NewClient(socket).ChangeFunction(cmd.Context(), c)
-		if err != nil {
-			return err
-		}
-		return printFunction(cmd.OutOrStdout(), []control.Function{f}, asJSON)
+	o := &vfOptions{}
+	vf.PersistentFlags().StringVarP(&o.socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	vf.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
+	vf.AddCommand(
+		vfSetCommand(o),
+		vfActionCommand(o, "enable", "make a VF, or allow a function that was disabled again"),
+		vfActionCommand(o, "disable", "reset a function and switch it off; a VF then takes no memory"),
+		vfActionCommand(o, "reset", "function-level reset; that of a PF resets its VFs first"),
+		vfShowCommand(o),
+	)
+	return vf
+}
+
+// change asks the NIC for c and prints what the function is then.
+func (o *vfOptions) change(cmd *cobra.Command, c control.FunctionChange) error {
+	f, err := control.NewClient(o.socket).ChangeFunction(cmd.Context(), c)
+	if err != nil {
+		return err
 	}
-	vf.AddCommand(&cobra.Command{
+	return printFunction(cmd.OutOrStdout(), []control.Function{f}, o.json)
+}
+
+func vfSetCommand(o *vfOptions) *cobra.Command {
+	return &cobra.Command{
 		Use:   "set FUNCTION [enable|disable] KEY VALUE [KEY VALUE ...]",
 		Short: "change what a function may do, as `ip link set … vf` does",
 		Long: `Changes a function, PF or VF, while the NIC runs. Either all of it comes into
@@ -48,43 +66,52 @@ the NIC ends; the configuration is not written.`,
   vnic vf set pf0.vf2 credits req-pkt-tx=64 guarantee req-pkt-tx=16`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, rest := functionName(args)
-			c := control.FunctionChange{Function: name, Set: map[string]string{}}
-			if len(rest) > 0 && (rest[0] == "enable" || rest[0] == "disable") {
-				c.Action, rest = rest[0], rest[1:]
+			c, err := functionChange(args)
+			if err != nil {
+				return err
 			}
-			if len(rest)%2 != 0 {
-				return fmt.Errorf("%s: %s has no value; write KEY VALUE pairs (vnic vf set --help)", name, rest[len(rest)-1])
-			}
-			for i := 0; i < len(rest); i += 2 {
-				if _, twice := c.Set[rest[i]]; twice {
-					return fmt.Errorf("%s: %s is given twice; keep one", name, rest[i])
-				}
-				c.Set[rest[i]] = rest[i+1]
-			}
-			return change(cmd, c)
+			return o.change(cmd, c)
 		},
-	})
-	for _, action := range []struct{ name, short string }{
-		{"enable", "make a VF, or allow a function that was disabled again"},
-		{"disable", "reset a function and switch it off; a VF then takes no memory"},
-		{"reset", "function-level reset; that of a PF resets its VFs first"},
-	} {
-		vf.AddCommand(&cobra.Command{
-			Use: action.name + " FUNCTION", Short: action.short, Args: cobra.RangeArgs(1, 3),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				name, rest := functionName(args)
-				if len(rest) > 0 {
-					return fmt.Errorf("%s: %q is not expected; write one function", name, rest[0])
-				}
-				return change(cmd, control.FunctionChange{Function: name, Action: action.name})
-			},
-		})
 	}
-	vf.AddCommand(&cobra.Command{
+}
+
+// functionChange reads FUNCTION [enable|disable] KEY VALUE ….
+func functionChange(args []string) (c control.FunctionChange, err error) {
+	name, rest := functionName(args)
+	c = control.FunctionChange{Function: name, Set: map[string]string{}}
+	if len(rest) > 0 && (rest[0] == "enable" || rest[0] == "disable") {
+		c.Action, rest = rest[0], rest[1:]
+	}
+	if len(rest)%2 != 0 {
+		return c, fmt.Errorf("%s: %s has no value; write KEY VALUE pairs (vnic vf set --help)", name, rest[len(rest)-1])
+	}
+	for i := 0; i < len(rest); i += 2 {
+		if _, twice := c.Set[rest[i]]; twice {
+			return c, fmt.Errorf("%s: %s is given twice; keep one", name, rest[i])
+		}
+		c.Set[rest[i]] = rest[i+1]
+	}
+	return c, nil
+}
+
+func vfActionCommand(o *vfOptions, action, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: action + " FUNCTION", Short: short, Args: cobra.RangeArgs(1, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, rest := functionName(args)
+			if len(rest) > 0 {
+				return fmt.Errorf("%s: %q is not expected; write one function", name, rest[0])
+			}
+			return o.change(cmd, control.FunctionChange{Function: name, Action: action})
+		},
+	}
+}
+
+func vfShowCommand(o *vfOptions) *cobra.Command {
+	return &cobra.Command{
 		Use: "show [FUNCTION]", Short: "what functions are set to and what they do", Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fs, err := control.NewClient(socket).Functions(cmd.Context())
+			fs, err := control.NewClient(o.socket).Functions(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -94,10 +121,9 @@ the NIC ends; the configuration is not written.`,
 					return fmt.Errorf("function %s: the NIC has none; `vnic show functions` lists them", name)
 				}
 			}
-			return printFunction(cmd.OutOrStdout(), fs, asJSON)
+			return printFunction(cmd.OutOrStdout(), fs, o.json)
 		},
-	})
-	return vf
+	}
 }
 
 // functionName reads "pf0.vf2", or "pf0 vf 2", in front of other arguments.

@@ -57,12 +57,13 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
+// isNamed reports whether t is a type of the standard library with a form and an error of its own here.
+func isNamed(t reflect.Type) bool {
+	return t == durationType || t == addrType || t == prefixType || t == addrPortType
+}
+
 func isScalar(t reflect.Type) bool {
-	switch t {
-	case durationType, addrType, prefixType, addrPortType:
-		return true
-	}
-	if reflect.PointerTo(t).Implements(textType) {
+	if isNamed(t) || reflect.PointerTo(t).Implements(textType) {
 		return true
 	}
 	switch t.Kind() {
@@ -119,83 +120,84 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 		d.addAt(n.Line, path, describe(n)+" where a single value is expected", "")
 		return
 	}
-	fail := func(what, remedy string) { d.addAt(n.Line, path, fmt.Sprintf("%q %s", n.Value, what), remedy) }
-	switch v.Type() {
-	case durationType:
-		t, err := time.ParseDuration(n.Value)
-		if err != nil {
-			fail("is not a duration", "write it with its unit, as 10ms or 1.5s")
-			return
-		}
-		v.SetInt(int64(t))
-		return
-	case addrType:
-		a, err := netip.ParseAddr(n.Value)
-		if err != nil || a.Is4In6() || a.Zone() != "" {
-			fail("is not an IPv4 or IPv6 address", "write it as "+exampleAddr(path))
-			return
-		}
-		v.Set(reflect.ValueOf(a))
-		return
-	case prefixType:
-		a, err := netip.ParsePrefix(n.Value)
-		if err != nil || a.Addr().Is4In6() {
-			fail("is not an IPv4 or IPv6 address with a prefix length", "write it as 10.0.0.1/24 or fd00::1/64")
-			return
-		}
-		v.Set(reflect.ValueOf(a))
-		return
-	case addrPortType:
-		a, err := netip.ParseAddrPort(n.Value)
-		if err != nil || a.Port() == 0 {
-			fail("is not an address with a port", "write it as 127.0.0.1:7471")
-			return
-		}
-		v.Set(reflect.ValueOf(a))
-		return
-	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && !isNamed(v.Type()) {
 		if err := u.UnmarshalText([]byte(n.Value)); err != nil {
 			d.addAt(n.Line, path, err.Error(), "")
 		}
 		return
 	}
+	parse := plain
+	if isNamed(v.Type()) {
+		parse = named
+	}
+	if what, remedy := parse(n.Value, path, v); what != "" {
+		d.addAt(n.Line, path, fmt.Sprintf("%q %s", n.Value, what), remedy)
+	}
+}
+
+// named sets a duration or an address, or says what is wrong with s and what to write.
+func named(s, path string, v reflect.Value) (wrong, remedy string) {
+	switch v.Type() {
+	case durationType:
+		t, err := time.ParseDuration(s)
+		if err != nil {
+			return "is not a duration", "write it with its unit, as 10ms or 1.5s"
+		}
+		v.SetInt(int64(t))
+	case addrType:
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Is4In6() || a.Zone() != "" {
+			return "is not an IPv4 or IPv6 address", "write it as " + exampleAddr(path)
+		}
+		v.Set(reflect.ValueOf(a))
+	case prefixType:
+		a, err := netip.ParsePrefix(s)
+		if err != nil || a.Addr().Is4In6() {
+			return "is not an IPv4 or IPv6 address with a prefix length", "write it as 10.0.0.1/24 or fd00::1/64"
+		}
+		v.Set(reflect.ValueOf(a))
+	case addrPortType:
+		a, err := netip.ParseAddrPort(s)
+		if err != nil || a.Port() == 0 {
+			return "is not an address with a port", "write it as 127.0.0.1:7471"
+		}
+		v.Set(reflect.ValueOf(a))
+	}
+	return "", ""
+}
+
+// plain sets a string, a truth value or a number, or says what is wrong with s and what to write.
+func plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(n.Value)
+		v.SetString(s)
 	case reflect.Bool:
-		switch n.Value {
-		case "true":
-			v.SetBool(true)
-		case "false":
-			v.SetBool(false)
-		default:
-			fail("is neither true nor false", "write true or false")
+		if s != "true" && s != "false" {
+			return "is neither true nor false", "write true or false"
 		}
+		v.SetBool(s == "true")
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		i, err := strconv.ParseInt(n.Value, 0, v.Type().Bits())
+		i, err := strconv.ParseInt(s, 0, v.Type().Bits())
 		if err != nil {
-			fail("is not a whole number", fmt.Sprintf("write a number of at most %d bits", v.Type().Bits()))
-			return
+			return "is not a whole number", fmt.Sprintf("write a number of at most %d bits", v.Type().Bits())
 		}
 		v.SetInt(i)
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		u, err := strconv.ParseUint(n.Value, 0, v.Type().Bits())
+		u, err := strconv.ParseUint(s, 0, v.Type().Bits())
 		if err != nil {
-			fail("is not a number in range", fmt.Sprintf("write a whole number between 0 and %d", uint64(1)<<(v.Type().Bits()-1)*2-1))
-			return
+			return "is not a number in range", fmt.Sprintf("write a whole number between 0 and %d", uint64(1)<<(v.Type().Bits()-1)*2-1)
 		}
 		v.SetUint(u)
 	case reflect.Float64:
-		f, err := strconv.ParseFloat(n.Value, 64)
+		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || f != f || f > 1e18 || f < -1e18 {
-			fail("is not a number", "write it as 0.5")
-			return
+			return "is not a number", "write it as 0.5"
 		}
 		v.SetFloat(f)
 	default:
 		panic("config: no decoding for " + v.Type().String())
 	}
+	return "", ""
 }
 
 func describe(n *yaml.Node) string {
