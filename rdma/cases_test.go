@@ -172,14 +172,15 @@ func (w *world) attack(own *qp) *falcon.Conn {
 	return c
 }
 
-// answerer answers READs with a response for a QP of its choice.
+// answerer answers READs with a response for a QP of its choice, its number off by skew.
 type answerer struct {
 	dest uint32
 	sn   uint32
+	skew uint32
 }
 
 func (a *answerer) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
-	h := wire.Headers{RBTH: wire.RBTH{Opcode: wire.ReadRespOnly, DestQP: a.dest, SN: a.sn}}
+	h := wire.Headers{RBTH: wire.RBTH{Opcode: wire.ReadRespOnly, DestQP: a.dest, SN: a.sn + a.skew}}
 	n := len(h.Append(dst[:0]))
 	return n + copy(dst[n:], []byte{1, 2, 3, 4}), nil
 }
@@ -220,7 +221,7 @@ func TestCase68_ResponseForOtherQP(t *testing.T) {
 	if c, got := own.send.poll(); got {
 		t.Fatalf("completion %+v", c)
 	}
-	if got := own.send.wait(1)[0].Status; got != abi.WCRetryExcErr {
+	if got := own.send.wait(1)[0].Status; got != abi.WCRespTimeoutErr {
 		t.Fatal(got)
 	}
 }

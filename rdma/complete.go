@@ -182,10 +182,8 @@ func (q *QP) complete(now falcon.Time) {
 // transport gave up or lost its place.
 func (q *QP) survives(w *work) bool {
 	switch w.status {
-	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCBadRespErr:
+	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
 		return false
-	case abi.WCLocQPOpErr:
-		return q.cie && (!w.started || w.inside())
 	}
 	return q.cie
 }

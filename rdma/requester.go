@@ -184,7 +184,7 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		q.fn.stats.CreditWaits++
 		return 0, started, false
 	default: // closed, its event is on the way; or a length falcon does not take
-		w.status, w.vendor, w.issued = abi.WCLocQPOpErr, vendorErr(falcon.CmplLocalRsrc, synNone), true
+		w.status, w.vendor, w.issued = abi.WCGeneralErr, vendorErr(falcon.CmplLocalRsrc, synNone), true
 		if errors.Is(err, falcon.ErrClosed) {
 			w.status = abi.WCRetryExcErr
 		}

@@ -48,7 +48,7 @@ func completionStatus(code falcon.Completion, ulp syndrome) abi.WCStatus {
 	case falcon.CmplRemoteErr:
 		return abi.WCRemOpErr
 	}
-	return abi.WCLocQPOpErr
+	return abi.WCGeneralErr // resources; a packet that could not be filled has a status of its own
 }
 
 // vendorErr is the detail put into CQE.VendorErr: Falcon's completion code and the syndrome.

@@ -28,7 +28,7 @@ func (q *QP) awaitPeer(now falcon.Time) {
 	}
 	switch {
 	case q.peerLeft:
-		q.failAlone(now, "its queue pair has gone")
+		q.failAlone(now, abi.WCRetryExcErr, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever
 		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
@@ -37,23 +37,23 @@ func (q *QP) awaitPeer(now falcon.Time) {
 // due ends the patience: with a peer that is not there, or one whose response was dropped.
 func (q *QP) due(now falcon.Time) {
 	if q.conn == nil {
-		q.failAlone(now, "it did not get ready to receive")
+		q.failAlone(now, abi.WCRetryExcErr, "it did not get ready to receive")
 	} else {
-		q.failAlone(now, "a response was not for this queue pair")
+		q.failAlone(now, abi.WCRespTimeoutErr, "a response was not for this queue pair")
 	}
 	q.fn.settle(now)
 }
 
-// failAlone fails the oldest work request because there is no peer.
-func (q *QP) failAlone(now falcon.Time, reason string) {
+// failAlone fails the oldest work request with st because nobody will answer it.
+func (q *QP) failAlone(now falcon.Time, st abi.WCStatus, reason string) {
 	r := &q.req
 	if r.head == r.tail {
 		if _, ok := q.fetch(); !ok {
 			return
 		}
 	}
-	q.finish(now, r.work(r.head), abi.WCRetryExcErr)
-	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
+	q.finish(now, r.work(r.head), st)
+	q.fail(now, st, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
 }
 
 // PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells a verbs program so
@@ -66,7 +66,7 @@ func (q *QP) PeerLeft(now falcon.Time) {
 	q.closeConn(now)
 	q.peerLeft = true
 	if r := &q.req; r.head != r.tail {
-		q.failAlone(now, "its queue pair has gone")
+		q.failAlone(now, abi.WCRetryExcErr, "its queue pair has gone")
 	} else {
 		q.wake()
 	}

@@ -350,30 +350,24 @@ enum vnic_path_mtu {
 	VNIC_MTU4096 = 5, /* 4096 bytes. */
 };
 
-/* WCStatus is the outcome of a work request; values of ibv_wc_status. Stored in 8 bits. */
+/* WCStatus is the outcome of a work request; values of ibv_wc_status. Those that are missing the device never says: 3, 14, 15, 17 and 18 are of reliable datagrams, which it has not, and 19, a fatal error, is the driver's to say when the function failed: a function in ERROR writes no completion. Stored in 8 bits. */
 enum vnic_wc_status {
 	VNIC_WC_SUCCESS = 0, /* success. */
 	VNIC_WC_LOC_LEN_ERR = 1, /* a receive buffer is too small, or a request too long. */
 	VNIC_WC_LOC_QP_OP_ERR = 2, /* the work request is inconsistent. */
-	VNIC_WC_LOC_EEC_OP_ERR = 3, /* not used. */
 	VNIC_WC_LOC_PROT_ERR = 4, /* an SGE does not lie in a region the QP may use. */
 	VNIC_WCWR_FLUSH_ERR = 5, /* the QP was in ERR before the work was done. */
 	VNIC_WCMW_BIND_ERR = 6, /* a window cannot be bound so, or a key cannot be made invalid. */
 	VNIC_WC_BAD_RESP_ERR = 7, /* the peer answered with nonsense. */
-	VNIC_WC_LOC_ACCESS_ERR = 8, /* a protection error while an incoming WRITE with immediate data was received. */
+	VNIC_WC_LOC_ACCESS_ERR = 8, /* complete in error: the receive of a message that the peer had no key or right for. */
 	VNIC_WC_REM_INV_REQ_ERR = 9, /* the peer cannot take the request: buffer too small, or operation not allowed. */
 	VNIC_WC_REM_ACCESS_ERR = 10, /* key, bounds or rights at the peer do not fit. */
 	VNIC_WC_REM_OP_ERR = 11, /* the peer failed to carry it out. */
 	VNIC_WC_RETRY_EXC_ERR = 12, /* the peer does not answer. */
 	VNIC_WCRNR_RETRY_EXC_ERR = 13, /* the peer has no receive posted. */
-	VNIC_WC_LOC_RDD_VIOL_ERR = 14, /* not used. */
-	VNIC_WC_REM_INV_RD_REQ_ERR = 15, /* not used. */
-	VNIC_WC_REM_ABORT_ERR = 16, /* the peer aborted the operation. */
-	VNIC_WC_INV_EECN_ERR = 17, /* not used. */
-	VNIC_WC_INV_EEC_STATE_ERR = 18, /* not used. */
-	VNIC_WC_FATAL_ERR = 19, /* the function failed. */
-	VNIC_WC_RESP_TIMEOUT_ERR = 20, /* no response in time. */
-	VNIC_WC_GENERAL_ERR = 21, /* any other error. */
+	VNIC_WC_REM_ABORT_ERR = 16, /* complete in error: the receive of a message that the peer gave up. */
+	VNIC_WC_RESP_TIMEOUT_ERR = 20, /* the peer took a READ or an atomic, but what it answered was not for this QP. */
+	VNIC_WC_GENERAL_ERR = 21, /* the device could not do it for a reason that is not in the request: a CQ that failed, or resources. */
 };
 
 /* WCOpcode is the operation a CQE reports; values of ibv_wc_opcode. Stored in 8 bits. */
