@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,4 +63,55 @@ func plug(ctx context.Context, q *QMP, id string, add func(bus string) error) er
 		return fmt.Errorf("%s on %s: %w", id, s.HotPlug.Free[0], err)
 	}
 	return nil
+}
+
+// UnplugWindow takes the window that PlugWindow gave from a running guest.
+func UnplugWindow(ctx context.Context, q *QMP, w Window) error {
+	if err := unplug(ctx, q, w.Function); err != nil {
+		return err
+	}
+	return q.Execute(ctx, "chardev-remove", map[string]string{"id": w.chardev()}, nil)
+}
+
+// UnplugPort takes the Ethernet port that PlugPort gave from a running guest.
+func UnplugPort(ctx context.Context, q *QMP, p Port) error {
+	if err := unplug(ctx, q, p.id()); err != nil {
+		return err
+	}
+	return q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil)
+}
+
+// unplug presses the attention button of the device's root port and waits until
+// the guest has let go of the device, which takes a guest's kernel 5 s at least
+// (PCI Express §6.7.1.5: time to change one's mind).
+func unplug(ctx context.Context, q *QMP, id string) error {
+	s, err := Inspect(ctx, q)
+	if err != nil {
+		return err
+	}
+	switch at := slices.IndexFunc(s.Devices, func(d Device) bool { return d.ID == id }); {
+	case at < 0:
+		return fmt.Errorf("%s: the guest does not have it", id)
+	case !slices.Contains(s.HotPlug.Taken, s.Devices[at].PCI):
+		return fmt.Errorf("%s: the guest has had it from the start, at %s: only what was plugged in can be taken away", id, s.Devices[at].PCI)
+	}
+	if err := q.Execute(ctx, "device_del", map[string]string{"id": id}, nil); err != nil {
+		return err
+	}
+	for {
+		select {
+		case e, ok := <-q.Events():
+			if !ok {
+				return fmt.Errorf("%s: QEMU ended: %w", id, q.failure())
+			}
+			var gone struct {
+				Device string `json:"device"`
+			}
+			if e.Name == "DEVICE_DELETED" && json.Unmarshal(e.Data, &gone) == nil && gone.Device == id {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s: the guest does not let go of it: end what uses it there, and it goes by itself: %w", id, ctx.Err())
+		}
+	}
 }

@@ -62,6 +62,7 @@ type Device struct {
 type HotPlug struct {
 	Ports int      `json:"ports"`
 	Free  []string `json:"free"`
+	Taken []string `json:"taken"`
 }
 
 // Inspect asks QEMU for everything.
@@ -163,12 +164,14 @@ func (in *inspector) devices() (list []Device, hot HotPlug) {
 		connected[c.Label] = !strings.HasPrefix(c.Filename, "disconnected:")
 	}
 	at := in.places()
-	hot.Free = []string{}
+	hot.Free, hot.Taken = []string{}, []string{}
 	for _, parent := range []string{"/machine/peripheral", "/machine/peripheral-anon"} {
 		for _, c := range in.children(parent) {
 			if c.kind == "pcie-root-port" {
 				hot.Ports++
-				if !slices.ContainsFunc(at, func(p place) bool { return p.port == c.name }) {
+				if slices.ContainsFunc(at, func(p place) bool { return p.port == c.name }) {
+					hot.Taken = append(hot.Taken, c.name)
+				} else {
 					hot.Free = append(hot.Free, c.name)
 				}
 				continue
@@ -193,6 +196,7 @@ func (in *inspector) devices() (list []Device, hot HotPlug) {
 		}
 	}
 	slices.Sort(hot.Free)
+	slices.Sort(hot.Taken)
 	slices.SortFunc(list, func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
 	return list, hot
 }

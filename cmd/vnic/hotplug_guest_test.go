@@ -37,8 +37,8 @@ attach:
 const hotPlugMAC = "02:56:4e:01:00:02"
 
 // TestHotPlug starts a guest with one of its functions by the printed line, and
-// plugs another one's window and port in while it runs. TestHotPlugInside is what
-// runs there.
+// plugs another one's window and port in, takes them away and gives them again
+// while it runs. TestHotPlugInside is what runs there.
 func TestHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -114,6 +114,22 @@ func TestHotPlug(t *testing.T) {
 		} else {
 			t.Log("\n" + text)
 		}
+		reports("port in use")
+		if out, err := vnic("qemu", "unplug", "pf0.vf1"); err == nil || !strings.Contains(err.Error(), "from the start, at 08.0") {
+			t.Errorf("%v %s", err, out)
+		}
+		if out, err = vnic("qemu", "unplug", "pf0.vf2"); err != nil || !strings.Contains(out, "port of pf0.vf2 unplugged") {
+			t.Fatalf("%v %s", err, out)
+		}
+		after := guestStatus(t, vnic)
+		devices(t, after, "pf0.vf1 ivshmem-doorbell 08.0", "vsock vhost-user-vsock-pci 01.0")
+		if !slices.Equal(after.HotPlug.Free, []string{"hot0", "hot1"}) {
+			t.Errorf("%+v", after.HotPlug)
+		}
+		reports("without a window")
+		if out, err := vnic("qemu", "plug", "pf0.vf2"); err != nil {
+			t.Fatalf("plugged in again: %v %s", err, out)
+		}
 		reports("--- PASS: TestHotPlugInside")
 		<-ended
 		if out, err := vnic("qemu", "status"); err == nil || !strings.Contains(err.Error(), "does not run") {
@@ -179,19 +195,33 @@ func TestHotPlugInside(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	fmt.Println("second window in use")
-	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+	port := func() bool {
+		t.Helper()
 		all, err := net.Interfaces()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range all {
-			if i.HardwareAddr.String() == hotPlugMAC {
-				if i.MTU != 4432 {
-					t.Fatalf("the port has MTU %d", i.MTU)
-				}
-				return
+		i := slices.IndexFunc(all, func(i net.Interface) bool { return i.HardwareAddr.String() == hotPlugMAC })
+		if i >= 0 && all[i].MTU != 4432 {
+			t.Fatalf("the port has MTU %d", all[i].MTU)
+		}
+		return i >= 0
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for ; !is(); time.Sleep(200 * time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatalf("in vain: %s", what)
 			}
 		}
+		fmt.Println(what)
 	}
-	t.Fatal("no network interface with the function's MAC appears")
+	until("port in use", port)
+	until("port taken away", func() bool { return !port() }) // the window before it
+	if p := open("pf0.vf2"); p != "vsock" {
+		t.Fatalf("pf0.vf2 rings over %s without a window", p)
+	}
+	fmt.Println("without a window")
+	until("port in use again", port)
+	until("window in use again", func() bool { return open("pf0.vf2") == "ivshmem" })
 }

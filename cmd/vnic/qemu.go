@@ -78,7 +78,7 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")
-	cmd.AddCommand(qemuStatusCommand(&o), qemuPlugCommand(&o))
+	cmd.AddCommand(qemuStatusCommand(&o), qemuPlugCommand(&o), qemuUnplugCommand(&o))
 	return cmd
 }
 

@@ -17,6 +17,9 @@ import (
 // monitorTimeout bounds a conversation with QEMU's monitor.
 const monitorTimeout = 20 * time.Second
 
+// unplugTimeout bounds how long a guest is waited for that is to let go of devices.
+const unplugTimeout = 2 * time.Minute
+
 func qemuStatusCommand(o *qemuOptions) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -90,33 +93,55 @@ change while the guest runs.`,
 		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.only = args
-			if _, _, err := o.load(); err != nil {
-				return err
-			}
-			if len(o.line.Windows)+len(o.line.Ports) == 0 {
-				return fmt.Errorf("%s: nothing to plug: windows are off for guest %d (attach: windows), and no function named has a bridged port; over vsock a function needs no device of its own", o.config, o.cid)
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), monitorTimeout)
-			defer cancel()
-			q, err := qemu.DialQMP(ctx, o.line.Monitor)
-			if err != nil {
-				return err
-			}
-			defer q.Close()
-			for _, w := range o.line.Windows {
-				if err := qemu.PlugWindow(ctx, q, w); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "window of %s plugged in\n", w.Function)
-			}
-			for _, p := range o.line.Ports {
-				if err := qemu.PlugPort(ctx, q, p); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "port of %s plugged in, TAP %s\n", p.Function, p.TAP)
-			}
-			return nil
+			return o.eachDevice(cmd, args, monitorTimeout, "plugged in", qemu.PlugWindow, qemu.PlugPort)
 		},
 	}
+}
+
+func qemuUnplugCommand(o *qemuOptions) *cobra.Command {
+	return &cobra.Command{
+		Use: "unplug -c FILE --guest CID FUNCTION...", Short: "take from a running guest what was plugged in",
+		Long: `Takes the windows and ports of functions away that vnic qemu plug gave to a running
+guest, and waits until the guest's kernel has let go of them, which takes it five
+seconds or more for each. End the programs that use the functions first.`,
+		Example: "  vnic qemu unplug -c nic.yaml --guest 1001 pf0.vf2",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.eachDevice(cmd, args, unplugTimeout, "unplugged", qemu.UnplugWindow, qemu.UnplugPort)
+		},
+	}
+}
+
+// eachDevice does something with the windows and then the ports of the functions named, through QEMU's monitor.
+func (o *qemuOptions) eachDevice(
+	cmd *cobra.Command, functions []string, limit time.Duration, done string,
+	window func(context.Context, *qemu.QMP, qemu.Window) error, port func(context.Context, *qemu.QMP, qemu.Port) error,
+) error {
+	o.only = functions
+	if _, _, err := o.load(); err != nil {
+		return err
+	}
+	if len(o.line.Windows)+len(o.line.Ports) == 0 {
+		return fmt.Errorf("%s: no device to plug: windows are off for guest %d (attach: windows), and no function named has a bridged port; over vsock a function needs no device of its own", o.config, o.cid)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+	defer cancel()
+	q, err := qemu.DialQMP(ctx, o.line.Monitor)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	for _, w := range o.line.Windows {
+		if err := window(ctx, q, w); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "window of %s %s\n", w.Function, done)
+	}
+	for _, p := range o.line.Ports {
+		if err := port(ctx, q, p); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "port of %s %s, TAP %s\n", p.Function, done, p.TAP)
+	}
+	return nil
 }

@@ -121,7 +121,7 @@ func TestQEMURefuses(t *testing.T) {
 		{"guest 1001 has no function pf0.vf2; it has pf0, pf0.vf1", []string{"-c", path, "--guest", "1001", "--functions", "pf0.vf2"}},
 		{"0 to 8", []string{"-c", path, "--guest", "1001", "--hotplug", "9"}},
 		{"the guest does not run", []string{"status", "-c", noSocket, "--guest", "1001"}},
-		{"nothing to plug", []string{"plug", "-c", path, "--guest", "1001", "pf0"}},
+		{"no device to plug", []string{"plug", "-c", path, "--guest", "1001", "pf0"}},
 		{"has no function pf0.vf9", []string{"plug", "-c", path, "--guest", "1001", "pf0.vf9"}},
 	} {
 		if out, err := runHere(t, append([]string{"qemu"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
