@@ -62,6 +62,7 @@ type NIC struct {
 	metrics  *metrics.Server // nil: none
 	keyLog   *os.File        // nil: none
 	sessions sessions
+	fitting  sync.Mutex
 	ready    chan struct{}
 }
 
@@ -218,6 +219,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		for _, a := range n.deps.Attachments {
 			accepting.Go(func() { n.accept(a) })
 		}
+		accepting.Go(func() { n.fitAlways(ctx.Done()) })
 		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", len(n.shard.funcs.all))
 		close(n.ready)
 		<-ctx.Done()

@@ -39,6 +39,9 @@ func (n *NIC) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	case err != nil:
 		return v, control.BadRequest{Err: err}
 	}
+	if err := n.fit(); err != nil {
+		return v, fmt.Errorf("%s is set, but not all of it is there: %w", id, err)
+	}
 	return v, nil
 }
 

@@ -177,7 +177,12 @@ func (f *function) disable(now falcon.Time) {
 	f.shard.funcs.forget(f)
 }
 
+// reannounce tells the peers, and whoever gives functions what is not the shard's.
 func (s *Shard) reannounce() error {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 	if err := s.announce(); err != nil {
 		return &refusal{abi.StatusNoResources, err.Error()}
 	}

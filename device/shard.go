@@ -91,6 +91,7 @@ type Shard struct {
 	plain        plainIP
 	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
 	capture      tapPoint
+	changed      chan struct{} // functions are set to something else since it was read
 
 	event    falcon.Event
 	cmOut    cm.Output
@@ -114,12 +115,13 @@ type shardCounts struct {
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
 		index: index, cfg: cfg, log: &logLimit{log: log},
-		slots: newSlots(index, maxSlots),
-		open:  map[uint32]uint32{},
-		peers: map[cm.HostID]*peer{},
-		tx:    newTxQueue(txSlots, txBufferSize(cfg)),
-		bells: bells{byFD: map[int]*bell{}, unmute: never},
-		txSAs: txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
+		slots:   newSlots(index, maxSlots),
+		open:    map[uint32]uint32{},
+		peers:   map[cm.HostID]*peer{},
+		tx:      newTxQueue(txSlots, txBufferSize(cfg)),
+		bells:   bells{byFD: map[int]*bell{}, unmute: never},
+		changed: make(chan struct{}, 1),
+		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
 	var err error
 	s.underlay, err = underlay.New(underlay.Config{

@@ -31,7 +31,7 @@ type windowServer struct {
 //
 //	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=4
 //
-// It must be called before QEMU starts.
+// It must be called before QEMU starts, or is told of the window by PlugWindow.
 func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path string) error {
 	sock, err := listenUnixSocket(path)
 	if err != nil {
@@ -46,8 +46,14 @@ func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path strin
 	s := &windowServer{v: v, win: win, sock: sock, idle: idle}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.closed || v.windows[function] != nil {
-		return errors.Join(fmt.Errorf("ivshmem %s: function %#x has a window, or the device is closed", path, function), sock.Close(), win.Close())
+	switch {
+	case v.closed || v.windows[function] != nil:
+		err = fmt.Errorf("function %#x has a window, or the device is closed", function)
+	case len(v.windows) >= MaxWindows:
+		err = fmt.Errorf("guest %d has %d windows, its PCI bus has room for no more", v.cid, MaxWindows)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("ivshmem %s: %w", path, err), sock.Close(), win.Close())
 	}
 	if v.windows == nil {
 		v.windows = make(map[uint32]*windowServer)
@@ -55,6 +61,13 @@ func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path strin
 	v.windows[function] = s
 	s.wg.Go(s.acceptLoop)
 	return nil
+}
+
+// HasWindow tells whether a function of the guest has a window.
+func (v *VhostUser) HasWindow(function uint32) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.windows[function] != nil
 }
 
 func (s *windowServer) acceptLoop() {

@@ -28,17 +28,19 @@ functions:
   - pf: 0
     vfs:
       - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
-      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {cid: 1001}%s}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {cid: 1001}%[1]s}
       - {vf: 3, tenant: 100, address: 192.168.100.13, guest: {cid: 1001}}
 attach:
-  - {type: vhost-user, socket: %s, cid: 1001, windows: true}
+  - {type: vhost-user, socket: %[2]s, cid: 1001, windows: true}
+control: %[2]s.control
 `
 
 const hotPlugMAC = "02:56:4e:01:00:02"
 
 // TestHotPlug starts a guest with one of its functions by the printed line, and
-// plugs another one's window and port in, takes them away and gives them again
-// while it runs. TestHotPlugInside is what runs there.
+// plugs in while it runs another one's window and port, takes them away and gives
+// them again, and the window of a VF that was not even enabled when it started.
+// TestHotPlugInside is what runs there.
 func TestHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -62,7 +64,7 @@ func TestHotPlug(t *testing.T) {
 			t.Fatalf("%v %s", err, out)
 		}
 		console, output := filepath.Join(dir, "console"), filepath.Join(dir, "output")
-		line, err := vnic("qemu", "--functions", "pf0.vf1", "--memory", "256M", "--kernel", kernel, "--initrd", initrd,
+		line, err := vnic("qemu", "--functions", "pf0.vf1", "--hotplug", "3", "--memory", "256M", "--kernel", kernel, "--initrd", initrd,
 			"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- -test.v -test.run=^TestHotPlugInside$",
 			"--", "-nodefaults", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+output)
 		if err != nil {
@@ -99,12 +101,15 @@ func TestHotPlug(t *testing.T) {
 			t.Errorf("%+v", before)
 		}
 		devices(t, before, "pf0.vf1 ivshmem-doorbell 08.0", "vsock vhost-user-vsock-pci 01.0")
-		out, err := vnic("qemu", "plug", "pf0.vf2")
+		if out, err := runHere(t, "vf", "set", "-s", socket+".control", "pf0.vf4", "enable", "tenant", "100", "address", "192.168.100.14", "guest", "cid:1001"); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		out, err := vnic("qemu", "plug", "pf0.vf2", "pf0.vf4")
 		if err != nil || !strings.Contains(out, "port of pf0.vf2 plugged in, TAP vp2g") {
 			t.Fatalf("%v %s", err, out)
 		}
-		devices(t, guestStatus(t, vnic), "pf0.vf1 ivshmem-doorbell 08.0", "pf0.vf2 ivshmem-doorbell hot0", "port-pf0.vf2 virtio-net-pci hot1", "vsock vhost-user-vsock-pci 01.0")
-		for function, want := range map[string]string{"pf0.vf2": "the guest has it already", "pf0.vf3": "all 2 root ports"} {
+		devices(t, guestStatus(t, vnic), "pf0.vf1 ivshmem-doorbell 08.0", "pf0.vf2 ivshmem-doorbell hot0", "pf0.vf4 ivshmem-doorbell hot1", "port-pf0.vf2 virtio-net-pci hot2", "vsock vhost-user-vsock-pci 01.0")
+		for function, want := range map[string]string{"pf0.vf2": "the guest has it already", "pf0.vf3": "all 3 root ports"} {
 			if out, err := vnic("qemu", "plug", function); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v %s", function, err, out)
 			}
@@ -122,8 +127,8 @@ func TestHotPlug(t *testing.T) {
 			t.Fatalf("%v %s", err, out)
 		}
 		after := guestStatus(t, vnic)
-		devices(t, after, "pf0.vf1 ivshmem-doorbell 08.0", "vsock vhost-user-vsock-pci 01.0")
-		if !slices.Equal(after.HotPlug.Free, []string{"hot0", "hot1"}) {
+		devices(t, after, "pf0.vf1 ivshmem-doorbell 08.0", "pf0.vf4 ivshmem-doorbell hot1", "vsock vhost-user-vsock-pci 01.0")
+		if !slices.Equal(after.HotPlug.Free, []string{"hot0", "hot2"}) {
 			t.Errorf("%+v", after.HotPlug)
 		}
 		reports("without a window")
@@ -195,6 +200,9 @@ func TestHotPlugInside(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	fmt.Println("second window in use")
+	for open("pf0.vf4") != "ivshmem" {
+		time.Sleep(200 * time.Millisecond)
+	}
 	port := func() bool {
 		t.Helper()
 		all, err := net.Interfaces()

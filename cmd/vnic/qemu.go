@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -15,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
@@ -87,10 +91,10 @@ func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, er
 	if cfg, err = config.Load(o.config); err != nil {
 		return nil, nil, err
 	}
-	if own = cfg.FunctionsOf(o.cid); len(own) == 0 {
+	if own = cfg.FunctionsOf(o.cid); len(own) == 0 && len(o.only) == 0 {
 		return nil, nil, fmt.Errorf("%s: no function is assigned to guest %d; give one `guest: {cid: %d}`", o.config, o.cid, o.cid)
 	}
-	if own, err = o.choose(own); err == nil {
+	if own, err = o.choose(cfg, own); err == nil {
 		err = o.attach(cfg, own)
 	}
 	if err != nil {
@@ -99,19 +103,50 @@ func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, er
 	return cfg, own, nil
 }
 
-// choose keeps the functions that were asked for.
-func (o *qemuOptions) choose(own []config.NamedFunction) (chosen []config.NamedFunction, err error) {
+// choose keeps the functions that were asked for. The NIC itself knows those that
+// were given to the guest while it runs.
+func (o *qemuOptions) choose(cfg *config.Config, own []config.NamedFunction) (chosen []config.NamedFunction, err error) {
 	if len(o.only) == 0 {
 		return own, nil
 	}
 	for _, name := range o.only {
 		i := slices.IndexFunc(own, func(f config.NamedFunction) bool { return f.String() == name })
-		if i < 0 {
-			return nil, fmt.Errorf("guest %d has no function %s; it has %s", o.cid, name, functionNames(own))
+		if i >= 0 {
+			chosen = append(chosen, own[i])
+			continue
 		}
-		chosen = append(chosen, own[i])
+		f, ok := o.ask(cfg, name)
+		if !ok {
+			return nil, fmt.Errorf("guest %d has no function %s; it has %s", o.cid, name, or(functionNames(own), "none"))
+		}
+		chosen = append(chosen, f)
 	}
 	return chosen, nil
+}
+
+// ask finds a function of the guest that the running NIC has and the
+// configuration has not.
+func (o *qemuOptions) ask(cfg *config.Config, name string) (f config.NamedFunction, ok bool) {
+	if cfg.Control == "" {
+		return f, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), monitorTimeout)
+	defer cancel()
+	fs, err := control.NewClient(cfg.Control).Functions(ctx)
+	if err != nil {
+		return f, false
+	}
+	for _, v := range named(fs, name) {
+		id, err := pfvf.ParseID(v.ID)
+		if err != nil || v.Guest != fmt.Sprintf("cid %d", o.cid) {
+			continue
+		}
+		made := config.DefaultVF(id.Host(), id.PF(), id.VF())
+		made.Tenant = v.Tenant
+		made.Address, _ = netip.ParseAddr(v.Addr)
+		return config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: &made}, true
+	}
+	return f, false
 }
 
 func functionNames(fs []config.NamedFunction) string {

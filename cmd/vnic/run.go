@@ -127,9 +127,21 @@ func attach(cfg *config.Config, log *slog.Logger) (as []device.Attachment, err e
 type vhostUser struct {
 	device.Attachment
 	dev *qemu.VhostUser
+	cfg *config.Attach
 }
 
-func (v vhostUser) Close() error {
+var _ device.Windower = (*vhostUser)(nil)
+
+// GiveWindow implements device.Windower. A window stays until the NIC ends: the
+// guest's QEMU could not get another in its place.
+func (v *vhostUser) GiveWindow(id pfvf.ID, cid uint32) error {
+	if !v.cfg.Windows || cid != v.cfg.CID || v.dev.HasWindow(uint32(id)) {
+		return nil
+	}
+	return addWindow(v.dev, id, v.cfg)
+}
+
+func (v *vhostUser) Close() error {
 	err := v.Attachment.Close()
 	if e := v.dev.Close(); err == nil {
 		err = e
@@ -144,7 +156,11 @@ func listenVhostUser(cfg *config.Config, c *config.Attach, log *slog.Logger) (*v
 	}
 	if c.Windows {
 		for _, f := range cfg.FunctionsOf(c.CID) {
-			if err := addWindow(dev, cfg.NIC.Host, f, c.WindowSocket(f)); err != nil {
+			id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(f.PF), uint32(f.VF))
+			if err == nil {
+				err = addWindow(dev, id, c)
+			}
+			if err != nil {
 				_ = dev.Close()
 				return nil, err
 			}
@@ -155,19 +171,15 @@ func listenVhostUser(cfg *config.Config, c *config.Attach, log *slog.Logger) (*v
 		_ = dev.Close()
 		return nil, err
 	}
-	return &vhostUser{device.Attachment{Attachment: l}, dev}, nil
+	return &vhostUser{device.Attachment{Attachment: l}, dev, c}, nil
 }
 
-func addWindow(dev *qemu.VhostUser, host uint8, f config.NamedFunction, socket string) error {
-	id, err := pfvf.NewID(uint32(host), uint32(f.PF), uint32(f.VF))
-	if err != nil {
-		return err
+func addWindow(dev *qemu.VhostUser, id pfvf.ID, c *config.Attach) error {
+	kind := abi.FunctionPF
+	if id.IsVF() {
+		kind = abi.FunctionVF
 	}
-	kind := abi.FunctionVF
-	if f.VF == 0 {
-		kind = abi.FunctionPF
-	}
-	return dev.AddWindow(uint32(id), kind, socket)
+	return dev.AddWindow(uint32(id), kind, c.WindowSocket(config.NamedFunction{PF: id.PF(), VF: id.VF()}))
 }
 
 func guestRAM(rams []config.RAM) []qemu.GuestRAM {

@@ -1,0 +1,71 @@
+package device
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// windowing is an attachment that notes who was given a window.
+type windowing struct {
+	queues.Attachment
+	given chan string
+	full  bool
+}
+
+func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
+	if cid != 33 {
+		return nil
+	}
+	if w.full {
+		return errors.New("no room")
+	}
+	w.given <- id.String()
+	return nil
+}
+
+// TestWindowsFollowFunctions: whoever enables a VF, an operator or its PF, it is
+// given a window, and the operator hears when it cannot be.
+func TestWindowsFollowFunctions(t *testing.T) {
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	n := w.nics[0]
+	at := &windowing{Attachment: n.deps.Attachments[0].Attachment, given: make(chan string, 100)}
+	n.fitting.Lock()
+	n.deps.Attachments = append(slices.Clone(n.deps.Attachments), Attachment{"g", at})
+	n.fitting.Unlock()
+	vf9 := control.FunctionChange{Function: "pf0.vf4", Action: "enable", Set: map[string]string{"guest": "cid:33"}}
+	if _, err := n.ChangeFunction(t.Context(), vf9); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"h1.pf0.vf3", "h1.pf0.vf4"} {
+		if got := <-at.given; got != want {
+			t.Errorf("a window for %s, want %s", got, want)
+		}
+	}
+	id, _ := pfvf.ParseID("h1.pf0.vf2")
+	var err error
+	if stopped := n.shard.do(func(now falcon.Time) { // as a command of the PF's driver does
+		err = n.shard.change(now, id, func(c *config.Function) error { c.Guest = &config.Guest{CID: 33}; return nil })
+	}); stopped != nil || err != nil {
+		t.Fatal(stopped, err)
+	}
+	for got := range at.given {
+		if got == "h1.pf0.vf2" {
+			break
+		}
+	}
+	n.fitting.Lock()
+	at.full = true
+	n.fitting.Unlock()
+	if _, err := n.ChangeFunction(t.Context(), vf9); err == nil || !strings.Contains(err.Error(), "window of h1.pf0.vf3: no room") {
+		t.Error(err)
+	}
+}
