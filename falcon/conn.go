@@ -35,7 +35,7 @@ type Conn struct {
 	// Line 0: who it is, and what it has to do.
 	e                             *Engine
 	credits                       *credit.Node // nil: unlimited
-	nextConn                      *Conn        // of connTable
+	share                         *share       // of its function in the scheduler
 	localCID, remoteCID           CID
 	localFunction, remoteFunction uint32
 	mtu                           uint16
@@ -88,7 +88,6 @@ type Conn struct {
 	random      uint32
 	flightTimer timer // not later than the retransmission of what is in flight the longest
 	lists       [connLists]txnList
-	share       *share // of its function in the scheduler
 
 	// Seldom used.
 	reqPackets  ring[txn]
@@ -98,6 +97,7 @@ type Conn struct {
 	nacks       []nackEntry
 	waitingCost credit.Cost
 	nextWaiting *Conn
+	nextConn    *Conn // of connTable
 	cfg         ConnConfig
 }
 
