@@ -16,10 +16,10 @@ func (c *Conn) coalesce(now Time, weight uint16) {
 		c.ackSoon()
 		return
 	}
-	if c.busy&wantAck != 0 || c.ackAt != 0 {
+	if c.busy&wantAck != 0 || c.ackTimer.armed() {
 		return
 	}
-	c.e.acks.add(c, now+c.e.profile.AckTimeout)
+	c.e.wheel.queue(&c.ackTimer, c, timerAck, now+c.e.profile.AckTimeout)
 }
 
 // ackSoon queues an ACK for the next Transmit.
@@ -27,15 +27,15 @@ func (c *Conn) ackSoon() {
 	if c.closed {
 		return
 	}
-	c.e.acks.remove(c)
+	c.e.wheel.stop(&c.ackTimer)
 	c.busy |= wantAck
 	c.e.queues[classAck].push(c)
 }
 
 // FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is about to sleep.
 func (e *Engine) FlushAcks(now Time) {
-	for e.acks.head != nil {
-		e.acks.head.ackSoon()
+	for c := e.wheel.flush(); c != nil; c = e.wheel.flush() {
+		c.expired(now, timerAck)
 	}
 }
 
@@ -45,8 +45,8 @@ func (c *Conn) piggybacked() {
 	if c.ackCount == 0 {
 		return
 	}
-	if isZero(&c.reqBits.ack) && isZero(&c.dataBits.ack) && isZero(&c.dataBits.rx) && !c.reqRx.own && !c.dataRx.own {
-		c.e.acks.remove(c)
+	if isZero(&c.reqBits) && isZero(&c.dataBits.ack) && isZero(&c.dataBits.rx) && !c.reqRx.own && !c.dataRx.own {
+		c.e.wheel.stop(&c.ackTimer)
 		c.ackCount = 0
 	}
 }
@@ -67,20 +67,20 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	a.Congestion, a.DataOWN, a.ReqOWN = c.congestionInfo(), c.dataRx.own, c.reqRx.own
 	if c.needsExtended() {
 		a.Extended = true
-		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.ack.Lo
+		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.Lo
 		c.dataRx.own, c.reqRx.own = false, false
 		c.e.stats.ExtendedAcksSent++
 	}
 	c.e.stats.AcksSent++
 	c.ackCount = 0
 	c.busy &^= wantAck
-	c.e.acks.remove(c)
+	c.e.wheel.stop(&c.ackTimer)
 	return len(a.Append(dst[:0]))
 }
 
 // needsExtended is the choice between BACK and EACK.
 func (c *Conn) needsExtended() bool {
-	return !isZero(&c.reqBits.ack) || !isZero(&c.dataBits.ack) || hasHole(&c.dataBits.rx) || c.reqRx.own || c.dataRx.own
+	return !isZero(&c.reqBits) || !isZero(&c.dataBits.ack) || hasHole(&c.dataBits.rx) || c.reqRx.own || c.dataRx.own
 }
 
 func (c *Conn) congestionInfo() wire.Congestion {

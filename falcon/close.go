@@ -51,7 +51,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e.wheel.stop(&c.txnTimer)
 	e.wheel.stop(&c.paceTimer)
 	e.wheel.stop(&c.flightTimer)
-	e.acks.remove(c)
+	e.wheel.stop(&c.ackTimer)
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
 		t := c.txns.get(rsn)

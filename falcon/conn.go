@@ -48,7 +48,7 @@ type Conn struct {
 	closed                        bool
 	draining, drained             bool
 	waiting                       bool // refused with ErrXoff
-	txnTimed                      bool // txnTimer is armed
+	offered                       bool // EvCredit was sent for waitingCost, and nothing issued since
 	eventOut                      bool // an event is on its way through the RUE
 	path                          uint8
 
@@ -64,36 +64,32 @@ type Conn struct {
 	requests, responses    int32 // target transactions: not answered, answered but not acknowledged
 	ecn                    uint16
 	lastHops               uint8
-	hold                   bool  // ordered: RSN targetNext was RNRed, nothing later is delivered
-	holdRNR                uint8 // with this timeout
-	reqBits                rxBitmaps
-	ackNext, ackPrev       *Conn // of ackList
-	ackAt                  Time  // 0: not in it
-	cells                  int32 // of the pool
+	hold                   bool           // ordered: RSN targetNext was RNRed, nothing later is delivered
+	holdRNR                uint8          // with this timeout
+	ackTimer               timer          // of a coalesced acknowledgement
+	rxs                    ring[rxTxn]    // by RSN
+	reqBits                wire.Bitmap128 // of reqRx: received is acknowledged
+	cells                  int32          // of the pool
+	random                 uint32
+	lastRNR                Time // RNR NACK received
+	paceTimer              timer
+	dataFirst              bool // retransmit pull data before initiator packets next time
 
-	// Lines 4 and 5: what is under way, by sequence number, and when the next packet may go.
-	rxs         ring[rxTxn] // by RSN
-	txns        ring[txn]   // by RSN
-	dataPackets ring[txn]   // by PSN
-	ipg         Time        // gap while fcwnd < 1
-	nextSend    Time        // no packet before
-	lastEvent   Time        // when the last one was raised
-	arSpacing   uint32      // packets until the next AR
-	acked       uint16      // packets since the last event to the RUE
-	dataFirst   bool        // retransmit pull data before initiator packets next time
-	offered     bool        // EvCredit was sent for waitingCost, and nothing issued since
-
-	// Lines 6 and 7: congestion control, and the first two lists.
+	// Lines 4 and 5: what the initiator has under way, congestion control, and when the next packet may go.
+	txns        ring[txn] // by RSN
+	dataPackets ring[txn] // by PSN
 	cc          cc.State
-	random      uint32
-	flightTimer timer // not later than the retransmission of what is in flight the longest
+	flightTimer timer  // not later than the retransmission of what is in flight the longest
+	txnTimer    timer  // not later than the timeout of the oldest transaction
+	arSpacing   uint32 // packets until the next AR
+	acked       uint16 // packets since the last event to the RUE
+	ipg         uint16 // gap while fcwnd < 1, TU
+	nextSend    Time   // no packet before
+	lastEvent   Time   // when the last one was raised
 	lists       [connLists]txnList
 
 	// Seldom used.
 	reqPackets  ring[txn]
-	lastRNR     Time // RNR NACK received
-	txnTimer    timer
-	paceTimer   timer
 	nacks       []nackEntry
 	waitingCost credit.Cost
 	nextWaiting *Conn
@@ -147,9 +143,6 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
 	c.reqRx.base, c.reqRx.size = cfg.RxReqPSN, wire.RequestWindow
 	c.dataRx.base, c.dataRx.size = cfg.RxDataPSN, wire.DataWindow
-	c.txnTimer.owner, c.txnTimer.kind = c, timerTxn
-	c.paceTimer.owner, c.paceTimer.kind = c, timerPace
-	c.flightTimer.owner, c.flightTimer.kind = c, timerFlight
 	c.lastEvent = longAgo
 	c.drawSpacing()
 	e.conns.add(c)
@@ -166,6 +159,8 @@ func (c *Conn) expired(now Time, kind timerKind) {
 		c.kick()
 	case timerTxn:
 		c.onTxnTimer(now)
+	case timerAck:
+		c.ackSoon()
 	}
 }
 

@@ -17,9 +17,8 @@ func TestConnLines(t *testing.T) {
 	}{
 		{"e to path", unsafe.Offsetof(c.e), unsafe.Offsetof(c.path), 0, 0},
 		{"reqTx to nextRSN", unsafe.Offsetof(c.reqTx), unsafe.Offsetof(c.nextRSN) + 3, 1, 1},
-		{"dataBits to cells", unsafe.Offsetof(c.dataBits), unsafe.Offsetof(c.cells) + 3, 2, 3},
-		{"rxs to offered", unsafe.Offsetof(c.rxs), unsafe.Offsetof(c.offered), 4, 5},
-		{"cc to fresh pushes", unsafe.Offsetof(c.cc), unsafe.Offsetof(c.lists) + 2*unsafe.Sizeof(c.lists[0]) - 1, 6, 7},
+		{"dataBits to dataFirst", unsafe.Offsetof(c.dataBits), unsafe.Offsetof(c.dataFirst), 2, 3},
+		{"txns to fresh pushes", unsafe.Offsetof(c.txns), unsafe.Offsetof(c.lists) + 2*unsafe.Sizeof(c.lists[0]) - 1, 4, 5},
 	} {
 		if first, last := (f.start+header)/64, (f.end+header)/64; first != f.first || last != f.last {
 			t.Errorf("%s are in lines %d to %d, want %d to %d", f.name, first, last, f.first, f.last)

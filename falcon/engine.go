@@ -73,8 +73,7 @@ type Engine struct {
 	stalled            txnList // pull responses that wait for credits
 	offered            []*Conn // connections with EvCredit that did not issue yet
 	holdCredit         bool
-	recheck            bool    // something was freed since the waiting connections were last looked at
-	acks               ackList // connections with a coalesced acknowledgement
+	recheck            bool // something was freed since the waiting connections were last looked at
 
 	rate       rateUpdate
 	ack        wire.Ack      // the packet that is received, if it is one
@@ -94,7 +93,6 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 	e.rxLevel = newPoolLevel(&e.profile.RxPackets, cfg.RxContexts)
 	e.cellLevel = newPoolLevel(&e.profile.RxBuffers, cfg.RxCells)
 	e.rate = newRateUpdate(&e.profile)
-	e.rate.timer.owner, e.rate.timer.kind = e, timerRUE
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
 	for i := range e.queues {
 		e.queues[i].class = txClass(i)
@@ -109,15 +107,12 @@ func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
 
 // Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be earlier than the next
 // timer by less than its distance, never later.
-func (e *Engine) Deadline() Time { return min(e.wheel.deadline(), e.acks.deadline()) }
+func (e *Engine) Deadline() Time { return e.wheel.deadline() }
 
 // Advance runs all timers due. Afterwards Transmit may have packets and Next events.
 func (e *Engine) Advance(now Time) {
-	for e.acks.deadline() <= now {
-		e.acks.head.ackSoon()
-	}
-	for t := e.wheel.expire(now); t != nil; t = e.wheel.expire(now) {
-		t.owner.expired(now, t.kind)
+	for t, kind := e.wheel.expire(now); t != nil; t, kind = e.wheel.expire(now) {
+		t.expired(now, kind)
 	}
 }
 
@@ -181,7 +176,6 @@ func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
 		e.responses++
 	}
 	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
-	t.timer.owner = t
 	return t
 }
 
@@ -208,7 +202,6 @@ func (e *Engine) newRx(c *Conn) *rxTxn {
 	e.rxInUse++
 	e.rxLevel.update(e.rxInUse)
 	rx.conn = c
-	rx.timer.owner = rx
 	return rx
 }
 

@@ -68,9 +68,8 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	c.nextRSN++
 	c.txns.put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
-	if !c.txnTimed && c.e.profile.TxnTimeout > 0 {
-		c.txnTimed = true
-		c.e.wheel.arm(&c.txnTimer, now+c.e.profile.TxnTimeout)
+	if !c.txnTimer.armed() && c.e.profile.TxnTimeout > 0 {
+		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+c.e.profile.TxnTimeout)
 	}
 	c.e.queues[classInitiator].push(c)
 	return t, nil
@@ -222,15 +221,13 @@ func (c *Conn) release(t *txn) {
 // A receiver that is not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
 func (c *Conn) onTxnTimer(now Time) {
 	limit := c.e.profile.TxnTimeout
-	c.txnTimed = false
 	for c.baseRSN != c.nextRSN {
 		t := c.oldest()
 		if t == nil {
 			return
 		}
 		if at := max(t.started, c.lastRNR) + limit; at > now {
-			c.txnTimed = true
-			c.e.wheel.arm(&c.txnTimer, at)
+			c.e.wheel.arm(&c.txnTimer, c, timerTxn, at)
 			return
 		}
 		c.e.stats.TxnTimeouts++

@@ -109,7 +109,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	c.uncountAgain(t)
 	t.rnr = true
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
-	c.e.wheel.arm(&t.timer, now+max(c.rto(), wire.RNRTimeout(index)))
+	c.e.wheel.arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {
 		u := c.e.emit(EvRNR, c)
 		u.ev.RSN, u.ev.Tag = t.rsn, t.tag

@@ -5,17 +5,13 @@ package falcon
 // packet's time when thousands of connections take turns. Call it for some connections before the first of them is used.
 // (Prefetch instructions, which need assembly, measured no better.)
 func (c *Conn) Prefetch() {
-	sum := uint32(c.busy) + c.baseRSN + uint32(len(c.txns.slots)) + c.arSpacing + c.cc.Fcwnd
-	if c.flight().head != nil {
-		sum++
-	}
-	c.e.prefetched += sum
+	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.txns.size + c.arSpacing
 }
 
 // Prefetch is Conn.Prefetch for the Receive of a packet to that local CID: call it for all packets of a batch before the
 // first is received. What only an acknowledgement needs is left out: it comes soon after its packet left.
 func (e *Engine) Prefetch(cid CID) {
 	if c := e.conns.find(cid); c != nil {
-		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + uint32(c.ackAt) + uint32(len(c.rxs.slots))
+		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + c.rxs.size
 	}
 }

@@ -31,15 +31,15 @@ func (c *Conn) expireTxn(t *txn) {
 
 // onResync processes a Resync (Falcon §9.2.5): its PSN counts as acknowledged, its RSN as taken.
 func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
-	w, bits := &c.dataRx, &c.dataBits
+	w, ack, rx := &c.dataRx, &c.dataBits.ack, &c.dataBits.rx
 	if r.Original == wire.TypePullRequest {
-		w, bits = &c.reqRx, &c.reqBits
+		w, ack, rx = &c.reqRx, &c.reqBits, &c.reqBits
 	}
-	d := w.check(bits, r.PSN)
+	d := w.check(rx, r.PSN)
 	switch d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
-		if bit(&bits.ack, r.PSN-w.base) {
+		if bit(ack, r.PSN-w.base) {
 			c.ackSoon()
 			return d
 		}
@@ -56,7 +56,7 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 		c.queueNack(nackEntry{psn: r.PSN, code: wire.NackResource, request: r.Original == wire.TypePullRequest})
 		return wire.DropResource
 	}
-	w.acknowledge(bits, r.PSN)
+	w.acknowledge(ack, rx, r.PSN)
 	c.ackSoon()
 	return d
 }

@@ -11,8 +11,8 @@ func (c *Conn) timeFlight() {
 	if c.flight().empty() {
 		return
 	}
-	if at := c.flight().head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.flightTimer.at {
-		c.e.wheel.arm(&c.flightTimer, at)
+	if at := c.flight().head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.e.wheel.at(c.flightTimer) {
+		c.e.wheel.arm(&c.flightTimer, c, timerFlight, at)
 	}
 }
 

@@ -44,7 +44,7 @@ func (c *Conn) congestion(now Time) {
 		return
 	}
 	c.e.stats.RUEEvents++
-	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.localCID, c.acked, c.cc, uint32(c.ipg/cc.TUNanos)
+	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.localCID, c.acked, c.cc, uint32(c.ipg)
 	c.acked, c.lastEvent = 0, now
 	if cfg.AnswersAtOnce() {
 		u.rue.Process(&u.ev, FalconTime(now), &u.result)
@@ -57,7 +57,7 @@ func (c *Conn) congestion(now Time) {
 	*u.jobs.push() = job{conn: c, done: u.busy}
 	c.eventOut = true
 	if !u.timer.armed() {
-		c.e.wheel.arm(&u.timer, u.busy+cfg.Latency)
+		c.e.wheel.arm(&u.timer, c.e, timerRUE, u.busy+cfg.Latency)
 	}
 }
 
@@ -99,14 +99,14 @@ func (e *Engine) onRateTimer(now Time) {
 		c.kick()
 	}
 	if u.jobs.n > 0 {
-		e.wheel.arm(&u.timer, u.jobs.at(0).done+e.profile.RUE.Latency)
+		e.wheel.arm(&u.timer, e, timerRUE, u.jobs.at(0).done+e.profile.RUE.Latency)
 	}
 }
 
 // rateUpdated applies a result. A new timeout holds for packets in flight too (Falcon §10.6.2.2).
 func (c *Conn) rateUpdated(r *rue.Result) {
 	c.cc = r.State
-	c.ipg = Time(r.IPG) * cc.TUNanos
+	c.ipg = uint16(min(r.IPG, cc.MaxIPG))
 	if r.Repath {
 		c.path++
 		c.e.stats.Repaths++

@@ -108,7 +108,7 @@ func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 
 // onPullData completes a pull of the initiator (Falcon §8.4.3.2).
 func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if d := c.dataRx.check(&c.dataBits, h.PSN); d != wire.DropNone {
+	if d := c.dataRx.check(&c.dataBits.rx, h.PSN); d != wire.DropNone {
 		c.coalesce(now, wholePacket)
 		return d
 	}
@@ -125,7 +125,7 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	default:
 		t.data = payload
 	}
-	c.dataRx.acknowledge(&c.dataBits, h.PSN)
+	c.dataRx.acknowledge(&c.dataBits.ack, &c.dataBits.rx, h.PSN)
 	c.received(now, h)
 	if t == nil {
 		return verdict

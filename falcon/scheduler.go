@@ -1,5 +1,7 @@
 package falcon
 
+import "github.com/falcon-vnic/vnic/falcon/cc"
+
 // txClass is what a connection waits to send. Requests of the initiator and responses of the target are apart so that
 // neither can block the other (Falcon §8.3, CR rule 2).
 type txClass uint8
@@ -180,13 +182,13 @@ func (c *Conn) paced(now Time) bool {
 	if now >= c.nextSend {
 		return true
 	}
-	c.e.wheel.arm(&c.paceTimer, c.nextSend)
+	c.e.wheel.arm(&c.paceTimer, c, timerPace, c.nextSend)
 	return false
 }
 
 // pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
 func (c *Conn) pace(now Time) {
-	if gap := max(c.ipg, c.e.profile.OpGap); gap > 0 {
+	if gap := max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap); gap > 0 {
 		c.nextSend = now + gap
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // onPush receives push data at the target (Falcon §8.5.3.3).
 func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
-	switch d := c.dataRx.check(&c.dataBits, h.PSN); d {
+	switch d := c.dataRx.check(&c.dataBits.rx, h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
 		return c.onPushAgain(now, h, payload)
@@ -111,7 +111,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
 	c.rxs.put(c.targetBase, rx.rsn, rx)
 	c.requests++
-	c.reqRx.acknowledge(&c.reqBits, h.PSN)
+	c.reqRx.acknowledge(&c.reqBits, &c.reqBits, h.PSN)
 	c.received(now, h)
 	if head && !c.hold {
 		c.deliver(rx)
@@ -240,7 +240,7 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 	if rx == nil || !rx.push {
 		return
 	}
-	c.dataRx.acknowledge(&c.dataBits, rx.psn)
+	c.dataRx.acknowledge(&c.dataBits.ack, &c.dataBits.rx, rx.psn)
 	c.coalesce(now, halfPacket)
 	if rx.ackReq {
 		c.ackSoon()
@@ -288,7 +288,7 @@ func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 		return
 	}
 	rx.state, rx.rnr = rxNotReady, rnr
-	c.e.wheel.arm(&rx.timer, now+wire.RNRTimeout(rnr))
+	c.e.wheel.arm(&rx.timer, rx, timerRedeliver, now+wire.RNRTimeout(rnr))
 	c.holdFrom(rx)
 }
 

@@ -1,9 +1,18 @@
 package falcon
 
-// txnList is a doubly linked list of transactions.
-type txnList struct{ head, tail *txn }
+// txnList is a doubly linked list of transactions. prev of the first is the last, next of the last is nil: one pointer
+// is enough then, of which a connection has seven.
+type txnList struct{ head *txn }
 
 func (l *txnList) empty() bool { return l.head == nil }
+
+// last returns the last transaction, nil if there is none.
+func (l *txnList) last() *txn {
+	if l.head == nil {
+		return nil
+	}
+	return l.head.prev
+}
 
 // listID names a list. A transaction is in at most one.
 type listID uint8
@@ -31,31 +40,39 @@ func (c *Conn) fresh(kind TxnKind) *txnList { return &c.lists[inFresh+listID(kin
 func (c *Conn) retx(kind TxnKind) *txnList  { return &c.lists[inRetx+listID(kind)-inFlight] }
 
 // enlist puts t, which is in no list, at the end of one.
-func (t *txn) enlist(id listID) { t.enlistAfter(id, t.conn.list(id).tail) }
+func (t *txn) enlist(id listID) {
+	l := t.conn.list(id)
+	t.in, t.next = id, nil
+	if l.head == nil {
+		l.head, t.prev = t, t
+	} else {
+		last := l.head.prev
+		t.prev, last.next, l.head.prev = last, t, t
+	}
+	t.conn.busy |= wantOf(id)
+}
 
 // enlistByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at the end.
 func (t *txn) enlistByPSN(id listID) {
-	at := t.conn.list(id).tail
+	l := t.conn.list(id)
+	at := l.last() // t goes behind it
 	for at != nil && int32(at.psn-t.psn) > 0 {
+		if at == l.head {
+			at = nil
+			break
+		}
 		at = at.prev
 	}
-	t.enlistAfter(id, at)
-}
-
-func (t *txn) enlistAfter(id listID, at *txn) {
-	l := t.conn.list(id)
-	t.in, t.prev = id, at
-	if at != nil {
-		t.next, at.next = at.next, t
-	} else {
-		t.next, l.head = l.head, t
+	switch {
+	case at == nil && l.head != nil: // in front
+		t.in, t.next, t.prev = id, l.head, l.head.prev
+		l.head.prev, l.head = t, t
+	case at == l.last():
+		t.enlist(id)
+	default:
+		t.in, t.next, t.prev = id, at.next, at
+		at.next.prev, at.next = t, t
 	}
-	if t.next != nil {
-		t.next.prev = t
-	} else {
-		l.tail = t
-	}
-	t.conn.busy |= wantOf(id)
 }
 
 // unlink takes t out of the list it is in.
@@ -64,15 +81,15 @@ func (t *txn) unlink() {
 		return
 	}
 	l := t.conn.list(t.in)
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		l.head = t.next
-	}
 	if t.next != nil {
 		t.next.prev = t.prev
 	} else {
-		l.tail = t.prev
+		l.head.prev = t.prev
+	}
+	if t == l.head {
+		l.head = t.next
+	} else {
+		t.prev.next = t.next
 	}
 	if l.head == nil {
 		t.conn.busy &^= wantOf(t.in)

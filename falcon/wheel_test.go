@@ -9,24 +9,45 @@ import (
 	"pgregory.net/rapid"
 )
 
+// wheelTimer is a timer that knows when it should fire.
+type wheelTimer struct {
+	timer
+	at Time
+}
+
+func (*wheelTimer) expired(Time, timerKind) {}
+
+func (x *wheelTimer) arm(w *wheel, at Time) {
+	w.arm(&x.timer, x, timerPace, at)
+	x.at = at
+}
+
 // TestWheelModel compares the wheel with a plain list.
 func TestWheelModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w wheel
 		now := Time(rapid.Int64Range(0, 1<<50).Draw(t, "start"))
 		w.expire(now)
-		timers := make([]timer, 40)
-		armed := map[*timer]bool{}
+		timers := make([]wheelTimer, 40)
+		armed := map[*wheelTimer]bool{}
+		last := Time(0) // of the timers of one delay
 		t.Repeat(map[string]func(*rapid.T){
 			"arm": func(t *rapid.T) {
 				x := &timers[rapid.IntRange(0, len(timers)-1).Draw(t, "timer")]
 				after := Time(rapid.Int64Range(0, 1<<rapid.IntRange(0, 45).Draw(t, "scale")).Draw(t, "after"))
-				w.arm(x, now+after)
+				x.arm(&w, now+after)
 				armed[x] = true
+			},
+			"queue": func(t *rapid.T) {
+				x := &timers[rapid.IntRange(0, len(timers)-1).Draw(t, "timer")]
+				w.stop(&x.timer)
+				last = max(last, now+Time(rapid.Int64Range(0, 1<<20).Draw(t, "after")))
+				w.queue(&x.timer, x, timerAck, last)
+				x.at, armed[x] = last, true
 			},
 			"stop": func(t *rapid.T) {
 				x := &timers[rapid.IntRange(0, len(timers)-1).Draw(t, "timer")]
-				w.stop(x)
+				w.stop(&x.timer)
 				delete(armed, x)
 			},
 			"advance": func(t *rapid.T) {
@@ -66,8 +87,12 @@ func TestWheelModel(t *testing.T) {
 
 type fataler interface{ Fatalf(string, ...any) }
 
-func fire(t fataler, w *wheel, now Time, armed map[*timer]bool) {
-	for x := w.expire(now); x != nil; x = w.expire(now) {
+func fire(t fataler, w *wheel, now Time, armed map[*wheelTimer]bool) {
+	for o, _ := w.expire(now); o != nil; o, _ = w.expire(now) {
+		x := o.(*wheelTimer)
+		if x.armed() {
+			t.Fatalf("armed after it fired")
+		}
 		if x.at > now {
 			t.Fatalf("fired %d ns early", x.at-now)
 		}
@@ -85,15 +110,22 @@ func fire(t fataler, w *wheel, now Time, armed map[*timer]bool) {
 
 func TestWheelOrder(t *testing.T) {
 	var w wheel
-	timers := make([]timer, 1000)
+	timers := make([]wheelTimer, 1000)
 	for i := range timers {
-		w.arm(&timers[i], Time(i*7919%100003)<<tickShift)
+		timers[i].arm(&w, Time(i*7919%100003)<<tickShift)
 	}
 	var got []Time
-	for x := w.expire(math.MaxInt64); x != nil; x = w.expire(math.MaxInt64) {
-		got = append(got, x.at)
+	for o, _ := w.expire(math.MaxInt64); o != nil; o, _ = w.expire(math.MaxInt64) {
+		got = append(got, o.(*wheelTimer).at)
 	}
 	if len(got) != len(timers) || !slices.IsSortedFunc(got, cmp.Compare[Time]) {
 		t.Errorf("%d timers fired, sorted %v", len(got), slices.IsSorted(got))
+	}
+	if n := len(w.nodes); n != 1001 {
+		t.Errorf("%d nodes for 1000 timers", n)
+	}
+	timers[0].arm(&w, 1)
+	if len(w.nodes) != 1001 {
+		t.Error("nodes are not used again")
 	}
 }

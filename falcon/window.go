@@ -37,18 +37,18 @@ func (w *txWindow) slide(packets *ring[txn]) {
 	}
 }
 
-// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.received).
+// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.dataBits, Conn.reqBits).
 type rxWindow struct {
 	base uint32 // oldest not acknowledged
 	size uint8
 	own  bool // packets were dropped beyond the window
 }
 
-// rxBitmaps say what an rxWindow received; bit n stands for PSN base+n. In the request window both are equal.
+// rxBitmaps say what the data window received; bit n stands for PSN base+n. In the request window both are one.
 type rxBitmaps struct{ ack, rx wire.Bitmap128 }
 
 // check applies Falcon §9.2.2.4. DropDuplicate means received, acknowledged or not.
-func (w *rxWindow) check(b *rxBitmaps, psn uint32) wire.Drop {
+func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	n := psn - w.base
 	switch {
 	case int32(n) < 0:
@@ -56,27 +56,29 @@ func (w *rxWindow) check(b *rxBitmaps, psn uint32) wire.Drop {
 	case n >= uint32(w.size):
 		w.own = true
 		return wire.DropBeyondWindow
-	case bit(&b.rx, n):
+	case bit(rx, n):
 		return wire.DropDuplicate
 	}
 	return wire.DropNone
 }
 
-// acknowledge marks the PSN received and acknowledged and slides the window.
-func (w *rxWindow) acknowledge(b *rxBitmaps, psn uint32) {
+// acknowledge marks the PSN received and acknowledged and slides the window; ack and rx may be one bitmap.
+func (w *rxWindow) acknowledge(ack, rx *wire.Bitmap128, psn uint32) {
 	n := psn - w.base
 	if n >= uint32(w.size) {
 		return
 	}
-	setBit(&b.ack, n)
-	setBit(&b.rx, n)
+	setBit(ack, n)
+	setBit(rx, n)
 	if n != 0 {
 		return
 	}
-	k := trailingOnes(&b.ack)
+	k := trailingOnes(ack)
 	w.base += k
-	shift(&b.ack, k)
-	shift(&b.rx, k)
+	shift(ack, k)
+	if rx != ack {
+		shift(rx, k)
+	}
 }
 
 func isZero(b *wire.Bitmap128) bool { return b.Lo|b.Hi == 0 }
