@@ -56,7 +56,7 @@ func (d *driver) datagram(ahn, qpn uint32, n int) {
 // TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's traffic class and hop limit
 // are those of the packets.
 func TestDatagrams(t *testing.T) {
-	test := func(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
 		v := newVirtual(t, 1, sim.Impairment{Delay: 50_000, Loss: 0.05, Duplicate: 0.05})
 		a, b := drivers(v)
 		for _, d := range []*driver{a, b} {
@@ -100,12 +100,6 @@ func TestDatagrams(t *testing.T) {
 		b.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: hb})
 		v.idle(120e9)
 		settled(t, v)
-	}
-	t.Run("two NICs", test)
-	t.Run("one NIC", func(t *testing.T) {
-		oneNIC = true
-		defer func() { oneNIC = false }()
-		test(t)
 	})
 }
 

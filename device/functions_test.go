@@ -395,11 +395,9 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 
 // TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate can be lifted.
 func TestRateLimit(t *testing.T) {
-	for _, one := range []bool{false, true} { // between NICs, and inside one
+	eachDistance(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
-			t.Run(fmt.Sprintf("%s one NIC %v", op, one), func(t *testing.T) {
-				oneNIC = one
-				defer func() { oneNIC = false }()
+			t.Run(op.String(), func(t *testing.T) {
 				v := newVirtual(t, 10, wire100us)
 				a, b := pair(v)
 				limited := a
@@ -431,7 +429,7 @@ func TestRateLimit(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // TestLinkState: a function whose link is down is cut off and told; up again it goes on where it was. A VF follows its PF.

@@ -19,8 +19,7 @@ import (
 // TestInsideOneNIC runs the tests of connections once more, between two functions of one NIC: their drivers see no
 // difference.
 func TestInsideOneNIC(t *testing.T) {
-	oneNIC = true
-	defer func() { oneNIC = false }()
+	insideOneNIC(t)
 	for _, c := range []struct {
 		name string
 		test func(*testing.T)
@@ -72,8 +71,7 @@ func TestLoopbackCapture(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	s := v.shards[0]
 	s.setSinks([]sink{newSink(to, config.CaptureBoth)})
-	oneNIC = true
-	defer func() { oneNIC = false }()
+	insideOneNIC(t)
 	a, b := pair(v)
 	a.send(abi.OpWrite, 0, 3000, b, 0)
 	a.done()

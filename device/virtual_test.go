@@ -470,6 +470,21 @@ func pair(v *virtual) (a, b *driver) {
 // oneNIC makes pairs of functions of one NIC.
 var oneNIC bool
 
+// insideOneNIC makes them so until the test ends.
+func insideOneNIC(t *testing.T) {
+	oneNIC = true
+	t.Cleanup(func() { oneNIC = false })
+}
+
+// eachDistance runs a test between two NICs and inside one.
+func eachDistance(t *testing.T, test func(*testing.T)) {
+	t.Run("two NICs", test)
+	t.Run("one NIC", func(t *testing.T) {
+		insideOneNIC(t)
+		test(t)
+	})
+}
+
 // other is a driver for VF 1 of side 0 to talk to.
 func other(v *virtual) *driver {
 	if oneNIC {

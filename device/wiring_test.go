@@ -53,7 +53,7 @@ func wiredPair(v *virtual, a, b *driver, pause bool) {
 // TestWired connects queue pairs by number and GID, whichever side is first and however late the other is.
 // (DEV-910)
 func TestWired(t *testing.T) {
-	test := func(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
 			for _, pause := range []bool{false, true} {
 				v := newVirtual(t, 1, wire100us)
@@ -76,12 +76,6 @@ func TestWired(t *testing.T) {
 				settled(t, v)
 			}
 		}
-	}
-	t.Run("two NICs", test)
-	t.Run("one NIC", func(t *testing.T) {
-		oneNIC = true
-		defer func() { oneNIC = false }()
-		test(t)
 	})
 }
 

@@ -199,8 +199,8 @@ func (a *admin) poll() error {
 		if c.completed != nil {
 			c.completed(&c.AdminCQE)
 		}
+		a.slots <- struct{}{} // before whoever waits goes on: the entry is free when the command is done
 		close(c.done)
-		a.slots <- struct{}{}
 	}
 }
 

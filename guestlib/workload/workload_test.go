@@ -79,7 +79,7 @@ func TestWorkload(t *testing.T) {
 			}
 			r := l.Result
 			rows[r.Op] = append(rows[r.Op], r.Size)
-			if !r.Verified || r.Count < 3 || r.P50US <= 0 || r.MeanUS <= 0 || r.MBps <= 0 {
+			if !r.Verified || r.Count < 3 || r.P50US <= 0 || r.MeanUS <= 0 || r.Size > 8 && r.MBps <= 0 { // a few bytes a millisecond round to 0
 				t.Errorf("guest %d: %+v", i, r)
 			}
 		}
