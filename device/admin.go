@@ -185,6 +185,10 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		var c abi.QueryViolation
 		c.Unmarshal(p)
 		return f.queryViolation(&c, result)
+	case abi.AdminOpQueryObjects:
+		var c abi.QueryObjects
+		c.Unmarshal(p)
+		return f.shard.queryObjects(f.ID, c.Part, result)
 	case abi.AdminOpAllocPD:
 		pdn, st := v.AllocPD()
 		(&abi.AllocPDResult{PDN: pdn}).Marshal(result)
@@ -247,7 +251,7 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 		}
 		return st
 	}
-	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFCredits {
+	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFObjects {
 		return f.vfCommand(now, cmd, result)
 	}
 	if st, known := f.objectCommand(now, cmd, result); known {

@@ -65,7 +65,7 @@ type connection struct {
 func functionLimits(l *config.Limits, mtu int) rdma.Limits {
 	return rdma.Limits{
 		MTU: mtu,
-		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP),
+		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP), AHs: int(l.AH), SRQs: int(l.SRQ), MWs: int(l.MW), XRCDs: int(l.XRCD),
 		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
 	}.WithDefaults()
 }

@@ -272,7 +272,7 @@ func TestPFManagesVFs(t *testing.T) {
 			t.Errorf("%s %+v: %s, %x; want %s", op, p, st, r, want)
 		}
 	}
-	for op := abi.AdminOpVFEnable; op <= abi.AdminOpQueryVFCredits; op++ {
+	for op := abi.AdminOpVFEnable; op <= abi.AdminOpQueryVFObjects; op++ {
 		refused(vf1, abi.StatusDenied, op, &abi.VFNumber{VF: 2})
 		refused(pf, abi.StatusNotFound, op, &abi.VFNumber{VF: 0})
 		refused(pf, abi.StatusNotFound, op, &abi.VFNumber{VF: 1 << 12})
@@ -322,6 +322,36 @@ func TestPFManagesVFs(t *testing.T) {
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTenant, Tenant: 8}))
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTrust, Trust: 1}))
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrSpoofCheck}))
+	// Quotas of objects (DEV-312).
+	pf.must(abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 0xf0, Counts: counts(3)})
+	objects := func(d *driver, op abi.AdminOp, p marshaler) (o abi.ObjectCounts) {
+		o.Unmarshal(d.must(op, p))
+		return o
+	}
+	want := abi.ObjectCounts{QPs: 9, CQs: 512, MRs: 4096, PDs: 256, AHs: 3, SRQs: 3, MWs: 3, XRCDs: 3}
+	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20}); o != want {
+		t.Errorf("quotas %+v", o)
+	}
+	if o := objects(d, abi.AdminOpQueryObjects, &abi.QueryObjects{}); o != want {
+		t.Errorf("quotas as the VF sees them %+v", o)
+	}
+	for range 3 {
+		d.must(abi.AdminOpOpenXRCD, nil)
+		d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})
+	}
+	refused(d, abi.StatusNoResources, abi.AdminOpOpenXRCD, nil)
+	refused(d, abi.StatusNoResources, abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})
+	used := abi.ObjectCounts{QPs: 1, CQs: 1, MRs: 1, PDs: 1, AHs: 3, XRCDs: 3}
+	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20, Part: abi.CreditInUse}); o != used {
+		t.Errorf("in use %+v", o)
+	}
+	if f := v.shards[0].describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+		t.Errorf("shown %+v", f)
+	}
+	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})
+	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1 << 5, Counts: counts(257)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1 << 8, Counts: counts(1)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1})
 	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrMaxMR, MaxMR: 5000}))
 	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVF, set(abi.SetVF{Mask: 1 << 11}))
 	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrMAC, MAC: [6]byte{1}}))

@@ -125,6 +125,12 @@ func TestXRCTargets(t *testing.T) {
 	if b.mr.Bytes()[8192] != 1 {
 		t.Fatal("atomic over XRC")
 	}
+	if n, err := b.dev.InUse(ctx); err != nil || n.SRQs != 2 || n.XRCDs != 1 || n.MRs != 1 {
+		t.Errorf("in use %+v, %v", n, err)
+	}
+	if l := b.dev.Limits(); l.MaxSRQ != 256 || l.MaxXRCD != 64 || l.MaxMW != 4096 || l.MaxAH != 4096 || l.MaxQP != 256 {
+		t.Errorf("limits %+v", l)
+	}
 	if err := to.qp.PostSend(&guestlib.SendWR{}); err == nil {
 		t.Error("an XRC target sent something")
 	}

@@ -64,6 +64,7 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
 		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
 		MaxQP: c.Limits.QP, MaxCQ: c.Limits.CQ, MaxMR: c.Limits.MR, MaxPD: c.Limits.PD,
+		MaxAH: c.Limits.AH, MaxSRQ: c.Limits.SRQ, MaxMW: c.Limits.MW, MaxXRCD: c.Limits.XRCD,
 	}
 	if c.Address.IsValid() {
 		v.Addr = c.Address.String()
@@ -89,6 +90,7 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 	if f.verbs != nil {
 		n, st := f.verbs.Counts(), f.verbs.Stats()
 		v.QPs, v.CQs, v.MRs, v.PDs = n.QPs, n.CQs, n.MRs, n.PDs
+		v.AHs, v.SRQs, v.MWs, v.XRCDs = n.AHs, n.SRQs, n.MWs, n.XRCDs
 		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
 	}
 	return v

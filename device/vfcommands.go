@@ -60,6 +60,14 @@ func (f *function) vfCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) 
 		var c abi.SetVFCredits
 		c.Unmarshal(p)
 		return f.changeVF(now, id, func(to *config.Function) error { return f.editCredits(to, &c) })
+	case abi.AdminOpSetVFObjects:
+		var c abi.SetVFObjects
+		c.Unmarshal(p)
+		return f.changeVF(now, id, func(to *config.Function) error { return f.editObjects(to, &c) })
+	case abi.AdminOpQueryVFObjects:
+		var c abi.QueryVFObjects
+		c.Unmarshal(p)
+		return f.shard.queryObjects(id, c.Part, result)
 	case abi.AdminOpQueryVF:
 		f.shard.queryVF(id).Marshal(result)
 		return abi.StatusOK
@@ -127,26 +135,42 @@ func (f *function) editVF(to *config.Function, c *abi.SetVF) error {
 		check := c.SpoofCheck == 1
 		to.SpoofCheck = &check
 	}
-	for _, q := range []struct {
-		bit       uint32
-		value     uint32
-		to, limit *uint32
-	}{
-		{abi.VFAttrMaxQP, c.MaxQP, &to.Limits.QP, &f.cfg.Limits.QP},
-		{abi.VFAttrMaxCQ, c.MaxCQ, &to.Limits.CQ, &f.cfg.Limits.CQ},
-		{abi.VFAttrMaxMR, c.MaxMR, &to.Limits.MR, &f.cfg.Limits.MR},
-		{abi.VFAttrMaxPD, c.MaxPD, &to.Limits.PD, &f.cfg.Limits.PD},
-	} {
-		switch {
-		case !has(q.bit):
-		case q.value == 0:
-			return fmt.Errorf("a quota of 0")
-		case q.value > *q.limit && !f.Trust:
-			return &refusal{abi.StatusTooLarge, "above the PF's own quota"}
-		default:
-			*q.to = q.value
+	for i, n := range []uint32{c.MaxQP, c.MaxCQ, c.MaxMR, c.MaxPD} {
+		if has(abi.VFAttrMaxQP << i) {
+			if err := f.editQuota(to, i, n); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// editObjects is the SetVFObjects command.
+func (f *function) editObjects(to *config.Function, c *abi.SetVFObjects) error {
+	kinds := len(to.Limits.Objects())
+	if c.Mask>>kinds != 0 {
+		return fmt.Errorf("a bit that is not defined")
+	}
+	for i := range kinds {
+		if c.Mask>>i&1 == 0 {
+			continue
+		}
+		if err := f.editQuota(to, i, binary.LittleEndian.Uint32(c.Counts[4*i:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// editQuota sets how many objects a VF may have, of the kind that is in place i of abi.ObjectCounts.
+func (f *function) editQuota(to *config.Function, i int, n uint32) error {
+	switch {
+	case n == 0:
+		return fmt.Errorf("a quota of 0")
+	case n > *f.cfg.Limits.Objects()[i] && !f.Trust:
+		return &refusal{abi.StatusTooLarge, "above the PF's own quota"}
+	}
+	*to.Limits.Objects()[i] = n
 	return nil
 }
 
@@ -230,6 +254,29 @@ func (s *Shard) queryVFCredits(id pfvf.ID, part abi.CreditPart, result []byte) a
 	for i, v := range cost {
 		binary.LittleEndian.PutUint32(result[4*i:], v)
 	}
+	return abi.StatusOK
+}
+
+// queryObjects tells how many objects a function may have, or has.
+func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart, result []byte) abi.Status {
+	var o abi.ObjectCounts
+	switch part {
+	case abi.CreditLimit:
+		c := s.funcs.settings(id)
+		l := &c.Limits
+		o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
+	case abi.CreditInUse:
+		if f := s.funcs.byID[id]; f != nil && f.verbs != nil {
+			n := f.verbs.Counts()
+			o = abi.ObjectCounts{
+				QPs: uint32(n.QPs), CQs: uint32(n.CQs), MRs: uint32(n.MRs), PDs: uint32(n.PDs),
+				AHs: uint32(n.AHs), SRQs: uint32(n.SRQs), MWs: uint32(n.MWs), XRCDs: uint32(n.XRCDs),
+			}
+		}
+	default:
+		return abi.StatusInvalidArgument
+	}
+	o.Marshal(result)
 	return abi.StatusOK
 }
 

@@ -56,8 +56,15 @@ type Info struct {
 	Features uint64 // abi.Feature bits in use
 }
 
-// Limits are the most a function offers.
-type Limits = abi.QueryDeviceResult
+// Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements. What a device of before ABI 1.2 does
+// not tell is 0.
+type Limits struct {
+	abi.QueryDeviceResult
+	MaxAH, MaxSRQ, MaxMW, MaxXRCD uint32
+}
+
+// ObjectCounts are numbers of objects by kind.
+type ObjectCounts = abi.ObjectCounts
 
 // Device is an attached and enabled function. It is safe for concurrent use.
 type Device struct {
@@ -180,7 +187,8 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error
 	if err := d.identify(ctx); err != nil {
 		return err
 	}
-	return d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &d.limits, nil)
+	d.limits, err = d.Query(ctx)
+	return err
 }
 
 // enable resets the function if an earlier driver left it in use, sets up the admin queue and waits for READY.
@@ -346,8 +354,25 @@ func (d *Device) Limits() Limits { return d.limits }
 // Query asks the device for its limits.
 func (d *Device) Query(ctx context.Context) (Limits, error) {
 	var l Limits
-	err := d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &l, nil)
+	if err := d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &l.QueryDeviceResult, nil); err != nil {
+		return l, err
+	}
+	o, err := d.objects(ctx, abi.CreditLimit)
+	if errors.Is(err, ErrUnsupported) {
+		return l, nil
+	}
+	l.MaxAH, l.MaxSRQ, l.MaxMW, l.MaxXRCD = o.AHs, o.SRQs, o.MWs, o.XRCDs
 	return l, err
+}
+
+// InUse asks the device how many objects of each kind it holds for the function.
+func (d *Device) InUse(ctx context.Context) (ObjectCounts, error) {
+	return d.objects(ctx, abi.CreditInUse)
+}
+
+func (d *Device) objects(ctx context.Context, part abi.CreditPart) (o ObjectCounts, err error) {
+	err = d.admin.Load().do(ctx, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: part}, &o, nil)
+	return o, err
 }
 
 // Done is closed when the function stopped by a fault or a reset, or the device is lost or closed; Err then says why. After a Reset that

@@ -7,8 +7,9 @@ import (
 
 // AH is an address handle: where the datagrams of a work request go.
 type AH struct {
-	pd   *PD
-	link *Link
+	number uint32
+	pd     *PD
+	link   *Link
 }
 
 // CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address shows when datagrams
@@ -29,13 +30,14 @@ func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st ab
 		return 0, abi.StatusNoResources
 	}
 	l := f.link(LinkKey{c.DGID, c.TrafficClass &^ ecnMask, c.HopLimit})
-	ahn, _ = f.ahs.add(&AH{pd: pd, link: l})
+	a := &AH{pd: pd, link: l}
+	a.number, _ = f.ahs.add(a)
 	pd.users++
 	if l.handles++; l.handles == 1 && l.state == linkOpen {
 		f.e.timers.stop(&l.timer)
 	}
 	l.want(now)
-	return ahn, abi.StatusOK
+	return a.number, abi.StatusOK
 }
 
 // DestroyAH destroys an address handle. Sends that use it go on.

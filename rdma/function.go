@@ -37,7 +37,7 @@ type Function struct {
 	extended   bool // the driver knows abi.FeatureExtendedVerbs
 
 	pds table[PD]
-	mrs table[MR]
+	mrs table[MR] // and memory windows: they share the keys
 	cqs table[CQ]
 	qps table[QP]
 
@@ -50,6 +50,8 @@ type Function struct {
 	links   map[LinkKey]*Link
 	passive map[*Link]struct{} // that peers opened
 
+	mws int // of mrs
+
 	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes
 
 	fault  abi.Fault
@@ -61,7 +63,7 @@ type Function struct {
 }
 
 // Counts says how many objects a function holds.
-type Counts struct{ PDs, MRs, CQs, QPs, SRQs, XRCDs int }
+type Counts struct{ PDs, MRs, MWs, CQs, QPs, SRQs, XRCDs, AHs int }
 
 // NewFunction makes the verbs side of function id over the guest memory mem.
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out Notifier) *Function {
@@ -69,7 +71,7 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out N
 	f := &Function{
 		e: e, id: id, mem: mem, limits: limits, out: out,
 		pds: newTable[PD](limits.PDs, 24, 1),
-		mrs: newTable[MR](limits.MRs, 24, 1),
+		mrs: newTable[MR](limits.MRs+limits.MWs, 24, 1),
 		cqs: newTable[CQ](limits.CQs, 24, 1),
 		qps: newTable[QP](limits.QPs, 16, 2), // QPs 0 and 1 are InfiniBand's special ones
 
@@ -95,17 +97,19 @@ func (f *Function) Limits() Limits { return f.limits }
 func (f *Function) SetLimits(limits Limits) {
 	f.limits = limits.WithDefaults()
 	f.pds.setLimit(f.limits.PDs)
-	f.mrs.setLimit(f.limits.MRs)
+	f.mrs.setLimit(max(f.limits.MRs, f.mrs.inUse-f.mws) + max(f.limits.MWs, f.mws)) // neither takes the other's room
 	f.cqs.setLimit(f.limits.CQs)
 	f.qps.setLimit(f.limits.QPs)
 	f.srqs.setLimit(f.limits.SRQs)
 	f.xrcds.setLimit(f.limits.XRCDs)
+	f.ahs.setLimit(f.limits.AHs)
 }
 
 // Counts returns the number of objects in use.
 func (f *Function) Counts() Counts {
 	return Counts{
-		PDs: f.pds.inUse, MRs: f.mrs.inUse, CQs: f.cqs.inUse, QPs: f.qps.inUse, SRQs: f.srqs.inUse, XRCDs: f.xrcds.inUse,
+		PDs: f.pds.inUse, MRs: f.mrs.inUse - f.mws, MWs: f.mws, CQs: f.cqs.inUse, QPs: f.qps.inUse, SRQs: f.srqs.inUse,
+		XRCDs: f.xrcds.inUse, AHs: f.ahs.inUse,
 	}
 }
 
@@ -134,6 +138,7 @@ func (f *Function) Close(now falcon.Time) {
 		}
 	})
 	f.mrs.each(func(m *MR) { m.deregister() })
+	f.ahs.each(func(a *AH) { f.ahs.remove(a.number) })
 	f.pds.each(func(p *PD) { f.pds.remove(p.number) })
 	f.closed = true
 	f.dirty = false

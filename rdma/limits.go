@@ -9,7 +9,7 @@ import (
 // Limits bounds what one function may hold.
 type Limits struct {
 	PDs, MRs, CQs, QPs int // objects
-	SRQs, XRCDs        int
+	MWs, SRQs, XRCDs   int
 	AHs                int
 	Links              int // for datagrams, that other functions may open
 	MTU                int // bytes of a datagram, at most
@@ -23,7 +23,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of a function nobody configured.
 var DefaultLimits = Limits{
-	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, SRQs: 256, XRCDs: 64, AHs: 4096, Links: 256, MTU: 4096,
+	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, MWs: 4096, SRQs: 256, XRCDs: 64, AHs: 4096, Links: 256, MTU: 4096,
 	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
 	QPEntries:     4096, CQEntries: 65536,
 	SGEs: 16, Inline: 224, ReadAtomic: 16,
@@ -42,6 +42,7 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.PageListBytes, d.PageListBytes, 1<<30)
 	fill(&l.PDs, d.PDs, 1<<20)
 	fill(&l.MRs, d.MRs, 1<<20)
+	fill(&l.MWs, d.MWs, 1<<20)
 	fill(&l.CQs, d.CQs, 1<<20)
 	fill(&l.QPs, d.QPs, 1<<16-2)
 	fill(&l.SRQs, d.SRQs, 1<<16-1)

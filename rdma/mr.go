@@ -65,7 +65,7 @@ func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 		return nil, abi.StatusTooLarge
 	case badTranslation(r), badAccess(r.Access), r.Access&abi.AccessZeroBased != 0 && r.IOVA != 0:
 		return nil, abi.StatusInvalidArgument
-	case f.mrs.inUse >= f.mrs.limit:
+	case f.mrs.inUse-f.mws >= f.limits.MRs:
 		return nil, abi.StatusNoResources // before the page list is read
 	}
 	g := &Registration{mr: &MR{
@@ -109,8 +109,10 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	if g.replaces != nil {
 		return g.replace()
 	}
+	if !m.fn.addMR(m) {
+		return true, 0, 0, abi.StatusNoResources // the quota was lowered meanwhile
+	}
 	m.fn.pageListBytes += m.area.Footprint()
-	m.fn.addMR(m)
 	return true, m.key, m.key, abi.StatusOK
 }
 
@@ -131,6 +133,7 @@ func (f *Function) DeregMR(lkey uint32) abi.Status {
 func (m *MR) deregister() {
 	if m.window {
 		m.unbind()
+		m.fn.mws--
 	} else {
 		m.fn.pageListBytes -= m.area.Footprint()
 	}
@@ -147,11 +150,14 @@ func keyNumber(key uint32) uint32    { return bits.RotateLeft32(key, -8) }
 // key returns the region or window with that key.
 func (f *Function) key(key uint32) *MR { return f.mrs.get(keyNumber(key)) }
 
-// addMR gives m its key. There is room.
-func (f *Function) addMR(m *MR) {
-	n, _ := f.mrs.add(m)
-	m.key = numberKey(n)
-	m.pd.users++
+// addMR gives m its key, if there is room.
+func (f *Function) addMR(m *MR) bool {
+	n, ok := f.mrs.add(m)
+	if ok {
+		m.key = numberKey(n)
+		m.pd.users++
+	}
+	return ok
 }
 
 // covers reports whether n bytes at addr lie in the region.

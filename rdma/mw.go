@@ -23,11 +23,14 @@ func (f *Function) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 		return 0, abi.StatusNotFound
 	case c.Type != abi.MWType2:
 		return 0, abi.StatusUnsupported
-	case f.mrs.inUse >= f.mrs.limit:
+	case f.mws >= f.limits.MWs:
 		return 0, abi.StatusNoResources
 	}
 	m := &MR{fn: f, pd: pd, window: true}
-	f.addMR(m)
+	if !f.addMR(m) {
+		return 0, abi.StatusNoResources
+	}
+	f.mws++
 	return m.key, abi.StatusOK
 }
 

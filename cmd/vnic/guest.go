@@ -86,7 +86,8 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	fmt.Fprintf(tw, "GID\t%v\n", info.GID)
 	fmt.Fprintf(tw, "tenant\t%d\n", info.Tenant)
 	fmt.Fprintf(tw, "path MTU\t%d\n", info.MTU)
-	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD\n", limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD)
+	fmt.Fprintf(tw, "limits\t%d QP, %d CQ, %d MR, %d PD, %d SRQ, %d XRC domains, %d MW, %d AH\n",
+		limits.MaxQP, limits.MaxCQ, limits.MaxMR, limits.MaxPD, limits.MaxSRQ, limits.MaxXRCD, limits.MaxMW, limits.MaxAH)
 	for i, r := range ranges {
 		fmt.Fprintf(tw, "%s\t%v\n", [...]string{"memory", ""}[min(i, 1)], r)
 	}

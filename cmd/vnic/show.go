@@ -129,14 +129,14 @@ func printNIC(w io.Writer, v any) {
 }
 
 func printFunctions(w io.Writer, v any) {
-	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tLINK\tMBIT/S\tFAULT")
+	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tMW\tSRQ\tXRCD\tAH\tLINK\tMBIT/S\tFAULT")
 	for _, f := range v.([]control.Function) {
 		rate := "-"
 		if f.MaxTxRate > 0 {
 			rate = fmt.Sprint(f.MaxTxRate)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n",
-			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, upDown(f.LinkUp), rate, f.Fault)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n",
+			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, f.MWs, f.SRQs, f.XRCDs, f.AHs, upDown(f.LinkUp), rate, f.Fault)
 	}
 }
 

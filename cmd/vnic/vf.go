@@ -161,6 +161,7 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, onOff(f.Trust), onOff(f.SpoofCheck))
 		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
 		fmt.Fprintf(tw, "  QP %d of %d, CQ %d of %d\tMR %d of %d, PD %d of %d\tresets %d\n", f.QPs, f.MaxQP, f.CQs, f.MaxCQ, f.MRs, f.MaxMR, f.PDs, f.MaxPD, f.Resets)
+		fmt.Fprintf(tw, "  SRQ %d of %d, XRC domains %d of %d\tMW %d of %d, AH %d of %d\n", f.SRQs, f.MaxSRQ, f.XRCDs, f.MaxXRCD, f.MWs, f.MaxMW, f.AHs, f.MaxAH)
 		if f.Type == "pf" {
 			fmt.Fprintf(tw, "  VFs %d enabled, up to %d\n", f.NumVFs, f.TotalVFs)
 		}

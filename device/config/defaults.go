@@ -18,7 +18,7 @@ const (
 	DefaultVsockPort    = 7000
 )
 
-var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 16, PageLists: 64 << 20}
+var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, AH: 4096, SRQ: 256, MW: 4096, XRCD: 64, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 16, PageLists: 64 << 20}
 
 var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,
@@ -100,10 +100,9 @@ func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 		f.MAC = FunctionMAC(host, pf, vf)
 	}
 	l, d := &f.Limits, defaultLimits
-	set(&l.QP, d.QP)
-	set(&l.CQ, d.CQ)
-	set(&l.MR, d.MR)
-	set(&l.PD, d.PD)
+	for i, q := range d.Objects() {
+		set(l.Objects()[i], *q)
+	}
 	set(&l.QPEntries, d.QPEntries)
 	set(&l.CQEntries, d.CQEntries)
 	set(&l.ReadAtomic, d.ReadAtomic)

@@ -111,6 +111,10 @@ type Function struct {
 	CQs      int    `json:"cqs"`
 	MRs      int    `json:"mrs"`
 	PDs      int    `json:"pds"`
+	AHs      int    `json:"ahs"`
+	SRQs     int    `json:"srqs"`
+	MWs      int    `json:"mws"`
+	XRCDs    int    `json:"xrcds"`
 
 	Link       string `json:"link"` // "auto", "enable", "disable"
 	LinkUp     bool   `json:"link_up"`
@@ -121,6 +125,10 @@ type Function struct {
 	MaxCQ      uint32 `json:"max_cq"`
 	MaxMR      uint32 `json:"max_mr"`
 	MaxPD      uint32 `json:"max_pd"`
+	MaxAH      uint32 `json:"max_ah"`
+	MaxSRQ     uint32 `json:"max_srq"`
+	MaxMW      uint32 `json:"max_mw"`
+	MaxXRCD    uint32 `json:"max_xrcd"`
 	DMAWindow  string `json:"dma_window,omitempty"` // "address+size"; "": all of the guest's memory
 	TotalVFs   int    `json:"total_vfs,omitempty"`  // of a PF: highest VF number that may be enabled
 	NumVFs     int    `json:"num_vfs,omitempty"`    // of a PF: enabled

@@ -115,7 +115,12 @@ static int identify(struct vnic_device *dev)
 		i->gid[b] = (uint8_t)(hi >> (56 - 8 * b));
 		i->gid[8 + b] = (uint8_t)(lo >> (56 - 8 * b));
 	}
-	return admin_do(dev, VNIC_ADMIN_OP_QUERY_DEVICE, NULL, 0, &i->limits, sizeof i->limits);
+	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_DEVICE, NULL, 0, &i->limits, sizeof i->limits) < 0)
+		return -1;
+	struct vnic_query_objects limit = { .part = VNIC_CREDIT_LIMIT };
+	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_OBJECTS, &limit, sizeof limit, &i->quotas, sizeof i->quotas) < 0 && errno != ENOSYS)
+		return -1;
+	return 0;
 }
 
 static int attach(struct vnic_device *dev, uint32_t function)

@@ -398,10 +398,10 @@ enum vnic_link {
 	VNIC_LINK_DISABLE = 2, /* down: nothing of the function reaches the fabric, nothing reaches it. */
 };
 
-/* CreditPart says which of a function's credit counts are meant. Stored in 8 bits. */
+/* CreditPart says which of a function's counts of credits or objects are meant. Stored in 8 bits. */
 enum vnic_credit_part {
 	VNIC_CREDIT_LIMIT = 0, /* most that it may hold. */
-	VNIC_CREDIT_GUARANTEE = 1, /* set aside for it alone, of the limit. */
+	VNIC_CREDIT_GUARANTEE = 1, /* set aside for it alone, of the limit; credits only. */
 	VNIC_CREDIT_IN_USE = 2, /* held now. */
 };
 
@@ -456,6 +456,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
 	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2). */
+	VNIC_ADMIN_OP_QUERY_OBJECTS = 50, /* returns how many objects of each kind the function may have, or has (1.2). */
 	VNIC_ADMIN_OP_CREATE_SRQ = 32, /* creates a shared receive queue (1.2). */
 	VNIC_ADMIN_OP_MODIFY_SRQ = 33, /* sets the limit of a shared receive queue or moves it to another area (1.2). */
 	VNIC_ADMIN_OP_QUERY_SRQ = 34, /* returns the attributes of a shared receive queue (1.2). */
@@ -475,6 +476,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_SET_VF_CREDITS = 69, /* PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits. */
 	VNIC_ADMIN_OP_QUERY_VF = 70, /* PF only: returns what a VF is set to and its state. */
 	VNIC_ADMIN_OP_QUERY_VF_CREDITS = 71, /* PF only: returns credit counts of a VF. */
+	VNIC_ADMIN_OP_SET_VF_OBJECTS = 72, /* PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2). */
+	VNIC_ADMIN_OP_QUERY_VF_OBJECTS = 73, /* PF only: returns how many objects a VF may have, or has (1.2). */
 };
 
 /* MsgHeader starts every message of the control stream. */
@@ -596,7 +599,7 @@ struct vnic_query_device_result {
 	vnic_le32 max_cq; /* limit of CQs. */
 	vnic_le32 max_mr; /* limit of memory regions. */
 	vnic_le32 max_pd; /* limit of protection domains. */
-	vnic_le32 max_qp_entries; /* most entries of a send or receive queue. */
+	vnic_le32 max_qp_entries; /* most entries of a send, receive or shared receive queue. */
 	vnic_le32 max_cq_entries; /* most entries of a CQ. */
 	vnic_le16 max_sge; /* most SGEs of one work request. */
 	vnic_le16 max_inline; /* most inline bytes of one work request. */
@@ -866,6 +869,26 @@ struct vnic_query_memory_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_memory_result) == 24, "layout of vnic_query_memory_result");
 
+/* QueryObjects holds the parameters of the command of that name. */
+struct vnic_query_objects {
+	uint8_t part; /* limit or in use. enum vnic_credit_part. */
+	uint8_t reserved0[7];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_objects) == 8, "layout of vnic_query_objects");
+
+/* ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult). */
+struct vnic_object_counts {
+	vnic_le32 q_ps; /* queue pairs; that of type GSI does not count. */
+	vnic_le32 c_qs; /* completion queues. */
+	vnic_le32 m_rs; /* memory regions. */
+	vnic_le32 p_ds; /* protection domains. */
+	vnic_le32 a_hs; /* address handles. */
+	vnic_le32 sr_qs; /* shared receive queues. */
+	vnic_le32 m_ws; /* memory windows. */
+	vnic_le32 xrc_ds; /* XRC domains. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_object_counts) == 32, "layout of vnic_object_counts");
+
 /* QueryViolation holds the parameters of the command of that name. */
 struct vnic_query_violation {
 	vnic_le32 index; /* violation, 0 for the newest. */
@@ -1063,6 +1086,23 @@ struct vnic_set_vf_credits {
 	uint8_t counts[32]; /* eight u32 in the order of CreditCounts. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_credits) == 40, "layout of vnic_set_vf_credits");
+
+/* SetVFObjects holds the parameters of the command of that name. */
+struct vnic_set_vf_objects {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t reserved0[2];
+	vnic_le32 mask; /* bit n: Counts n is set. */
+	uint8_t counts[32]; /* eight u32 in the order of ObjectCounts. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_objects) == 40, "layout of vnic_set_vf_objects");
+
+/* QueryVFObjects holds the parameters of the command of that name. */
+struct vnic_query_vf_objects {
+	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
+	uint8_t part; /* limit or in use. enum vnic_credit_part. */
+	uint8_t reserved0[5];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_vf_objects) == 8, "layout of vnic_query_vf_objects");
 
 /* QueryVFCredits holds the parameters of the command of that name. */
 struct vnic_query_vf_credits {

@@ -932,13 +932,13 @@ func (v Link) String() string {
 	return "Link(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
-// CreditPart says which of a function's credit counts are meant.
+// CreditPart says which of a function's counts of credits or objects are meant.
 type CreditPart uint8
 
 // Values of CreditPart.
 const (
 	CreditLimit     CreditPart = 0 // most that it may hold.
-	CreditGuarantee CreditPart = 1 // set aside for it alone, of the limit.
+	CreditGuarantee CreditPart = 1 // set aside for it alone, of the limit; credits only.
 	CreditInUse     CreditPart = 2 // held now.
 )
 
@@ -1069,6 +1069,7 @@ const (
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
 	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).
+	AdminOpQueryObjects   AdminOp = 50 // returns how many objects of each kind the function may have, or has (1.2).
 	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue (1.2).
 	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area (1.2).
 	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue (1.2).
@@ -1088,6 +1089,8 @@ const (
 	AdminOpSetVFCredits   AdminOp = 69 // PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.
 	AdminOpQueryVF        AdminOp = 70 // PF only: returns what a VF is set to and its state.
 	AdminOpQueryVFCredits AdminOp = 71 // PF only: returns credit counts of a VF.
+	AdminOpSetVFObjects   AdminOp = 72 // PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).
+	AdminOpQueryVFObjects AdminOp = 73 // PF only: returns how many objects a VF may have, or has (1.2).
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -1135,6 +1138,8 @@ func (v AdminOp) String() string {
 		return "QueryMemory"
 	case AdminOpQueryViolation:
 		return "QueryViolation"
+	case AdminOpQueryObjects:
+		return "QueryObjects"
 	case AdminOpCreateSRQ:
 		return "CreateSRQ"
 	case AdminOpModifySRQ:
@@ -1173,6 +1178,10 @@ func (v AdminOp) String() string {
 		return "QueryVF"
 	case AdminOpQueryVFCredits:
 		return "QueryVFCredits"
+	case AdminOpSetVFObjects:
+		return "SetVFObjects"
+	case AdminOpQueryVFObjects:
+		return "QueryVFObjects"
 	}
 	return "AdminOp(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -1567,7 +1576,7 @@ type QueryDeviceResult struct {
 	MaxCQ         uint32  // @20: limit of CQs.
 	MaxMR         uint32  // @24: limit of memory regions.
 	MaxPD         uint32  // @28: limit of protection domains.
-	MaxQPEntries  uint32  // @32: most entries of a send or receive queue.
+	MaxQPEntries  uint32  // @32: most entries of a send, receive or shared receive queue.
 	MaxCQEntries  uint32  // @36: most entries of a CQ.
 	MaxSGE        uint16  // @40: most SGEs of one work request.
 	MaxInline     uint16  // @42: most inline bytes of one work request.
@@ -2479,6 +2488,74 @@ func (x *QueryMemoryResult) Unmarshal(b []byte) {
 	x.Ranges = binary.LittleEndian.Uint32(b[16:])
 }
 
+// QueryObjectsSize is the size of QueryObjects in bytes.
+const QueryObjectsSize = 8
+
+// QueryObjects holds the parameters of the command of that name.
+type QueryObjects struct {
+	Part CreditPart // @0: limit or in use.
+}
+
+// Size returns QueryObjectsSize.
+func (*QueryObjects) Size() int { return QueryObjectsSize }
+
+// Marshal writes x to b[:QueryObjectsSize], reserved bytes as zero; b must be that long.
+func (x *QueryObjects) Marshal(b []byte) {
+	_ = b[QueryObjectsSize-1]
+	b[0] = uint8(x.Part)
+	clear(b[1:8])
+}
+
+// Unmarshal reads x from b[:QueryObjectsSize]; b must be that long.
+func (x *QueryObjects) Unmarshal(b []byte) {
+	_ = b[QueryObjectsSize-1]
+	x.Part = CreditPart(b[0])
+}
+
+// ObjectCountsSize is the size of ObjectCounts in bytes.
+const ObjectCountsSize = 32
+
+// ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).
+type ObjectCounts struct {
+	QPs   uint32 // @0: queue pairs; that of type GSI does not count.
+	CQs   uint32 // @4: completion queues.
+	MRs   uint32 // @8: memory regions.
+	PDs   uint32 // @12: protection domains.
+	AHs   uint32 // @16: address handles.
+	SRQs  uint32 // @20: shared receive queues.
+	MWs   uint32 // @24: memory windows.
+	XRCDs uint32 // @28: XRC domains.
+}
+
+// Size returns ObjectCountsSize.
+func (*ObjectCounts) Size() int { return ObjectCountsSize }
+
+// Marshal writes x to b[:ObjectCountsSize], reserved bytes as zero; b must be that long.
+func (x *ObjectCounts) Marshal(b []byte) {
+	_ = b[ObjectCountsSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.QPs)
+	binary.LittleEndian.PutUint32(b[4:], x.CQs)
+	binary.LittleEndian.PutUint32(b[8:], x.MRs)
+	binary.LittleEndian.PutUint32(b[12:], x.PDs)
+	binary.LittleEndian.PutUint32(b[16:], x.AHs)
+	binary.LittleEndian.PutUint32(b[20:], x.SRQs)
+	binary.LittleEndian.PutUint32(b[24:], x.MWs)
+	binary.LittleEndian.PutUint32(b[28:], x.XRCDs)
+}
+
+// Unmarshal reads x from b[:ObjectCountsSize]; b must be that long.
+func (x *ObjectCounts) Unmarshal(b []byte) {
+	_ = b[ObjectCountsSize-1]
+	x.QPs = binary.LittleEndian.Uint32(b[0:])
+	x.CQs = binary.LittleEndian.Uint32(b[4:])
+	x.MRs = binary.LittleEndian.Uint32(b[8:])
+	x.PDs = binary.LittleEndian.Uint32(b[12:])
+	x.AHs = binary.LittleEndian.Uint32(b[16:])
+	x.SRQs = binary.LittleEndian.Uint32(b[20:])
+	x.MWs = binary.LittleEndian.Uint32(b[24:])
+	x.XRCDs = binary.LittleEndian.Uint32(b[28:])
+}
+
 // QueryViolationSize is the size of QueryViolation in bytes.
 const QueryViolationSize = 8
 
@@ -3140,6 +3217,63 @@ func (x *SetVFCredits) Unmarshal(b []byte) {
 	x.Part = CreditPart(b[2])
 	x.Mask = binary.LittleEndian.Uint32(b[4:])
 	copy(x.Counts[:], b[8:40])
+}
+
+// SetVFObjectsSize is the size of SetVFObjects in bytes.
+const SetVFObjectsSize = 40
+
+// SetVFObjects holds the parameters of the command of that name.
+type SetVFObjects struct {
+	VF     uint16   // @0: VF of this PF: 1 to RegTotalVF.
+	Mask   uint32   // @4: bit n: Counts n is set.
+	Counts [32]byte // @8: eight u32 in the order of ObjectCounts.
+}
+
+// Size returns SetVFObjectsSize.
+func (*SetVFObjects) Size() int { return SetVFObjectsSize }
+
+// Marshal writes x to b[:SetVFObjectsSize], reserved bytes as zero; b must be that long.
+func (x *SetVFObjects) Marshal(b []byte) {
+	_ = b[SetVFObjectsSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	clear(b[2:4])
+	binary.LittleEndian.PutUint32(b[4:], x.Mask)
+	copy(b[8:40], x.Counts[:])
+}
+
+// Unmarshal reads x from b[:SetVFObjectsSize]; b must be that long.
+func (x *SetVFObjects) Unmarshal(b []byte) {
+	_ = b[SetVFObjectsSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Mask = binary.LittleEndian.Uint32(b[4:])
+	copy(x.Counts[:], b[8:40])
+}
+
+// QueryVFObjectsSize is the size of QueryVFObjects in bytes.
+const QueryVFObjectsSize = 8
+
+// QueryVFObjects holds the parameters of the command of that name.
+type QueryVFObjects struct {
+	VF   uint16     // @0: VF of this PF: 1 to RegTotalVF.
+	Part CreditPart // @2: limit or in use.
+}
+
+// Size returns QueryVFObjectsSize.
+func (*QueryVFObjects) Size() int { return QueryVFObjectsSize }
+
+// Marshal writes x to b[:QueryVFObjectsSize], reserved bytes as zero; b must be that long.
+func (x *QueryVFObjects) Marshal(b []byte) {
+	_ = b[QueryVFObjectsSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.VF)
+	b[2] = uint8(x.Part)
+	clear(b[3:8])
+}
+
+// Unmarshal reads x from b[:QueryVFObjectsSize]; b must be that long.
+func (x *QueryVFObjects) Unmarshal(b []byte) {
+	_ = b[QueryVFObjectsSize-1]
+	x.VF = binary.LittleEndian.Uint16(b[0:])
+	x.Part = CreditPart(b[2])
 }
 
 // QueryVFCreditsSize is the size of QueryVFCredits in bytes.

@@ -42,7 +42,7 @@ var adminStructs = []Struct{
 		{Name: "MaxCQ", Offset: 20, Kind: U32, Doc: "limit of CQs."},
 		{Name: "MaxMR", Offset: 24, Kind: U32, Doc: "limit of memory regions."},
 		{Name: "MaxPD", Offset: 28, Kind: U32, Doc: "limit of protection domains."},
-		{Name: "MaxQPEntries", Offset: 32, Kind: U32, Doc: "most entries of a send or receive queue."},
+		{Name: "MaxQPEntries", Offset: 32, Kind: U32, Doc: "most entries of a send, receive or shared receive queue."},
 		{Name: "MaxCQEntries", Offset: 36, Kind: U32, Doc: "most entries of a CQ."},
 		{Name: "MaxSGE", Offset: 40, Kind: U16, Doc: "most SGEs of one work request."},
 		{Name: "MaxInline", Offset: 42, Kind: U16, Doc: "most inline bytes of one work request."},

@@ -5,7 +5,19 @@ package schema
 var inspectCommands = []Command{
 	{"QueryMemory", 48, "QueryMemory", "QueryMemoryResult", "returns a range of device addresses that the function reaches now (1.2).", "NotFound (no such range)"},
 	{"QueryViolation", 49, "QueryViolation", "Violation", "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).", "NotFound (no more)"},
+	{"QueryObjects", 50, "QueryObjects", "ObjectCounts", "returns how many objects of each kind the function may have, or has (1.2).", "InvalidArgument (part)"},
 }
+
+var objectCounts = Struct{Name: "ObjectCounts", Size: 32, Doc: "ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).", Fields: []Field{
+	{Name: "QPs", Offset: 0, Kind: U32, Doc: "queue pairs; that of type GSI does not count."},
+	{Name: "CQs", Offset: 4, Kind: U32, Doc: "completion queues."},
+	{Name: "MRs", Offset: 8, Kind: U32, Doc: "memory regions."},
+	{Name: "PDs", Offset: 12, Kind: U32, Doc: "protection domains."},
+	{Name: "AHs", Offset: 16, Kind: U32, Doc: "address handles."},
+	{Name: "SRQs", Offset: 20, Kind: U32, Doc: "shared receive queues."},
+	{Name: "MWs", Offset: 24, Kind: U32, Doc: "memory windows."},
+	{Name: "XRCDs", Offset: 28, Kind: U32, Doc: "XRC domains."},
+}}
 
 var inspectEnums = []Enum{
 	{Name: "Ring", Prefix: "Ring", Base: U8, Doc: "Ring says where a driver broke a rule.", Values: []Value{
@@ -35,6 +47,10 @@ var inspectStructs = []Struct{
 		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes."},
 		{Name: "Ranges", Offset: 16, Kind: U32, Doc: "how many ranges there are."},
 	}},
+	{Name: "QueryObjects", Size: 8, Doc: "QueryObjects holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "Part", Offset: 0, Kind: U8, Enum: "CreditPart", Doc: "limit or in use."},
+	}},
+	objectCounts,
 	{Name: "QueryViolation", Size: 8, Doc: "QueryViolation holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "Index", Offset: 0, Kind: U32, Doc: "violation, 0 for the newest."},
 	}},

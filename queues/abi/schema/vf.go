@@ -11,6 +11,8 @@ var vfCommands = []Command{
 	{"SetVFCredits", 69, "SetVFCredits", "", "PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.", "Denied (also: a guarantee, by a PF that is not trusted), NotFound, InvalidArgument (a guarantee above the limit), TooLarge (above the PF's own limit), NoResources (the guarantee does not fit)"},
 	{"QueryVF", 70, "VFNumber", "QueryVFResult", "PF only: returns what a VF is set to and its state.", "Denied, NotFound"},
 	{"QueryVFCredits", 71, "QueryVFCredits", "CreditCounts", "PF only: returns credit counts of a VF.", "Denied, NotFound, InvalidArgument"},
+	{"SetVFObjects", 72, "SetVFObjects", "", "PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).", "Denied, NotFound, InvalidArgument (a quota of 0), TooLarge (a quota above the PF's own)"},
+	{"QueryVFObjects", 73, "QueryVFObjects", "ObjectCounts", "PF only: returns how many objects a VF may have, or has (1.2).", "Denied, NotFound, InvalidArgument (part)"},
 }
 
 var vfFlags = FlagSet{Name: "VFAttr", Prefix: "VFAttr", Doc: "SetVF.Mask.", Values: []Value{
@@ -33,9 +35,9 @@ var vfEnums = []Enum{
 		{Name: "Enable", Value: 1, Text: "enable", Doc: "up."},
 		{Name: "Disable", Value: 2, Text: "disable", Doc: "down: nothing of the function reaches the fabric, nothing reaches it."},
 	}},
-	{Name: "CreditPart", Prefix: "Credit", Base: U8, Doc: "CreditPart says which of a function's credit counts are meant.", Values: []Value{
+	{Name: "CreditPart", Prefix: "Credit", Base: U8, Doc: "CreditPart says which of a function's counts of credits or objects are meant.", Values: []Value{
 		{Name: "Limit", Value: 0, Text: "limit", Doc: "most that it may hold."},
-		{Name: "Guarantee", Value: 1, Text: "guarantee", Doc: "set aside for it alone, of the limit."},
+		{Name: "Guarantee", Value: 1, Text: "guarantee", Doc: "set aside for it alone, of the limit; credits only."},
 		{Name: "InUse", Value: 2, Text: "in use", Doc: "held now."},
 	}},
 }
@@ -69,6 +71,15 @@ var vfStructs = []Struct{
 		{Name: "Part", Offset: 2, Kind: U8, Enum: "CreditPart", Doc: "limit or guarantee."},
 		{Name: "Mask", Offset: 4, Kind: U32, Doc: "bit n: Counts n is set."},
 		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 32, Doc: "eight u32 in the order of CreditCounts."},
+	}},
+	{Name: "SetVFObjects", Size: 40, Doc: "SetVFObjects holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
+		{Name: "Mask", Offset: 4, Kind: U32, Doc: "bit n: Counts n is set."},
+		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 32, Doc: "eight u32 in the order of ObjectCounts."},
+	}},
+	{Name: "QueryVFObjects", Size: 8, Doc: "QueryVFObjects holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
+		{Name: "Part", Offset: 2, Kind: U8, Enum: "CreditPart", Doc: "limit or in use."},
 	}},
 	{Name: "QueryVFCredits", Size: 8, Doc: "QueryVFCredits holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
