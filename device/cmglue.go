@@ -139,7 +139,7 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		return err
 	}
 	c.conn, c.tx, c.peer, c.fn, c.id = conn, tx, to, f, p.ID
-	c.inner = inner
+	c.inner, c.flow = inner, pathOf(inner.Flow, p.RemoteCID)
 	c.guard = psp.NewGuard(psp.GuardConfig{
 		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant), AnyPCID: s.txSAs.direct,
 		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
@@ -160,17 +160,27 @@ type top struct {
 	link *rdma.Link
 }
 
-// topOf finds what the connection is for. The headers that a link's datagrams
-// travel under become those of the connection.
+// topOf finds what the connection is for. The path that its driver asked for
+// becomes that of the connection.
 func (f *function) topOf(p *cm.Params, info *connection, inner *underlay.Inner) (top, error) {
 	if l := info.link; l != nil {
-		inner.Class, inner.TTL = l.Key().TrafficClass, l.Key().HopLimit
+		inner.Class, inner.TTL, inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 		return top{link: l}, nil
 	}
 	if q := f.verbs.QP(p.QPN); q != nil {
+		path := q.Path()
+		inner.Class, inner.TTL, inner.Flow = path.TrafficClass, path.HopLimit, path.FlowLabel
 		return top{qp: q}, nil
 	}
 	return top{}, fmt.Errorf("queue pair %#x is gone", p.QPN)
+}
+
+// pathOf is the path that a connection begins on: the driver's choice, else one of its own.
+func pathOf(flowLabel, remoteCID uint32) uint32 {
+	if flowLabel == 0 {
+		return remoteCID
+	}
+	return (flowLabel * 0x9e3779b1) >> 16 // neighbouring labels, on paths far apart
 }
 
 func (t top) user() any {

@@ -218,7 +218,7 @@ func TestGuestlibDatagrams(t *testing.T) {
 		}
 		send := func(e *endpoint, q *guestlib.QP, to guestlib.GID, qpn uint32, text string) *guestlib.AH {
 			t.Helper()
-			ah, err := e.pd.CreateAH(ctx, guestlib.AHConfig{GID: to, HopLimit: 64})
+			ah, err := e.pd.CreateAH(ctx, guestlib.AHConfig{GID: to, Path: guestlib.Path{HopLimit: 64}})
 			if err == nil {
 				err = q.PostSend(&guestlib.SendWR{ID: 1, Opcode: guestlib.Send, Flags: guestlib.Signaled, Inline: []byte(text), AH: ah, RemoteQPN: qpn, RemoteQKey: 7})
 			}

@@ -59,6 +59,16 @@ func (f *function) objectCommand(now falcon.Time, cmd *abi.AdminCmd, result []by
 		var c abi.ModifyCQ
 		c.Unmarshal(p)
 		st = v.ModifyCQ(&c)
+	case abi.AdminOpSetQPPath:
+		var c abi.QPPath
+		c.Unmarshal(p)
+		st = v.SetQPPath(&c)
+	case abi.AdminOpQueryQPPath:
+		var c abi.QueryQP
+		c.Unmarshal(p)
+		var r abi.QPPath
+		r, st = v.QueryQPPath(c.QPN)
+		r.Marshal(result)
 	case abi.AdminOpAllocMW:
 		var c abi.AllocMW
 		c.Unmarshal(p)

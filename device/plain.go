@@ -256,7 +256,7 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 	}
 	stats.TunnelPackets++
 	stats.TunnelBytes += uint64(len(packet))
-	total, ok := s.underlay.OutputECN(now, end.peer.underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
+	total, ok := s.underlay.OutputClass(now, end.peer.underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
 	if !ok {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}

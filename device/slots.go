@@ -45,6 +45,7 @@ type slot struct {
 	credits *credit.Node // the connection's, below its function's
 
 	inner underlay.Inner // as we send: from our function to the peer's
+	flow  uint32         // picks the first path
 }
 
 // slots is the table of a shard's connection identifiers.
@@ -65,8 +66,12 @@ func newSlots(shard, n int) *slots {
 // srcPort is the outer UDP source port: it spreads connections over paths, and
 // a connection that the transport repaths moves to another (docs/wire.md).
 func (s *slot) srcPort() uint16 {
-	return firstPort + uint16((s.conn.RemoteCID()+uint32(s.conn.Path()))%paths)
+	return firstPort + uint16((s.flow+uint32(s.conn.Path()))%paths)
 }
+
+// class is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1, uniform), and ECT(0), since Falcon takes
+// marks for itself (RFC 6040 §4.1).
+func (s *slot) class() uint8 { return s.inner.Class&^3 | underlay.ECT0 }
 
 // alloc returns a new CID.
 func (t *slots) alloc() (uint32, error) {

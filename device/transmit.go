@@ -88,7 +88,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	s.askForKey(c.tx)
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
-	total, ok := s.underlay.Output(now, c.peer.underlay, c.srcPort(), true, b[at:], sealed)
+	total, ok := s.underlay.OutputClass(now, c.peer.underlay, c.srcPort(), c.class(), b[at:], sealed)
 	if !ok {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}

@@ -19,9 +19,8 @@ const GRHSize = abi.GRHSize
 
 // AHConfig says where datagrams go.
 type AHConfig struct {
-	GID          GID
-	TrafficClass uint8
-	HopLimit     uint8 // 0: the device's own
+	GID GID
+	Path
 }
 
 // AH is an address handle: the way to a function, for datagrams.
@@ -37,7 +36,7 @@ func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
 		return nil, errNoDatagrams
 	}
 	var r abi.CreateAHResult
-	in := abi.CreateAH{PDN: p.pdn, DGID: cfg.GID, TrafficClass: cfg.TrafficClass, HopLimit: cfg.HopLimit}
+	in := abi.CreateAH{PDN: p.pdn, DGID: cfg.GID, TrafficClass: cfg.TrafficClass, HopLimit: cfg.HopLimit, FlowLabel: cfg.FlowLabel, SL: cfg.SL}
 	if err := p.admin.do(ctx, abi.AdminOpCreateAH, &in, &r, nil); err != nil {
 		return nil, fmt.Errorf("address handle for %s: %w", cfg.GID, err)
 	}

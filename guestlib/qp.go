@@ -327,5 +327,9 @@ func (q *QP) Destroy(ctx context.Context) error {
 
 // fatal reports whether a failure costs the QP also where requests complete in error.
 func fatal(st WCStatus) bool {
-	return st == abi.WCRetryExcErr || st == abi.WCRNRRetryExcErr || st == abi.WCWRFlushErr
+	switch st {
+	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr, abi.WCWRFlushErr:
+		return true
+	}
+	return false
 }

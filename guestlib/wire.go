@@ -14,6 +14,23 @@ type QPAddress struct {
 	QPN uint32
 }
 
+// Path is what a program asks of the way to a peer, as ibv_ah_attr. All zero is the device's choice.
+type Path struct {
+	FlowLabel    uint32 // 20 bits: connections with different ones take different paths through the fabric
+	TrafficClass uint8  // DSCP in the upper six bits, of the outer header too; the lower two are the network's
+	HopLimit     uint8
+	SL           uint8 // not carried
+}
+
+// SetPath sets under which headers a connected QP will send. It must be in INIT.
+func (q *QP) SetPath(ctx context.Context, p Path) error {
+	in := &abi.QPPath{QPN: q.qpn, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL}
+	if err := q.pd.admin.do(ctx, abi.AdminOpSetQPPath, in, nil, nil); err != nil {
+		return fmt.Errorf("path of QP %d: %w", q.qpn, err)
+	}
+	return nil
+}
+
 // QPAddressSize is the length of a QPAddress as bytes.
 const QPAddressSize = 20
 

@@ -13,10 +13,11 @@ type AH struct {
 }
 
 // CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address shows when datagrams
-// arrive there, or do not. The MAC address and VLAN say nothing here, where no Ethernet header travels; multicast is not
+// arrive there, or do not. The MAC address says nothing here, where no Ethernet header travels; multicast is not
 // carried.
 func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := f.pds.get(c.PDN)
+	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
 	switch {
 	case !f.working():
 		return 0, abi.StatusBadState
@@ -24,12 +25,17 @@ func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st ab
 		return 0, abi.StatusNotFound
 	case isMulticast(c.DGID):
 		return 0, abi.StatusUnsupported
-	case c.DGID == [16]byte{} || c.FlowLabel > 1<<20-1 || c.SL > 15 || c.SGIDIndex != 0:
+	case st != abi.StatusOK:
+		return 0, st
+	case c.DGID == [16]byte{} || c.SGIDIndex != 0:
 		return 0, abi.StatusInvalidArgument
 	case f.ahs.inUse >= f.ahs.limit:
 		return 0, abi.StatusNoResources
 	}
-	l := f.link(LinkKey{c.DGID, c.TrafficClass &^ ecnMask, c.HopLimit})
+	l := f.link(LinkKey{c.DGID, path.TrafficClass, path.HopLimit})
+	if l.handles == 0 && l.conn == nil {
+		l.flow = path.FlowLabel
+	}
 	a := &AH{pd: pd, link: l}
 	a.number, _ = f.ahs.add(a)
 	pd.users++

@@ -429,6 +429,7 @@ func TestAHs(t *testing.T) {
 		"IPv6 multicast": {func(c *abi.CreateAH) { c.DGID = [16]byte{0xff, 2} }, abi.StatusUnsupported},
 		"flow label":     {func(c *abi.CreateAH) { c.FlowLabel = 1 << 20 }, abi.StatusInvalidArgument},
 		"SL":             {func(c *abi.CreateAH) { c.SL = 16 }, abi.StatusInvalidArgument},
+		"VLAN":           {func(c *abi.CreateAH) { c.VLAN = 5 }, abi.StatusUnsupported},
 		"SGID index":     {func(c *abi.CreateAH) { c.SGIDIndex = 1 }, abi.StatusInvalidArgument},
 	} {
 		x := good

@@ -29,6 +29,7 @@ type Link struct {
 	segment int    // most data bytes of one datagram
 	sn      uint32 // RBTH sequence number of the next one sent
 	handles int    // that name it
+	flow    uint32 // flow label of the first of them
 	blocked []*QP  // wait for it, or for credit
 	timer   timer
 	pause   falcon.Time // before the next attempt
@@ -95,6 +96,9 @@ func (f *Function) AcceptLink(key LinkKey) *Link {
 
 // Key says where the link goes.
 func (l *Link) Key() LinkKey { return l.to }
+
+// FlowLabel is what the link's first handle asked for: all datagrams on it take one path.
+func (l *Link) FlowLabel() uint32 { return l.flow }
 
 // Function is the link's function.
 func (l *Link) Function() *Function { return l.f }

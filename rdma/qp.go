@@ -78,6 +78,7 @@ type attributes struct {
 	pkeyIndex   uint16
 	qkey        uint32
 	sqPSN       uint32
+	path        Path
 }
 
 // leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than verbs programs,

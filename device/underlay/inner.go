@@ -22,6 +22,7 @@ type Inner struct {
 	ECN      uint8      // 2 bits
 	Class    uint8      // the upper six bits of TOS or traffic class
 	TTL      uint8      // or hop limit; 0 is the usual one
+	Flow     uint32     // flow label, 20 bits; IPv6 only
 }
 
 // Len returns the header's length, 20 or 40 bytes.
@@ -45,7 +46,7 @@ func (h *Inner) ttl() uint8 {
 func (h *Inner) Append(b []byte, payload int) []byte {
 	if !h.Src.Is4() {
 		var hdr [ipv6Len]byte
-		ip := ipv6{class: h.class(), next: ProtoFalcon, hopLimit: h.ttl(), src: h.Src.As16(), dst: h.Dst.As16()}
+		ip := ipv6{class: h.class(), flow: h.Flow, next: ProtoFalcon, hopLimit: h.ttl(), src: h.Src.As16(), dst: h.Dst.As16()}
 		ip.put(hdr[:], payload)
 		return append(b, hdr[:]...)
 	}

@@ -6,13 +6,15 @@ import (
 	"net/netip"
 )
 
+// ECT0 is the ECN field of packets whose sender reacts to marks (RFC 3168 §5).
+const ECT0 = 2
+
 const (
 	ipv4Len  = 20
 	protoUDP = 17
 
 	flagDF     = 0x4000
 	maskFrag   = 0xbfff // reserved bit, MF and fragment offset: everything but DF
-	ecnECT0    = 2
 	ecnCE      = 3
 	ecnMask    = 3
 	maxPackets = 1<<16 - 1 // total length field

@@ -97,7 +97,7 @@ func TestIPv6MatchesGopacket(t *testing.T) {
 		t.Fatal(v)
 	}
 	got := bytes.Clone(out[:a.Next(out)])
-	ip := &layers.IPv6{Version: 6, TrafficClass: ecnECT0, FlowLabel: 0xC007, NextHeader: layers.IPProtocolUDP, HopLimit: 255, SrcIP: ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
+	ip := &layers.IPv6{Version: 6, TrafficClass: ECT0, FlowLabel: 0xC007, NextHeader: layers.IPProtocolUDP, HopLimit: 255, SrcIP: ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
 	udp := append([]byte{0xC0, 0x07, 1000 >> 8, 1000 & 0xff, 0, 18, 0, 0}, "0123456789"...)
 	if want := serialize(t, &layers.Ethernet{SrcMAC: macA[:], DstMAC: macB[:], EthernetType: layers.EthernetTypeIPv6}, ip, gopacket.Payload(udp)); !bytes.Equal(got, want) {
 		t.Fatalf("datagram\n%x\nwant\n%x", got, want)

@@ -193,16 +193,16 @@ func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
 // frame[:total] can be written; false when the payload was parked until dst's neighbour answers, or dropped (the
 // reason is counted). ect marks the packet as ECN-capable.
 func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (total int, ok bool) {
-	ecn := uint8(0)
+	class := uint8(0)
 	if ect {
-		ecn = ecnECT0
+		class = ECT0
 	}
-	return s.OutputECN(now, dst, srcPort, ecn, frame, n)
+	return s.OutputClass(now, dst, srcPort, class, frame, n)
 }
 
-// OutputECN is Output with any ECN field, 0 to 3.
-func (s *Stack) OutputECN(now int64, dst netip.Addr, srcPort uint16, ecn uint8, frame []byte, n int) (total int, ok bool) {
-	total, v := s.output(now, dst, srcPort, ecn&ecnMask, frame, n)
+// OutputClass is Output with a TOS or traffic class of the caller's: DSCP and, in the two lower bits, ECN.
+func (s *Stack) OutputClass(now int64, dst netip.Addr, srcPort uint16, class uint8, frame []byte, n int) (total int, ok bool) {
+	total, v := s.output(now, dst, srcPort, class, frame, n)
 	s.stats[v]++
 	return total, v == Sent
 }

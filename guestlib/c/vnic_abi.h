@@ -58,6 +58,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_QKEY_CONTROLLED 0x80000000U /* SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2). */
 #define VNIC_SL_RO_CEI_PV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2). */
 #define VNIC_SL_RO_CEI_PV6 0x9U /* CQE.SL of a datagram received from an IPv6 address (1.2). */
+#define VNIC_NO_VLAN 0xffffU /* VLAN of an address handle or a path: none, as 0 (1.2). */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */
@@ -467,6 +468,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window (1.2). */
 	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was (1.2). */
 	VNIC_ADMIN_OP_RESIZE_CQ = 41, /* moves a completion queue to another area; entries written before stay in the old one (1.2). */
+	VNIC_ADMIN_OP_SET_QP_PATH = 43, /* sets under which headers a connected queue pair in INIT will send (1.2). */
+	VNIC_ADMIN_OP_QUERY_QP_PATH = 44, /* returns what SetQPPath set (1.2). */
 	VNIC_ADMIN_OP_MODIFY_CQ = 42, /* sets how many completions share an event (1.2). */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
@@ -770,13 +773,13 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_qp) == 8, "layout of vnic_destroy_qp"
 /* CreateAH holds the parameters of the command of that name (1.2). */
 struct vnic_create_ah {
 	vnic_le32 pdn; /* protection domain number. */
-	vnic_le32 flow_label; /* flow label, 20 bits; not carried. */
+	vnic_le32 flow_label; /* flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks. */
 	uint8_t dgid[16]; /* GID of the destination's function, in this function's tenant. */
 	uint8_t dmac[6]; /* MAC address the driver resolved; datagrams travel without an Ethernet header of their own. */
-	vnic_le16 vlan; /* VLAN; as DMAC. */
-	uint8_t traffic_class; /* traffic class; the two bits of ECN are the network's. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
 	uint8_t hop_limit; /* hop limit or TTL; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
 	uint8_t sgid_index; /* 0: a function has one GID. */
 	uint8_t reserved0[4];
 };
@@ -907,6 +910,18 @@ struct vnic_violation {
 	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, doorbell, message or word. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_violation) == 48, "layout of vnic_violation");
+
+/* QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before. */
+struct vnic_qp_path {
+	vnic_le32 qpn; /* queue pair number. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+	uint8_t reserved0[3];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_qp_path) == 16, "layout of vnic_qp_path");
 
 /* ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ. */
 struct vnic_resize_cq {

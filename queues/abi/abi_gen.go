@@ -65,6 +65,8 @@ const (
 	SLRoCEIPv4 = 0xa
 	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address (1.2).
 	SLRoCEIPv6 = 0x9
+	// NoVLAN: VLAN of an address handle or a path: none, as 0 (1.2).
+	NoVLAN = 0xffff
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
 	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.
@@ -1080,6 +1082,8 @@ const (
 	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window (1.2).
 	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was (1.2).
 	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one (1.2).
+	AdminOpSetQPPath      AdminOp = 43 // sets under which headers a connected queue pair in INIT will send (1.2).
+	AdminOpQueryQPPath    AdminOp = 44 // returns what SetQPPath set (1.2).
 	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event (1.2).
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
@@ -1160,6 +1164,10 @@ func (v AdminOp) String() string {
 		return "ReregMR"
 	case AdminOpResizeCQ:
 		return "ResizeCQ"
+	case AdminOpSetQPPath:
+		return "SetQPPath"
+	case AdminOpQueryQPPath:
+		return "QueryQPPath"
 	case AdminOpModifyCQ:
 		return "ModifyCQ"
 	case AdminOpVFEnable:
@@ -2148,13 +2156,13 @@ const CreateAHSize = 40
 // CreateAH holds the parameters of the command of that name (1.2).
 type CreateAH struct {
 	PDN          uint32   // @0: protection domain number.
-	FlowLabel    uint32   // @4: flow label, 20 bits; not carried.
+	FlowLabel    uint32   // @4: flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks.
 	DGID         [16]byte // @8: GID of the destination's function, in this function's tenant.
 	DMAC         [6]byte  // @24: MAC address the driver resolved; datagrams travel without an Ethernet header of their own.
-	VLAN         uint16   // @30: VLAN; as DMAC.
-	TrafficClass uint8    // @32: traffic class; the two bits of ECN are the network's.
+	VLAN         uint16   // @30: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass uint8    // @32: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
 	HopLimit     uint8    // @33: hop limit or TTL; 0 is the device's own.
-	SL           uint8    // @34: service level, 0 to 15; not carried.
+	SL           uint8    // @34: service level, 0 to 15; not carried: there is no InfiniBand link.
 	SGIDIndex    uint8    // @35: 0: a function has one GID.
 }
 
@@ -2619,6 +2627,45 @@ func (x *Violation) Unmarshal(b []byte) {
 	x.Index = binary.LittleEndian.Uint32(b[8:])
 	x.Count = binary.LittleEndian.Uint32(b[12:])
 	copy(x.Bytes[:], b[16:48])
+}
+
+// QPPathSize is the size of QPPath in bytes.
+const QPPathSize = 16
+
+// QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before.
+type QPPath struct {
+	QPN          uint32 // @0: queue pair number.
+	FlowLabel    uint32 // @4: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
+	VLAN         uint16 // @8: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass uint8  // @10: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	HopLimit     uint8  // @11: hop limit or TTL of the inner header; 0 is the device's own.
+	SL           uint8  // @12: service level, 0 to 15; not carried: there is no InfiniBand link.
+}
+
+// Size returns QPPathSize.
+func (*QPPath) Size() int { return QPPathSize }
+
+// Marshal writes x to b[:QPPathSize], reserved bytes as zero; b must be that long.
+func (x *QPPath) Marshal(b []byte) {
+	_ = b[QPPathSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.QPN)
+	binary.LittleEndian.PutUint32(b[4:], x.FlowLabel)
+	binary.LittleEndian.PutUint16(b[8:], x.VLAN)
+	b[10] = x.TrafficClass
+	b[11] = x.HopLimit
+	b[12] = x.SL
+	clear(b[13:16])
+}
+
+// Unmarshal reads x from b[:QPPathSize]; b must be that long.
+func (x *QPPath) Unmarshal(b []byte) {
+	_ = b[QPPathSize-1]
+	x.QPN = binary.LittleEndian.Uint32(b[0:])
+	x.FlowLabel = binary.LittleEndian.Uint32(b[4:])
+	x.VLAN = binary.LittleEndian.Uint16(b[8:])
+	x.TrafficClass = b[10]
+	x.HopLimit = b[11]
+	x.SL = b[12]
 }
 
 // ResizeCQSize is the size of ResizeCQ in bytes.

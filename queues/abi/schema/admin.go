@@ -17,7 +17,7 @@ var commands = []Command{
 	{"CMConnect", 14, "CMConnect", "CMConnectResult", "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", "NotFound (QP), BadState, NoResources, Unreachable (no route to the GID), MemoryFault"},
 	{"CMAccept", 15, "CMAccept", "", "accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.", "NotFound, BadState, MemoryFault"},
 	{"CMReject", 16, "CMReject", "", "rejects a connection request.", "NotFound, MemoryFault"},
-	{"CreateAH", 56, "CreateAH", "CreateAHResult", "creates an address handle; it never waits (1.2).", "NotFound (PD), NoResources, Unsupported (multicast)"},
+	{"CreateAH", 56, "CreateAH", "CreateAHResult", "creates an address handle; it never waits (1.2).", "NotFound (PD), NoResources, Unsupported (multicast, VLAN)"},
 	{"DestroyAH", 57, "DestroyAH", "", "destroys an address handle; sends that use it go on (1.2).", "NotFound"},
 	{"CMDisconnect", 17, "CMDisconnect", "", "disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.", "NotFound"},
 }
@@ -155,13 +155,13 @@ var adminStructs = []Struct{
 	}},
 	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name (1.2).", Fields: []Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
-		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits; not carried."},
+		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks."},
 		{Name: "DGID", Offset: 8, Kind: Bytes, Len: 16, Doc: "GID of the destination's function, in this function's tenant."},
 		{Name: "DMAC", Offset: 24, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; datagrams travel without an Ethernet header of their own."},
-		{Name: "VLAN", Offset: 30, Kind: U16, Doc: "VLAN; as DMAC."},
-		{Name: "TrafficClass", Offset: 32, Kind: U8, Doc: "traffic class; the two bits of ECN are the network's."},
+		{Name: "VLAN", Offset: 30, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
+		{Name: "TrafficClass", Offset: 32, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
 		{Name: "HopLimit", Offset: 33, Kind: U8, Doc: "hop limit or TTL; 0 is the device's own."},
-		{Name: "SL", Offset: 34, Kind: U8, Doc: "service level, 0 to 15; not carried."},
+		{Name: "SL", Offset: 34, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
 		{Name: "SGIDIndex", Offset: 35, Kind: U8, Doc: "0: a function has one GID."},
 	}},
 	{Name: "CreateAHResult", Size: 8, Doc: "CreateAHResult is the result of CreateAH (1.2).", Fields: []Field{

@@ -12,10 +12,20 @@ var objectCommands = []Command{
 	{"DeallocMW", 39, "DeallocMW", "", "destroys a memory window (1.2).", "NotFound"},
 	{"ReregMR", 40, "ReregMR", "RegMRResult", "changes a region and gives it new keys; after an error it is as it was (1.2).", "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge"},
 	{"ResizeCQ", 41, "ResizeCQ", "", "moves a completion queue to another area; entries written before stay in the old one (1.2).", "NotFound, BadState (it overflowed), MemoryFault, TooLarge"},
+	{"SetQPPath", 43, "QPPath", "", "sets under which headers a connected queue pair in INIT will send (1.2).", "NotFound, BadState (not in INIT), InvalidArgument (a datagram QP, or a value out of range), Unsupported (VLAN)"},
+	{"QueryQPPath", 44, "QueryQP", "QPPath", "returns what SetQPPath set (1.2).", "NotFound"},
 	{"ModifyCQ", 42, "ModifyCQ", "", "sets how many completions share an event (1.2).", "NotFound"},
 }
 
 var objectStructs = []Struct{
+	{Name: "QPPath", Size: 16, Doc: "QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before.", Fields: []Field{
+		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
+		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks."},
+		{Name: "VLAN", Offset: 8, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
+		{Name: "TrafficClass", Offset: 10, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
+		{Name: "HopLimit", Offset: 11, Kind: U8, Doc: "hop limit or TTL of the inner header; 0 is the device's own."},
+		{Name: "SL", Offset: 12, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
+	}},
 	{Name: "ResizeCQ", Size: 16, Doc: "ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ.", Fields: []Field{
 		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
 		{Name: "Log2Entries", Offset: 4, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},

@@ -43,6 +43,7 @@ var consts = []Const{
 	{"QKeyControlled", 0x80000000, true, "SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2)."},
 	{"SLRoCEIPv4", 0xa, true, "CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2)."},
 	{"SLRoCEIPv6", 0x9, true, "CQE.SL of a datagram received from an IPv6 address (1.2)."},
+	{"NoVLAN", 0xffff, true, "VLAN of an address handle or a path: none, as 0 (1.2)."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 
