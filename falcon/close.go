@@ -73,7 +73,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 		w.base = w.next
 	}
 	for kind := range TxnPullData + 1 {
-		for t := c.fresh(kind).head; t != nil; t = c.fresh(kind).head {
+		for t := c.fresh(kind); t != nil; t = c.fresh(kind) {
 			c.abandon(t)
 		}
 	}

@@ -24,7 +24,7 @@ func TestConnLines(t *testing.T) {
 			t.Errorf("%s are in lines %d to %d, want %d to %d", f.name, first, last, f.first, f.last)
 		}
 	}
-	if c.list(inFlight) != &c.lists[0] || c.fresh(TxnPush) != &c.lists[1] {
+	if c.list(inFlight) != &c.lists[0] || c.list(inFresh+listID(TxnPush)) != &c.lists[1] {
 		t.Error("the lists a push goes through are not the first")
 	}
 }

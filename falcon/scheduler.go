@@ -128,7 +128,7 @@ func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	case classInitiator:
 		return c.sendFresh(now, c.nextRequest(), dst)
 	default:
-		t := c.fresh(TxnPullData).head
+		t := c.fresh(TxnPullData)
 		if t != nil && !c.maySend(TxnPullData) {
 			t = nil
 		}
@@ -226,7 +226,7 @@ func (c *Conn) nextRequest() *txn {
 	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
 		return nil
 	}
-	first, second := inOrder(c.fresh(TxnPush).head, c.fresh(TxnPull).head)
+	first, second := inOrder(c.fresh(TxnPush), c.fresh(TxnPull))
 	if first != nil && c.maySend(first.kind) {
 		return first
 	}
@@ -239,14 +239,14 @@ func (c *Conn) nextRequest() *txn {
 // nextAgain picks the packet to send again. Pull data is independent of the initiator's packets; among these an ordered
 // connection keeps RSN order.
 func (c *Conn) nextAgain() *txn {
-	first, second := inOrder(c.retx(TxnPush).head, c.retx(TxnPull).head)
+	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
 	var request *txn
 	if first != nil && c.maySendAgain(first) {
 		request = first
 	} else if second != nil && !c.ordered && c.maySendAgain(second) {
 		request = second
 	}
-	data := c.retx(TxnPullData).head
+	data := c.retx(TxnPullData)
 	if data != nil && !c.maySendAgain(data) {
 		data = nil
 	}

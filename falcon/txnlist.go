@@ -35,9 +35,18 @@ func (c *Conn) list(id listID) *txnList {
 	return &c.lists[id-inFlight]
 }
 
-func (c *Conn) flight() *txnList            { return &c.lists[0] }
-func (c *Conn) fresh(kind TxnKind) *txnList { return &c.lists[inFresh+listID(kind)-inFlight] }
-func (c *Conn) retx(kind TxnKind) *txnList  { return &c.lists[inRetx+listID(kind)-inFlight] }
+func (c *Conn) flight() *txnList        { return &c.lists[0] }
+func (c *Conn) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
+func (c *Conn) retx(kind TxnKind) *txn  { return c.first(inRetx + listID(kind)) }
+
+// first returns the first transaction of a list that waits to be sent, nil if there is none. It looks at the list only if
+// there is: most lists of a connection are empty, and not in the cache.
+func (c *Conn) first(id listID) *txn {
+	if c.busy&wantOf(id) == 0 {
+		return nil
+	}
+	return c.list(id).head
+}
 
 // enlist puts t, which is in no list, at the end of one.
 func (t *txn) enlist(id listID) {
