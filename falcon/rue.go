@@ -44,13 +44,14 @@ func (c *Conn) congestion(now Time) {
 		return
 	}
 	c.e.stats.RUEEvents++
-	u.ev.Conn, u.ev.Acked, u.ev.State, u.ev.IPG = c.localCID, c.acked, c.cc, uint32(c.ipg)
+	u.ev.Conn, u.ev.Acked, u.ev.IPG = c.localCID, c.acked, uint32(c.ipg)
 	c.acked, c.lastEvent = 0, now
 	if cfg.AnswersAtOnce() {
-		u.rue.Process(&u.ev, FalconTime(now), &u.result)
-		c.rateUpdated(&u.result)
+		r := u.rue.Update(&u.ev, &c.cc, FalconTime(now))
+		c.rateUpdated(r.IPG, r.Repath)
 		return
 	}
+	u.ev.State = c.cc
 	u.ev.Gen = u.events.Gen()
 	u.ev.Append(u.events.Put())
 	u.busy = max(u.busy, now) + cfg.Service
@@ -95,7 +96,8 @@ func (e *Engine) onRateTimer(now Time) {
 		}
 		c.eventOut = false
 		r.State.Select = c.cc.Select // not part of a result
-		c.rateUpdated(&r)
+		c.cc = r.State
+		c.rateUpdated(r.IPG, r.Repath)
 		c.kick()
 	}
 	if u.jobs.n > 0 {
@@ -103,11 +105,11 @@ func (e *Engine) onRateTimer(now Time) {
 	}
 }
 
-// rateUpdated applies a result. A new timeout holds for packets in flight too (Falcon §10.6.2.2).
-func (c *Conn) rateUpdated(r *rue.Result) {
-	c.cc = r.State
-	c.ipg = uint16(min(r.IPG, cc.MaxIPG))
-	if r.Repath {
+// rateUpdated applies a result, whose State is in force already. A new timeout holds for packets in flight too (Falcon
+// §10.6.2.2).
+func (c *Conn) rateUpdated(ipg uint32, repath bool) {
+	c.ipg = uint16(min(ipg, cc.MaxIPG))
+	if repath {
 		c.path++
 		c.e.stats.Repaths++
 	}

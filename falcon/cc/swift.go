@@ -6,13 +6,14 @@ import "math"
 type Swift struct {
 	p           Params
 	alpha, beta float64 // flow scaling
+	minFcwnd    uint32  // MinFcwnd · 1024
 }
 
 var _ Algorithm = (*Swift)(nil)
 
 // NewSwift returns Swift with the given parameters.
 func NewSwift(p Params) *Swift {
-	w := &Swift{p: p}
+	w := &Swift{p: p, minFcwnd: toFixed(p.MinFcwnd)}
 	w.alpha, w.beta = p.flowScaling()
 	return w
 }
@@ -127,7 +128,7 @@ func (w *Swift) onRetransmit(s *State, ev *Event, fcwnd float64, now uint32) flo
 // setFcwnd stores the window and moves its marker (§10.3.6).
 func (w *Swift) setFcwnd(s *State, fcwnd float64, now, rtt uint32) {
 	next := toFixed(fcwnd)
-	if next < s.Fcwnd || next <= toFixed(w.p.MinFcwnd) {
+	if next < s.Fcwnd || next <= w.minFcwnd {
 		s.FabricMarker = now
 	} else {
 		s.FabricMarker = trail(s.FabricMarker, now, rtt)
@@ -137,7 +138,7 @@ func (w *Swift) setFcwnd(s *State, fcwnd float64, now, rtt uint32) {
 
 // setNcwnd rounds, clamps and stores the window and moves its marker and direction (§10.3.6).
 func (w *Swift) setNcwnd(s *State, ncwnd float64, now, rtt uint32) {
-	next := min(max(uint32(math.Round(ncwnd)), w.p.MinNcwnd), w.p.MaxNcwnd)
+	next := min(max(uint32(math.Floor(ncwnd+0.5)), w.p.MinNcwnd), w.p.MaxNcwnd)
 	switch {
 	case next < s.Ncwnd || next == w.p.MinNcwnd:
 		s.NICMarker, s.Direction = now, Decrease
@@ -174,6 +175,6 @@ func (w *Swift) timeout(rtt, ipg uint32) uint32 {
 func (w *Swift) clampFcwnd(v float64) float64 { return min(max(v, w.p.MinFcwnd), w.p.MaxFcwnd) }
 
 // toFixed rounds to 10 fraction bits within the format's range 1/1024 … 2047.999.
-func toFixed(v float64) uint32 { return uint32(min(max(math.Round(v*One), 1), MaxFcwnd)) }
+func toFixed(v float64) uint32 { return uint32(min(max(math.Floor(v*One+0.5), 1), MaxFcwnd)) }
 
 func fromFixed(v uint32) float64 { return float64(max(v, 1)) / One }

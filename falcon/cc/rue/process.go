@@ -19,6 +19,13 @@ func New(alg cc.Algorithm) RUE { return RUE{alg: alg} }
 
 // Process answers one event at time now, in Falcon units.
 func (u *RUE) Process(e *Event, now uint32, r *Result) {
+	r.Conn, r.Metadata, r.Opaque, r.State = e.Conn, e.Metadata, e.Opaque, e.State
+	out := u.Update(e, &r.State, now)
+	r.IPG, r.Repath = out.IPG, out.Repath
+}
+
+// Update answers an event whose State is not in it but in s, and changes it there: for a RUE that answers at once.
+func (u *RUE) Update(e *Event, s *cc.State, now uint32) cc.Result {
 	u.ev = cc.Event{
 		Hops: e.Hops, RxOccupancy: e.RxLevel, RetransmitCount: e.RetransmitCount, Acked: e.Acked, ECN: e.ECN,
 		EackDrop: e.EackDrop, EackOwn: e.EackOwn, T1: e.T1, T2: e.T2, T3: e.T3, T4: e.T4, Now: now & cc.TimeMask,
@@ -33,7 +40,5 @@ func (u *RUE) Process(e *Event, now uint32, r *Result) {
 	case TypeRetransmit:
 		u.ev.Kind = cc.Retransmit
 	}
-	r.Conn, r.Metadata, r.Opaque, r.State = e.Conn, e.Metadata, e.Opaque, e.State
-	out := u.alg.Update(&r.State, &u.ev)
-	r.IPG, r.Repath = out.IPG, out.Repath
+	return u.alg.Update(s, &u.ev)
 }
