@@ -227,7 +227,7 @@ func TestLoopImpairs(t *testing.T) {
 	f := udpFrame(100)
 	copy(f, l.shard.cfg.Uplink.MAC[:])
 	f[6] = 2
-	if n, err := far.Write([][]byte{f}); n != 1 || err != nil {
+	if n, err := far.Write([][]byte{f}, false); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	l.turn()

@@ -150,12 +150,12 @@ type slowPort struct {
 	calls int
 }
 
-func (p *slowPort) Write(frames [][]byte) (int, error) {
+func (p *slowPort) Write(frames [][]byte, more bool) (int, error) {
 	p.calls++
 	if p.calls%3 == 0 {
 		return 0, nil
 	}
-	return p.Port.Write(frames[:min(len(frames), 2)])
+	return p.Port.Write(frames[:min(len(frames), 2)], more)
 }
 
 // TestSlowUplink: an uplink that takes little at a time slows the NIC down and

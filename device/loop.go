@@ -17,6 +17,7 @@ const (
 	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
 	minSpin     = 2_000       // ns of the first try
+	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
 	contended   = 300_000     // ns away for letting others run: they need the processor more
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
 	uplinkPause = 10_000_000  // ns until a broken one is
@@ -28,7 +29,8 @@ const (
 // the bells of guests wake it themselves. Go's timers and poller are too coarse
 // for it. Between work and sleep it looks for
 // more, in frames, inbox and the rings in guest memory: spinning, then yielding,
-// for as long as that paid lately. Before it sleeps the rings are armed, so that
+// for as long as that paid lately; but not behind much that came from the uplink,
+// whose sender waits for nothing and has more by the time a sleeper is woken. Before it sleeps the rings are armed, so that
 // a driver's doorbell record wakes it.
 type loop struct {
 	shard *Shard
@@ -41,6 +43,8 @@ type loop struct {
 	stop atomic.Bool
 	rx   [][]byte
 	got  []tap.Received
+	came int // bytes, in the last turn
+	kept int // frames that the uplink did not take, or that wait for more
 	in   Input
 	out  Output
 	spin int64 // ns to look for work before sleeping, adapted
@@ -85,15 +89,18 @@ func (l *loop) run() {
 	setTimerSlack()
 	defer l.park.close()
 	defer l.ports.close()
-	idle, turns, until := false, 0, int64(0)
+	idle, turns, until, came := false, 0, int64(0), 0
 	for !l.stop.Load() {
 		if l.turn() {
-			idle = false
+			idle, came = false, l.came
 			continue
 		}
 		now := l.clock()
 		if !idle {
 			idle, turns, until = true, 0, now+l.spin
+			if came >= bulk {
+				until = now
+			}
 		}
 		if now < until {
 			if turns++; turns <= spinTurns {
@@ -120,15 +127,16 @@ func (l *loop) turn() bool {
 	for _, m := range l.out.PeerMessages {
 		l.send(m.Host, m.Data)
 	}
-	return l.write() || worked
+	return l.write(l.ports.more(l.shard)) || worked
 }
 
 // read takes what the uplink has.
 func (l *loop) read() {
 	n, err := l.port.Read(l.rx, l.got)
 	l.report(&l.readErr, "read", err)
-	l.in.Frames, l.in.Segments = l.in.Frames[:0], l.in.Segments[:0]
+	l.in.Frames, l.in.Segments, l.came = l.in.Frames[:0], l.in.Segments[:0], 0
 	for i, r := range l.got[:n] {
+		l.came += r.Len
 		l.in.Frames = append(l.in.Frames, l.rx[i][:r.Len])
 		l.in.Segments = append(l.in.Segments, r.Segment)
 	}
@@ -137,20 +145,23 @@ func (l *loop) read() {
 	}
 }
 
-// write offers what waits to the uplink and reports whether it took any.
-func (l *loop) write() bool {
+// write offers what waits to the uplink and reports whether it took any. With
+// more to come at once a superframe that is not full waits for it, a turn.
+func (l *loop) write(more bool) bool {
 	tx := l.waiting()
 	if d := &l.impair[directionTx]; d.on {
 		defer d.settle()
 		l.impairTx()
+		more = false
 	}
 	pending := tx.pending()
 	if len(pending) == 0 {
 		return false
 	}
-	taken, err := l.port.Write(pending)
+	taken, err := l.port.Write(pending, more && len(pending) > l.kept)
 	l.report(&l.writeErr, "write", err)
 	tx.taken(taken)
+	l.kept = len(pending) - taken
 	return taken > 0
 }
 
@@ -167,7 +178,7 @@ func (l *loop) waiting() *txQueue {
 func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
 	l.ports.write(l.shard)
-	l.write()
+	l.write(false)
 	if l.out.More {
 		return true
 	}

@@ -262,6 +262,7 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 	}
 	s.capture.sealed(captureOut, now, b[:total])
 	s.tx.commit(total)
+	s.tx.patient = true
 }
 
 // receivePlain takes an opened packet of the gateway class to the port it is for. The key says which peer sealed it for which tenant; the

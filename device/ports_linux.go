@@ -29,6 +29,7 @@ type portSet struct {
 	clock func() int64
 
 	paused int
+	rest   bool // what was read last is perhaps not all that waits
 
 	events [portReady]unix.EpollEvent
 	arena  []byte
@@ -108,6 +109,7 @@ func (ps *portSet) read(s *Shard) []PortInput {
 	}
 	now := ps.clock()
 	ps.resume(now)
+	ps.rest = false
 	n, err := unix.EpollWait(ps.epoll, ps.events[:], 0)
 	if err != nil || n <= 0 {
 		return nil
@@ -129,6 +131,7 @@ func (ps *portSet) read(s *Shard) []PortInput {
 			if size == 0 {
 				break
 			}
+			ps.rest = ps.rest || total+size >= portBurst/n
 			ps.in = append(ps.in, PortInput{p.port.Port, room[:size:size], gateway.Offload(off)})
 			room = room[size:]
 			total += size
@@ -138,6 +141,11 @@ func (ps *portSet) read(s *Shard) []PortInput {
 		}
 	}
 	return ps.in
+}
+
+// more tells whether frames of ports will follow at once on the last that was queued for the uplink, which is one of theirs too.
+func (ps *portSet) more(s *Shard) bool {
+	return ps != nil && ps.rest && s.tx.patient
 }
 
 // pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front of it.

@@ -86,7 +86,7 @@ type damagingPort struct {
 	on *atomic.Int32 // frames still to damage
 }
 
-func (p *damagingPort) Write(frames [][]byte) (int, error) {
+func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
 	for i, f := range frames {
 		if len(f) > 1000 && p.on.Add(-1) >= 0 {
 			bad := append([]byte(nil), f...)
@@ -94,7 +94,7 @@ func (p *damagingPort) Write(frames [][]byte) (int, error) {
 			frames[i] = bad
 		}
 	}
-	return p.Port.Write(frames)
+	return p.Port.Write(frames, more)
 }
 
 // TestDamageIsCounted: frames that are changed under way are dropped, counted

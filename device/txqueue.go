@@ -6,8 +6,9 @@ package device
 type txQueue struct {
 	bufs   [][]byte // whole buffers
 	frames [][]byte // the same, cut to the frame's length
-	head   int      // first frame not yet taken
-	tail   int      // first free slot
+	count  int
+
+	patient bool // the last frame may wait for company
 }
 
 func newTxQueue(slots, size int) *txQueue {
@@ -21,10 +22,10 @@ func newTxQueue(slots, size int) *txQueue {
 
 // slot returns the buffer for the next frame, nil when the queue is full.
 func (q *txQueue) slot() []byte {
-	if q.tail == len(q.bufs) {
+	if q.count == len(q.bufs) {
 		return nil
 	}
-	return q.bufs[q.tail]
+	return q.bufs[q.count]
 }
 
 // commit appends the first n bytes of slot as a frame.
@@ -32,26 +33,22 @@ func (q *txQueue) commit(n int) { q.commitAt(0, n) }
 
 // commitAt appends n bytes of slot, from at on, as a frame.
 func (q *txQueue) commitAt(at, n int) {
-	q.frames[q.tail] = q.bufs[q.tail][at : at+n]
-	q.tail++
+	q.frames[q.count] = q.bufs[q.count][at : at+n]
+	q.count++
+	q.patient = false
 }
 
 // pending returns the frames to write.
-func (q *txQueue) pending() [][]byte { return q.frames[q.head:q.tail] }
+func (q *txQueue) pending() [][]byte { return q.frames[:q.count] }
 
-// taken removes the first n pending frames. Slots are reused once all are
-// gone, or by moving the rest down when the queue's end is reached.
+// taken removes the first n pending frames and moves the rest down.
 func (q *txQueue) taken(n int) {
-	q.head += n
-	switch {
-	case q.head == q.tail:
-		q.head, q.tail = 0, 0
-	case q.tail == len(q.bufs) && q.head > 0:
-		for i := q.head; i < q.tail; i++ {
-			j := i - q.head
-			q.bufs[j], q.bufs[i] = q.bufs[i], q.bufs[j]
-			q.frames[j] = q.frames[i]
-		}
-		q.head, q.tail = 0, q.tail-q.head
+	if n == 0 {
+		return
+	}
+	q.count -= n
+	for i := range q.count {
+		q.bufs[i], q.bufs[i+n] = q.bufs[i+n], q.bufs[i]
+		q.frames[i] = q.frames[i+n]
 	}
 }

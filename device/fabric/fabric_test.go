@@ -73,7 +73,7 @@ func drain(t testing.TB, p tap.Port) (frames [][]byte) {
 
 func write(t testing.TB, p tap.Port, frames ...[]byte) {
 	t.Helper()
-	if n, err := p.Write(frames); n != len(frames) || err != nil {
+	if n, err := p.Write(frames, false); n != len(frames) || err != nil {
 		t.Fatalf("wrote %d of %d: %v", n, len(frames), err)
 	}
 }
@@ -153,7 +153,7 @@ func TestClose(t *testing.T) {
 	for _, f := range []func() error{
 		b.Close,
 		func() error { _, err := b.Read(nil, nil); return err },
-		func() error { _, err := b.Write(nil); return err },
+		func() error { _, err := b.Write(nil, false); return err },
 	} {
 		if err := f(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("after Close: %v", err)

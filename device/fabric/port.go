@@ -39,7 +39,7 @@ func (p *port) Stats() tap.Stats {
 }
 
 // Write implements tap.Port.
-func (p *port) Write(frames [][]byte) (int, error) {
+func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
 	if p.closed {

@@ -98,10 +98,11 @@ func FuzzRun(f *testing.F) {
 			second[at] ^= bit
 		}
 		second = second[:len(second)-int(cut)%len(second)]
-		run, total, headers := runOf([][]byte{first, second}, 128)
-		if run == 1 {
+		both := runOf([][]byte{first, second}, 128)
+		if both.frames == 1 {
 			return
 		}
+		total, headers := both.total, both.headers
 		for i := range headers {
 			ip, udp := i-ethernetLen, i-(headers-udpLen)
 			variable := udp >= 4 || headers == maxHeaders && (ip == 4 || ip == 5) || headers != maxHeaders && (ip == 2 || ip == 3 || ip == 10 || ip == 11)

@@ -90,7 +90,7 @@ func (p *port) accept(buf []byte, size int, got *Received) bool {
 }
 
 // Write implements Port.
-func (p *port) Write(frames [][]byte) (n int, err error) {
+func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
 	if p.closed {
 		return 0, p.fail("write", net.ErrClosed)
 	}
@@ -101,9 +101,12 @@ func (p *port) Write(frames [][]byte) (n int, err error) {
 			n++
 			continue
 		}
-		run, errno := p.writeNext(frames[n:])
+		run, errno := p.writeNext(frames[n:], more)
 		switch errno {
 		case 0:
+			if run == 0 {
+				return n, nil
+			}
 			for _, f := range frames[n : n+run] {
 				p.stats.TxBytes += uint64(len(f))
 			}
@@ -121,12 +124,16 @@ func (p *port) Write(frames [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// writeNext writes the first of the frames, with those behind it that fit into a superframe, and returns how many were written.
-func (p *port) writeNext(frames [][]byte) (run int, errno unix.Errno) {
+// writeNext writes the first of the frames, with those behind it that fit into a superframe, and returns how many were written: none where
+// the superframe may grow by those to come.
+func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
 	if p.super {
-		run, headers := p.tx.gather(frames)
-		if run > 1 {
-			errno := p.tx.writeSuper(p.dev.fd, headers, frames[:run])
+		r := p.tx.gather(frames)
+		if more && r.open {
+			return 0, 0
+		}
+		if run := r.frames; run > 1 {
+			errno := p.tx.writeSuper(p.dev.fd, r.headers, frames[:run])
 			if errno == 0 {
 				p.stats.TxSuperframes++
 			}

@@ -90,11 +90,11 @@ func probeWrite(fd, n int) error {
 		frames[i] = frame
 	}
 	v := newVector(n)
-	run, headers := v.gather(frames)
-	if run != n {
-		return fmt.Errorf("a probe of %d datagrams was cut at %d", n, run)
+	r := v.gather(frames)
+	if r.frames != n {
+		return fmt.Errorf("a probe of %d datagrams was cut at %d", n, r.frames)
 	}
-	if errno := v.writeSuper(fd, headers, frames); errno != 0 {
+	if errno := v.writeSuper(fd, r.headers, frames); errno != 0 {
 		return errno
 	}
 	return nil

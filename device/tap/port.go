@@ -15,8 +15,9 @@ type Port interface {
 	Read(bufs [][]byte, got []Received) (int, error)
 	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when the port is full.
 	// Frames shorter than an Ethernet header or longer than MTU()+18 are dropped and counted as taken. Neighbouring frames
-	// may leave together as a superframe, if the port is capable of that.
-	Write(frames [][]byte) (int, error)
+	// may leave together as a superframe, if the port is capable of that. With more the caller is about to come with further
+	// frames: those at the end that would make a superframe with some more of their kind may be left until then.
+	Write(frames [][]byte, more bool) (int, error)
 	// MTU is the largest Ethernet payload in bytes.
 	MTU() int
 	// Capabilities tells what the port does beyond single frames.

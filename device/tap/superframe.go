@@ -63,27 +63,39 @@ func sameFlow(a, b []byte, n int) bool {
 	return bytes.Equal(a[:ip+2], b[:ip+2]) && bytes.Equal(a[ip+4:ip+10], b[ip+4:ip+10]) && bytes.Equal(a[ip+12:udp], b[ip+12:udp])
 }
 
-// runOf returns how many frames at the start of frames make one superframe of at most limit datagrams, its length, and the
-// length of its headers. Where there is none to make it returns a run of 1.
-func runOf(frames [][]byte, limit int) (run, total, headers int) {
+// run is how many frames at the start of a list make one superframe.
+type run struct {
+	frames  int  // 1: there is none to make
+	total   int  // length of the superframe
+	headers int  // length of its headers
+	open    bool // it ends because the list does: one more could join
+}
+
+// runOf finds the run at the start of frames, of at most limit datagrams.
+func runOf(frames [][]byte, limit int) run {
 	first := frames[0]
-	total, headers = len(first), headersOf(first)
-	if headers == 0 {
-		return 1, total, 0
+	r := run{frames: 1, total: len(first), headers: headersOf(first)}
+	if r.headers == 0 {
+		return r
 	}
-	for run = 1; run < min(len(frames), limit); run++ {
-		f := frames[run]
-		payload := len(f) - headers
-		if payload <= 0 || len(f) > len(first) || total+payload > ethernetLen+maxPacket || headersOf(f) != headers || !sameFlow(first, f, headers) {
+	const most = ethernetLen + maxPacket
+	for ; r.frames < limit; r.frames++ {
+		if r.frames == len(frames) {
+			r.open = r.total+len(first)-r.headers <= most
 			break
 		}
-		total += payload
+		f := frames[r.frames]
+		payload := len(f) - r.headers
+		if payload <= 0 || len(f) > len(first) || r.total+payload > most || headersOf(f) != r.headers || !sameFlow(first, f, r.headers) {
+			break
+		}
+		r.total += payload
 		if len(f) < len(first) {
-			run++
+			r.frames++
 			break // a shorter one is the last
 		}
 	}
-	return run, total, headers
+	return r
 }
 
 // putHeaders makes the headers of a superframe of total bytes, whose datagrams have frames like first, and its virtio-net header.

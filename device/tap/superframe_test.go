@@ -130,7 +130,7 @@ func TestSuperframesCross(t *testing.T) {
 						out = append(out, datagram(tc.v6, port, n, byte(i)))
 						size += len(out[i])
 					}
-					if n, err := a.Write(out); n != len(out) || err != nil {
+					if n, err := a.Write(out, false); n != len(out) || err != nil {
 						t.Fatalf("%d of %d written: %v", n, len(out), err)
 					}
 					payloads, frames := arrived(t, b, len(out))
@@ -154,6 +154,51 @@ func TestSuperframesCross(t *testing.T) {
 					}
 				})
 			}
+		})
+	}
+}
+
+// With more to come a superframe that may grow stays behind, with the caller; any other leaves.
+func TestSuperframesWait(t *testing.T) {
+	requireTUN(t)
+	for name, tc := range map[string]struct {
+		sizes []int
+		ports []uint16
+		taken int // with more to come
+		super uint64
+	}{
+		"one":                 {sizes: []int{100}},
+		"some":                {sizes: equal(1472, 43)},
+		"64 KiB":              {sizes: equal(1472, 44), taken: 44, super: 1},
+		"and some":            {sizes: equal(1472, 47), taken: 44, super: 1},
+		"all it can have":     {sizes: equal(100, 128), taken: 128, super: 1},
+		"closed by a shorter": {sizes: append(equal(1472, 5), 60), taken: 6, super: 1},
+		"another flow":        {sizes: equal(1472, 6), ports: []uint16{1, 1, 1, 2, 2, 2}, taken: 3, super: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			netns.Run(t, func() {
+				p := open(t, tap.Config{Name: "up1", MTU: 1500, Backend: superframes})
+				defer func() { must(t, p.Close()) }()
+				needUSO(t, p)
+				if c := p.Capabilities(); c.MaxSegments < 128 && name == "all it can have" {
+					t.Skip("this kernel takes 64")
+				}
+				var out [][]byte
+				for i, n := range tc.sizes {
+					port := uint16(0xC000)
+					if tc.ports != nil {
+						port += tc.ports[i]
+					}
+					out = append(out, datagram(false, port, n, byte(i)))
+				}
+				n, err := p.Write(out, true)
+				if s := p.Stats(); n != tc.taken || err != nil || s.TxFrames != uint64(n) || s.TxSuperframes != tc.super {
+					t.Errorf("%d taken, %v, %+v", n, err, s)
+				}
+				if n, err := p.Write(out[n:], false); n != len(out)-tc.taken || err != nil {
+					t.Errorf("%d of the rest taken, %v", n, err)
+				}
+			})
 		})
 	}
 }
@@ -220,7 +265,7 @@ func TestSuperframesNoAllocations(t *testing.T) {
 		}
 		bufs, got := [][]byte{make([]byte, tap.BufferSize(b))}, make([]tap.Received, 1)
 		if n := testing.AllocsPerRun(50, func() {
-			if n, err := a.Write(out); n != len(out) || err != nil {
+			if n, err := a.Write(out, false); n != len(out) || err != nil {
 				t.Fatal(n, err)
 			}
 			for n := 0; n == 0; {

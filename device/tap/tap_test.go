@@ -150,7 +150,7 @@ func TestConformanceFramesCross(t *testing.T) {
 		}
 		for seq, size := range []int{60, 61, 1514, 1515, 4513, 4514} {
 			want := frame(size, uint16(seq))
-			if n, err := a.Write([][]byte{want}); n != 1 || err != nil {
+			if n, err := a.Write([][]byte{want}, false); n != 1 || err != nil {
 				t.Fatalf("write of %d bytes: %d, %v", size, n, err)
 			}
 			if got := readOne(t, b); !bytes.Equal(got, want) {
@@ -161,7 +161,7 @@ func TestConformanceFramesCross(t *testing.T) {
 		for seq := range 20 {
 			batch = append(batch, frame(100+seq, uint16(seq)))
 		}
-		if n, err := a.Write(batch); n != len(batch) || err != nil {
+		if n, err := a.Write(batch, true); n != len(batch) || err != nil {
 			t.Fatalf("batch: %d, %v", n, err)
 		}
 		for got := 0; got < len(batch); {
@@ -192,7 +192,7 @@ func TestConformanceBadFramesAreCounted(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		a, b, done := pair(t, backend, 1500)
 		defer done()
-		n, err := a.Write([][]byte{frame(60, 0)[:13], make([]byte, 1500+19), frame(60, 1)})
+		n, err := a.Write([][]byte{frame(60, 0)[:13], make([]byte, 1500+19), frame(60, 1)}, false)
 		if n != 3 || err != nil || a.Stats().TxDropped != 2 || a.Stats().TxFrames != 1 {
 			t.Fatalf("%d %v %+v", n, err, a.Stats())
 		}
@@ -209,18 +209,18 @@ func TestConformanceDownAndDeleted(t *testing.T) {
 		link, err := netlink.LinkByName("up1")
 		must(t, err)
 		must(t, netlink.LinkSetDown(link))
-		if n, err := p.Write([][]byte{frame(60, 0)}); n != 0 || !errors.Is(err, tap.ErrDown) {
+		if n, err := p.Write([][]byte{frame(60, 0)}, false); n != 0 || !errors.Is(err, tap.ErrDown) {
 			t.Errorf("write while down: %d, %v", n, err)
 		}
 		must(t, netlink.LinkSetUp(link))
-		if n, err := p.Write([][]byte{frame(60, 0)}); n != 1 || err != nil {
+		if n, err := p.Write([][]byte{frame(60, 0)}, false); n != 1 || err != nil {
 			t.Errorf("write after up: %d, %v", n, err)
 		}
 		must(t, netlink.LinkDel(link))
 		if _, err := p.Read([][]byte{make([]byte, 2000)}, make([]tap.Received, 1)); err == nil || !strings.Contains(err.Error(), "deleted") {
 			t.Errorf("read after deletion: %v", err)
 		}
-		if _, err := p.Write([][]byte{frame(60, 0)}); err == nil || !strings.Contains(err.Error(), "deleted") {
+		if _, err := p.Write([][]byte{frame(60, 0)}, false); err == nil || !strings.Contains(err.Error(), "deleted") {
 			t.Errorf("write after deletion: %v", err)
 		}
 		must(t, p.Close())
@@ -238,7 +238,7 @@ func TestConformanceClose(t *testing.T) {
 		for _, f := range []func() error{
 			p.Close,
 			func() error { _, err := p.Read([][]byte{nil}, make([]tap.Received, 1)); return err },
-			func() error { _, err := p.Write([][]byte{frame(60, 0)}); return err },
+			func() error { _, err := p.Write([][]byte{frame(60, 0)}, false); return err },
 		} {
 			if err := f(); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("after Close: %v", err)
@@ -340,7 +340,7 @@ func TestConformanceAdopt(t *testing.T) {
 			persistent(t, name, netlink.TUNTAP_MODE_TAP, flags)
 			for range 2 {
 				p := open(t, tap.Config{Name: name, Adopt: true, MTU: 2000, Backend: backend})
-				if n, err := p.Write([][]byte{frame(60, 0)}); n != 1 || err != nil || p.MTU() != 2000 {
+				if n, err := p.Write([][]byte{frame(60, 0)}, false); n != 1 || err != nil || p.MTU() != 2000 {
 					t.Errorf("%s: %d %v, MTU %d", name, n, err, p.MTU())
 				}
 				must(t, p.Close())
@@ -384,7 +384,7 @@ func TestConformanceNoAllocations(t *testing.T) {
 		defer done()
 		out, bufs, lens := [][]byte{frame(1514, 1)}, [][]byte{make([]byte, tap.BufferSize(b))}, make([]tap.Received, 1)
 		if n := testing.AllocsPerRun(50, func() {
-			if n, err := a.Write(out); n != 1 || err != nil {
+			if n, err := a.Write(out, false); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 			for n := 0; n == 0; {

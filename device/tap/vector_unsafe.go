@@ -51,13 +51,13 @@ func (v *vector) writev(fd, header int, b []byte) unix.Errno {
 	return errno
 }
 
-// gather finds out how many of the frames make one superframe and completes its headers. It returns 1 when there is none.
-func (v *vector) gather(frames [][]byte) (run, headers int) {
-	run, total, headers := runOf(frames, len(v.iov)-2)
-	if run > 1 {
-		putHeaders(v.header[:], v.packet[:], frames[0], total, headers)
+// gather finds out how many of the frames make one superframe and completes its headers.
+func (v *vector) gather(frames [][]byte) run {
+	r := runOf(frames, len(v.iov)-2)
+	if r.frames > 1 {
+		putHeaders(v.header[:], v.packet[:], frames[0], r.total, r.headers)
 	}
-	return run, headers
+	return r
 }
 
 // writeSuper writes the superframe that gather found: its headers once, then the payloads of all frames from where they are.
