@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // function is a PF or VF as the shard runs it: identity and lifecycle from
@@ -31,6 +32,8 @@ type function struct {
 	cqEvents map[uint32]*cqEvent // by CQ, of those that have a vector
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
+
+	trace *trace.Ring // nil: nobody traces it
 
 	violations     []violation // that drivers of the function caused, oldest first; kept over resets and sessions
 	violationsLost uint64      // older ones that made room
@@ -122,6 +125,7 @@ func (f *function) enable() abi.Status {
 	f.judgePages()
 	f.verbs.UseRate(&f.Rate)
 	f.verbs.UseCredits(f.Credits)
+	f.verbs.UseTrace(f.trace)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}

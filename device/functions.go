@@ -81,6 +81,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
 	f := &function{Function: &pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, shard: fs.shard, cfg: c}
+	f.trace = fs.shard.traces[id]
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)

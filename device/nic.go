@@ -98,6 +98,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if n.shard, err = newShard(0, cfg, n.deps.Rand, n.log); err != nil {
 		return nil, err
 	}
+	n.shard.clock = n.clock
 	if n.deps.Uplink == nil {
 		if n.deps.Uplink, err = openUplink(&cfg.Uplink); err != nil {
 			return nil, err

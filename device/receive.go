@@ -18,6 +18,9 @@ const sealedTTL = 255
 // it holds one sealed packet after the other, of segment bytes each but the
 // last, under the same outer headers. segment is 0 for a frame that is none.
 func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
+	if len(s.traces) > 0 {
+		s.arrived = s.clock()
+	}
 	s.capture.received(now, frame, segment)
 	d, verdict := s.underlay.Input(now, frame)
 	if verdict != underlay.Deliver {
@@ -122,6 +125,9 @@ func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.He
 	if !c.fn.LinkUp {
 		s.drops.count(dropLinkDown)
 		return
+	}
+	if c.fn.trace != nil {
+		s.noteReceived(c, packet)
 	}
 	drop := s.falcon.Receive(now, falcon.Packet{
 		T1:   uint32(hdr.IV >> 17),

@@ -15,7 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // Bounds of one Step, so that input is looked at between them.
@@ -91,7 +93,10 @@ type Shard struct {
 	plain        plainIP
 	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
 	capture      tapPoint
-	changed      chan struct{} // functions are set to something else since it was read
+	traces       map[pfvf.ID]*trace.Ring // of functions that are traced
+	clock        func() int64            // tells the time within a Step, for traces only
+	arrived      int64                   // when the frame at hand came, by it
+	changed      chan struct{}           // functions are set to something else since it was read
 
 	event    falcon.Event
 	cmOut    cm.Output
@@ -123,6 +128,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		changed: make(chan struct{}, 1),
 		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
+	s.clock = func() int64 { return s.now }
 	var err error
 	s.underlay, err = underlay.New(underlay.Config{
 		MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU,

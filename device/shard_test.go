@@ -80,12 +80,13 @@ func TestReplay(t *testing.T) {
 // either direction: doorbell, rings, Falcon, sealing, opening, completion.
 func TestNoAllocations(t *testing.T) {
 	for name, features := range map[string]uint64{"records": 0, "event index": abi.FeatureEventIndex} {
-		t.Run(name+" singly", func(t *testing.T) { testNoAllocations(t, features, nil) })
-		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}) })
+		t.Run(name+" singly", func(t *testing.T) { testNoAllocations(t, features, nil, false) })
+		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}, false) })
+		t.Run(name+" traced", func(t *testing.T) { testNoAllocations(t, features, nil, true) })
 	}
 }
 
-func testNoAllocations(t *testing.T, features uint64, super *joiner) {
+func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool) {
 	v := newVirtual(t, 1, wire100us)
 	v.tell, v.super = false, super
 	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
@@ -93,6 +94,13 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner) {
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)
+	for i, d := range []*driver{a, b} {
+		if traced {
+			if _, err := v.shards[i].startTrace(d.fn.ID, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	work := func(op abi.Opcode, n int) func() {
 		return func() {
 			a.send(op, 0, n, b, 0)

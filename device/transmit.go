@@ -5,6 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // falconAt is where the Falcon packet begins in a buffer: behind the longest
@@ -80,6 +81,10 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 		s.drops.count(dropLinkDown)
 		return
 	}
+	var acks trace.Event
+	if c.fn.trace != nil {
+		acks = c.acknowledges(b[falconAt : falconAt+n])
+	}
 	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {
 		s.drops.count(dropTxSeal)
@@ -94,6 +99,9 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	}
 	s.capture.sealed(captureOut, now, b[at:at+total])
 	s.tx.commitAt(at, total)
+	if c.fn.trace != nil {
+		c.noteSealed(&acks)
+	}
 }
 
 // wrap puts the inner headers of a connection around the Falcon packet of n

@@ -97,6 +97,9 @@ func (q *QP) place(w *work, s *segment, data []byte) (abi.WCStatus, uint32) {
 func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
 	r := &q.req
 	w := r.work(s.work)
+	if q.fn.trace != nil {
+		q.noteAcked(w, s)
+	}
 	switch {
 	case s.status != abi.WCSuccess:
 		st = s.status // falcon reports what Fill said in its own words, or nothing where the request completes in error
@@ -215,7 +218,13 @@ func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
 // report writes the completion of w, unless it succeeded unsignaled.
 func (q *QP) report(now falcon.Time, w *work, st abi.WCStatus) {
 	if st == abi.WCSuccess && !q.sigAll && w.wqe.Flags&abi.SendSignaled == 0 {
+		if q.fn.trace != nil {
+			q.noteSilent(w)
+		}
 		return
+	}
+	if q.fn.trace != nil {
+		q.noteCompleting(w)
 	}
 	cqe := abi.CQE{
 		WRID: w.wqe.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: wcOpcode(w.wqe.Opcode), VendorErr: w.vendor,

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // CQ is a completion queue in guest memory: entries with a phase bit that flips with every pass, starting at 1.
@@ -150,6 +151,9 @@ func (c *CQ) due(falcon.Time) { c.raise() }
 // raise sends an event.
 func (c *CQ) raise() {
 	c.stop()
+	if c.fn.trace != nil {
+		c.fn.trace.Add(&trace.Event{Kind: trace.Signalled, Extra: c.number})
+	}
 	c.fn.out.CQEvent(c.number)
 }
 
@@ -208,6 +212,9 @@ func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 				f.broke(709, abi.RingCQ, c.number, index, word(index))
 			}
 		}
+	}
+	if f.trace != nil {
+		c.noteCQE(cqe.Status, wanted || c.held > 0)
 	}
 	c.moderate(now, wanted)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -74,6 +75,9 @@ func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
 		l.state = linkIdle
 		return 0, false, true
 	}
+	if q.fn.trace != nil {
+		q.noteIssued(w, s)
+	}
 	s.busy = true
 	r.free = r.free[:len(r.free)-1]
 	l.sn++
@@ -108,8 +112,8 @@ func (q *QP) datagramDone(now falcon.Time, tag uint64) {
 	}
 }
 
-// receiveDatagram delivers a datagram to the next receive, behind the room for the GRH.
-func (q *QP) receiveDatagram(now falcon.Time, l *Link, h *wire.Headers, data []byte) {
+// receiveDatagram delivers the datagram of transaction rsn to the next receive, behind the room for the GRH.
+func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Headers, data []byte) {
 	v := q.receiveFor(q.rsp.rmsn)
 	total := grhSize + len(data)
 	switch {
@@ -149,5 +153,9 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, h *wire.Headers, data []b
 	}
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
+	if q.fn.trace != nil {
+		q.noteDelivered(l.conn, rsn, h.RBTH.Opcode, uint32(len(data)), trace.Wanted)
+		q.noteReceiving(l.conn, rsn)
+	}
 	q.completeRecv(now, v, &cqe, h.RBTH.Solicited)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -110,6 +111,9 @@ func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	case falcon.EvPullDone:
 		q.pullDone(now, ev)
 	case falcon.EvResponseDone:
+		if s := q.rsp.serving(ev.Tag); s != nil && q.fn.trace != nil {
+			q.noteResponse(trace.Acked, s)
+		}
 		q.responseDone(ev.Tag)
 	case falcon.EvRNR:
 		q.peerNotReady(now, ev.Tag)

@@ -31,7 +31,7 @@ func Explain(user any, packet []byte, out bool) string {
 	for i := range q.req.segments {
 		if s := &q.req.segments[i]; s.busy && s.sn == h.SN {
 			w := q.req.work(s.work)
-			return text + fmt.Sprintf(", WQE %d (wr_id %#x), bytes %d to %d", s.work, w.wqe.WRID, s.offset, s.offset+s.length)
+			return text + fmt.Sprintf(", WQE %d (wr_id %#x), bytes %d to %d", w.index, w.wqe.WRID, s.offset, s.offset+s.length)
 		}
 	}
 	return text

@@ -12,9 +12,24 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 		return 0, errGone
 	}
 	w := q.req.work(s.work)
-	if q.datagrams() {
-		return q.fillDatagram(s, w, dst)
+	if q.fn.trace != nil {
+		q.noteFilled(w, s)
 	}
+	var n int
+	var err error
+	if q.datagrams() {
+		n, err = q.fillDatagram(s, w, dst)
+	} else {
+		n, err = q.fillConnected(s, w, dst)
+	}
+	if err != nil && q.fn.trace != nil {
+		q.fn.trace.Unfilled()
+	}
+	return n, err
+}
+
+// fillConnected writes the packet of s, of a QP with a connection of its own.
+func (q *QP) fillConnected(s *segment, w *work, dst []byte) (int, error) {
 	x := &w.wqe
 	h := &q.fn.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{

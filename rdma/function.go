@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // Notifier takes what a function has to tell its driver. The methods are called in the middle of other work: they
@@ -60,6 +61,7 @@ type Function struct {
 	// change queues under the feet of the caller.
 	dirty bool
 	stats Stats
+	trace *trace.Ring // nil: nobody traces the function
 }
 
 // Counts says how many objects a function holds.
@@ -210,6 +212,9 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 	switch d.Kind {
 	case abi.DoorbellSQ:
 		if q := f.QP(d.Queue); q != nil {
+			if f.trace != nil {
+				q.noteEntries(trace.Doorbell, d.Index)
+			}
 			q.sendDoorbell(d.Index)
 		} else {
 			f.brokeDoorbell(801, d)

@@ -324,7 +324,7 @@ func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	case q.attr.qkey != h.Datagram.QKey:
 		f.stats.BadQKeys++
 	default:
-		q.receiveDatagram(now, l, h, data)
+		q.receiveDatagram(now, l, ev.RSN, h, data)
 	}
 }
 

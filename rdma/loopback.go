@@ -251,6 +251,7 @@ func (l *Loopback) deliver(now falcon.Time) {
 	case p.closed:
 		l.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
 	case a.kind == answerAck:
+		p.noteConcluded(l.head)
 		l.done(now, falcon.Event{Kind: done, Code: falcon.CmplAck})
 	case a.kind == answerResponse:
 		l.respond(now, a)

@@ -3,6 +3,7 @@ package rdma
 import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // A send queue with the event index is in one of three places:
@@ -57,6 +58,9 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 			q.sq.fault(err)
 		case n > 0 || now >= q.pollUntil && q.sq.sleep():
 			found = true
+			if q.fn.trace != nil {
+				q.noteEntries(trace.Found, q.sq.ring.Producer())
+			}
 			q.wake()
 		case now < q.pollUntil:
 			e.polled.push(l)
@@ -76,6 +80,9 @@ func (e *Engine) Arm(now falcon.Time) (found bool) {
 		l.remove()
 		if l.qp.sq.sleep() {
 			found = true
+			if l.qp.fn.trace != nil {
+				l.qp.noteEntries(trace.Found, l.qp.sq.ring.Producer())
+			}
 			l.qp.wake()
 		}
 		l.qp.fn.settle(now)

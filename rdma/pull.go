@@ -4,6 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -14,6 +15,7 @@ type served struct {
 	opcode   wire.Opcode // of the response
 	syndrome syndrome    // complete in error
 	sn       uint32
+	rsn      uint32 // of the transaction
 	sink     wire.STETH
 	mr       *MR // READ
 	va       uint64
@@ -89,7 +91,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	}
 	slot := r.freeServed[len(r.freeServed)-1]
 	s := &r.served[slot]
-	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, sink: h.STETH}
+	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, rsn: ev.RSN, sink: h.STETH}
 	addressed := err == nil && q.addressed(h)
 	if atomicOpcode(h.RBTH.Opcode) {
 		s.opcode = wire.AtomicResponse
@@ -125,6 +127,9 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	r.freeServed = r.freeServed[:len(r.freeServed)-1]
 	s.busy = true
 	tag := uint64(r.servedEra)<<32 | uint64(slot)
+	if q.fn.trace != nil {
+		q.noteDelivered(q.conn, ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
+	}
 	if err := q.conn.RespondPull(now, ev.RSN, tag, length); err != nil {
 		q.responseDone(tag) // the connection is closing, or falcon gave the request up
 	}
@@ -205,6 +210,9 @@ func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 	n := s.opcode.HeaderLen()
 	if len(dst) < n+wire.Padded(int(s.length)) {
 		return 0, errGone
+	}
+	if q.fn.trace != nil {
+		q.noteResponse(trace.Scheduled, s)
 	}
 	length := int(s.length)
 	if length > 0 && s.syndrome == synNone {

@@ -191,6 +191,9 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		q.complete(now)
 		return 0, started, false
 	}
+	if q.fn.trace != nil {
+		q.noteIssued(w, s)
+	}
 	s.busy = true
 	r.free = r.free[:len(r.free)-1]
 	r.sn++

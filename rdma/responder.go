@@ -4,6 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -55,6 +56,7 @@ type arrival struct {
 	length    uint32
 	imm       uint32       // immediate data, or the key to invalidate
 	failed    abi.WCStatus // the message completes in error
+	rsn       uint32       // of the transaction that brought it
 }
 
 // class is the class of message an opcode belongs to.
@@ -189,7 +191,7 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	a := arrival{
 		present: true, solicited: h.RBTH.Solicited, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN, offset: h.OETH.Offset,
-		length: uint32(len(data)), imm: h.Imm.Data,
+		length: uint32(len(data)), imm: h.Imm.Data, rsn: ev.RSN,
 	}
 	if a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv {
 		a.imm = h.Inv.RKey
@@ -221,6 +223,13 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
+	if q.fn.trace != nil {
+		flags := uint8(0)
+		if a.receives() && a.opcode.Info().Last {
+			flags = trace.Wanted
+		}
+		q.noteDelivered(q.conn, ev.RSN, a.opcode, a.length, flags)
+	}
 	q.conn.AckPush(now, ev.RSN)
 	q.arrived(now, h.RBTH.SN, &a)
 }
@@ -464,6 +473,9 @@ func (q *QP) retireNow(now falcon.Time, a *arrival) {
 func (q *QP) received(now falcon.Time, v *receive, a *arrival, bytes uint64, failed abi.WCStatus) {
 	if v.status != abi.WCSuccess {
 		failed = v.status
+	}
+	if q.fn.trace != nil {
+		q.noteReceiving(q.conn, a.rsn)
 	}
 	if failed != abi.WCSuccess {
 		q.finishRecv(now, v, failed)

@@ -7,6 +7,7 @@ const maxMessage = 1 << 31
 
 // work is one send work request: a copy of what the driver posted, made once, with its checks' outcome.
 type work struct {
+	index  uint32 // of its entry
 	wqe    abi.SendWQE
 	sges   []sge  // capacity is the QP's MaxSendSGE
 	inline []byte // data of an inline request; capacity is the QP's MaxInline
@@ -55,15 +56,18 @@ func (q *QP) fetch() (w *work, ok bool) {
 	w = r.work(r.tail)
 	r.tail++
 	q.fn.stats.Posted++
-	*w = work{sges: w.sges[:0], inline: w.inline[:0]}
+	*w = work{index: q.sq.ring.Next() - 1, sges: w.sges[:0], inline: w.inline[:0]}
 	w.wqe.Unmarshal(b)
-	q.sq.checkReserved(q.sq.ring.Next()-1, b[:abi.SendWQESize], &w.wqe)
+	q.sq.checkReserved(w.index, b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.status == abi.WCSuccess {
 		w.status = q.checkDatagram(w)
 	}
 	if clause := q.brokenBy(w); clause != 0 {
-		q.fn.broke(clause, abi.RingSQ, q.number, q.sq.ring.Next()-1, b)
+		q.fn.broke(clause, abi.RingSQ, q.number, w.index, b)
+	}
+	if q.fn.trace != nil {
+		q.noteRead(w)
 	}
 	return w, true
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+const traceOf17 = `{"operation":{"function":"","side":"","qpn":17,"op":"","wqe":0,"wr_id":0,"bytes":0,"transport":"","packets":0,"again":0,"steps":null}}
+`
+
 // until cancels when it has been written to.
 type until struct {
 	got    bytes.Buffer
@@ -22,7 +25,7 @@ func (u *until) Write(b []byte) (int, error) {
 // TestCapture: a capture ends with its reader, and with the server.
 func TestCapture(t *testing.T) {
 	f := &fake{captured: make(chan struct{})}
-	s, c, _ := serve(t, f)
+	s, c, path := serve(t, f)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := &until{cancel: cancel}
@@ -35,6 +38,16 @@ func TestCapture(t *testing.T) {
 		t.Fatal("the provider was not told that the reader went away")
 	}
 	f.captured = make(chan struct{})
+	var lines bytes.Buffer
+	if err := c.Trace(t.Context(), "pf0.vf1", 17, &lines); err != nil || lines.String() != "{\"tracing\":\"pf0.vf1\"}\n"+traceOf17 {
+		t.Errorf("%v, %q", err, lines.String())
+	}
+	if err := c.Trace(t.Context(), "", 0, &lines); err == nil || !strings.Contains(err.Error(), "which function?") {
+		t.Error(err)
+	}
+	if status, text := raw(t, path, "GET", "/v1/trace?qp=x"); status != 400 || !strings.Contains(text, "write a queue pair's number") {
+		t.Errorf("%d %s", status, text)
+	}
 	if err := c.Capture(t.Context(), "loud", out); err == nil || !strings.Contains(err.Error(), "what mode?") {
 		t.Errorf("%v", err)
 	}

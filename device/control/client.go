@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -134,7 +135,18 @@ func (c *Client) Wait(ctx context.Context) error {
 
 // Capture copies what the NIC captures to w until ctx ends. mode is sealed, clear or both.
 func (c *Client) Capture(ctx context.Context, mode string, w io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+capturePath+"?mode="+url.QueryEscape(mode), nil)
+	return c.stream(ctx, capturePath, url.Values{"mode": {mode}}, w)
+}
+
+// Trace copies the JSON TraceLines of a function to w until ctx ends. qpn 0 is
+// every queue pair.
+func (c *Client) Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error {
+	return c.stream(ctx, tracePath, url.Values{"function": {function}, "qp": {strconv.FormatUint(uint64(qpn), 10)}}, w)
+}
+
+// stream copies an answer without an end of its own to w.
+func (c *Client) stream(ctx context.Context, path string, query url.Values, w io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("control socket %s: %w", c.path, err)
 	}
@@ -145,7 +157,7 @@ func (c *Client) Capture(ctx context.Context, mode string, w io.Writer) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		return c.refused(capturePath, resp, answer)
+		return c.refused(path, resp, answer)
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil && ctx.Err() == nil {
 		return c.explain(err)

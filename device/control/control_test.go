@@ -76,6 +76,19 @@ func (f *fake) Capture(ctx context.Context, mode string, w io.Writer) error {
 	return nil
 }
 
+// Trace writes two lines and ends.
+func (f *fake) Trace(_ context.Context, function string, qpn uint32, w io.Writer) error {
+	if function == "" {
+		return BadRequest{errors.New("which function?")}
+	}
+	for _, l := range []TraceLine{{Tracing: function}, {Operation: &Operation{QPN: qpn}}} {
+		if err := json.NewEncoder(w).Encode(&l); err != nil {
+			return err
+		}
+	}
+	return f.err
+}
+
 // InjectLink gives back what it was asked.
 func (f *fake) InjectLink(_ context.Context, c LinkChange) (Uplink, error) {
 	var u Uplink

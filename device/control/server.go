@@ -1,15 +1,18 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -187,18 +190,36 @@ func handler(life context.Context, p Provider) http.Handler {
 		}
 		return p.InjectLink(ctx, c)
 	})
-	paths = append(paths, capturePath)
-	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) { stream(life, p, w, r) })
+	paths = append(paths, capturePath, tracePath)
+	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) {
+		stream(life, w, r, "application/x-pcapng", func(ctx context.Context, out io.Writer) error {
+			return p.Capture(ctx, r.URL.Query().Get("mode"), out)
+		})
+	})
+	mux.HandleFunc("GET "+tracePath, func(w http.ResponseWriter, r *http.Request) {
+		stream(life, w, r, "application/jsonl", func(ctx context.Context, out io.Writer) error {
+			q := r.URL.Query()
+			qpn, err := strconv.ParseUint(cmp.Or(q.Get("qp"), "0"), 0, 24)
+			if err != nil {
+				return BadRequest{fmt.Errorf("qp %q: write a queue pair's number, as 0x11", q.Get("qp"))}
+			}
+			return p.Trace(ctx, q.Get("function"), uint32(qpn), out)
+		})
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
 	})
 	return mux
 }
 
-const capturePath = "/v1/capture"
+// What is answered for as long as the client wants.
+const (
+	capturePath = "/v1/capture"
+	tracePath   = "/v1/trace"
+)
 
-// stream sends a capture until the client goes away or the server ends.
-func stream(life context.Context, p Provider, w http.ResponseWriter, r *http.Request) {
+// stream sends what f writes until the client goes away or the server ends.
+func stream(life context.Context, w http.ResponseWriter, r *http.Request, kind string, f func(context.Context, io.Writer) error) {
 	c := http.NewResponseController(w)
 	if err := errors.Join(c.SetWriteDeadline(time.Time{}), c.SetReadDeadline(time.Time{})); err != nil {
 		reply(w, http.StatusInternalServerError, failure{err.Error()})
@@ -207,8 +228,8 @@ func stream(life context.Context, p Provider, w http.ResponseWriter, r *http.Req
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(life, cancel)()
-	out := &flushing{w: w, c: c}
-	err := p.Capture(ctx, r.URL.Query().Get("mode"), out)
+	out := &flushing{w: w, c: c, kind: kind}
+	err := f(ctx, out)
 	switch bad := (BadRequest{}); {
 	case err == nil || out.begun: // it is too late to say anything
 	case errors.As(err, &bad):
@@ -222,13 +243,14 @@ func stream(life context.Context, p Provider, w http.ResponseWriter, r *http.Req
 type flushing struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
+	kind  string // of content
 	begun bool
 }
 
 func (f *flushing) Write(b []byte) (int, error) {
 	if !f.begun {
 		f.begun = true
-		f.w.Header().Set("Content-Type", "application/x-pcapng")
+		f.w.Header().Set("Content-Type", f.kind)
 	}
 	n, err := f.w.Write(b)
 	if err == nil {

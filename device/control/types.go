@@ -238,6 +238,40 @@ type Violation struct {
 	AgeMS    int64  `json:"age_ms"` // of the first
 }
 
+// Operation is one request as one function saw it: of a driver of its own, or a
+// packet of the peer.
+type Operation struct {
+	Function  string `json:"function"`
+	Side      string `json:"side"` // requester or responder
+	QPN       uint32 `json:"qpn"`
+	Op        string `json:"op"`
+	WQE       uint32 `json:"wqe"`           // requester: index of the entry
+	WRID      uint64 `json:"wr_id"`         // requester
+	CID       uint32 `json:"cid,omitempty"` // responder: connection
+	RSN       uint32 `json:"rsn,omitempty"` // responder: transaction of it
+	Bytes     uint32 `json:"bytes"`         // of the message; responder: of the packet
+	Transport string `json:"transport"`     // falcon, loopback, or none for what concerns this side only
+	Packets   int    `json:"packets"`
+	Again     int    `json:"again"`            // packets sent again
+	Status    string `json:"status,omitempty"` // of the completion; empty: there is none
+	Found     bool   `json:"found,omitempty"`  // the NIC found the entry in the ring; there was no doorbell
+	Steps     []Step `json:"steps"`            // in the order of time
+}
+
+// Step is one of an operation's steps.
+type Step struct {
+	Name  string `json:"step"`
+	At    int64  `json:"at_ns"`    // since 1970 UTC
+	After int64  `json:"after_ns"` // since the step before; 0 for the first
+}
+
+// TraceLine is one line of GET /v1/trace: exactly one of its fields is set.
+type TraceLine struct {
+	Tracing   string     `json:"tracing,omitempty"` // the function; the first line
+	Operation *Operation `json:"operation,omitempty"`
+	Lost      uint64     `json:"lost,omitempty"` // events that were pushed out before they were looked at
+}
+
 // Rotation is the answer of POST /v1/keys/rotate: it has begun.
 type Rotation struct {
 	Generation uint32 `json:"generation"` // of the new master key
@@ -265,6 +299,8 @@ type Provider interface {
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear or both.
 	Capture(ctx context.Context, mode string, w io.Writer) error
+	// Trace writes JSON TraceLines to w until ctx ends or w fails. qpn 0 is every queue pair.
+	Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error
 }
 
 // BadRequest is an error of a Provider that the caller can mend.

@@ -1,0 +1,106 @@
+package trace
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Step is a place on a request's way, of which an Operation knows the time.
+type Step uint8
+
+// Steps. What comes between two of them is in doc.go.
+const (
+	StepDoorbell Step = iota
+	StepRead
+	StepIssued
+	StepReceived
+	StepOpened
+	StepDelivered
+	StepScheduled
+	StepSealed
+	StepLastSealed // of a request of several packets, or that was sent again
+	StepAcked      // the last packet
+	StepCompleted
+	StepEvent
+	NumSteps
+)
+
+var stepNames = [NumSteps]string{
+	"doorbell", "wqe_read", "issued", "received", "opened", "delivered", "scheduled", "sealed", "last_sealed", "acked", "cqe_written", "event",
+}
+
+func (s Step) String() string { return stepNames[s] }
+
+// Operation is one request as one side saw it.
+type Operation struct {
+	Responder bool
+	Loopback  bool
+	Found     bool // the entry was found without a doorbell
+	QPN       uint32
+	Conn      uint32 // responder: connection identifier
+	Index     uint32 // of the WQE; responder: RSN
+	WRID      uint64 // requester
+	Op        uint8  // the ABI's opcode; responder: the wire's
+	Length    uint32 // bytes of the message; responder: of the packet
+	Packets   int    // sent, of request or response; 1 for a packet of the peer
+	Again     int    // of those, or of the peer's, sent again
+	Status    uint8  // of the completion
+	At        [NumSteps]int64
+
+	next    uint32 // sequence number of the next packet
+	psn     uint32
+	data    bool // window of psn
+	pull    bool // a response follows
+	wantCQE bool
+	wantEvt bool
+	over    bool
+}
+
+// Mark is a step of an operation and its time.
+type Mark struct {
+	Step Step
+	At   int64
+}
+
+// Marks are the steps that were seen, in the order of time. Of those at the same time the one that causes the other is first.
+func (o *Operation) Marks() []Mark {
+	var list []Mark
+	for s, at := range o.At {
+		if at != 0 {
+			list = append(list, Mark{Step(s), at})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Mark) int {
+		if c := cmp.Compare(a.At, b.At); c != 0 || !o.Responder {
+			return c
+		}
+		return cmp.Compare(rank(a.Step), rank(b.Step))
+	})
+	return list
+}
+
+// rank puts a responder's acknowledgement behind what it delivered.
+func rank(s Step) Step {
+	if s == StepAcked {
+		return NumSteps
+	}
+	return s
+}
+
+// mark notes the first time of a step.
+func (o *Operation) mark(s Step, at int64) {
+	if o.At[s] == 0 {
+		o.At[s] = at
+	}
+}
+
+// whole reports whether nothing of the operation is still to come.
+func (o *Operation) whole() bool {
+	switch {
+	case o.wantEvt:
+		return false
+	case o.Responder:
+		return o.At[StepAcked] != 0 && (!o.wantCQE || o.At[StepCompleted] != 0)
+	}
+	return o.over
+}

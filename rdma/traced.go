@@ -1,0 +1,138 @@
+package rdma
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// What a function notes of its requests while somebody traces it. Callers look first whether there is a ring: nothing else of this is
+// on the data path.
+
+// UseTrace makes the function note in r what happens to its requests; nil: nothing any more.
+func (f *Function) UseTrace(r *trace.Ring) { f.trace = r }
+
+// traced reports whether the QP's requests are noted.
+func (q *QP) traced() bool { return q.fn.trace != nil && q.fn.trace.Wants(q.number) }
+
+// noteEntries notes that entries of the send queue up to index are there.
+func (q *QP) noteEntries(kind trace.Kind, index uint32) {
+	if q.traced() {
+		q.fn.trace.Add(&trace.Event{Kind: kind, Work: q.number, Index: index})
+	}
+}
+
+// noteRead notes that w was read.
+func (q *QP) noteRead(w *work) {
+	if q.traced() {
+		q.fn.trace.Add(&trace.Event{Kind: trace.Read, Work: q.number, Index: w.index, Op: uint8(w.wqe.Opcode), Arg: w.wqe.WRID, Extra: w.length})
+	}
+}
+
+// noteIssued notes the first packet of w.
+func (q *QP) noteIssued(w *work, s *segment) {
+	if q.traced() && s.offset == 0 {
+		q.fn.trace.Add(&trace.Event{Kind: trace.Issued, Work: q.number, Index: w.index, Extra: s.sn})
+	}
+}
+
+// noteFilled notes that the transport takes a packet of w.
+func (q *QP) noteFilled(w *work, s *segment) {
+	if !q.traced() {
+		return
+	}
+	e := trace.Event{Kind: trace.Scheduled, Work: q.number, Index: w.index, Extra: s.sn}
+	t := q.conn
+	if w.link != nil {
+		t = w.link.conn
+	}
+	if _, inside := t.(*Loopback); inside {
+		e.Flags = trace.Loopback
+		q.fn.trace.Add(&e)
+		return
+	}
+	q.fn.trace.Filled(&e)
+}
+
+// noteAcked notes the end of a packet of w.
+func (q *QP) noteAcked(w *work, s *segment) {
+	if q.traced() {
+		q.fn.trace.Add(&trace.Event{Kind: trace.Acked, Work: q.number, Index: w.index, Extra: s.sn})
+	}
+}
+
+// noteCompleting says that the CQE of w is next.
+func (q *QP) noteCompleting(w *work) {
+	if q.traced() {
+		q.fn.trace.Completing(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.index})
+	}
+}
+
+// noteSilent notes that w is complete and gets no CQE.
+func (q *QP) noteSilent(w *work) {
+	if q.traced() {
+		q.fn.trace.Add(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.index, Flags: trace.Silent})
+	}
+}
+
+// noteCQE notes a completion; wanted: its event follows, now or later.
+func (c *CQ) noteCQE(status abi.WCStatus, wanted bool) {
+	c.fn.trace.CompletionWritten(c.number, uint8(status), wanted)
+}
+
+// noteDelivered notes that a packet of the peer was carried out.
+func (q *QP) noteDelivered(t transport, rsn uint32, op wire.Opcode, length uint32, flags uint8) {
+	if !q.traced() {
+		return
+	}
+	e := trace.Event{Kind: trace.Delivered, Conn: cidOf(t), Index: rsn, Op: uint8(op), Arg: uint64(q.number), Extra: length, Flags: flags}
+	if _, inside := t.(*Loopback); inside {
+		e.Flags |= trace.Loopback
+	}
+	q.fn.trace.Add(&e)
+}
+
+// noteReceiving says that the next CQE is for the receive of a packet.
+func (q *QP) noteReceiving(t transport, rsn uint32) {
+	if q.traced() {
+		q.fn.trace.Completing(&trace.Event{Kind: trace.Completed, Conn: cidOf(t), Index: rsn, Flags: trace.Responder})
+	}
+}
+
+// noteResponse notes a step of the response to a pull.
+func (q *QP) noteResponse(kind trace.Kind, s *served) {
+	if !q.traced() {
+		return
+	}
+	e := trace.Event{Kind: kind, Conn: cidOf(q.conn), Index: s.rsn, Extra: s.sn, Flags: trace.Responder}
+	if _, inside := q.conn.(*Loopback); !inside && kind == trace.Scheduled {
+		q.fn.trace.Filled(&e)
+		return
+	}
+	q.fn.trace.Add(&e)
+}
+
+// noteConcluded notes that what another QP of the NIC sent here is answered.
+func (l *Loopback) noteConcluded(rsn uint32) {
+	var f *Function
+	switch u := l.owner.(type) {
+	case *QP:
+		f = u.fn
+	case *Link:
+		f = u.f
+	}
+	if f != nil && f.trace != nil {
+		f.trace.Add(&trace.Event{Kind: trace.Concluded, Conn: l.cfg.LocalCID, Index: rsn, Flags: trace.Loopback | trace.Responder})
+	}
+}
+
+// cidOf is the connection identifier of this end of t.
+func cidOf(t transport) uint32 {
+	switch c := t.(type) {
+	case interface{ LocalCID() uint32 }:
+		return c.LocalCID()
+	case *Loopback:
+		return c.cfg.LocalCID
+	}
+	return 0
+}
