@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/guestlib"
 )
@@ -186,35 +184,6 @@ func BenchmarkDataPathOverCipher(b *testing.B) {
 		wg.Wait()
 		return rate / gbps(4096, rounds*runtime.NumCPU(), time.Since(start))
 	})
-}
-
-// BenchmarkDataPathCPU is the processor time, user and system, that both NICs
-// spend per 4 KiB packet, over that of AES-GCM seal and open alone. It counts
-// everything this process does but the client's own thread.
-func BenchmarkDataPathCPU(b *testing.B) {
-	both(b, "tunnel/seal4k_cpu_over_cipher", func(b *testing.B, r *rig) float64 {
-		n := max(b.N, 2000)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		all, own := cpu(b, unix.RUSAGE_SELF), cpu(b, unix.RUSAGE_THREAD)
-		r.stream(b, guestlib.Write, 65536, n)
-		own = cpu(b, unix.RUSAGE_THREAD) - own
-		perPacket := (cpu(b, unix.RUSAGE_SELF) - all - own) / time.Duration(n*16)
-		const rounds = 50000
-		own = cpu(b, unix.RUSAGE_THREAD)
-		sealOpen(b, rounds)
-		alone := (cpu(b, unix.RUSAGE_THREAD) - own) / rounds
-		return float64(perPacket) / float64(alone)
-	})
-}
-
-func cpu(b *testing.B, who int) time.Duration {
-	b.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(who, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // sealOpen seals and opens 4 KiB n times.

@@ -68,7 +68,7 @@ func startIdle(b *testing.B, functions int) *process {
 func must[T any](v T, _ error) T { return v }
 
 // processorTime is what all threads of a process have taken of processors.
-func processorTime(b *testing.B, pid int) (sum time.Duration) {
+func processorTime(b testing.TB, pid int) (sum time.Duration) {
 	b.Helper()
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, f := range files {

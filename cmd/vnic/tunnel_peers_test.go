@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,10 @@ type tunnel struct {
 	name string // of the peer; "" is ours
 	net  int    // tells the tunnels' addresses apart
 	stop []func()
+
+	nics    [2]*process // of ours
+	devices [2]string   // URLs of the functions
+	control string      // socket of the first
 }
 
 // boxes are two network namespaces, where clients and servers run, and the
@@ -128,6 +134,7 @@ func (b *boxes) wireguard(n int) *tunnel {
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
 	b.wires("wgu", under)
 	t := &tunnel{name: "wireguard-go", net: n}
+	removeStaleSockets()
 	var keys [2]*ecdh.PrivateKey
 	for i := range keys {
 		var err error
@@ -136,7 +143,7 @@ func (b *boxes) wireguard(n int) *tunnel {
 	}
 	for i, s := range b.spaces {
 		// Its sockets have one folder for all network namespaces.
-		name := fmt.Sprintf("vnwg%d-%d", i, os.Getpid()%100000)
+		name := fmt.Sprintf(wireguardName, i, os.Getpid()%100000)
 		var p *process
 		b.must(s.Do(func() (err error) {
 			cmd := exec.Command(program, "--foreground", name)
@@ -144,8 +151,11 @@ func (b *boxes) wireguard(n int) *tunnel {
 			p, err = start("wireguard-go", cmd)
 			return err
 		}))
-		t.stop = append(t.stop, func() { p.stop(5 * time.Second) })
-		socket := "/var/run/wireguard/" + name + ".sock"
+		socket := wireguardSockets + name + ".sock"
+		t.stop = append(t.stop, func() {
+			p.stop(5 * time.Second)
+			_ = os.Remove(socket) // what a program that is killed leaves
+		})
 		eventually(b.t, "wireguard-go", func() error { _, err := os.Stat(socket); return err })
 		b.must(configureWireguard(socket, keys[i], keys[1-i].PublicKey(), under(2-i), boxAddress(n, 2-i)))
 		b.must(s.Do(func() error {
@@ -157,6 +167,30 @@ func (b *boxes) wireguard(n int) *tunnel {
 		}))
 	}
 	return t
+}
+
+// wireguardName is what wireguard-go's devices and their sockets are called: the
+// box, and the process of the benchmark.
+const wireguardName = "vnwg%d-%d"
+
+const wireguardSockets = "/var/run/wireguard/"
+
+// removeStaleSockets removes the sockets that benchmarks left which were killed:
+// those of this name that nobody listens at.
+func removeStaleSockets() {
+	list, _ := filepath.Glob(wireguardSockets + "vnwg*.sock")
+	for _, s := range list {
+		var box, pid int
+		if _, err := fmt.Sscanf(filepath.Base(s), wireguardName+".sock", &box, &pid); err != nil {
+			continue
+		}
+		c, err := net.Dial("unix", s)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.Remove(s)
+		} else if err == nil {
+			_ = c.Close()
+		}
+	}
 }
 
 // configureWireguard speaks the protocol of
@@ -183,9 +217,11 @@ func configureWireguard(socket string, own *ecdh.PrivateKey, peer *ecdh.PublicKe
 type vnicOptions struct {
 	name        string // of the peer it is reported as
 	superframes string
+	rdmaMTU     int // 0: 1024, and the functions have ports
 }
 
-// vnic is a `vnic run` for each box, with a function whose port is in the box.
+// vnic is a `vnic run` for each box, with a function whose port is in the box,
+// or which a bare client may attach to.
 func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	b.t.Helper()
 	t := &tunnel{name: o.name, net: n}
@@ -200,24 +236,37 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	for i := range b.spaces {
 		me, peer := i+1, 2-i
 		port := fmt.Sprintf("vp%d-%d", n, me)
+		guest := filepath.Join(run, fmt.Sprintf("nic%d.sock", me))
+		t.devices[i] = "unix://" + guest
+		function := fmt.Sprintf("port: {mode: direct, name: %s}", port)
+		if o.rdmaMTU > 0 {
+			function = "guest: {unix: bare}"
+		}
 		socket := filepath.Join(run, fmt.Sprintf("nic%d.ctl", me))
 		config := filepath.Join(run, fmt.Sprintf("nic%d.yaml", me))
 		b.must(os.WriteFile(config, fmt.Appendf(nil, `
 nic: {host: %[13]d}
 control: %[3]s
 uplink: {name: up%[4]d-%[1]d, bridge: %[5]s, mtu: %[6]d, address: 10.98.%[4]d.%[1]d/24, superframes: %[7]s}
-rdma: {mtu: 1024}
+rdma: {mtu: %[15]d}
 cm: {listen: "127.0.0.1:%[8]d", identity: %[10]s}
 peers:
   - {host: %[14]d, underlay: 10.98.%[4]d.%[2]d, cm: "127.0.0.1:%[9]d", identity: "vnic://bench/host/%[14]d", tenants: [7]}
 functions:
   - pf: 0
     vfs:
-      - {vf: 1, tenant: 7, address: %[11]s, port: {mode: direct, name: %[12]s}}
-`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, boxAddress(n, me), port, host(me), host(peer)), 0o644))
+      - {vf: 1, tenant: 7, address: %[11]s, %[12]s}
+attach:
+  - {type: unix, name: bare, socket: %[16]s}
+`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, boxAddress(n, me), function, host(me), host(peer),
+			cmp.Or(o.rdmaMTU, 1024), guest), 0o644))
 		log := filepath.Join(run, fmt.Sprintf("nic%d.log", me))
 		p, err := startProcess(port, log, vnic(b.t), "run", "-c", config)
 		b.must(err)
+		t.nics[i] = p
+		if i == 0 {
+			t.control = socket
+		}
 		t.stop = append(t.stop, func() { p.stop(5 * time.Second) })
 		eventually(b.t, "vnic run", func() error {
 			_, err := control.NewClient(socket).NIC(b.t.Context())
@@ -226,7 +275,9 @@ functions:
 			}
 			return err
 		})
-		b.must(b.spaces[i].Take(port, boxAddress(n, me)+"/24"))
+		if o.rdmaMTU == 0 {
+			b.must(b.spaces[i].Take(port, boxAddress(n, me)+"/24"))
+		}
 	}
 	return t
 }
