@@ -81,12 +81,12 @@ func (w *work) local(rest []byte) abi.WCStatus {
 }
 
 // issueInside carries out a request that concerns this side only. A key becomes invalid when nothing before the request can
-// use it any more.
-func (q *QP) issueInside(now falcon.Time, w *work) (n int, started, ok bool) {
+// use it any more. It reports whether the next request may follow at once.
+func (q *QP) issueInside(now falcon.Time, w *work) bool {
 	r := &q.req
 	if w.wqe.Opcode == abi.OpLocalInv {
 		if r.head != r.next {
-			return 0, false, false // a completion wakes the QP
+			return false // a completion wakes the QP
 		}
 		w.status = q.invalidate(w.wqe.Imm)
 	} else {
@@ -98,7 +98,7 @@ func (q *QP) issueInside(now falcon.Time, w *work) (n int, started, ok bool) {
 		r.next++
 	}
 	q.complete(now)
-	return 0, true, goOn
+	return goOn
 }
 
 // bind binds the window whose new key is rkey.

@@ -364,3 +364,42 @@ func TestWindowEnds(t *testing.T) {
 		ok(t, f.DeallocMW(key))
 	}
 }
+
+// TestBindWithoutPeer: what concerns one side only needs no peer: a wired queue pair whose peer is not there yet binds, makes invalid and
+// fails by itself, while a WRITE and all behind it wait.
+func TestBindWithoutPeer(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	h := w.hosts[0]
+	pd, _ := h.fn.AllocPD()
+	m := h.register(pd, 8192, bindable)
+	wired := func() *qp {
+		a := h.createQP(pd, qpConfig{})
+		ok(t, h.fn.ModifyQP(w.now, complete(a.number, attrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)))
+		ok(t, h.fn.ModifyQP(w.now, complete(a.number, attrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
+		return a
+	}
+	a := wired()
+	key := h.window(pd)
+	for range 20 { // more than a turn
+		key = incKey(key)
+		a.postBind(key, abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
+		a.postInvalidate(key)
+	}
+	w.settle(1e6)
+	success(t, a.send.wait(40))
+	a.post(abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: 1, RKey: 1}, m.sge(0, 8))
+	a.postInvalidate(m.key)
+	w.settle(1e9)
+	if c, any := a.send.poll(); any {
+		t.Fatalf("completion %+v without a peer", c)
+	}
+	if got := a.send.wait(2); got[0].Status != abi.WCRetryExcErr || got[1].Status != abi.WCWRFlushErr {
+		t.Fatalf("completions %s", describe(got))
+	}
+	a = wired()
+	a.postInvalidate(key)
+	w.settle(1e6)
+	if c, any := a.send.poll(); !any || c.Status != abi.WCMWBindErr || a.q.State() != abi.QPStateErr {
+		t.Fatalf("a key that is invalid already: %+v, QP in %v", c, a.q.State())
+	}
+}

@@ -220,8 +220,7 @@ func (q *QP) turn(now falcon.Time) (more bool) {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
 		if q.conn == nil && !q.datagrams() {
-			q.awaitPeer(now)
-			return false
+			return q.awaitPeer(now)
 		}
 		return q.issue(now)
 	case abi.QPStateSQE:

@@ -108,52 +108,36 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 	return more
 }
 
+// nextWork returns the next work to issue, nil when there is none.
+func (q *QP) nextWork() *work {
+	r := &q.req
+	if r.next == r.tail {
+		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
+			return nil // a completion or a change of state wakes the QP
+		}
+		if _, ok := q.fetch(); !ok {
+			return nil
+		}
+	}
+	return r.work(r.next)
+}
+
 // issueSegment issues one segment of the next work and returns its data bytes; started says that it was the first.
 // ok is false when nothing can be issued now.
 func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	r := &q.req
-	if r.next == r.tail {
-		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
-			return 0, false, false // a completion or a change of state wakes the QP
-		}
-		if _, ok := q.fetch(); !ok {
-			return 0, false, false
-		}
-	}
-	w := r.work(r.next)
-	if q.datagrams() && w.status == abi.WCSuccess && q.state == abi.QPStateRTS {
+	w := q.nextWork()
+	switch {
+	case w == nil:
+		return 0, false, false
+	case q.datagrams() && w.status == abi.WCSuccess && q.state == abi.QPStateRTS:
 		return q.issueDatagram(now, w)
-	}
-	if !w.started {
-		switch {
-		case q.state != abi.QPStateRTS:
-			return 0, false, false // SQD
-		case w.status != abi.WCSuccess:
-			// It fails in its turn; works behind it are not begun, unless it completes in error.
-			if !w.issued {
-				w.issued = true
-				if q.cie {
-					r.next++
-				}
-				q.complete(now)
-			}
-			return 0, q.cie, q.cie
-		case w.wqe.Flags&abi.SendFence != 0 && r.reads > 0:
-			return 0, false, false
-		case w.pulls() && r.reads >= int(q.attr.maxRdAtomic):
-			return 0, false, false
-		case w.inside():
-			return q.issueInside(now, w)
+	case !w.started:
+		if pass, ok := q.admitWork(now, w); !pass {
+			return 0, ok, ok
 		}
-		w.started, started = true, true
-		switch w.wqe.Opcode {
-		case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
-			w.rmsn = r.rmsn
-			r.rmsn++
-		}
-		if w.pulls() {
-			r.reads++
-		}
+		q.start(w)
+		started = true
 	}
 	if len(r.free) == 0 || w.pulls() && r.pulls >= maxPulls || !w.pulls() && r.pushes >= maxPushes {
 		return 0, started, false
@@ -162,15 +146,68 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	s := &r.segments[slot]
 	*s = segment{work: r.next, opcode: q.opcode(w), sn: r.sn, offset: w.offset, at: w.at}
 	s.length = q.segmentLength(w)
-	tag := uint64(r.epoch)<<32 | uint64(slot)
-	var err error
+	if !q.hand(now, w, s, uint64(r.epoch)<<32|uint64(slot)) {
+		return 0, started, false
+	}
+	r.free = r.free[:len(r.free)-1]
+	q.issued(w, s)
+	return int(s.length), started, true
+}
+
+// admitWork looks at the next work, of which nothing was issued. pass says that it is the transport's turn. Works that concern
+// this side only, and those that failed, end here; ok is then whether the next may follow at once.
+func (q *QP) admitWork(now falcon.Time, w *work) (pass, ok bool) {
+	r := &q.req
+	if q.state != abi.QPStateRTS {
+		return false, false // SQD
+	}
+	if q.tooLong(w) && w.status == abi.WCSuccess {
+		w.status = abi.WCLocLenErr
+	}
+	switch {
+	case w.status != abi.WCSuccess:
+		// It fails in its turn; works behind it are not begun, unless it completes in error.
+		if w.issued {
+			return false, false
+		}
+		w.issued = true
+		if q.cie {
+			r.next++
+		}
+		q.complete(now)
+		return false, q.cie
+	case w.wqe.Flags&abi.SendFence != 0 && r.reads > 0, w.pulls() && r.reads >= int(q.attr.maxRdAtomic):
+		return false, false
+	case w.inside():
+		return false, q.issueInside(now, w)
+	}
+	return true, true
+}
+
+// start gives a work that is to be sent its place among those before it.
+func (q *QP) start(w *work) {
+	r := &q.req
+	w.started = true
+	switch w.wqe.Opcode {
+	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
+		w.rmsn = r.rmsn
+		r.rmsn++
+	}
 	if w.pulls() {
-		s.rmsn = r.pullRMSN
-		op := s.opcode | q.service
+		r.reads++
+	}
+}
+
+// hand gives segment s of w to the transport. It reports false when that does not take it: now, where there is no credit, or at
+// all.
+func (q *QP) hand(now falcon.Time, w *work, s *segment, tag uint64) bool {
+	var err error
+	if op := s.opcode | q.service; w.pulls() {
+		s.rmsn = q.req.pullRMSN
 		err = q.conn.Pull(now, tag, op.HeaderLen(), wire.PullLength(op, int(s.length)))
 	} else {
 		s.rmsn = w.rmsn
-		length := wire.PushLength(s.opcode|q.service, int(s.length))
+		length := wire.PushLength(op, int(s.length))
 		if s.opcode.Info().Last {
 			err = q.conn.PushLast(now, tag, length) // the message waits for this acknowledgement
 		} else {
@@ -179,23 +216,28 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	}
 	switch {
 	case err == nil:
+		return true
 	case errors.Is(err, falcon.ErrXoff):
 		q.waitCredit = true
 		q.fn.stats.CreditWaits++
-		return 0, started, false
+	case errors.Is(err, falcon.ErrDraining): // its end is on the way, and flushes
 	default: // closed, its event is on the way; or a length falcon does not take
 		w.status, w.vendor, w.issued = abi.WCGeneralErr, vendorErr(falcon.CmplLocalRsrc, synNone), true
 		if errors.Is(err, falcon.ErrClosed) {
 			w.status = abi.WCRetryExcErr
 		}
 		q.complete(now)
-		return 0, started, false
 	}
+	return false
+}
+
+// issued books segment s of w, which the transport took.
+func (q *QP) issued(w *work, s *segment) {
 	if q.fn.trace != nil {
 		q.noteIssued(w, s)
 	}
+	r := &q.req
 	s.busy = true
-	r.free = r.free[:len(r.free)-1]
 	r.sn++
 	w.pending++
 	if w.pulls() {
@@ -215,7 +257,6 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		w.issued = true
 		r.next++
 	}
-	return int(s.length), started, true
 }
 
 // segmentLength is the data length of w's next segment: at most the connection's, and for a READ within one element

@@ -21,12 +21,30 @@ func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer
 // Connected reports whether the QP has a connection.
 func (q *QP) Connected() bool { return q.conn != nil }
 
-// awaitPeer is the turn of a wired QP without a connection. Without work it asks for a doorbell.
-func (q *QP) awaitPeer(now falcon.Time) {
-	if q.state != abi.QPStateRTS || q.patience.place != 0 || !q.sq.sleep() || !q.fn.working() {
-		return
+// awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what fails by itself, needs no
+// peer. It reports whether there may be more of that; without work it asks for a doorbell.
+func (q *QP) awaitPeer(now falcon.Time) (more bool) {
+	for range q.fn.e.cfg.TurnOps {
+		w := q.nextWork()
+		switch {
+		case w == nil:
+			return q.sq.sleep() && q.state == abi.QPStateRTS
+		case !w.inside() && w.status == abi.WCSuccess:
+			q.sq.commit()
+			q.awaitSend(now)
+			return false
+		}
+		if _, ok := q.admitWork(now, w); !ok {
+			return false // flushed, or a completion wakes the QP
+		}
 	}
+	return true
+}
+
+// awaitSend sees to it that work for the peer does not wait for ever.
+func (q *QP) awaitSend(now falcon.Time) {
 	switch {
+	case q.state != abi.QPStateRTS || q.patience.place != 0 || !q.fn.working():
 	case q.peerLeft:
 		q.failAlone(now, abi.WCRetryExcErr, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever

@@ -103,9 +103,6 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		}
 		w.inline = append(w.inline, rest[:x.InlineLen]...)
 		w.length = x.InlineLen
-		if q.tooLong(w) {
-			return abi.WCLocLenErr
-		}
 		return abi.WCSuccess
 	}
 	if int(x.NumSGE) > cap(w.sges) {
@@ -127,19 +124,14 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		return abi.WCLocLenErr
 	}
 	w.length = uint32(total)
-	if q.tooLong(w) {
+	if w.atomic() && (len(w.sges) != 1 || w.length != 8) {
 		return abi.WCLocLenErr
-	}
-	if w.atomic() {
-		if len(w.sges) != 1 || w.length != 8 {
-			return abi.WCLocLenErr
-		}
 	}
 	return abi.WCSuccess
 }
 
 // tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over Falcon §6.4): messages that
-// take a receive have one packet.
+// take a receive have one packet. It holds when there is a connection, whose size of packets that is.
 func (q *QP) tooLong(w *work) bool {
 	switch w.wqe.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
