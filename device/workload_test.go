@@ -44,7 +44,7 @@ func TestWorkload(t *testing.T) {
 			}
 			wg.Wait()
 			for i := range out {
-				for _, op := range []string{"UD SEND", "SRQ SEND", "XRC SEND", "MASKED_CMP_SWAP"} {
+				for _, op := range []string{"UD SEND", "SRQ SEND", "XRC SEND", "WIRED SEND", "WINDOW WRITE", "LOOPBACK SEND", "MASKED_CMP_SWAP"} {
 					if !bytes.Contains(out[i].Bytes(), []byte(`"op":"`+op+`"`)) {
 						t.Errorf("side %d: no row %s", i, op)
 					}

@@ -20,7 +20,7 @@ const (
 // controlSize is the size of every control message in bytes.
 const controlSize = 128
 
-const maxProblem = controlSize - 32
+const maxProblem = controlSize - 36
 
 // control is a control message. A round is named by all its fields but problem.
 type control struct {
@@ -32,6 +32,7 @@ type control struct {
 	seed  uint64
 	qpn   uint32 // special operations: of the sender's queue pair
 	srqn  uint32 // and of its SRQ
+	key   uint32 // and of its window
 	// problem is the verdict: "" if all is well.
 	problem string
 }
@@ -45,7 +46,8 @@ func (c *control) marshal() []byte {
 	binary.LittleEndian.PutUint64(b[16:], c.seed)
 	binary.LittleEndian.PutUint32(b[24:], c.qpn)
 	binary.LittleEndian.PutUint32(b[28:], c.srqn)
-	copy(b[32:], c.problem)
+	binary.LittleEndian.PutUint32(b[32:], c.key)
+	copy(b[36:], c.problem)
 	return b
 }
 
@@ -53,11 +55,11 @@ func (c *control) unmarshal(b []byte) error {
 	if len(b) != controlSize {
 		return fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
 	}
-	text, _, _ := strings.Cut(string(b[32:]), "\x00")
+	text, _, _ := strings.Cut(string(b[36:]), "\x00")
 	*c = control{
 		kind: b[0], op: guestlib.Opcode(b[1]), size: binary.LittleEndian.Uint32(b[4:]), first: binary.LittleEndian.Uint32(b[8:]),
 		count: binary.LittleEndian.Uint32(b[12:]), seed: binary.LittleEndian.Uint64(b[16:]),
-		qpn: binary.LittleEndian.Uint32(b[24:]), srqn: binary.LittleEndian.Uint32(b[28:]), problem: text,
+		qpn: binary.LittleEndian.Uint32(b[24:]), srqn: binary.LittleEndian.Uint32(b[28:]), key: binary.LittleEndian.Uint32(b[32:]), problem: text,
 	}
 	return nil
 }

@@ -84,13 +84,20 @@ func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (
 	r := Result{Op: name(op), Size: size, Count: count, Verified: true}
 	times := make([]time.Duration, 0, count)
 	perRound := min(maxRound, int(d.peer.data)/slotSize(size), d.data/slotSize(size))
+	if op == Inside { // both ends in this memory
+		perRound = min(perRound, d.data/2/slotSize(size))
+	}
 	if perRound == 0 {
 		return r, fmt.Errorf("the peer's memory of %d bytes is too small", d.peer.data)
 	}
 	for first := 0; first < count; first += perRound {
 		n := min(perRound, count-first)
 		begin := control{kind: msgBegin, op: op, size: uint32(size), first: uint32(first), count: uint32(n), seed: d.seed}
-		problem, err := d.round(ctx, begin, &times)
+		round := d.round
+		if op == Inside {
+			round = d.inside
+		}
+		problem, err := round(ctx, begin, &times)
 		if err != nil {
 			return r, err
 		}
@@ -153,6 +160,9 @@ func (d *driver) round(ctx context.Context, begin control, times *[]time.Duratio
 	if local != nil {
 		return local.Error(), nil
 	}
+	if begin.op == Window && verdict.problem == "" {
+		return d.refused(ctx, by, ready.key)
+	}
 	return verdict.problem, nil
 }
 
@@ -207,7 +217,10 @@ func (d *driver) transfers(ctx context.Context, begin control, by *queue, ready 
 	op, size, per := begin.op, int(begin.size), slotSize(int(begin.size))
 	var sgl [1]guestlib.SGE
 	wr := guestlib.SendWR{Opcode: op, Flags: guestlib.Signaled, SGL: sgl[:], RKey: d.peer.rkey}
-	if special(op) {
+	switch {
+	case op == Window:
+		wr.Opcode, wr.RKey = guestlib.Write, ready.key
+	case special(op):
 		wr.Opcode, wr.RemoteSRQN = guestlib.SendImm, ready.srqn
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = by.ah, ready.qpn, datagramQKey
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 const (
@@ -68,7 +69,11 @@ func (e *endpoint) setup(ctx context.Context) error {
 	if e.pd, err = e.dev.AllocPD(ctx); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.RegMR(ctx, buf, access); err != nil {
+	rights := uint32(access)
+	if e.dev.Info().Features&abi.FeatureExtendedVerbs != 0 {
+		rights |= guestlib.MWBind
+	}
+	if e.mr, err = e.pd.RegMR(ctx, buf, rights); err != nil {
 		return err
 	}
 	e.cq, err = e.dev.CreateCQ(ctx, 8*queueEntries)
@@ -119,6 +124,8 @@ func (e *endpoint) next(ctx context.Context) (guestlib.WC, error) {
 const (
 	idControl     = 1 << 32 // receive of a control message, plus its slot
 	idControlSend = 2 << 32
+	idWindow      = 3 << 32 // binding of a window, or its end
+	idInside      = 4 << 32 // receive of a message inside the function, plus its iteration
 )
 
 // expectControl posts the receive for a control message into a slot.

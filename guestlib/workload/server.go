@@ -39,6 +39,9 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 				return err
 			}
 		case msgCheck:
+			if err := s.unbind(ctx, c); err != nil {
+				return err
+			}
 			if s.check(); s.problem != "" {
 				s.out.progress("%s of %d bytes: %s", name(s.round.op), s.round.size, s.problem)
 			}
@@ -120,13 +123,21 @@ func (s *server) reply(ctx context.Context, c control) error {
 	if err := s.send(c); err != nil {
 		return err
 	}
+	if err := s.done(ctx, idControlSend); err != nil {
+		return fmt.Errorf("answer %d: %w", c.kind, err)
+	}
+	return nil
+}
+
+// done waits for the completion of one work request. What completes in the meantime is kept for control.
+func (s *server) done(ctx context.Context, id uint64) error {
 	var early []guestlib.WC
 	for {
 		wc, err := s.next(ctx)
 		if err != nil {
-			return fmt.Errorf("answer %d: %w", c.kind, err)
+			return err
 		}
-		if wc.ID == idControlSend {
+		if wc.ID == id {
 			s.have = append(early, s.have...)
 			return nil
 		}
@@ -149,6 +160,11 @@ func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready
 			return ready, fmt.Errorf("%s: %w", name(c.op), err)
 		}
 		post, ready.qpn, ready.srqn = q.post, q.qp.Num(), q.srqn
+		if q.mw != nil {
+			if ready.key, err = s.bind(ctx, q, n*per); err != nil {
+				return ready, fmt.Errorf("%s: %w", name(c.op), err)
+			}
+		}
 	}
 	if atomic(c.op) {
 		fillCanary(s.cell())
@@ -167,7 +183,7 @@ func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready
 			continue
 		case Datagram:
 			wr.SGL = []guestlib.SGE{s.mr.SGE(s.data+grhStart, guestlib.GRHSize), s.mr.SGE(i*per+off, size+1)}
-		case guestlib.Send, guestlib.SendImm, Shared, Extended:
+		case guestlib.Send, guestlib.SendImm, Shared, Extended, Wired:
 			wr.SGL = []guestlib.SGE{s.mr.SGE(i*per+off, size+1)} // a byte more than will come
 		case guestlib.WriteImm:
 		default:

@@ -4,18 +4,23 @@ import (
 	"context"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Operations that go by queue pairs of their own, beside the one that carries the control messages: SENDs by datagrams, to
-// a shared receive queue, and to one of an XRC domain. They are numbered above all of guestlib's.
+// a shared receive queue, to one of an XRC domain, and by a queue pair that is wired by number and GID; WRITEs by a memory
+// window; SENDs inside the function itself. They are numbered above all of guestlib's.
 const (
 	Datagram guestlib.Opcode = 0xe0 + iota
 	Shared
 	Extended
+	Wired
+	Window
+	Inside
 )
 
-// special reports whether op needs a queue pair of its own.
-func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Extended }
+// special reports whether op needs queue pairs of its own.
+func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Inside }
 
 // name is what results call an operation.
 func name(op guestlib.Opcode) string {
@@ -26,6 +31,12 @@ func name(op guestlib.Opcode) string {
 		return "SRQ SEND"
 	case Extended:
 		return "XRC SEND"
+	case Wired:
+		return "WIRED SEND"
+	case Window:
+		return "WINDOW WRITE"
+	case Inside:
+		return "LOOPBACK SEND"
 	}
 	return op.String()
 }
@@ -34,14 +45,16 @@ func name(op guestlib.Opcode) string {
 //
 //	driver                                        server
 //	make QP ── BEGIN{own QPN} ──────────────────▶ make QP, wire it, post receives
-//	wire it ◀────────────────── READY{QPN, SRQN}
+//	wire it ◀────────────────── READY{QPN, SRQN, key of the window}
 
 // queue is an end of a special operation.
 type queue struct {
 	qp    *guestlib.QP
 	ah    *guestlib.AH // Datagram, driver
+	loop  *guestlib.QP // Inside: the other one
 	post  func(wr *guestlib.RecvWR) error
 	srqn  uint32
+	mw    *guestlib.MW // Window, server
 	wired bool
 	close []func(context.Context) error // in the reverse order
 }
@@ -89,6 +102,8 @@ func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.
 		q.owns(ah.Destroy)
 	case Extended:
 		cfg.Type = guestlib.XRCSend
+	case Window:
+		cfg.ErrorMode = abi.ErrorModeCompleteInError // a refused WRITE is no end
 	}
 	return q, d.add(ctx, op, q, func() (err error) {
 		q.qp, err = d.pd.CreateQP(ctx, cfg)
@@ -112,9 +127,19 @@ func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestli
 		q.owns(domain.Close)
 		srq.XRC, srq.CQ = domain, s.cq
 	}
-	if op == Datagram {
+	switch op {
+	case Datagram:
 		cfg.Type, cfg.QKey = guestlib.UD, datagramQKey
-	} else {
+	case Wired:
+	case Window:
+		cfg.Access, cfg.ErrorMode = guestlib.RemoteWrite, abi.ErrorModeCompleteInError
+		mw, err := s.pd.AllocMW(ctx)
+		if err != nil {
+			return nil, err
+		}
+		q.mw = mw
+		q.owns(mw.Dealloc)
+	default:
 		shared, err := s.pd.CreateSRQ(ctx, srq)
 		if err != nil {
 			return nil, err
@@ -134,8 +159,10 @@ func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestli
 	if err != nil {
 		return nil, err
 	}
-	if op == Datagram {
+	if q.post == nil {
 		q.post = q.qp.PostRecv
+	}
+	if op == Datagram {
 		return q, nil
 	}
 	return q, q.qp.Wire(ctx, peer)

@@ -49,7 +49,7 @@ func (c *Config) defaults() error {
 	if c.every {
 		c.Ops = []guestlib.Opcode{
 			guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read, guestlib.CmpSwap, guestlib.FetchAdd,
-			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd, Datagram, Shared, Extended,
+			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd, Datagram, Shared, Extended, Wired, Window, Inside,
 		}
 	}
 	if c.MeetTimeout <= 0 {
@@ -59,7 +59,7 @@ func (c *Config) defaults() error {
 		c.Out = io.Discard
 	}
 	for _, op := range c.Ops {
-		if !atomic(op) && !receives(op) && op != guestlib.Write && op != guestlib.Read {
+		if !atomic(op) && !receives(op) && !special(op) && op != guestlib.Write && op != guestlib.Read {
 			return fmt.Errorf("workload: operation %s is not one it knows", name(op))
 		}
 	}
@@ -105,7 +105,7 @@ func atomic(op guestlib.Opcode) bool {
 
 // receives reports whether op takes a receive at the peer.
 func receives(op guestlib.Opcode) bool {
-	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op)
+	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op) && op != Window && op != Inside
 }
 
 // Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the same Sizes only in so far as their
