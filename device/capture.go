@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -28,6 +30,8 @@ const maxCaptures = 4
 type sink struct {
 	to            *capture.Capture
 	sealed, clear bool
+	ports         map[*functionPort]int // interfaces of those it takes
+	anyPort       bool                  // also of ports that come later
 }
 
 func newSink(to *capture.Capture, mode string) sink {
@@ -44,15 +48,17 @@ type tapPoint struct {
 	sinks      []sink
 	wantSealed bool // one of the sinks does
 	wantClear  bool
+	wantPorts  bool
 	wallOffset int64 // wall clock less the shard's clock, ns
 }
 
 // set replaces the sinks.
 func (t *tapPoint) set(sinks []sink) {
-	t.sinks, t.wantSealed, t.wantClear = sinks, false, false
+	t.sinks, t.wantSealed, t.wantClear, t.wantPorts = sinks, false, false, false
 	for _, s := range sinks {
 		t.wantSealed = t.wantSealed || s.sealed
 		t.wantClear = t.wantClear || s.clear
+		t.wantPorts = t.wantPorts || len(s.ports) > 0 || s.anyPort
 	}
 }
 
@@ -88,6 +94,72 @@ func (t *tapPoint) clear(dir capture.Direction, now falcon.Time, packet []byte) 
 	if t.wantClear {
 		t.put(capture.Clear, dir, now, packet, "")
 	}
+}
+
+// port takes a frame that a function's guest sent (in) or is given (out), as it is.
+// One that stands for several, or whose checksum is not filled in, has a remark: it is the
+// receiver's to do what is left.
+func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *functionPort, o *gateway.Offload, parts ...[]byte) {
+	comment := ""
+	for i := range t.sinks {
+		s := &t.sinks[i]
+		iface, ok := s.ports[p]
+		if !ok && !s.anyPort {
+			continue
+		}
+		if !ok {
+			iface = s.to.AddPort(p.described())
+			s.ports[p] = iface
+		}
+		if comment == "" {
+			comment = p.remark(o)
+		}
+		s.to.Parts(iface, dir, now+t.wallOffset, comment, parts...)
+	}
+}
+
+// captureFromPorts takes what guests sent.
+func (s *Shard) captureFromPorts(now falcon.Time, in []PortInput) {
+	for i := range in {
+		if p := s.plain.portOf(in[i].Port); p != nil {
+			s.capture.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
+		}
+	}
+}
+
+// captureToPort takes what a guest is given.
+func (s *Shard) captureToPort(f *gateway.PortFrame) {
+	if p := s.plain.portOf(f.Port); p != nil {
+		s.capture.port(captureOut, s.now, p, &f.Offload, f.Parts...)
+	}
+}
+
+// portOf is the port that the gateway knows as g.
+func (p *plainIP) portOf(g *gateway.Port) *functionPort {
+	if l, ok := g.User.(*loopPort); ok {
+		return l.port
+	}
+	i := slices.IndexFunc(p.ports, func(f *functionPort) bool { return f.Port == g })
+	if i < 0 {
+		return nil
+	}
+	return p.ports[i]
+}
+
+// described names the port in a capture.
+func (p *functionPort) described() capture.Port {
+	return capture.Port{Name: p.Name, Description: "port of " + p.id.String() + ": Ethernet frames as its guest sends and gets them"}
+}
+
+func (p *functionPort) remark(o *gateway.Offload) string {
+	text := p.id.String()
+	if o.GSO != 0 {
+		text += fmt.Sprintf(", stands for packets of %d bytes each", o.Size)
+	}
+	if o.NeedsCsum {
+		text += ", checksum not filled in"
+	}
+	return text
 }
 
 // captureInside takes a packet of a connection inside the NIC, which is never sealed.
@@ -149,22 +221,44 @@ func ulpPacket(b []byte) (payload []byte) {
 
 // Capture writes what passes to w until ctx ends. It implements
 // control.Provider.
-func (n *NIC) Capture(ctx context.Context, mode string, w io.Writer) error {
+func (n *NIC) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
 	switch mode {
 	case config.CaptureSealed, config.CaptureClear, config.CaptureBoth:
+	case "":
+		if len(ports) == 0 {
+			return control.BadRequest{Err: errors.New("nothing to capture: name a mode or a port")}
+		}
 	default:
 		return control.BadRequest{Err: fmt.Errorf("mode %q: write sealed, clear or both", mode)}
 	}
-	c, err := capture.New(w)
+	var wanted []*functionPort
+	var described []capture.Port
+	var err error
+	stopped := n.shard.do(func(falcon.Time) {
+		wanted, err = n.shard.plain.named(ports)
+		for _, p := range wanted {
+			described = append(described, p.described())
+		}
+	})
+	if stopped != nil || err != nil {
+		return errors.Join(stopped, err)
+	}
+	c, err := capture.New(w, described...)
 	if err != nil {
 		return err
 	}
+	to := newSink(c, mode)
+	to.anyPort = slices.Contains(ports, anyPort)
+	to.ports = map[*functionPort]int{}
+	for i, p := range wanted {
+		to.ports[p] = capture.Clear + 1 + i
+	}
 	full := false
-	stopped := n.shard.do(func(falcon.Time) {
+	stopped = n.shard.do(func(falcon.Time) {
 		t := &n.shard.capture
 		if full = len(t.sinks) >= maxCaptures; !full {
 			t.wallOffset = n.wallOffset()
-			n.shard.setSinks(append(slices.Clone(t.sinks), newSink(c, mode)))
+			n.shard.setSinks(append(slices.Clone(t.sinks), to))
 		}
 	})
 	if stopped != nil || full {
@@ -181,6 +275,33 @@ func (n *NIC) Capture(ctx context.Context, mode string, w io.Writer) error {
 		n.shard.setSinks(slices.DeleteFunc(slices.Clone(n.shard.capture.sinks), func(s sink) bool { return s.to == c }))
 	})
 	return c.Close()
+}
+
+// anyPort stands for every function's port.
+const anyPort = "any"
+
+// named finds ports by the names of their devices or functions.
+func (p *plainIP) named(names []string) (found []*functionPort, err error) {
+	if slices.Contains(names, anyPort) {
+		return slices.Clone(p.ports), nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(p.ports, func(f *functionPort) bool {
+			_, short, _ := strings.Cut(f.id.String(), ".")
+			return name == f.Name || name == f.id.String() || name == short
+		})
+		if i < 0 {
+			known := []string{anyPort}
+			for _, f := range p.ports {
+				known = append(known, f.Name)
+			}
+			return nil, control.BadRequest{Err: fmt.Errorf("port %q: there is none; there are %s", name, strings.Join(known, ", "))}
+		}
+		if !slices.Contains(found, p.ports[i]) {
+			found = append(found, p.ports[i])
+		}
+	}
+	return found, nil
 }
 
 // setSinks replaces the captures of the shard.

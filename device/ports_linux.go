@@ -208,6 +208,9 @@ func (ps *portSet) write(s *Shard) {
 		f := &frames[i]
 		if dev := ps.device(f.Port); dev != nil && dev.Write(f.Parts, tap.Offload(f.Offload)) {
 			gw.Wrote(f)
+			if s.capture.wantPorts {
+				s.captureToPort(f)
+			}
 		} else {
 			gw.Refused(f)
 		}

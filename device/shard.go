@@ -195,6 +195,9 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.now = now
 	found := s.pollBells(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
+	if s.capture.wantPorts {
+		s.captureFromPorts(now, in.FromPorts)
+	}
 	s.falcon.HoldCredit(true)
 	if len(in.Frames) > 1 {
 		for _, f := range in.Frames {

@@ -16,6 +16,7 @@ import (
 
 func captureCommand() *cobra.Command {
 	var socket, file, mode string
+	var ports []string
 	var duration time.Duration
 	var limit int64
 	cmd := &cobra.Command{
@@ -24,8 +25,13 @@ func captureCommand() *cobra.Command {
 		Long: `Writes until interrupted, or until --for or --limit. "sealed" are the Ethernet
 frames of the uplink, "clear" the packets inside their seals, with whose they
 are: function, queue pair and work request. Clear captures hold what guests send
-each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.`,
+each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.
+
+--port adds the Ethernet frames of functions' ports, each an interface of its own
+in the file, as the guests send and get them; without --mode it captures nothing
+else. Frames that stand for several are shown as they are.`,
 		Example: `  vnic capture -w nic.pcapng --for 10s
+  vnic capture -w port.pcapng --port pf0.vf1
   vnic capture --mode clear -w - | wireshark -k -i -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,8 +44,11 @@ each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.`,
 			if err != nil {
 				return err
 			}
+			if len(ports) > 0 && !cmd.Flags().Changed("mode") {
+				mode = ""
+			}
 			n := &limited{w: out, left: limit}
-			err = control.NewClient(socket).Capture(ctx, mode, n)
+			err = control.NewClient(socket).Capture(ctx, mode, ports, n)
 			if errors.Is(err, errLimit) {
 				err = nil
 			}
@@ -53,6 +62,7 @@ each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.`,
 	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
 	f.StringVarP(&file, "write", "w", "", "`file` to make, with mode 0600; - for standard output")
 	f.StringVar(&mode, "mode", "both", "sealed, clear or both")
+	f.StringSliceVar(&ports, "port", nil, "frames of these functions' ports, by device or function; any: of all")
 	f.DurationVar(&duration, "for", 0, "how long; 0: until interrupted")
 	f.Int64Var(&limit, "limit", 1<<30, "bytes to write at most")
 	_ = cmd.MarkFlagRequired("write")

@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 // TestCapture captures a running NIC's packets under load, to a file and to
@@ -50,6 +55,67 @@ func TestCapture(t *testing.T) {
 			_, stderr, code := run(t, append([]string{"capture", "-s", l.hosts[0].Control}, args...)...)
 			if code != 1 || !strings.Contains(stderr, want) {
 				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			}
+		}
+	})
+}
+
+const portsConfig = `
+nic: {host: 1}
+control: %[1]s/c.sock
+uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {unix: a}, port: {mode: direct, name: vp1}}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {unix: a}, port: {mode: direct, name: vp2}}
+tenants:
+  - {tenant: 100, routers: [192.168.100.1]}
+attach:
+  - {type: unix, name: a, socket: %[1]s/a.sock}
+`
+
+// TestCapturePorts: what a guest sends by its port and what it gets, as tshark
+// reads it: an interface for each port, with its name.
+func TestCapturePorts(t *testing.T) {
+	requireRoot(t)
+	for _, tool := range []string{"tshark", "ping"} {
+		_, err := exec.LookPath(tool)
+		require(t, err == nil, tool+" is not installed")
+	}
+	dir := t.TempDir()
+	vnic(t)
+	netns.Run(t, func() {
+		serveOn(t, fabric.New(4500), writeQEMUConfig(t, fmt.Sprintf(portsConfig, dir)))
+		if err := netns.Up("vp1", "192.168.100.11/24"); err != nil {
+			t.Fatal(err)
+		}
+		control := filepath.Join(dir, "c.sock")
+		for name, args := range map[string][]string{"any": {"--port", "any"}, "one": {"--port", "pf0.vf1"}, "sealed too": {"--port", "vp1", "--mode", "sealed"}} {
+			file := filepath.Join(dir, strings.ReplaceAll(name, " ", "")+".pcapng")
+			cmd := exec.Command(vnic(t), append([]string{"capture", "-s", control, "-w", file}, args...)...)
+			p, err := start("capture", cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "capture runs", func() error { // it begins with its interfaces
+				if st, err := os.Stat(file); err != nil || st.Size() < 200 {
+					return fmt.Errorf("%v %v", st, err)
+				}
+				return nil
+			})
+			if out, err := exec.Command("ping", "-c", "3", "-i", "0.2", "-W", "20", "192.168.100.1").CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			p.stop(20 * time.Second)
+			out, err := exec.Command("tshark", "-r", file, "-Y", "icmp", "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction", "-e", "icmp.type", "-e", "frame.comment").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"vp1\t0x00000001\t8\th1.pf0.vf1\n", "vp1\t0x00000002\t0\th1.pf0.vf1\n"} {
+				if n := strings.Count(string(out), want); n != 3 {
+					t.Errorf("%s: %q %d times in\n%s", name, want, n, out)
+				}
 			}
 		}
 	})

@@ -23,17 +23,24 @@ const (
 	Out
 )
 
-// Interfaces of a capture.
+// Interfaces of a capture. Those of AddPort follow.
 const (
 	Sealed = 0 // Ethernet frames as on the wire
 	Clear  = 1 // IP packets without seal
-	ifaces = 2
 )
 
 const (
 	slots   = 4096       // packets queued at most
 	snapLen = 1<<16 + 32 // bytes kept of a frame: all of a superframe
 )
+
+// iface is an interface of a capture.
+type iface struct {
+	name, description string
+	link              layers.LinkType
+	dropped           atomic.Uint64
+	written           uint64 // run's
+}
 
 // Capture is a pcapng file being written.
 type Capture struct {
@@ -46,9 +53,8 @@ type Capture struct {
 
 	mu     sync.RWMutex // held shared by Packet, so that Close can wait for it
 	closed bool
-
-	dropped [ifaces]atomic.Uint64
-	written [ifaces]uint64
+	ifaces []*iface
+	known  int // of ifaces, in the file; run's
 }
 
 // record is one queued packet. Its memory is used again.
@@ -80,16 +86,27 @@ func Create(path string) (*Capture, error) {
 	return c, nil
 }
 
-// New writes a capture to w. Close does not close w.
-func New(w io.Writer) (*Capture, error) {
+// Port is an Ethernet port that is captured too.
+type Port struct{ Name, Description string }
+
+func (f *iface) ng() pcapgo.NgInterface {
+	return pcapgo.NgInterface{Name: f.name, Description: f.description, LinkType: f.link, SnapLength: snapLen}
+}
+
+// New writes a capture to w, with an interface for each of ports behind Sealed and
+// Clear. Close does not close w.
+func New(w io.Writer, ports ...Port) (*Capture, error) {
+	all := []*iface{
+		{name: "sealed", description: "uplink: Ethernet frames as on the wire", link: layers.LinkTypeEthernet},
+		{name: "clear", description: "inner IP packets before sealing and after opening", link: layers.LinkTypeRaw},
+	}
+	for _, p := range ports {
+		all = append(all, &iface{name: p.Name, description: p.Description, link: layers.LinkTypeEthernet})
+	}
 	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "vnic"}}
-	ng, err := pcapgo.NewNgWriterInterface(w, pcapgo.NgInterface{
-		Name: "sealed", Description: "uplink: Ethernet frames as on the wire", LinkType: layers.LinkTypeEthernet, SnapLength: snapLen,
-	}, options)
-	if err == nil {
-		_, err = ng.AddInterface(pcapgo.NgInterface{
-			Name: "clear", Description: "inner IP packets before sealing and after opening", LinkType: layers.LinkTypeRaw, SnapLength: snapLen,
-		})
+	ng, err := pcapgo.NewNgWriterInterface(w, all[0].ng(), options)
+	for i := 1; err == nil && i < len(all); i++ {
+		_, err = ng.AddInterface(all[i].ng())
 	}
 	if err == nil {
 		err = ng.Flush()
@@ -97,7 +114,7 @@ func New(w io.Writer) (*Capture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{}), failed: make(chan struct{})}
+	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{}), failed: make(chan struct{}), ifaces: all, known: len(all)}
 	records := make([]record, slots)
 	for i := range records {
 		c.free <- &records[i]
@@ -109,22 +126,46 @@ func New(w io.Writer) (*Capture, error) {
 // Packet queues a copy of a frame. ts is in nanoseconds since 1970 UTC. comment
 // may be "". After Close and on a nil Capture it does nothing.
 func (c *Capture) Packet(iface int, dir Direction, ts int64, frame []byte, comment string) {
-	if c == nil || iface < 0 || iface >= ifaces {
+	c.Parts(iface, dir, ts, comment, frame)
+}
+
+// Parts is Packet for a frame that lies in several places.
+func (c *Capture) Parts(iface int, dir Direction, ts int64, comment string, parts ...[]byte) {
+	if c == nil || iface < 0 {
 		return
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.closed {
+	if c.closed || iface >= len(c.ifaces) {
 		return
 	}
 	select {
 	case r := <-c.free:
-		r.iface, r.dir, r.ts, r.length, r.comment = iface, dir, ts, len(frame), comment
-		r.data = append(r.data[:0], frame[:min(len(frame), snapLen)]...)
+		r.iface, r.dir, r.ts, r.length, r.comment = iface, dir, ts, 0, comment
+		r.data = r.data[:0]
+		for _, b := range parts {
+			r.length += len(b)
+			r.data = append(r.data, b[:min(len(b), snapLen-len(r.data))]...)
+		}
 		c.queue <- r // has as many places as there are records
 	default:
-		c.dropped[iface].Add(1)
+		c.ifaces[iface].dropped.Add(1)
 	}
+}
+
+// AddPort adds an interface while the capture runs and returns its number.
+func (c *Capture) AddPort(p Port) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ifaces = append(c.ifaces, &iface{name: p.Name, description: p.Description, link: layers.LinkTypeEthernet})
+	return len(c.ifaces) - 1
+}
+
+// all returns the interfaces there are now.
+func (c *Capture) all() []*iface {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.ifaces
 }
 
 // Drops is the number of packets dropped because the writer did not keep up.
@@ -132,7 +173,11 @@ func (c *Capture) Drops() uint64 {
 	if c == nil {
 		return 0
 	}
-	return c.dropped[Sealed].Load() + c.dropped[Clear].Load()
+	n := uint64(0)
+	for _, f := range c.all() {
+		n += f.dropped.Load()
+	}
+	return n
 }
 
 // Failed returns a channel that is closed when writing has failed: nothing more is
@@ -174,7 +219,7 @@ func (c *Capture) run() {
 		if c.err == nil {
 			c.err = c.write(r)
 		} else {
-			c.dropped[r.iface].Add(1)
+			c.all()[r.iface].dropped.Add(1)
 		}
 		if c.err == nil && len(c.queue) == 0 {
 			c.err = c.w.Flush() // so that the file can be followed
@@ -190,9 +235,22 @@ func (c *Capture) run() {
 	}
 }
 
-// write and finish belong to run.
+// describe, write and finish belong to run. describe makes the file know interfaces
+// up to number last.
+func (c *Capture) describe(last int) error {
+	for ; c.known <= last; c.known++ {
+		if _, err := c.w.AddInterface(c.all()[c.known].ng()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *Capture) write(r *record) error {
-	c.written[r.iface]++
+	if err := c.describe(r.iface); err != nil {
+		return err
+	}
+	c.all()[r.iface].written++
 	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, r.ts), CaptureLength: len(r.data), Length: r.length, InterfaceIndex: r.iface}
 	var o pcapgo.NgPacketOptions
 	switch r.dir {
@@ -208,9 +266,13 @@ func (c *Capture) write(r *record) error {
 }
 
 func (c *Capture) finish() error {
-	for i := range ifaces {
+	all := c.all()
+	if err := c.describe(len(all) - 1); err != nil {
+		return err
+	}
+	for i, f := range all {
 		s := pcapgo.NgInterfaceStatistics{
-			LastUpdate: time.Now(), PacketsDropped: c.dropped[i].Load(), PacketsReceived: c.written[i] + c.dropped[i].Load(),
+			LastUpdate: time.Now(), PacketsDropped: f.dropped.Load(), PacketsReceived: f.written + f.dropped.Load(),
 		}
 		if err := c.w.WriteInterfaceStats(i, s); err != nil {
 			return err

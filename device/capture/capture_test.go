@@ -97,6 +97,38 @@ func TestCapture(t *testing.T) {
 	}
 }
 
+// TestPorts: ports have interfaces of their own, also those that come while the
+// capture runs, whether or not they have packets.
+func TestPorts(t *testing.T) {
+	var file bytes.Buffer
+	c, err := New(&file, Port{"vf1", "port of pf0.vf1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Packet(2, In, 1, []byte("from guest"), "x")
+	later, idle := c.AddPort(Port{"vf2", ""}), c.AddPort(Port{"vf3", ""})
+	c.Parts(later, Out, 2, "", []byte("to "), []byte("guest"))
+	c.Parts(later, Out, 3, "", make([]byte, snapLen-1), []byte("longer"), []byte("too long"))
+	c.Packet(idle+1, In, 3, []byte("no such interface"), "")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ng, got := readAll(t, &file)
+	want := []string{`2 in 1 10/10 66726f6d ["x"]`, `3 out 2 8/8 746f2067 []`, `3 out 3 65568/65581 00000000 []`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("packets (-want +got):\n%s", d)
+	}
+	for i, w := range []struct {
+		name string
+		n    uint64
+	}{{"sealed", 0}, {"clear", 0}, {"vf1", 1}, {"vf2", 2}, {"vf3", 0}} {
+		nif, err := ng.Interface(i)
+		if err != nil || nif.Name != w.name || nif.Statistics.PacketsReceived != w.n || i > Clear && nif.LinkType != layers.LinkTypeEthernet {
+			t.Errorf("interface %d: %+v, %v", i, nif, err)
+		}
+	}
+}
+
 // gate is a writer that waits until it is opened.
 type gate struct {
 	mu   sync.Mutex

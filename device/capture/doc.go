@@ -6,7 +6,8 @@
 //
 // A capture has two interfaces: Sealed, the Ethernet frames of the uplink as
 // they are on the wire, and Clear, the inner IP packets before sealing and after
-// opening. Clear captures hold tenants' data, so files are made with mode 0600.
+// opening; and one for each function's port that is captured, with the frames as
+// the guest sends and gets them. Clear captures and those of ports hold tenants' data, so files are made with mode 0600.
 // The number of packets dropped stands in the interface statistics at the file's
 // end.
 //

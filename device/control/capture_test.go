@@ -29,7 +29,7 @@ func TestCapture(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := &until{cancel: cancel}
-	if err := c.Capture(ctx, "both", out); err != nil || !strings.HasPrefix(out.got.String(), "captured ") {
+	if err := c.Capture(ctx, "both", []string{"any"}, out); err != nil || !strings.HasPrefix(out.got.String(), "captured ") {
 		t.Errorf("%v, %q", err, out.got.String())
 	}
 	select {
@@ -48,12 +48,12 @@ func TestCapture(t *testing.T) {
 	if status, text := raw(t, path, "GET", "/v1/trace?qp=x"); status != 400 || !strings.Contains(text, "write a queue pair's number") {
 		t.Errorf("%d %s", status, text)
 	}
-	if err := c.Capture(t.Context(), "loud", out); err == nil || !strings.Contains(err.Error(), "what mode?") {
+	if err := c.Capture(t.Context(), "loud", nil, out); err == nil || !strings.Contains(err.Error(), "what mode?") {
 		t.Errorf("%v", err)
 	}
 	begun := &until{cancel: func() {}}
 	ended := make(chan error, 1)
-	go func() { ended <- c.Capture(t.Context(), "both", begun) }()
+	go func() { ended <- c.Capture(t.Context(), "both", nil, begun) }()
 	time.Sleep(20 * time.Millisecond)
 	if err := s.Close(); err != nil {
 		t.Error(err)

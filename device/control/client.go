@@ -133,9 +133,9 @@ func (c *Client) Wait(ctx context.Context) error {
 	}
 }
 
-// Capture copies what the NIC captures to w until ctx ends. mode is sealed, clear or both.
-func (c *Client) Capture(ctx context.Context, mode string, w io.Writer) error {
-	return c.stream(ctx, capturePath, url.Values{"mode": {mode}}, w)
+// Capture copies what the NIC captures to w until ctx ends: by mode sealed, clear, both or "", and of the ports named.
+func (c *Client) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
+	return c.stream(ctx, capturePath, url.Values{"mode": {mode}, "port": ports}, w)
 }
 
 // Trace copies the JSON TraceLines of a function to w until ctx ends. qpn 0 is

@@ -62,8 +62,8 @@ func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 }
 
 // Capture writes until it is told to stop.
-func (f *fake) Capture(ctx context.Context, mode string, w io.Writer) error {
-	if mode != "both" {
+func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
+	if mode != "both" || len(ports) > 0 && ports[0] != "any" {
 		return BadRequest{errors.New("what mode?")}
 	}
 	for ctx.Err() == nil {

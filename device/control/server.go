@@ -193,7 +193,8 @@ func handler(life context.Context, p Provider) http.Handler {
 	paths = append(paths, capturePath, tracePath)
 	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) {
 		stream(life, w, r, "application/x-pcapng", func(ctx context.Context, out io.Writer) error {
-			return p.Capture(ctx, r.URL.Query().Get("mode"), out)
+			q := r.URL.Query()
+			return p.Capture(ctx, q.Get("mode"), q["port"], out)
 		})
 	})
 	mux.HandleFunc("GET "+tracePath, func(w http.ResponseWriter, r *http.Request) {

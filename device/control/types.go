@@ -297,8 +297,9 @@ type Provider interface {
 	Keys(ctx context.Context) ([]Key, error)
 	Violations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
-	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear or both.
-	Capture(ctx context.Context, mode string, w io.Writer) error
+	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for nothing but ports, which are
+	// names of ports or functions, or any.
+	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
 	// Trace writes JSON TraceLines to w until ctx ends or w fails. qpn 0 is every queue pair.
 	Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error
 }
