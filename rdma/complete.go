@@ -114,8 +114,7 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	} else {
 		r.pushes--
 	}
-	s.busy = false
-	r.free = append(r.free, uint16(tag))
+	r.end(uint16(tag))
 	w.pending--
 	q.complete(now)
 	q.drained()
@@ -194,25 +193,28 @@ func (q *QP) survives(w *work) bool {
 // retireWorks takes the works at head that were reported out of the ring.
 func (q *QP) retireWorks() {
 	for r := &q.req; r.head != r.tail && r.work(r.head).done; {
-		q.retireWork()
+		r.release(q.retireWork())
 	}
 }
 
 // retireWork takes the work at head out of the ring.
-func (q *QP) retireWork() {
+func (q *QP) retireWork() *work {
 	r := &q.req
+	w := r.take(r.head)
 	r.head++
 	if r.next-r.head > r.tail-r.head {
 		r.next = r.head // it failed before it was issued
 	}
+	return w
 }
 
 // finish takes the work at head out of the ring, with a completion unless it has one or succeeded unsignaled.
-func (q *QP) finish(now falcon.Time, w *work, st abi.WCStatus) {
-	q.retireWork()
+func (q *QP) finish(now falcon.Time, st abi.WCStatus) {
+	w := q.retireWork()
 	if !w.done {
 		q.report(now, w, st)
 	}
+	q.req.release(w)
 }
 
 // report writes the completion of w, unless it succeeded unsignaled.

@@ -111,8 +111,8 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 			return 0, st
 		}
 	}
-	q.req.init(min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
-	q.rsp.init(q.maxRecvSGE(c))
+	q.req.init(f.e, min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
+	q.rsp.maxSGE = q.maxRecvSGE(c)
 	q.ready.qp, q.polled.qp, q.lingering.qp = q, q, q
 	if c.Type == abi.QPTypeGSI {
 		q.number, f.gsi = gsiNumber, q

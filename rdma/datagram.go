@@ -62,10 +62,8 @@ func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
 	if w.wqe.Opcode == abi.OpSendImm {
 		op = wire.UDSendOnlyImm
 	}
-	slot := r.free[len(r.free)-1]
-	s := &r.segments[slot]
-	*s = segment{work: r.next, opcode: op, sn: l.sn, length: w.length}
-	switch err := l.conn.PushLast(now, linkTag(q, slot), wire.PushLength(op, int(w.length))); {
+	s := segment{work: r.next, opcode: op, sn: l.sn, length: w.length}
+	switch err := l.conn.PushLast(now, linkTag(q, r.nextSlot()), wire.PushLength(op, int(w.length))); {
 	case err == nil:
 	case errors.Is(err, falcon.ErrXoff):
 		l.block(q)
@@ -75,11 +73,10 @@ func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
 		l.state = linkIdle
 		return 0, false, true
 	}
+	kept := r.begin(&s)
 	if q.fn.trace != nil {
-		q.noteIssued(w, s)
+		q.noteIssued(w, kept)
 	}
-	s.busy = true
-	r.free = r.free[:len(r.free)-1]
 	l.sn++
 	w.started, w.issued, w.offset = true, true, w.length
 	w.pending++

@@ -30,9 +30,11 @@ type Engine struct {
 	active         functionList // with QPs in their ready lists, next visit first
 	throttled      []*Function  // with QPs in their ready lists, but out of rate
 	throttledUntil falcon.Time  // no later than when the first of them may go on
-	polled         list         // QPs whose send queue ran empty a short while ago
-	linger         list         // failed QPs whose connection is still open, oldest first
-	stats          Stats        // of closed functions
+	works          pool[work]
+	segments       pool[segment]
+	polled         list  // QPs whose send queue ran empty a short while ago
+	linger         list  // failed QPs whose connection is still open, oldest first
+	stats          Stats // of closed functions
 	fns            []*Function
 	buf            [4096]byte // one WQE, as read from guest memory
 	cqe            [abi.CQESize]byte

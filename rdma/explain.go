@@ -28,8 +28,8 @@ func Explain(user any, packet []byte, out bool) string {
 	if response := info.Kind == wire.KindPullData; response == out {
 		return text // of the peer's work
 	}
-	for i := range q.req.segments {
-		if s := &q.req.segments[i]; s.busy && s.sn == h.SN {
+	for _, s := range q.req.segments {
+		if s != nil && s.sn == h.SN {
 			w := q.req.work(s.work)
 			return text + fmt.Sprintf(", WQE %d (wr_id %#x), bytes %d to %d", w.index, w.wqe.WRID, s.offset, s.offset+s.length)
 		}

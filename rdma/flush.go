@@ -20,9 +20,8 @@ func (q *QP) flushSends(now falcon.Time) (more bool) {
 	r := &q.req
 	for range flushTurn {
 		if r.head != r.tail {
-			w := r.work(r.head)
-			w.vendor = 0
-			q.finish(now, w, abi.WCWRFlushErr)
+			r.work(r.head).vendor = 0
+			q.finish(now, abi.WCWRFlushErr)
 			continue
 		}
 		b, ok := q.sq.next(q.fn.e.buf[:])

@@ -23,14 +23,18 @@ type served struct {
 	original uint64 // atomic
 }
 
-// servedPulls is the fixed set of pull requests a QP serves at a time. A response's tag names slot and epoch.
+// servedPulls is the fixed set of pull requests a QP serves at a time, made when the first one comes. A response's tag names
+// slot and epoch.
 type servedPulls struct {
 	served     []served
 	freeServed []uint16
 	servedEra  uint32
 }
 
-func (p *servedPulls) init() {
+func (p *servedPulls) initOnce() {
+	if p.served != nil {
+		return
+	}
 	p.served = make([]served, maxServed)
 	p.freeServed = make([]uint16, 0, maxServed)
 	p.dropServed()
@@ -85,6 +89,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 		q.deferPull(now, ev, rateRetry)
 		return
 	}
+	r.initOnce()
 	if len(r.freeServed) == 0 {
 		q.deferPull(now, ev, contextRetry)
 		return

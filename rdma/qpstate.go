@@ -91,8 +91,7 @@ func (q *QP) abandon(now falcon.Time) {
 
 // stopWork forgets all work requests, sent and received.
 func (q *QP) stopWork() {
-	q.req.drop()
-	q.req.head, q.req.next, q.req.tail = 0, 0, 0
+	q.req.forget()
 	q.rsp.drop()
 	q.ready.remove()
 	q.polled.remove()

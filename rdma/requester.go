@@ -16,12 +16,15 @@ import (
 //	      │  (segments)   │ issued      │ memory    │
 //
 // Works complete in order at head. Each transaction with falcon is one segment; a transaction's tag names the
-// segment's slot and the epoch, which moves on when the works are dropped.
+// segment's slot and the epoch, which moves on when the works are dropped. Works and segments are of the engine's pools.
 type requester struct {
-	works            []work // ring
+	e                *Engine
+	works            []*work // ring
 	head, next, tail uint32
-	segments         []segment
-	free             []uint16 // slots of segments
+	segments         []*segment // by slot, nil if it is free
+	free             []uint16   // slots
+	maxSGE           int
+	maxInline        int
 	epoch            uint32
 	pushes, pulls    int    // segments with falcon
 	reads            int    // READ and atomic works started and not completed
@@ -32,8 +35,7 @@ type requester struct {
 
 // segment is one request packet with falcon.
 type segment struct {
-	work   uint32 // index of its work
-	busy   bool
+	work   uint32       // index of its work
 	rnrs   uint8        // receiver-not-ready answers
 	status abi.WCStatus // set by Fill when the data is not to be had
 	opcode wire.Opcode
@@ -44,16 +46,10 @@ type segment struct {
 	at     cursor // of offset in the work's sges
 }
 
-func (r *requester) init(works uint32, maxSGE, maxInline int) {
-	r.works = make([]work, works)
-	sges := make([]sge, int(works)*maxSGE)
-	inline := make([]byte, int(works)*maxInline)
-	for i := range r.works {
-		w := &r.works[i]
-		w.sges, sges = sges[:0:maxSGE], sges[maxSGE:]
-		w.inline, inline = inline[:0:maxInline], inline[maxInline:]
-	}
-	r.segments = make([]segment, maxPushes+maxPulls)
+func (r *requester) init(e *Engine, works uint32, maxSGE, maxInline int) {
+	r.e, r.maxSGE, r.maxInline = e, maxSGE, maxInline
+	r.works = make([]*work, works)
+	r.segments = make([]*segment, maxPushes+maxPulls)
 	r.free = make([]uint16, 0, len(r.segments))
 	r.drop()
 }
@@ -63,24 +59,85 @@ func (r *requester) drop() {
 	r.epoch++
 	r.pushes, r.pulls, r.reads = 0, 0, 0
 	r.free = r.free[:0]
-	for i := range r.segments {
-		r.segments[i].busy = false
+	for i, s := range r.segments {
+		if s != nil {
+			r.segments[i] = nil
+			r.e.segments.put(s)
+		}
 		r.free = append(r.free, uint16(len(r.segments)-1-i))
 	}
+}
+
+// forget drops the works too.
+func (r *requester) forget() {
+	r.drop()
+	for ; r.head != r.tail; r.head++ {
+		r.release(r.take(r.head))
+	}
+	r.head, r.next, r.tail = 0, 0, 0
+}
+
+// add gives the work at tail its place in the ring, with room for what the QP's requests may have.
+func (r *requester) add() *work {
+	w := r.e.works.get()
+	if cap(w.sges) < r.maxSGE {
+		w.sges = make([]sge, 0, r.maxSGE)
+	}
+	if cap(w.inline) < r.maxInline {
+		w.inline = make([]byte, 0, r.maxInline)
+	}
+	*r.place(r.tail) = w
+	r.tail++
+	return w
+}
+
+// take empties a place of the ring. The work that had it must be released.
+func (r *requester) take(index uint32) *work {
+	at := r.place(index)
+	w := *at
+	*at = nil
+	return w
+}
+
+func (r *requester) release(w *work) {
+	clear(w.sges) // the pool must not keep regions alive
+	*w = work{sges: w.sges[:0], inline: w.inline[:0]}
+	r.e.works.put(w)
+}
+
+// nextSlot is the slot begin will use. There must be a free one.
+func (r *requester) nextSlot() uint16 { return r.free[len(r.free)-1] }
+
+// begin gives a segment its slot.
+func (r *requester) begin(s *segment) *segment {
+	kept := r.e.segments.get()
+	*kept = *s
+	r.segments[r.nextSlot()] = kept
+	r.free = r.free[:len(r.free)-1]
+	return kept
+}
+
+// end frees the slot of a segment and the segment.
+func (r *requester) end(slot uint16) {
+	r.e.segments.put(r.segments[slot])
+	r.segments[slot] = nil
+	r.free = append(r.free, slot)
 }
 
 // connect starts the numbering of a new connection (RDMA over Falcon §8.2, §8.3.2: all begin at 1).
 func (r *requester) connect() { r.sn, r.rmsn, r.pullRMSN = 1, 1, 1 }
 
-func (r *requester) work(index uint32) *work { return &r.works[index&uint32(len(r.works)-1)] }
+func (r *requester) place(index uint32) **work { return &r.works[index&uint32(len(r.works)-1)] }
+
+func (r *requester) work(index uint32) *work { return *r.place(index) }
 
 // tagged returns the segment a tag names, nil when it was dropped.
 func (r *requester) tagged(tag uint64) *segment {
 	i := uint32(tag)
-	if uint32(tag>>32) != r.epoch || i >= uint32(len(r.segments)) || !r.segments[i].busy {
+	if uint32(tag>>32) != r.epoch || i >= uint32(len(r.segments)) {
 		return nil
 	}
-	return &r.segments[i]
+	return r.segments[i]
 }
 
 // issue starts works and hands their segments to falcon until the turn's quantum is used up or something has to be
@@ -142,15 +199,12 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	if len(r.free) == 0 || w.pulls() && r.pulls >= maxPulls || !w.pulls() && r.pushes >= maxPushes {
 		return 0, started, false
 	}
-	slot := r.free[len(r.free)-1]
-	s := &r.segments[slot]
-	*s = segment{work: r.next, opcode: q.opcode(w), sn: r.sn, offset: w.offset, at: w.at}
+	s := segment{work: r.next, opcode: q.opcode(w), sn: r.sn, offset: w.offset, at: w.at}
 	s.length = q.segmentLength(w)
-	if !q.hand(now, w, s, uint64(r.epoch)<<32|uint64(slot)) {
+	if !q.hand(now, w, &s, uint64(r.epoch)<<32|uint64(r.nextSlot())) {
 		return 0, started, false
 	}
-	r.free = r.free[:len(r.free)-1]
-	q.issued(w, s)
+	q.issued(w, r.begin(&s))
 	return int(s.length), started, true
 }
 
@@ -237,7 +291,6 @@ func (q *QP) issued(w *work, s *segment) {
 		q.noteIssued(w, s)
 	}
 	r := &q.req
-	s.busy = true
 	r.sn++
 	w.pending++
 	if w.pulls() {

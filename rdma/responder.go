@@ -75,11 +75,6 @@ func (a *arrival) receives() bool {
 	return class(a.opcode) == classSend || a.opcode == wire.WriteLastImm || a.opcode == wire.WriteOnlyImm
 }
 
-func (r *responder) init(maxSGE int) {
-	r.maxSGE = maxSGE
-	r.servedPulls.init()
-}
-
 // connect prepares for a new connection.
 // receives is the depth of the queue that receives come from.
 func (r *responder) connect(ordered bool, receives uint32) {

@@ -96,7 +96,7 @@ func (q *QP) brokenBy(w *work) uint16 {
 	switch {
 	case masked && !q.fn.extended:
 		return 103
-	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(cap(w.inline)), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > cap(w.sges):
+	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(q.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > q.req.maxSGE:
 		return 608
 	case masked && x.NumSGE != 1:
 		return 611

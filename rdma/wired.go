@@ -70,7 +70,7 @@ func (q *QP) failAlone(now falcon.Time, st abi.WCStatus, reason string) {
 			return
 		}
 	}
-	q.finish(now, r.work(r.head), st)
+	q.finish(now, st)
 	q.fail(now, st, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
 }
 

@@ -9,8 +9,8 @@ const maxMessage = 1 << 31
 type work struct {
 	index  uint32 // of its entry
 	wqe    abi.SendWQE
-	sges   []sge  // capacity is the QP's MaxSendSGE
-	inline []byte // data of an inline request; capacity is the QP's MaxInline
+	sges   []sge
+	inline []byte // data of an inline request
 	masks  abi.AtomicMasks
 	bind   abi.BindMW
 	length uint32 // bytes of the message
@@ -53,10 +53,9 @@ func (q *QP) fetch() (w *work, ok bool) {
 		return nil, false
 	}
 	r := &q.req
-	w = r.work(r.tail)
-	r.tail++
+	w = r.add()
 	q.fn.stats.Posted++
-	*w = work{index: q.sq.ring.Next() - 1, sges: w.sges[:0], inline: w.inline[:0]}
+	w.index = q.sq.ring.Next() - 1
 	w.wqe.Unmarshal(b)
 	q.sq.checkReserved(w.index, b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
@@ -98,14 +97,14 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		switch {
 		case need != 0 || x.NumSGE != 0:
 			return abi.WCLocQPOpErr
-		case x.InlineLen > uint32(cap(w.inline)):
+		case x.InlineLen > uint32(q.req.maxInline):
 			return abi.WCLocLenErr
 		}
 		w.inline = append(w.inline, rest[:x.InlineLen]...)
 		w.length = x.InlineLen
 		return abi.WCSuccess
 	}
-	if int(x.NumSGE) > cap(w.sges) {
+	if int(x.NumSGE) > q.req.maxSGE {
 		return abi.WCLocQPOpErr
 	}
 	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
