@@ -51,7 +51,12 @@ func perfTest(url *string, test perf.Test) *cobra.Command {
 	} else {
 		f.IntVarP(&cfg.Outs, "outs", "o", 0, "operations in flight (default what the device allows)")
 	}
+	connection := "RC"
+	var class uint8
+	f.Uint8Var(&cfg.Path.TrafficClass, "tclass", 0, "traffic class: DSCP in its upper six bits")
+	f.Uint32Var(&cfg.Path.FlowLabel, "flow_label", 0, "picks the path through the fabric (default the device does)")
 	if test.Op == perf.Send {
+		f.StringVarP(&connection, "connection", "c", connection, "RC or UD; the server takes the client's")
 		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", 0, "receives outstanding per queue pair (default 512)")
 	}
 	if test.Op == perf.Atomic {
@@ -77,6 +82,14 @@ func perfTest(url *string, test perf.Test) *cobra.Command {
 			if cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
 				return fmt.Errorf("peer: %w", err)
 			}
+		}
+		cfg.Path.TrafficClass = class
+		switch connection {
+		case "RC":
+		case "UD":
+			cfg.Datagrams = true
+		default:
+			return fmt.Errorf("--connection %s: write RC or UD", connection)
 		}
 		switch atomic {
 		case "FETCH_AND_ADD":

@@ -56,11 +56,28 @@ func TestGuestPerf(t *testing.T) {
 		if err := json.Unmarshal([]byte(client), &rows); err != nil || len(rows) != 1 || rows[0].Bytes != 8 || rows[0].TTypical <= 0 {
 			t.Errorf("%v, %+v\n%s", err, rows, client)
 		}
+		// Datagrams, in perftest's columns; the server takes the connection type from the client.
+		server, client = measure("send_bw", "-c", "UD", "-n", "300", "-q", "2", "--tclass", "184")
+		row = regexp.MustCompile(`#bytes +#iterations +BW peak\[MB/sec\] +BW average\[MB/sec\] +MsgRate\[Mpps\]\n 4096 +600 +[\d.]+ +[\d.]+\s+[\d.]+\n`)
+		if !row.MatchString(client) || !strings.Contains(client, "Connection type: UD") || !strings.Contains(server, " 4096       600 ") {
+			t.Errorf("client:\n%s\nserver:\n%s", client, server)
+		}
+		_, client = measure("send_bw", "-c", "UD", "-n", "200", "-b", "--json")
+		if err := json.Unmarshal([]byte(client), &rows); err != nil || len(rows) != 1 || rows[0].Bytes != 4096 || rows[0].Iterations != 400 || rows[0].Lost < 0 || rows[0].Lost > 400 {
+			t.Errorf("%v, %+v\n%s", err, rows, client)
+		}
+		_, client = measure("send_lat", "-c", "UD", "-n", "50", "--json")
+		if err := json.Unmarshal([]byte(client), &rows); err != nil || len(rows) != 1 || rows[0].Bytes != 2 || rows[0].TTypical <= 0 {
+			t.Errorf("%v, %+v\n%s", err, rows, client)
+		}
 		for want, args := range map[string][]string{
 			"--atomic_type XOR: write FETCH_AND_ADD or CMP_AND_SWAP": {"atomic_bw", "-A", "XOR"},
-			"peer: ": {"send_lat", "nobody"},
-			"read_lat: iterations: 1 is out of range": {"read_lat", "-n", "1"},
-			"unknown shorthand flag: 'q'":             {"write_lat", "-q", "2"},
+			"--connection UC: write RC or UD":                        {"send_lat", "-c", "UC"},
+			"datagram carries one path MTU":                          {"send_bw", "-c", "UD", "-s", "5000"},
+			"unknown shorthand flag: 'c'":                            {"write_bw", "-c", "UD"},
+			"peer: ":                                                 {"send_lat", "nobody"},
+			"read_lat: iterations: 1 is out of range":                {"read_lat", "-n", "1"},
+			"unknown shorthand flag: 'q'":                            {"write_lat", "-q", "2"},
 		} {
 			if _, stderr, code := run(t, perf(0, args...)...); code != 1 || !strings.Contains(stderr, want) {
 				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)

@@ -121,6 +121,7 @@ func (s *session) refill() error {
 		if err := s.postRecv(int(s.wcs[i].ID)); err != nil {
 			return err
 		}
+		s.received++
 	}
 	return err
 }

@@ -68,6 +68,7 @@ type Config struct {
 	QPs           int           // bandwidth only; 0: 1
 	Bidirectional bool          // bandwidth of both directions at once
 	CmpSwap       bool          // atomics: compare and swap instead of fetch and add
+	Datagrams     bool          // SEND only: queue pairs of type UD instead of RC; sizes up to the path MTU
 
 	// Each side its own.
 	TxDepth int           // sends outstanding on a queue pair; 0: 128, for latency 32
@@ -77,6 +78,7 @@ type Config struct {
 	Outs    int           // READs and atomics in flight; 0: what the device allows
 	MTU     int           // path MTU in bytes; 0: the device's
 	Timeout int           // of the queue pair, 4.096 µs × 2^n; 0: the device's
+	Path    guestlib.Path // traffic class and the like
 	Events  bool          // sleep for completions instead of polling
 	NoPeak  bool          // do not keep the times that BW peak needs
 	Meet    time.Duration // how long to look for the peer; 0: 1 min
@@ -90,6 +92,9 @@ type Config struct {
 // maxSize is the largest message in bytes.
 const maxSize = 1 << 30
 
+// maxDatagram is the largest datagram; where the path MTU is less, that is.
+const maxDatagram = 4096
+
 // Header is what a report says before its rows.
 type Header struct {
 	Test
@@ -102,6 +107,7 @@ type Header struct {
 	Outs          int
 	Events        bool
 	Bidirectional bool
+	Datagrams     bool
 	Server        bool
 }
 
@@ -118,6 +124,12 @@ func (c *Config) check() error {
 			if c.Latency {
 				*v = lat
 			}
+		}
+	}
+	if c.Datagrams {
+		def(&c.Size, maxDatagram, 2)
+		if c.All {
+			c.Size = max(c.Size, maxDatagram)
 		}
 	}
 	if c.All {
@@ -169,6 +181,8 @@ func (c *Config) check() error {
 	refuse(c.Duration < 0, "the duration is negative")
 	refuse(c.Duration > 0 && c.All, "a duration is for one size; leave out --all")
 	refuse(c.Op == Atomic && (c.Size != 8 || c.All), "atomics have 8 bytes")
+	refuse(c.Datagrams && c.Op != Send, "datagrams are for SENDs")
+	refuse(c.Datagrams && c.Size > maxDatagram, errSizeUD.Error())
 	refuse(c.CmpSwap && c.Op != Atomic, "compare and swap is for atomics")
 	refuse(c.Events && c.Latency && c.Op == Write, "write_lat looks at memory, which sends no events")
 	if len(wrong) > 0 {

@@ -16,6 +16,7 @@ import (
 type hello struct {
 	test                        Test
 	all, bidirectional, cmpSwap bool
+	datagrams                   bool
 	qps                         uint16
 	size, iterations            uint32
 	duration                    time.Duration
@@ -44,7 +45,7 @@ func bit(b bool, n int) uint8 {
 
 func (h *hello) marshal() []byte {
 	b := append(make([]byte, 0, helloSize), magic...)
-	b = append(b, 1, byte(h.test.Op), bit(h.test.Latency, 0)|bit(h.all, 1)|bit(h.bidirectional, 2)|bit(h.cmpSwap, 3), 0)
+	b = append(b, 1, byte(h.test.Op), bit(h.test.Latency, 0)|bit(h.all, 1)|bit(h.bidirectional, 2)|bit(h.cmpSwap, 3)|bit(h.datagrams, 4), 0)
 	b = binary.LittleEndian.AppendUint16(b, h.qps)
 	b = binary.LittleEndian.AppendUint32(b, h.size)
 	b = binary.LittleEndian.AppendUint32(b, h.iterations)
@@ -58,6 +59,7 @@ func (h *hello) unmarshal(b []byte) error {
 	}
 	h.test = Test{Op(b[9]), b[10]&1 != 0}
 	h.all, h.bidirectional, h.cmpSwap = b[10]&2 != 0, b[10]&4 != 0, b[10]&8 != 0
+	h.datagrams = b[10]&16 != 0
 	h.qps = binary.LittleEndian.Uint16(b[12:])
 	h.size, h.iterations = binary.LittleEndian.Uint32(b[14:]), binary.LittleEndian.Uint32(b[18:])
 	h.duration = time.Duration(binary.LittleEndian.Uint64(b[22:]))
@@ -182,11 +184,16 @@ func (c *control) hear(ctx context.Context) (*Row, error) {
 	}
 }
 
-// meet tells and hears. When it returns the peer has the message: this side may go.
+// meet tells and hears.
 func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
 	if err := c.tell(mine); err != nil {
 		return nil, err
 	}
+	return c.agree(ctx)
+}
+
+// agree hears. When it returns the peer has what it was told: this side may go.
+func (c *control) agree(ctx context.Context) (*Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
 	defer cancel()
 	r, err := c.hear(ctx)

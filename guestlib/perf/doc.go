@@ -19,5 +19,7 @@
 // As perftest does, t_typical is the median, the two longest samples are left out, and a MB is 2^20 bytes. BW peak is the best rate
 // over up to 2·TxDepth successive messages of a queue pair, from posting the first to completing the last.
 //
+// SEND goes by datagrams too (datagram.go): what did not arrive is counted as lost.
+//
 // All memory is allocated and all samples are kept in arrays made before the clock starts.
 package perf

@@ -62,6 +62,7 @@ func (s *session) await(ctx context.Context, in []byte, last int, mark byte) err
 
 func (s *session) awaitReceive(ctx context.Context) error {
 	var wc [1]guestlib.WC
+	start := s.now()
 	for {
 		n, err := s.rcq.Poll(wc[:])
 		switch {
@@ -72,7 +73,7 @@ func (s *session) awaitReceive(ctx context.Context) error {
 		case n == 1:
 			return s.postRecv(0)
 		}
-		if err := errors.Join(lost(s.qps[0]), s.idle(ctx, s.rcq)); err != nil {
+		if err := errors.Join(lost(s.qps[0]), s.late(start), s.idle(ctx, s.rcq)); err != nil {
 			return err
 		}
 	}

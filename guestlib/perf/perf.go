@@ -18,19 +18,22 @@ const line = 64
 // session is one side of a test that both agreed on.
 type session struct {
 	*Config
-	client bool
-	dev    *guestlib.Device
-	pd     *guestlib.PD
-	ctl    *control
-	mr     *guestlib.MR
-	remote region
-	scq    *guestlib.CQ // of sends
-	rcq    *guestlib.CQ // of receives
-	qps    []*guestlib.QP
-	slot   int // bytes of a message, rounded up to whole lines
-	epoch  time.Time
-	done   int // sends of this row completed
-	wcs    [32]guestlib.WC
+	client   bool
+	dev      *guestlib.Device
+	pd       *guestlib.PD
+	ctl      *control
+	mr       *guestlib.MR
+	remote   region
+	scq      *guestlib.CQ // of sends
+	rcq      *guestlib.CQ // of receives
+	qps      []*guestlib.QP
+	ah       *guestlib.AH // Datagrams: to the peer
+	peers    []uint32     // and its queue pairs
+	slot     int          // bytes of a message, rounded up to whole lines
+	epoch    time.Time
+	done     int // sends of this row completed
+	received int // messages of this row
+	wcs      [32]guestlib.WC
 }
 
 // Run is one side of a test. It returns the rows; those of a server are the client's.
@@ -43,6 +46,9 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	if cfg.Datagrams {
+		cfg.Size = min(cfg.Size, dev.Info().MTU)
+	}
 	s := &session{Config: &cfg, client: cfg.client(), dev: dev, epoch: time.Now()}
 	if s.pd, err = dev.AllocPD(ctx); err != nil {
 		return nil, err
@@ -83,7 +89,8 @@ func (s *session) header() Header {
 	}
 	return Header{
 		Test: s.Test, Device: s.dev.Info().Function.String(), Path: path, Local: s.dev.GID(), Remote: s.Peer, QPs: s.QPs, TxDepth: s.TxDepth, CQMod: s.CQMod,
-		MTU: mtu, Inline: s.Inline, Outs: s.Outs, Events: s.Events, Bidirectional: s.Bidirectional, Server: !s.client,
+		MTU: mtu, Inline: s.Inline, Outs: s.Outs, Events: s.Events, Bidirectional: s.Bidirectional,
+		Datagrams: s.Datagrams, Server: !s.client,
 	}
 }
 
@@ -101,7 +108,7 @@ func (s *session) prepare(ctx context.Context) error {
 	if s.Inline = min(s.Inline, int(s.dev.Limits().MaxInline)); s.Op == Read || s.Op == Atomic {
 		s.Inline = 0
 	}
-	buf, err := s.dev.Alloc(2 * s.slot * s.QPs)
+	buf, err := s.dev.Alloc((2*s.slot + line) * s.QPs)
 	if err != nil {
 		return fmt.Errorf("%d queue pairs with two messages of %d bytes: %w", s.QPs, s.Size, err)
 	}
@@ -119,12 +126,23 @@ func (s *session) prepare(ctx context.Context) error {
 		return fmt.Errorf("%d queue pairs with %d receives: %w", s.QPs, depth, err)
 	}
 	for range s.QPs {
-		qp, err := s.pd.CreateQP(ctx, guestlib.QPConfig{
+		cfg := guestlib.QPConfig{
 			SendCQ: s.scq, RecvCQ: s.rcq, SendEntries: s.TxDepth, RecvEntries: depth, MaxInline: s.Inline, Access: access,
 			PathMTU: s.MTU, Timeout: uint8(s.Timeout), ReadAtomic: uint8(s.Outs),
-		})
+		}
+		if s.Datagrams {
+			cfg = guestlib.QPConfig{
+				Type: guestlib.UD, QKey: qkey, SendCQ: s.scq, RecvCQ: s.rcq, SendEntries: s.TxDepth, RecvEntries: depth, MaxRecvSGE: 2, MaxInline: s.Inline,
+			}
+		}
+		qp, err := s.pd.CreateQP(ctx, cfg)
 		if err != nil {
 			return err
+		}
+		if !s.Datagrams && s.Path != (guestlib.Path{}) {
+			if err := qp.SetPath(ctx, s.Path); err != nil {
+				return err
+			}
 		}
 		s.qps = append(s.qps, qp)
 		for i := 0; s.receives() && i < depth; i++ {
@@ -140,8 +158,15 @@ func (s *session) prepare(ctx context.Context) error {
 func (s *session) local(qp int) int { return 2 * qp * s.slot }
 func (s *session) inbox(qp int) int { return (2*qp + 1) * s.slot }
 
+// headers is where those of a datagram go.
+func (s *session) headers(qp int) int { return 2*s.QPs*s.slot + qp*line }
+
 func (s *session) postRecv(qp int) error {
-	return s.qps[qp].PostRecv(&guestlib.RecvWR{ID: uint64(qp), SGL: []guestlib.SGE{s.mr.SGE(s.inbox(qp), s.slot)}})
+	sgl := []guestlib.SGE{s.mr.SGE(s.headers(qp), guestlib.GRHSize), s.mr.SGE(s.inbox(qp), s.slot)}
+	if !s.Datagrams {
+		sgl = sgl[1:]
+	}
+	return s.qps[qp].PostRecv(&guestlib.RecvWR{ID: uint64(qp), SGL: sgl})
 }
 
 func (s *session) region() region { return region{s.mr.Addr(), s.mr.RKey()} }
@@ -152,7 +177,7 @@ func (s *session) call(ctx context.Context) error {
 		return err
 	}
 	h := hello{
-		test: s.Test, all: s.All, bidirectional: s.Bidirectional, cmpSwap: s.CmpSwap, qps: uint16(s.QPs),
+		test: s.Test, all: s.All, bidirectional: s.Bidirectional, cmpSwap: s.CmpSwap, datagrams: s.Datagrams, qps: uint16(s.QPs),
 		size: uint32(s.Size), iterations: uint32(s.Iterations), duration: s.Duration, region: s.region(),
 	}
 	answer, err := s.meetServer(ctx, h.marshal())
@@ -161,6 +186,9 @@ func (s *session) call(ctx context.Context) error {
 	}
 	if err := s.remote.unmarshal(answer); err != nil {
 		return err
+	}
+	if s.Datagrams {
+		return s.meetDatagrams(ctx)
 	}
 	for i, qp := range s.qps {
 		if _, err := s.dev.Connect(ctx, qp, s.Peer, s.Service, nil); err != nil {
@@ -218,6 +246,9 @@ func (s *session) answer(ctx context.Context) error {
 	if err := r.Accept(ctx, s.ctl.qp, s.region().append(nil)); err != nil {
 		return err
 	}
+	if s.Datagrams {
+		return errors.Join(s.meetDatagrams(ctx), l.Close(ctx))
+	}
 	for _, qp := range s.qps {
 		r, err := l.Accept(ctx)
 		if err != nil {
@@ -235,7 +266,7 @@ func (s *session) adopt(h *hello) error {
 	if h.test != s.Test {
 		return fmt.Errorf("client: %s, server: %s; start the same", h.test, s.Test)
 	}
-	s.All, s.Bidirectional, s.CmpSwap, s.QPs = h.all, h.bidirectional, h.cmpSwap, int(h.qps)
+	s.All, s.Bidirectional, s.CmpSwap, s.Datagrams, s.QPs = h.all, h.bidirectional, h.cmpSwap, h.datagrams, int(h.qps)
 	s.Size, s.Iterations, s.Duration = int(h.size), int(h.iterations), h.duration
 	return s.check()
 }
@@ -246,7 +277,7 @@ func (s *session) row(ctx context.Context, size int) (*Row, error) {
 		return nil, err
 	}
 	r := &Row{Bytes: size}
-	s.done = 0
+	s.done, s.received = 0, 0
 	var err error
 	switch {
 	case s.pingpong():
@@ -263,9 +294,17 @@ func (s *session) row(ctx context.Context, size int) (*Row, error) {
 	return s.compare(ctx, r)
 }
 
-// compare makes both sides' rows one.
+// compare makes both sides' rows one. A side that still receives goes on with it.
 func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
-	other, err := s.ctl.meet(ctx, mine)
+	if err := s.ctl.tell(mine); err != nil {
+		return nil, err
+	}
+	if s.Bidirectional {
+		if err := s.serve(ctx); err != nil {
+			return nil, err
+		}
+	}
+	other, err := s.ctl.agree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +315,10 @@ func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 	case !s.client:
 		mine = other
 	}
-	return mine, nil
+	if s.Datagrams && !s.Latency {
+		err = s.countLost(ctx, mine)
+	}
+	return mine, err
 }
 
 func (s *session) now() time.Duration { return time.Since(s.epoch) }
@@ -308,7 +350,9 @@ func (s *session) request(wr *guestlib.SendWR, sge []guestlib.SGE, qp, size int)
 	case Read:
 		wr.Opcode = guestlib.Read
 	case Send:
-		wr.Opcode = guestlib.Send
+		if wr.Opcode = guestlib.Send; s.Datagrams {
+			wr.AH, wr.RemoteQPN, wr.RemoteQKey = s.ah, s.peers[qp], qkey
+		}
 	case Atomic:
 		if wr.Opcode, wr.CompareAdd = guestlib.FetchAdd, 1; s.CmpSwap {
 			wr.Opcode, wr.CompareAdd, wr.Swap = guestlib.CmpSwap, 0, 0

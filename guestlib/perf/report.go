@@ -26,7 +26,7 @@ func (p *Report) Header(h Header) {
 	}
 	fmt.Fprintf(p.W, "%s\n                    %s\n", rule, h.Title())
 	fmt.Fprintf(p.W, " %-31s Device         : %s\n", "Role            : "+role, h.Device)
-	fmt.Fprintf(p.W, " %-31s Connection type: RC\n", fmt.Sprintf("Number of qps   : %d", h.QPs))
+	fmt.Fprintf(p.W, " %-31s Connection type: %s\n", fmt.Sprintf("Number of qps   : %d", h.QPs), connection(h.Datagrams))
 	fmt.Fprintf(p.W, " %-31s CQ Moderation  : %d\n", fmt.Sprintf("TX depth        : %d", h.TxDepth), h.CQMod)
 	fmt.Fprintf(p.W, " %-31s Max inline data: %d[B]\n", fmt.Sprintf("Mtu             : %d[B]", h.MTU), h.Inline)
 	fmt.Fprintf(p.W, " %-31s Doorbells by   : %s\n", "Completions     : "+how(h.Events), h.Path)
@@ -34,6 +34,13 @@ func (p *Report) Header(h Header) {
 		fmt.Fprintf(p.W, " Bidirectional   : ON\n")
 	}
 	fmt.Fprintf(p.W, "%s\n local address: GID %s\n remote address: GID %s\n%s\n%s\n", rule, h.Local, h.Remote, rule, p.columns())
+}
+
+func connection(datagrams bool) string {
+	if datagrams {
+		return "UD"
+	}
+	return "RC"
 }
 
 func how(events bool) string {
@@ -61,6 +68,9 @@ func (p *Report) Row(r *Row) {
 			peak, average = peak*mb*8/1e9, average*mb*8/1e9
 		}
 		fmt.Fprintf(p.W, " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n", r.Bytes, r.Iterations, peak, average, r.MsgRate)
+		if r.Lost > 0 {
+			fmt.Fprintf(p.W, " %d of %d datagrams were lost: the receiver had no receive for them\n", r.Lost, r.Iterations)
+		}
 		return
 	}
 	samples := r.Samples

@@ -24,6 +24,9 @@ type Row struct {
 	T99      float64 `json:"t_99_us,omitempty"`
 	T999     float64 `json:"t_99_9_us,omitempty"`
 
+	// Lost are the datagrams among Iterations that did not arrive: sent faster than they were received.
+	Lost int `json:"lost,omitempty"`
+
 	// Samples are the latencies in the order measured, in microseconds.
 	Samples []float64 `json:"-"`
 }

@@ -1,0 +1,74 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// Datagrams (perftest's -c UD): the same tests of SEND, on queue pairs that need no connection. Each side tells the other its
+// queue pairs' numbers over the control connection; what is lost is counted where it should have arrived.
+//
+//	client                                        server
+//	◄─number of queue pair i, for each───────────►
+//	══the test══════════════════════════════════►
+//	◄─datagrams received─────────────────────────►
+
+const (
+	qkey = 0x11111111 // perftest's
+	// silence is how long a ping-pong waits for a datagram before it counts as lost.
+	silence = 5 * time.Second
+)
+
+// meetDatagrams makes the way to the peer's queue pairs.
+func (s *session) meetDatagrams(ctx context.Context) (err error) {
+	if s.ah, err = s.pd.CreateAH(ctx, guestlib.AHConfig{GID: s.Peer, Path: s.Path}); err != nil {
+		return err
+	}
+	for _, qp := range s.qps {
+		n, err := s.swap(ctx, int(qp.Num()))
+		if err != nil {
+			return err
+		}
+		s.peers = append(s.peers, uint32(n))
+	}
+	return nil
+}
+
+// swap tells the peer a number and hears its.
+func (s *session) swap(ctx context.Context, n int) (int, error) {
+	r, err := s.ctl.meet(ctx, &Row{Iterations: n})
+	if err != nil {
+		return 0, err
+	}
+	return r.Iterations, nil
+}
+
+// countLost finds out how many of the row's datagrams did not arrive, in both directions.
+func (s *session) countLost(ctx context.Context, r *Row) error {
+	for before := -1; s.received != before; {
+		before = s.received
+		if err := s.refill(); err != nil {
+			return err
+		}
+	}
+	arrived, err := s.swap(ctx, s.received)
+	if err != nil {
+		return err
+	}
+	r.Lost = r.Iterations - arrived - s.received
+	return nil
+}
+
+// late is the error of a wait for a datagram that began at start, when it was too long.
+func (s *session) late(start time.Duration) error {
+	if !s.Datagrams || s.now()-start < silence {
+		return nil
+	}
+	return fmt.Errorf("no datagram within %v: one was lost; run it again, or measure RC", silence)
+}
+
+var errSizeUD = errors.New("a datagram carries one path MTU, at most 4096 bytes")
