@@ -147,7 +147,9 @@ func openUplink(u *config.Uplink) (tap.Port, error) {
 	if u.Backend == config.BackendMemory {
 		return nil, errors.New("uplink.backend memory works only inside one process, as in vnic demo --no-vm; use native or water")
 	}
-	return tap.Open(tap.Config{Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend, Superframes: u.Superframes == config.SuperframesAuto})
+	return tap.Open(tap.Config{
+		Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend, Superframes: u.Superframes == config.SuperframesAuto, Queues: u.Queues,
+	})
 }
 
 // closeOpened closes what NewNIC itself opened.

@@ -57,7 +57,7 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 
 // Messages of every size arrive whole between NICs with and without
 // superframes; superframes are used where a NIC may, and every packet in them
-// is counted once.
+// is counted once. The first NIC's TAP has one queue, the second's three.
 func TestSuperframes(t *testing.T) {
 	for name, modes := range map[string][2]string{
 		"both":     {config.SuperframesAuto, config.SuperframesAuto},
@@ -67,6 +67,9 @@ func TestSuperframes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTAPs(t, modes, func(w *world) {
+				if n := w.nics[1].deps.Uplink.Capabilities().Queues; n != 3 {
+					t.Errorf("%d queues", n)
+				}
 				if modes[0] == config.SuperframesAuto && !w.nics[0].deps.Uplink.Capabilities().USO {
 					t.Skip("this kernel has no UDP segmentation offload for TAPs (Linux 6.2)")
 				}
@@ -105,7 +108,7 @@ func TestSuperframes(t *testing.T) {
 				if got, want := counts["underlay.deliver"], counts["shard.rx_packets"]+counts["drop.falcon"]; got != want {
 					t.Errorf("the underlay delivered %d packets, %d are accounted for", got, want)
 				}
-			})
+			}, func(i int, c *config.Config) { c.Uplink.Queues = 1 + 2*i })
 		})
 	}
 }

@@ -68,6 +68,8 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"loopback address", base + "functions: [{pf: 0, tenant: 1, address: 127.0.0.1}]\n", []string{"functions[0].address: 127.0.0.1 cannot be a function's address"}},
 		{"log level", base + "log: {level: loud}\n", []string{`log.level: "loud" is not known; write one of debug, info, warn, error`}},
 		{"superframes", "nic: {host: 1}\nuplink: {superframes: yes, name: a, address: 10.0.0.1/24}\n", []string{`uplink.superframes: "yes"`}},
+		{"queues", "nic: {host: 1}\nuplink: {queues: 17, name: a, address: 10.0.0.1/24}\n", []string{"uplink.queues: 17 is out of range; use 1 to 16"}},
+		{"queues of water", "nic: {host: 1}\nuplink: {backend: water, queues: 2, name: a, address: 10.0.0.1/24}\n", []string{"uplink.queues: 2 queues with backend water, which has one"}},
 		{"backend", "nic: {host: 1}\nuplink: {backend: dpdk, name: a, address: 10.0.0.1/24}\n", []string{`uplink.backend: "dpdk"`}},
 		{"long name", "nic: {host: 1}\nuplink: {name: abcdefghijklmnop, address: 10.0.0.1/24}\n", []string{`uplink.name: "abcdefghijklmnop" has 16 characters`}},
 		{"slash name", "nic: {host: 1}\nuplink: {name: a/b, address: 10.0.0.1/24}\n", []string{`"a/b" is not a network device name`}},

@@ -22,6 +22,7 @@ const (
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
 	maxSpin        = 10 * time.Millisecond
+	maxQueues      = 16 // tap.MaxQueues
 )
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
@@ -107,6 +108,12 @@ func (c *Config) checkUplink(r *report) {
 	u := &c.Uplink
 	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
 	oneOf(r, "uplink.superframes", u.Superframes, SuperframesAuto, SuperframesOff)
+	switch {
+	case u.Queues < 1 || u.Queues > maxQueues:
+		r.add("uplink.queues", fmt.Sprintf("%d is out of range", u.Queues), fmt.Sprintf("use 1 to %d", maxQueues))
+	case u.Queues > 1 && u.Backend != BackendNative:
+		r.add("uplink.queues", fmt.Sprintf("%d queues with backend %s, which has one", u.Queues, u.Backend), "leave it out, or use backend native")
+	}
 	if u.Name == "" {
 		r.add("uplink.name", "missing", "name the TAP device to make, as vnic1")
 	} else {

@@ -71,6 +71,7 @@ type Uplink struct {
 	MTU         int          `yaml:"mtu"`         // bytes of IP packet, 576..65521
 	MAC         MAC          `yaml:"mac"`         // derived from the host number when absent
 	Superframes string       `yaml:"superframes"` // packets of one size to one peer cross the kernel together: auto or off
+	Queues      int          `yaml:"queues"`      // of the TAP, 1..16
 	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address, IPv4 or IPv6
 	Gateway     netip.Addr   `yaml:"gateway"`     // for peers outside Address's network
 	Impair      Impair       `yaml:"impair"`      // what is to go wrong, per direction

@@ -41,6 +41,7 @@ func (c *Config) setDefaults() {
 	set(&c.Uplink.Backend, BackendNative)
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
 	set(&c.Uplink.Superframes, SuperframesAuto)
+	set(&c.Uplink.Queues, 1)
 	c.Uplink.Impair.RX.setDefaults()
 	c.Uplink.Impair.TX.setDefaults()
 	if c.Uplink.Backend == BackendMemory {

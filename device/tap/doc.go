@@ -6,7 +6,8 @@
 //	Port: FD (poll), Read, Write ── the shard
 //
 // Two backends stand behind one interface and pass one conformance test. native (the default) opens the device itself, with
-// virtio-net headers, close-on-exec from the first moment and exclusive creation; with Config.Superframes, runs of equal-sized UDP
+// virtio-net headers, close-on-exec from the first moment and exclusive creation; with Config.Queues, it has several queues (queues.go);
+// with Config.Superframes, runs of equal-sized UDP
 // datagrams of one flow cross the kernel as one packet (superframe.go), with one system call instead of one each. water uses the songgao/water library, plain frames only;
 // what that library omits (close-on-exec, name length, no descriptor lost when opening fails) is added around it.
 //

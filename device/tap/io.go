@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ type port struct {
 	name   string
 	mtu    int
 	dev    opened
+	queues queues
 	caps   Capabilities
 	super  bool // superframes are written
 	closed bool
@@ -22,13 +24,17 @@ type port struct {
 
 var _ Port = (*port)(nil)
 
-func newPort(name string, mtu int, dev opened) *port {
-	caps := Capabilities{USO: dev.segments > 1, MaxSegments: max(dev.segments, 1)}
-	return &port{name: name, mtu: mtu, dev: dev, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}
+func newPort(name string, mtu int, dev opened) (*port, error) {
+	q, err := newQueues(dev.fds)
+	if err != nil {
+		return nil, err
+	}
+	caps := Capabilities{USO: dev.segments > 1, MaxSegments: max(dev.segments, 1), Queues: len(dev.fds)}
+	return &port{name: name, mtu: mtu, dev: dev, queues: q, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}, nil
 }
 
 func (p *port) Name() string               { return p.name }
-func (p *port) FD() int                    { return p.dev.fd }
+func (p *port) FD() int                    { return p.queues.fd() }
 func (p *port) MTU() int                   { return p.mtu }
 func (p *port) Stats() Stats               { return p.stats }
 func (p *port) Capabilities() Capabilities { return p.caps }
@@ -38,22 +44,36 @@ func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
 	if p.closed {
 		return 0, p.fail("read", net.ErrClosed)
 	}
-	for total := 0; n < len(bufs) && total < readBurst; {
-		size, errno := p.rx.readv(p.dev.fd, p.dev.header, bufs[n])
-		switch {
-		case errno == unix.EAGAIN:
-			return n, nil
-		case errno == unix.EINTR:
-			continue
-		case errno != 0:
+	total := 0
+	for _, fd := range p.queues.waiting() {
+		k, errno := p.readQueue(fd, bufs[n:], got[n:], &total)
+		n += k
+		if errno != 0 {
 			return n, p.fail("read", errno)
-		}
-		if p.accept(bufs[n], size-p.dev.header, &got[n]) {
-			total += got[n].Len
-			n++
 		}
 	}
 	return n, nil
+}
+
+// readQueue takes what waits in one queue, as long as all that was taken is less than a burst.
+func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n int, errno unix.Errno) {
+	for n < len(bufs) && *total < readBurst {
+		size, errno := p.rx.readv(fd, p.dev.header, bufs[n])
+		switch errno {
+		case 0:
+		case unix.EAGAIN:
+			return n, 0
+		case unix.EINTR:
+			continue
+		default:
+			return n, errno
+		}
+		if p.accept(bufs[n], size-p.dev.header, &got[n]) {
+			*total += got[n].Len
+			n++
+		}
+	}
+	return n, 0
 }
 
 // readBurst is about how much one Read takes, bytes: a superframe, so that what was read is still in the processor's cache when it is opened,
@@ -133,7 +153,7 @@ func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno)
 			return 0, 0
 		}
 		if run := r.frames; run > 1 {
-			errno := p.tx.writeSuper(p.dev.fd, r.headers, frames[:run])
+			errno := p.tx.writeSuper(p.dev.fds[0], r.headers, frames[:run])
 			if errno == 0 {
 				p.stats.TxSuperframes++
 			}
@@ -143,7 +163,7 @@ func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno)
 			p.super = false // the kernel promised otherwise when the port was opened
 		}
 	}
-	return 1, p.tx.writev(p.dev.fd, p.dev.header, frames[0])
+	return 1, p.tx.writev(p.dev.fds[0], p.dev.header, frames[0])
 }
 
 // Close implements Port.
@@ -152,7 +172,7 @@ func (p *port) Close() error {
 		return p.fail("close", net.ErrClosed)
 	}
 	p.closed = true
-	if err := p.dev.close(); err != nil {
+	if err := errors.Join(p.queues.close(), p.dev.close()); err != nil {
 		return p.fail("close", err)
 	}
 	return nil

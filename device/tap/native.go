@@ -15,19 +15,36 @@ const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_H
 
 // openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be had.
 func openNative(cfg Config) (opened, error) {
-	const kind = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
-	fd, err := attach(cfg.Name, kind, cfg.Adopt)
+	kind := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if cfg.Queues > 1 {
+		kind |= unix.IFF_MULTI_QUEUE
+	}
+	var fds []int
+	shut := func() (err error) {
+		for _, fd := range fds {
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return err
+	}
+	for i := range max(cfg.Queues, 1) {
+		fd, err := attach(cfg.Name, kind, cfg.Adopt || i > 0)
+		if cfg.Adopt && errors.Is(err, unix.EINVAL) {
+			err = fmt.Errorf("%w (an interface made with multi_queue takes 2 queues or more, any other 1)", err)
+		}
+		if err != nil {
+			return opened{}, errors.Join(err, shut())
+		}
+		fds = append(fds, fd)
+	}
+	// The rest is the device's, not the queue's.
+	if err := unix.IoctlSetPointerInt(fds[0], unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
+		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), shut())
+	}
+	segments, err := negotiate(fds[0], cfg.Superframes)
 	if err != nil {
-		return opened{}, err
+		return opened{}, errors.Join(err, shut())
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
-		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), unix.Close(fd))
-	}
-	segments, err := negotiate(fd, cfg.Superframes)
-	if err != nil {
-		return opened{}, errors.Join(err, unix.Close(fd))
-	}
-	return opened{fd: fd, header: vnetHeaderLen, segments: segments, close: func() error { return unix.Close(fd) }}, nil
+	return opened{fds: fds, header: vnetHeaderLen, segments: segments, close: shut}, nil
 }
 
 // attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be new.

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opened is what a backend hands over: an open, non-blocking TAP descriptor.
+// opened is what a backend hands over: open, non-blocking descriptors of a TAP.
 type opened struct {
-	fd       int
-	header   int // bytes of virtio-net header in front of each frame
-	segments int // datagrams the kernel takes in one superframe; 1 or less: no superframes
+	fds      []int // one per queue
+	header   int   // bytes of virtio-net header in front of each frame
+	segments int   // datagrams the kernel takes in one superframe; 1 or less: no superframes
 	close    func() error
 }
 
@@ -39,6 +39,8 @@ func open(cfg Config) (_ *port, err error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("backend %q is unknown: use %q or %q", cfg.Backend, BackendNative, BackendWater)
+	case cfg.Queues < 0 || cfg.Queues > MaxQueues:
+		return nil, fmt.Errorf("%d queues: use 1 to %d", cfg.Queues, MaxQueues)
 	case cfg.MTU != 0 && (cfg.MTU < minMTU || cfg.MTU > maxMTU):
 		return nil, fmt.Errorf("MTU %d must be %d..%d, or 0 for the kernel's default", cfg.MTU, minMTU, maxMTU)
 	}
@@ -61,7 +63,7 @@ func open(cfg Config) (_ *port, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPort(cfg.Name, mtu, dev), nil
+	return newPort(cfg.Name, mtu, dev)
 }
 
 const (
@@ -95,8 +97,12 @@ func checkExisting(cfg Config) error {
 	case !cfg.Adopt:
 		return fmt.Errorf("the interface exists already (type %s): choose another name, adopt it, or remove it with 'ip link del %s'", link.Type(), cfg.Name)
 	}
-	if t, ok := link.(*netlink.Tuntap); !ok || t.Mode != netlink.TUNTAP_MODE_TAP {
+	t, ok := link.(*netlink.Tuntap)
+	switch {
+	case !ok || t.Mode != netlink.TUNTAP_MODE_TAP:
 		return fmt.Errorf("the interface is a %s, not a TAP: choose another to adopt", link.Type())
+	case cfg.Queues > 1 && t.Queues > 0: // the kernel would let us share them
+		return explain(unix.EBUSY)
 	}
 	return nil
 }

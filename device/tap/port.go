@@ -40,6 +40,7 @@ type Received struct {
 type Capabilities struct {
 	USO         bool // superframes leave and arrive
 	MaxSegments int  // datagrams in one superframe at most; 1 without USO
+	Queues      int  // of a TAP, 0 for another kind of port
 }
 
 // BufferSize returns the size of the buffers that p.Read needs, bytes.
@@ -81,6 +82,7 @@ type Config struct {
 	Bridge  string // bridge to enslave the interface to; "" for none
 	Backend string // BackendNative (also "") or BackendWater
 	Adopt   bool   // use an existing persistent interface instead of making one
+	Queues  int    // of the native backend; 0 and 1: one. An adopted interface takes several only if it was made with multi_queue, and then more than one
 
 	// Superframes lets the native backend exchange superframes with the kernel, if the kernel can (Linux 6.2 and newer).
 	// Others on the fabric need not: the kernel cuts superframes up for them.

@@ -21,7 +21,7 @@ import (
 func each(t *testing.T, f func(t *testing.T, backend string)) {
 	t.Helper()
 	requireTUN(t)
-	for _, backend := range []string{tap.BackendNative, superframes, tap.BackendWater} {
+	for _, backend := range []string{tap.BackendNative, superframes, queued, tap.BackendWater} {
 		t.Run(backend, func(t *testing.T) {
 			netns.Run(t, func() {
 				before := tunDescriptors(t)
@@ -68,11 +68,18 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// superframes is the native backend with superframes.
-const superframes = "native, superframes"
+// The native backend with superframes, and with four queues too.
+const (
+	superframes = "native, superframes"
+	queued      = "native, superframes, queues"
+)
 
 func resolve(cfg tap.Config) tap.Config {
-	if cfg.Backend == superframes {
+	switch cfg.Backend {
+	case queued:
+		cfg.Queues = 4
+		fallthrough
+	case superframes:
 		cfg.Backend, cfg.Superframes = tap.BackendNative, true
 	}
 	return cfg
@@ -337,6 +344,9 @@ func persistent(t testing.TB, name string, mode netlink.TuntapMode, flags netlin
 func TestConformanceAdopt(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		for name, flags := range map[string]netlink.TuntapFlag{"plain0": netlink.TUNTAP_NO_PI, "vnet0": netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR} {
+			if backend == queued {
+				flags |= netlink.TUNTAP_MULTI_QUEUE
+			}
 			persistent(t, name, netlink.TUNTAP_MODE_TAP, flags)
 			for range 2 {
 				p := open(t, tap.Config{Name: name, Adopt: true, MTU: 2000, Backend: backend})

@@ -16,6 +16,9 @@ import (
 // ForkLock keeps the runtime from forking until we have. It clears persistence unless asked not to, which would remove
 // an adopted device on Close.
 func openWater(cfg Config) (opened, error) {
+	if cfg.Queues > 1 {
+		return opened{}, fmt.Errorf("backend %q has one queue: use %q for %d", BackendWater, BackendNative, cfg.Queues)
+	}
 	const kind = unix.IFF_TAP | unix.IFF_NO_PI
 	probe, err := attach(cfg.Name, kind, cfg.Adopt)
 	if err != nil {
@@ -46,7 +49,7 @@ func openWater(cfg Config) (opened, error) {
 		}
 		return opened{}, fmt.Errorf("water: %w", err)
 	}
-	return opened{fd: fd, close: ifce.Close}, nil
+	return opened{fds: []int{fd}, close: ifce.Close}, nil
 }
 
 // descriptor finds the library's descriptor, which stays open as long as the interface does. (os.File's Fd would make it blocking.)
