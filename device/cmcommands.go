@@ -114,6 +114,12 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	if conn == nil || conn.wired {
 		return abi.StatusNotFound
 	}
+	if conn.ordered != q.Ordered() { // it would not open (tryOpen)
+		if f.shard.cm.Reject(now, uint32(f.ID), c.CMID, uint32(abi.StatusInvalidArgument), nil) == nil {
+			delete(f.conns, c.CMID)
+		}
+		return abi.StatusInvalidArgument
+	}
 	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, q.IRD(), priv)); st != abi.StatusOK {
 		return st
 	}
@@ -238,7 +244,7 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 			f.reservedRequest(now, o)
 			return
 		}
-		f.conns[o.ID] = &connection{}
+		f.conns[o.ID] = &connection{ordered: o.Ordered}
 		event.Type, event.Service, event.SrcGID = abi.EventConnectRequest, o.Service, o.PeerGID
 	case cm.OutOpen:
 		f.openConnection(now, o.Params)

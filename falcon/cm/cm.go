@@ -138,7 +138,7 @@ type OutputKind uint8
 // Outputs and the fields of Output they use beside ID and Function.
 const (
 	OutSend         OutputKind = iota + 1 // send Msg to Peer, or give it to Receive if that is this host (ID and Function are 0)
-	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Private: Accept or Reject it
+	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Ordered, Private: Accept or Reject it
 	OutOpen                               // Params: open the Falcon connection now
 	OutEstablished                        // Private (active side: what the listener sent)
 	OutClose                              // close the Falcon connection
@@ -172,6 +172,7 @@ type Output struct {
 	PeerGID      [16]byte
 	PeerFunction uint32
 	PeerQPN      uint32
+	Ordered      bool // of an OutRequest
 	Params       *Params
 	Reason       Reason
 	Class        Class

@@ -154,7 +154,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	m.enter(now, c, StateReqReceived)
 	m.emit(Output{
 		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.Host, Service: q.Service, Tenant: q.Tenant,
-		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Private: q.Private,
+		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Ordered: q.Offer.Ordered, Private: q.Private,
 	})
 }
 
