@@ -79,6 +79,17 @@ func parseURL(s string) (target, error) {
 	return t, nil
 }
 
+// Dial connects to the device behind a URL as Open knows it, and makes memory for it, without a hello. It is for tools that speak the ABI by
+// themselves. The function is the one that the URL names.
+func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, FunctionID, error) {
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	conn, src, err := dial(ctx, t, memory)
+	return conn, src, t.function, err
+}
+
 // dial connects to the device and makes the memory it will use.
 func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	if t.scheme == "unix" {

@@ -33,7 +33,7 @@ func guestCommand() *cobra.Command {
 	info.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	info.Flags().IntVar(&samples, "samples", 200, "round trips to measure; 0: none")
 
-	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url), perfCommand(&url))
+	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url), perfCommand(&url), conformCommand(&url))
 	return guest
 }
 

@@ -39,6 +39,6 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), waitCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand())
+	root.AddCommand(runCommand(), waitCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand())
 	return root
 }

@@ -15,6 +15,9 @@ func (s *Session) cmCommand(op abi.AdminOp, in, out []byte) (abi.Status, func())
 	case abi.AdminOpCMListen:
 		var p abi.CMListen
 		p.Unmarshal(in)
+		if p.Service >= abi.FirstReservedService {
+			return abi.StatusDenied, nil
+		}
 		if s.listeners[p.Service] {
 			return abi.StatusAddressInUse, nil
 		}
@@ -78,7 +81,10 @@ func (s *Session) connect(p abi.CMConnect, out []byte) (abi.Status, func()) {
 	if q == nil {
 		return abi.StatusNotFound, nil
 	}
-	if q.state != abi.QPStateInit {
+	switch {
+	case p.Service >= abi.FirstReservedService:
+		return abi.StatusDenied, nil
+	case q.state != abi.QPStateInit || q.conn != nil:
 		return abi.StatusBadState, nil
 	}
 	priv, st := s.private(p.Priv, p.PrivLen)
@@ -124,6 +130,7 @@ func (s *Session) acceptRequest(p abi.CMAccept) (abi.Status, func()) {
 	q.conn = c
 	a.peer, q.peer = q, a
 	a.state, q.state = abi.QPStateRTS, abi.QPStateRTS
+	a.reads, q.reads = min(a.reads, q.destReads), min(q.reads, a.destReads)
 	return abi.StatusOK, func() {
 		s.Send(0, s.event(abi.EventEstablished, c.id, 0, nil))
 		a.s.Send(0, s.event(abi.EventEstablished, c.id, 0, priv))

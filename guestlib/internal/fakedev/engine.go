@@ -62,6 +62,15 @@ func (q *qp) run() {
 		q.flush()
 		return
 	}
+	if q.alone && q.state == abi.QPStateRTS && q.sq.Ready() > 0 && q.sq.Read(q.sqe) == nil {
+		q.sq.Take()
+		q.sq.Commit()
+		var w abi.SendWQE
+		w.Unmarshal(q.sqe)
+		q.sendCQ.write(abi.CQE{WRID: w.WRID, QPN: q.qpn, Status: abi.WCRetryExcErr, Opcode: sendOpcode(w.Opcode)}, false)
+		q.fail()
+		return
+	}
 	for q.state == abi.QPStateRTS && q.peer != nil && q.sq.Ready() > 0 {
 		if q.sq.Read(q.sqe) != nil {
 			return
@@ -73,7 +82,15 @@ func (q *qp) run() {
 			return
 		}
 		q.sq.Take()
-		q.sq.Commit()
+		if !q.s.srv.has("consumer stays") {
+			q.sq.Commit()
+		}
+		if q.s.srv.has("unsignaled completions") {
+			w.Flags |= abi.SendSignaled
+		}
+		if q.s.srv.has("successes only") {
+			st = abi.WCSuccess
+		}
 		if st != abi.WCSuccess || q.sigAll || w.Flags&abi.SendSignaled != 0 {
 			q.sendCQ.write(abi.CQE{WRID: w.WRID, QPN: q.qpn, SrcQP: q.peer.qpn, Status: st, Opcode: sendOpcode(w.Opcode), ByteLen: uint32(length)}, false)
 		}
@@ -200,7 +217,7 @@ func (q *qp) receive(w *abi.SendWQE, data []byte) abi.WCStatus {
 	q.recvCQ.write(e, w.Flags&abi.SendSolicited != 0)
 	if e.Status != abi.WCSuccess {
 		q.fail()
-		return abi.WCRemOpErr
+		return abi.WCRemInvReqErr
 	}
 	return abi.WCSuccess
 }
@@ -212,6 +229,9 @@ func (q *qp) fail() {
 }
 
 func (q *qp) flush() {
+	if q.s.srv.has("no flush") {
+		return
+	}
 	for q.sq.Ready() > 0 && q.sq.Read(q.sqe) == nil {
 		q.sq.Take()
 		q.sq.Commit()

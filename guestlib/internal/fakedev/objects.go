@@ -1,6 +1,10 @@
 package fakedev
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -18,6 +22,7 @@ type cq struct {
 	cqn       uint32
 	w         *ring.CQWriter
 	armed     bool
+	failed    bool   // it overflowed
 	solicited bool   // only these count
 	last      uint32 // index after the last entry that counts as solicited
 	users     int
@@ -32,25 +37,45 @@ type qp struct {
 	access         uint32
 	sq, rq         *ring.Consumer
 	sqe, rqe       []byte // scratch
+	sqMem, rqMem   paged
+	sqLayout       ring.Layout
+	rqLayout       ring.Layout
+	alone          bool  // it had a peer, which left
+	reads          uint8 // in flight: MaxRdAtomic
+	destReads      uint8
 	conn           *conn
 	peer           *qp
 	wants          abi.ModifyQP // of the move to RTR: whom it names as its peer
 }
 
 func (c *cq) arm(d abi.Doorbell) {
-	c.armed, c.solicited = true, d.Flags&abi.ArmSolicitedOnly != 0
+	solicited := d.Flags&abi.ArmSolicitedOnly != 0
 	newest := c.w.Next()
-	if c.solicited {
-		newest = c.last
+	if int32(d.Index-newest) > 0 {
+		c.s.stop(abi.FaultDoorbell, fmt.Sprintf("CQ %d armed at %d, %d entries were written", c.cqn, d.Index, newest))
+		return
 	}
-	if int32(newest-d.Index) > 0 {
+	news := newest != d.Index
+	if solicited {
+		news = int32(c.last-d.Index) > 0
+	}
+	switch {
+	case news && c.s.srv.has("arm waits for the next"):
+		c.armed, c.solicited = true, solicited
+	case news:
 		c.fire()
+	case c.armed: // a request for any entry outranks one for solicited entries
+		c.solicited = c.solicited && solicited
+	default:
+		c.armed, c.solicited = true, solicited
 	}
 }
 
 func (c *cq) fire() {
-	c.armed = false
-	c.s.CQEvent(c.cqn)
+	c.armed = c.s.srv.has("armed for ever")
+	if !c.s.srv.has("no CQ events") {
+		c.s.CQEvent(c.cqn)
+	}
 }
 
 // write adds an entry; solicited says that it counts for a solicited arm.
@@ -58,8 +83,26 @@ func (c *cq) write(e abi.CQE, solicited bool) {
 	b := make([]byte, abi.CQESize)
 	e.Timestamp = uint64(c.w.Next()) + 1
 	e.Marshal(b)
-	if err := c.w.Write(b); err != nil {
+	if c.failed || c.s.state != abi.StateReady && !c.s.srv.has("doorbells after a fault") {
+		return
+	}
+	if c.s.srv.has("reserved bytes written") {
+		b[35] = 1
+	}
+	switch err := c.w.Write(b); {
+	case errors.Is(err, ring.ErrFull) && c.s.srv.has("silent overflow"):
+		return
+	case errors.Is(err, ring.ErrFull):
+		c.failed = true
 		c.s.Send(0, &abi.AsyncEvent{Type: abi.EventCQError, Number: c.cqn})
+		for _, q := range c.s.qps {
+			if q.sendCQ == c || q.recvCQ == c {
+				q.fail()
+			}
+		}
+		return
+	case err != nil:
+		c.s.stop(abi.FaultRing, err.Error())
 		return
 	}
 	c.w.Commit()
@@ -86,6 +129,9 @@ func (s *Session) next() uint32 {
 
 func (s *Session) adminDoorbell(index uint32) {
 	if _, err := s.commands.Doorbell(index); err != nil {
+		if s.srv.has("any admin doorbell") {
+			return
+		}
 		s.stop(abi.FaultCommand, err.Error())
 		return
 	}
@@ -100,9 +146,20 @@ func (s *Session) adminDoorbell(index uint32) {
 		c.Unmarshal(entry)
 		e := abi.AdminCQE{ID: c.ID}
 		var after func()
+		early := s.srv.has("events before completions")
+		s.during(!early)
 		e.Status, after = s.execute(c.Opcode, c.Params[:], e.Result[:])
+		if early {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if s.srv.has("IDs counted") {
+			e.ID = s.commands.Next()
+		}
 		s.AdminCQE(e)
-		s.CQEvent(abi.AdminCQ)
+		if !s.srv.has("no admin events") {
+			s.CQEvent(abi.AdminCQ)
+		}
+		s.during(false)
 		if after != nil {
 			after()
 		}
@@ -121,8 +178,8 @@ func (s *Session) execute(op abi.AdminOp, in, out []byte) (st abi.Status, after 
 	switch op {
 	case abi.AdminOpQueryDevice:
 		(&abi.QueryDeviceResult{
-			MaxMRSize: abi.MaxMRSize, NodeGUID: 1, MaxQP: 1000, MaxCQ: 1000, MaxMR: 1000, MaxPD: 1000, MaxQPEntries: 1 << 14,
-			MaxCQEntries: 1 << 16, MaxSGE: 16, MaxInline: 224, MaxReadAtomic: 16, PathMTU: abi.MTU4096,
+			MaxMRSize: abi.MaxMRSize, NodeGUID: 1, MaxQP: maxObjects, MaxCQ: maxObjects, MaxMR: maxObjects, MaxPD: maxObjects,
+			MaxQPEntries: maxQPEntries, MaxCQEntries: maxCQEntries, MaxSGE: maxSGE, MaxInline: maxInline, MaxReadAtomic: maxReads, PathMTU: abi.MTU4096,
 		}).Marshal(out)
 	case abi.AdminOpQueryObjects:
 		(&abi.ObjectCounts{QPs: 1000, CQs: 1000, MRs: 1000, PDs: 1000, AHs: 1000, SRQs: 1000, MWs: 1000, XRCDs: 1000}).Marshal(out)
@@ -162,6 +219,9 @@ func (s *Session) execute(op abi.AdminOp, in, out []byte) (st abi.Status, after 
 	case abi.AdminOpCMListen, abi.AdminOpCMUnlisten, abi.AdminOpCMConnect, abi.AdminOpCMAccept, abi.AdminOpCMReject, abi.AdminOpCMDisconnect:
 		return s.cmCommand(op, in, out)
 	default:
+		if s.srv.has("unknown commands succeed") {
+			return abi.StatusOK, nil
+		}
 		return abi.StatusUnknownCommand, nil
 	}
 	return abi.StatusOK, nil
@@ -210,7 +270,7 @@ func (s *Session) regMR(in, out []byte) abi.Status {
 func (s *Session) createCQ(in, out []byte) abi.Status {
 	var p abi.CreateCQ
 	p.Unmarshal(in)
-	if p.Log2Entries < 1 || p.Log2Entries > abi.MaxQueueLog2 {
+	if p.Log2Entries < 1 || p.Log2Entries > abi.MaxQueueLog2 || p.Vector != 0 {
 		return abi.StatusInvalidArgument
 	}
 	layout := ring.CQLayout(p.Log2Entries)
@@ -245,6 +305,7 @@ func (s *Session) createQP(in, out []byte) abi.Status {
 		return abi.StatusMemoryFault
 	}
 	q := &qp{
+		sqMem: sq, rqMem: rq, sqLayout: sql, rqLayout: rql,
 		s: s, qpn: s.next(), pdn: p.PDN, sendCQ: send, recvCQ: recv, sigAll: p.SigAll != 0,
 		sq: ring.NewConsumer(sq, sql), rq: ring.NewConsumer(rq, rql), sqe: make([]byte, sql.Stride()), rqe: make([]byte, rql.Stride()),
 	}
@@ -264,46 +325,83 @@ func (s *Session) qpCommand(op abi.AdminOp, in, out []byte) abi.Status {
 	}
 	switch op {
 	case abi.AdminOpModifyQP:
-		if p.Mask&abi.QPAttrAccess != 0 {
-			q.access = p.Access
-		}
-		if p.Mask&abi.QPAttrState != 0 {
-			switch {
-			case p.State == abi.QPStateErr:
-				q.fail()
-			case p.State == abi.QPStateInit && q.state == abi.QPStateReset:
-				q.state = abi.QPStateInit
-			case p.State == abi.QPStateRTR && q.state == abi.QPStateInit:
-				q.state, q.wants = abi.QPStateRTR, p
-				s.srv.wire(q)
-			case p.State == abi.QPStateRTS && q.state == abi.QPStateRTR:
-				q.state = abi.QPStateRTS
-				q.run()
-			case p.State == abi.QPStateSQD && q.state == abi.QPStateRTS:
-				q.state = abi.QPStateSQD
-				if p.Mask&abi.QPAttrSQDNotify != 0 && p.SQDNotify != 0 {
-					s.Send(0, &abi.AsyncEvent{Type: abi.EventSQDrained, Number: q.qpn})
-				}
-			case p.State == abi.QPStateRTS && q.state == abi.QPStateSQD:
-				q.state = abi.QPStateRTS
-				q.run()
-			default:
-				return abi.StatusBadState
-			}
-		}
+		return s.modify(q, &p)
 	case abi.AdminOpQueryQP:
-		r := abi.QueryQPResult{QPN: q.qpn, Access: q.access, State: q.state}
+		r := abi.QueryQPResult{QPN: q.qpn, Access: q.access, State: q.state, MaxRdAtomic: q.reads, MaxDestRdAtomic: q.destReads}
 		if q.peer != nil {
 			r.PeerQPN, r.PeerGID = q.peer.qpn, q.peer.s.gid()
 		}
 		r.Marshal(out)
 	case abi.AdminOpDestroyQP:
 		s.disconnect(q)
+		q.unwire()
 		q.sendCQ.users--
 		q.recvCQ.users--
 		delete(s.qps, q.qpn)
 	}
 	return abi.StatusOK
+}
+
+// steps are the changes of state of a queue pair, beside those to RESET and ERR.
+var steps = map[[2]abi.QPState]bool{
+	{abi.QPStateReset, abi.QPStateInit}: true, {abi.QPStateInit, abi.QPStateInit}: true, {abi.QPStateInit, abi.QPStateRTR}: true, {abi.QPStateRTR, abi.QPStateRTS}: true,
+	{abi.QPStateRTS, abi.QPStateRTS}: true, {abi.QPStateRTS, abi.QPStateSQD}: true, {abi.QPStateSQD, abi.QPStateSQD}: true, {abi.QPStateSQD, abi.QPStateRTS}: true,
+}
+
+// modify is ModifyQP.
+func (s *Session) modify(q *qp, p *abi.ModifyQP) abi.Status {
+	if p.Mask&abi.QPAttrMaxRdAtomic != 0 {
+		q.reads = p.MaxRdAtomic
+	}
+	if p.Mask&abi.QPAttrMaxDestRdAtomic != 0 {
+		q.destReads = p.MaxDestRdAtomic
+	}
+	if p.Mask&abi.QPAttrState == 0 {
+		if p.Mask&abi.QPAttrAccess != 0 {
+			q.access = p.Access
+		}
+		return abi.StatusOK
+	}
+	from, to := q.state, p.State
+	switch {
+	case to == abi.QPStateReset:
+		s.disconnect(q)
+		q.unwire()
+		q.restart()
+	case to == abi.QPStateErr && from != abi.QPStateReset:
+		s.disconnect(q)
+		q.fail()
+	case !steps[[2]abi.QPState{from, to}] && !s.srv.has("any state"):
+		return abi.StatusBadState
+	}
+	if p.Mask&abi.QPAttrAccess != 0 {
+		q.access = p.Access
+	}
+	q.state = to
+	switch {
+	case to == abi.QPStateRTR:
+		q.wants = *p
+		s.srv.wire(q)
+	case to == abi.QPStateRTS:
+		q.run()
+	case to == abi.QPStateSQD && p.Mask&abi.QPAttrSQDNotify != 0 && p.SQDNotify != 0:
+		s.Send(0, &abi.AsyncEvent{Type: abi.EventSQDrained, Number: q.qpn})
+	}
+	return abi.StatusOK
+}
+
+// restart forgets everything posted.
+func (q *qp) restart() {
+	q.state, q.alone = abi.QPStateReset, false
+	q.sq, q.rq = ring.NewConsumer(q.sqMem, q.sqLayout), ring.NewConsumer(q.rqMem, q.rqLayout)
+}
+
+// unwire ends what wire began; the peer notices when it has work.
+func (q *qp) unwire() {
+	if p := q.peer; p != nil && q.conn == nil {
+		p.peer, q.peer = nil, nil
+		p.alone = true
+	}
 }
 
 // wire joins q with the queue pair it names, if that names q.

@@ -3,6 +3,7 @@ package fakedev
 import (
 	"errors"
 	"net"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,14 @@ type Server struct {
 	Message func(s *Session, h abi.MsgHeader, body []byte) bool
 	// Tamper, if set, may change the data of a SEND, WRITE or READ on its way. It runs under the server's lock.
 	Tamper func(op abi.Opcode, data []byte)
+	// Break, if set, is asked with the name of a habit whether the device has it: a way not to do what docs/abi says.
+	Break func(habit string) bool
 	// MTU is the largest path MTU; 0 means 4096.
 	MTU int
+	// Plain takes FeatureExtendedVerbs away.
+	Plain bool
+	// Reuse gives the function of a client that left to the next that comes, as a NIC does.
+	Reuse bool
 
 	ln *net.UnixListener
 	wg sync.WaitGroup
@@ -94,8 +101,13 @@ func (s *Server) serve(conn *net.UnixConn) {
 		return
 	}
 	ss.index = len(s.sessions)
+	if free := slices.Index(s.sessions, nil); s.Reuse && free >= 0 {
+		ss.index = free
+		s.sessions[free] = ss
+	} else {
+		s.sessions = append(s.sessions, ss)
+	}
 	ss.reset()
-	s.sessions = append(s.sessions, ss)
 	s.mu.Unlock()
 
 	var writer sync.WaitGroup
@@ -103,6 +115,9 @@ func (s *Server) serve(conn *net.UnixConn) {
 	buf := make([]byte, abi.MaxMessage)
 	for {
 		h, body, err := abi.ReadMessage(conn, buf)
+		if errors.Is(err, abi.ErrMessageTooLong) || errors.Is(err, abi.ErrMessageTooShort) {
+			ss.Fail(abi.StatusInvalidArgument, err.Error())
+		}
 		if err != nil {
 			break
 		}
@@ -113,7 +128,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 		err = ss.message(h, body)
 		s.mu.Unlock()
 		if err != nil {
-			if !errors.Is(err, errGoodbye) {
+			if !errors.Is(err, errGoodbye) && !errors.Is(err, errRefused) {
 				ss.Fail(abi.StatusInvalidArgument, err.Error())
 			}
 			break

@@ -11,7 +11,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-var errGoodbye = errors.New("goodbye")
+// Ends of a stream that are no fault.
+var (
+	errGoodbye = errors.New("goodbye")
+	errRefused = errors.New("refused")
+)
+
+// maxQP and so on are the function's limits.
+const maxObjects, maxQPEntries, maxCQEntries, maxSGE, maxInline, maxReads = 1000, 1 << 14, 1 << 16, 16, 224, 16
 
 // Session is one client and its function. Its fields are guarded by the server's lock.
 type Session struct {
@@ -20,6 +27,7 @@ type Session struct {
 	regions []region
 	index   int
 
+	greeted      bool // it has said hello
 	state        abi.State
 	fault        abi.Fault
 	sqAddr       uint64
@@ -37,6 +45,8 @@ type Session struct {
 
 	outMu sync.Mutex
 	out   []byte
+	hold  bool   // a command is carried out: what it sends waits for its completion
+	held  []byte // that waits
 	wake  chan struct{}
 	gone  chan struct{}
 }
@@ -62,7 +72,22 @@ func (s *Session) reset() {
 // Raw sends bytes as they are.
 func (s *Session) Raw(b []byte) {
 	s.outMu.Lock()
-	s.out = append(s.out, b...)
+	if s.hold {
+		s.held = append(s.held, b...)
+	} else {
+		s.out = append(s.out, b...)
+	}
+	s.outMu.Unlock()
+	s.poke()
+}
+
+// during holds back what is sent until done, or lets it go.
+func (s *Session) during(command bool) {
+	s.outMu.Lock()
+	s.hold = command
+	if !command {
+		s.out, s.held = append(s.out, s.held...), nil
+	}
 	s.outMu.Unlock()
 	s.poke()
 }
@@ -97,7 +122,13 @@ func (s *Session) Fault(f abi.Fault, reason string) {
 func (s *Session) Hangup() { s.conn.Close() }
 
 func (s *Session) stop(f abi.Fault, reason string) {
+	if s.state == abi.StateError && !s.srv.has("doorbells after a fault") {
+		return
+	}
 	s.state, s.fault = abi.StateError, f
+	if s.srv.has("fault without event") {
+		return
+	}
 	e := abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f), PrivLen: uint16(min(len(reason), 64))}
 	copy(e.Priv[:], reason)
 	s.Send(0, &e)
@@ -133,19 +164,25 @@ func (s *Session) write() {
 
 // message handles one message of the client.
 func (s *Session) message(h abi.MsgHeader, body []byte) error {
+	if !s.greeted && h.Type != abi.MsgHello {
+		s.Send(h.Tag, &abi.HelloReply{Status: abi.StatusBadState, Major: abi.VersionMajor})
+		return errRefused
+	}
 	switch h.Type {
 	case abi.MsgHello:
 		var m abi.Hello
 		if err := abi.Decode(body, &m); err != nil {
 			return err
 		}
-		r := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor), Function: s.function(), Features: m.Features & abi.FeatureExtendedVerbs}
-		if m.Major != abi.VersionMajor {
-			r.Status = abi.StatusVersionMismatch
-		} else if m.Function != abi.FunctionAssigned && m.Function != s.function() && m.Function != s.function()&0xffff {
-			r.Status = abi.StatusDenied
+		if s.greeted && !s.srv.has("hello twice") {
+			return errors.New("a second hello")
 		}
+		s.greeted = true
+		r := s.hello(&m)
 		s.Send(h.Tag, &r)
+		if r.Status != abi.StatusOK && !s.srv.has("open after refusal") {
+			return errRefused
+		}
 	case abi.MsgRegRead:
 		var m abi.RegRead
 		if err := abi.Decode(body, &m); err != nil {
@@ -161,6 +198,9 @@ func (s *Session) message(h abi.MsgHeader, body []byte) error {
 		}
 		s.Send(h.Tag, &abi.RegReply{Status: s.writeRegister(m)})
 	case abi.MsgDoorbell:
+		if (len(body) == 0 || len(body)%abi.DoorbellSize != 0) && !s.srv.has("odd doorbells") {
+			return fmt.Errorf("doorbell message of %d bytes", len(body))
+		}
 		for ; len(body) >= abi.DoorbellSize; body = body[abi.DoorbellSize:] {
 			var d abi.Doorbell
 			d.Unmarshal(body)
@@ -171,6 +211,9 @@ func (s *Session) message(h abi.MsgHeader, body []byte) error {
 		if err := abi.Decode(body, &m); err != nil {
 			return err
 		}
+		if s.srv.has("heartbeat without token") {
+			m.Token = 0
+		}
 		s.Send(h.Tag, &m)
 	case abi.MsgGoodbye:
 		return errGoodbye
@@ -180,6 +223,44 @@ func (s *Session) message(h abi.MsgHeader, body []byte) error {
 	return nil
 }
 
+// hello answers a hello.
+func (s *Session) hello(m *abi.Hello) abi.HelloReply {
+	r := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor), Function: s.function(), Features: m.Features & s.srv.features()}
+	if s.srv.has("features nobody asked for") {
+		r.Features = s.srv.features() | abi.FeatureArmWord
+	}
+	switch {
+	case m.Major != abi.VersionMajor && !s.srv.has("any version"):
+		r.Status = abi.StatusVersionMismatch
+	case m.Function == abi.FunctionAssigned || m.Function == s.function() || m.Function == s.function()&0xffff:
+	case s.srv.taken(m.Function):
+		r.Status = abi.StatusBusy
+	default:
+		r.Status = abi.StatusDenied
+	}
+	return r
+}
+
+func (srv *Server) features() uint64 {
+	if srv.Plain {
+		return 0
+	}
+	return abi.FeatureExtendedVerbs
+}
+
+// taken reports whether a function is another client's.
+func (srv *Server) taken(function uint32) bool {
+	for _, s := range srv.sessions {
+		if s != nil && s.function() == function {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether the device has a habit.
+func (srv *Server) has(habit string) bool { return srv.Break != nil && srv.Break(habit) }
+
 // function is host 1, PF 0, VF 1 for the first client, and so on.
 func (s *Session) function() uint32 { return 1<<16 | uint32(s.index+1) }
 
@@ -188,8 +269,11 @@ func (s *Session) readRegister(m abi.RegRead) (uint64, abi.Status) {
 	if r == nil {
 		return 0, abi.StatusNotFound
 	}
-	if r.Width != m.Width {
+	if r.Width != m.Width && !s.srv.has("any width") {
 		return 0, abi.StatusInvalidArgument
+	}
+	if !r.Readable {
+		return 0, abi.StatusDenied
 	}
 	gid := s.gid()
 	mtu := uint64(4096)
@@ -201,12 +285,23 @@ func (s *Session) readRegister(m abi.RegRead) (uint64, abi.Status) {
 		abi.RegFunctionType: uint64(abi.FunctionVF), abi.RegState: uint64(s.state), abi.RegFault: uint64(s.fault),
 		abi.RegAdminSQ: s.sqAddr, abi.RegAdminCQ: s.cqAddr, abi.RegAdminEntries: uint64(s.adminEntries),
 		abi.RegMAC: 0x000000000002 | uint64(s.index+1)<<40, abi.RegTenant: 7, abi.RegMTU: mtu,
+		abi.RegFeatures: s.srv.features(), abi.RegMaxQP: maxObjects, abi.RegMaxCQ: maxObjects, abi.RegMaxMR: maxObjects, abi.RegMaxPD: maxObjects,
+		abi.RegMaxSGE: maxSGE, abi.RegMaxInline: maxInline, abi.RegMaxQPEntries: maxQPEntries, abi.RegMaxCQEntries: maxCQEntries,
+		abi.RegMaxReadAtomic: maxReads, abi.RegLinkUp: 1,
 		abi.RegGIDHi: binary.BigEndian.Uint64(gid[:8]), abi.RegGIDLo: binary.BigEndian.Uint64(gid[8:]),
 	}[m.Offset], abi.StatusOK
 }
 
 func (s *Session) writeRegister(m abi.RegWrite) abi.Status {
-	if m.Offset != abi.RegControl && s.state != abi.StateReset {
+	r := abi.LookupRegister(m.Offset)
+	switch {
+	case r == nil:
+		return abi.StatusNotFound
+	case r.Width != m.Width:
+		return abi.StatusInvalidArgument
+	case !r.Writable:
+		return abi.StatusDenied
+	case m.Offset != abi.RegControl && s.state != abi.StateReset:
 		return abi.StatusBadState
 	}
 	switch m.Offset {
@@ -217,26 +312,41 @@ func (s *Session) writeRegister(m abi.RegWrite) abi.Status {
 	case abi.RegAdminEntries:
 		s.adminEntries = uint32(m.Value)
 	case abi.RegControl:
-		if abi.Control(m.Value) == abi.ControlReset {
-			s.reset()
-			return abi.StatusOK
-		}
-		sq, err := s.page(s.sqAddr)
-		cq, err2 := s.page(s.cqAddr)
-		if err != nil || err2 != nil || s.adminEntries == 0 {
-			return abi.StatusInvalidArgument
-		}
-		s.commands = ring.NewConsumer(paged{sq}, ring.AdminLayout(s.adminEntries))
-		s.answers = ring.NewCQWriter(paged{cq}, ring.AdminLayout(s.adminEntries))
-		s.state = abi.StateReady
-	default:
-		return abi.StatusDenied
+		return s.control(abi.Control(m.Value))
 	}
 	return abi.StatusOK
 }
 
+func (s *Session) control(c abi.Control) abi.Status {
+	switch {
+	case c == abi.ControlReset && s.srv.has("reset that keeps objects"):
+		s.state, s.fault, s.sqAddr, s.cqAddr, s.adminEntries = abi.StateReset, abi.FaultNone, 0, 0, 0
+		return abi.StatusOK
+	case c == abi.ControlReset:
+		s.reset()
+		return abi.StatusOK
+	case c != abi.ControlEnable:
+		return abi.StatusInvalidArgument
+	case s.state != abi.StateReset && !s.srv.has("enable anytime"):
+		return abi.StatusBadState
+	}
+	sq, err := s.page(s.sqAddr)
+	cq, err2 := s.page(s.cqAddr)
+	switch {
+	case s.adminEntries == 0:
+		return abi.StatusInvalidArgument
+	case err != nil || err2 != nil:
+		s.stop(abi.FaultMemory, "admin queues outside the client's memory")
+		return abi.StatusMemoryFault
+	}
+	s.commands = ring.NewConsumer(paged{sq}, ring.AdminLayout(s.adminEntries))
+	s.answers = ring.NewCQWriter(paged{cq}, ring.AdminLayout(s.adminEntries))
+	s.state = abi.StateReady
+	return abi.StatusOK
+}
+
 func (s *Session) doorbell(d abi.Doorbell) {
-	if s.state != abi.StateReady {
+	if s.state != abi.StateReady && (s.state != abi.StateError || !s.srv.has("doorbells after a fault")) {
 		return
 	}
 	switch d.Kind {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/guestlib/conform"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// conformCommand is `vnic conform`, and with the url of its parent `vnic guest
+// conform`.
+func conformCommand(url *string) *cobra.Command {
+	var cfg conform.Config
+	var match string
+	var asJSON, driver bool
+	cmd := &cobra.Command{
+		Use:   "conform [-- DRIVER ARGS…]",
+		Short: "check the device, or with --driver a driver, against the rules of docs/abi",
+		Long: `Checks what docs/abi says the device does (the DEV clauses) on a function that
+nobody uses, and prints TAP, or JSON, with what became of each clause. It breaks
+rules on purpose; the function is reset often.
+
+With --driver it runs the command after -- and prints which rules for drivers (the
+DRV clauses) were broken on the function meanwhile, as the device saw it; without a
+command, those that the device remembers. Let the host set nic.strict to see more.
+
+On a PF with VFs to spare (vf_count) the clauses about VFs are checked too.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if match != "" {
+				if cfg.Match, err = regexp.Compile(match); err != nil {
+					return fmt.Errorf("--run: %w", err)
+				}
+			}
+			if len(args) > 0 && !driver {
+				return errors.New("a command to run needs --driver")
+			}
+			cfg.URL = *url
+			var report *conform.Report
+			if driver {
+				report, err = conform.Watch(cmd.Context(), cfg, driverCommand(args, cmd.ErrOrStderr()))
+			} else {
+				report, err = conform.Run(cmd.Context(), cfg)
+			}
+			if err != nil {
+				return err
+			}
+			write := report.TAP
+			if asJSON {
+				write = report.JSON
+			}
+			return errors.Join(write(cmd.OutOrStdout()), report.Err())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&match, "run", "", "only the checks whose name fits this `regexp`")
+	f.DurationVar(&cfg.Wait, "wait", 20*time.Second, "how long what must come may take")
+	f.BoolVar(&asJSON, "json", false, "print JSON instead of TAP")
+	f.BoolVar(&driver, "driver", false, "watch a driver: the command after --")
+	return cmd
+}
+
+// driverCommand runs a driver under test; nil if there is none to run.
+func driverCommand(argv []string, w io.Writer) func(context.Context) error {
+	if len(argv) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, w, w
+		if err := c.Run(); err != nil {
+			return fmt.Errorf("%s: %w", argv[0], err)
+		}
+		return nil
+	}
+}
+
+// bareConformCommand is `vnic conform`: as the guest command, for a client of a
+// unix attachment.
+func bareConformCommand() *cobra.Command {
+	var url string
+	cmd := conformCommand(&url)
+	cmd.Flags().StringVarP(&url, "device", "d", "", fmt.Sprintf("the function: unix:///PATH of an attachment, or vsock://1:%d?memory=FILE; ?function=pf0.vf1 where several are assigned", abi.Port))
+	_ = cmd.MarkFlagRequired("device")
+	return cmd
+}

@@ -1,0 +1,206 @@
+package conform
+
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// adminQueue is the pair of admin queues as the kit drives them.
+type adminQueue struct {
+	sq, cq   *arena.Block
+	entries  uint32
+	commands *ring.Producer
+	answers  *ring.CQReader
+	id       uint32
+	early    map[uint32]abi.AdminCQE // completions of others, by ID
+}
+
+// structure is a structure of the ABI.
+type structure interface {
+	Marshal([]byte)
+	Unmarshal([]byte)
+}
+
+// prepare writes the admin registers with fresh, zeroed pages.
+func (c *client) prepare(entries uint32) {
+	a := &c.admin
+	a.sq, a.cq, a.entries = c.alloc(abi.PageSize), c.alloc(abi.PageSize), entries
+	layout := ring.AdminLayout(entries)
+	a.commands, a.answers = ring.NewProducer(mem(a.sq), layout), ring.NewCQReader(mem(a.cq), layout)
+	a.early = map[uint32]abi.AdminCQE{}
+	c.set(abi.RegAdminSQ, a.sq.Pages()[0])
+	c.set(abi.RegAdminCQ, a.cq.Pages()[0])
+	c.set(abi.RegAdminEntries, uint64(entries))
+}
+
+// enable takes the function from RESET to READY.
+func (c *client) enable() { c.enableWith(16) }
+
+func (c *client) enableWith(entries uint32) {
+	c.prepare(entries)
+	if st := c.control(abi.ControlEnable); st != abi.StatusOK {
+		c.t.Fatalf("enable: %s", st)
+	}
+	c.t.until(func() bool {
+		s := c.state()
+		if s == abi.StateError {
+			c.t.Fatalf("enable: the function is in ERROR, %s", abi.Fault(c.register(abi.RegFault)))
+		}
+		return s == abi.StateReady
+	}, "READY")
+}
+
+// reset is a function-level reset by the driver.
+func (c *client) reset() {
+	if st := c.control(abi.ControlReset); st != abi.StatusOK {
+		c.t.Fatalf("reset: %s", st)
+	}
+}
+
+// write puts a command into the queue and returns its ID and the index for the doorbell.
+func (c *client) write(op abi.AdminOp, in structure) (id, index uint32) {
+	a := &c.admin
+	a.id++
+	cmd := abi.AdminCmd{Opcode: op, ID: a.id}
+	if in != nil {
+		in.Marshal(cmd.Params[:])
+	}
+	return a.id, c.writeRaw(&cmd)
+}
+
+func (c *client) writeRaw(cmd *abi.AdminCmd) (index uint32) {
+	var b [abi.AdminCmdSize]byte
+	cmd.Marshal(b[:])
+	c.t.ok(c.admin.commands.Push(b[:]))
+	index, _, err := c.admin.commands.Publish()
+	c.t.ok(err)
+	return index
+}
+
+// submit writes a command and rings.
+func (c *client) submit(op abi.AdminOp, in structure) (id uint32) {
+	id, index := c.write(op, in)
+	c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index})
+	return id
+}
+
+// poll takes the next completion, if there is one.
+func (c *client) poll() (e abi.AdminCQE, ok bool) {
+	var b [abi.AdminCQESize]byte
+	ok, err := c.admin.answers.Poll(b[:])
+	c.t.ok(err)
+	if ok {
+		e.Unmarshal(b[:])
+		if err := c.admin.commands.Release(1); err != nil {
+			c.t.Fatalf("a completion more than there were commands, ID %d", e.ID)
+		}
+	}
+	return e, ok
+}
+
+// completion waits for that of a command.
+func (c *client) completion(id uint32) (e abi.AdminCQE) {
+	c.t.until(func() bool {
+		for {
+			if x, ok := c.admin.early[id]; ok {
+				delete(c.admin.early, id)
+				e = x
+				return true
+			}
+			x, ok := c.poll()
+			if !ok {
+				if c.ended() {
+					c.t.Fatalf("the device closed the stream")
+				}
+				return false
+			}
+			c.admin.early[x.ID] = x
+		}
+	}, "the completion of command %d", id)
+	return e
+}
+
+// command carries out a command. in and out may be nil.
+func (c *client) command(op abi.AdminOp, in, out structure) abi.Status {
+	e := c.completion(c.submit(op, in))
+	if e.Status == abi.StatusOK && out != nil {
+		out.Unmarshal(e.Result[:])
+	}
+	return e.Status
+}
+
+// must is command, which has to succeed.
+func (c *client) must(op abi.AdminOp, in, out structure) {
+	if st := c.command(op, in, out); st != abi.StatusOK {
+		c.t.Fatalf("%s: %s", op, st)
+	}
+}
+
+// refuse is command, which has to end in one of those statuses.
+func (c *client) refuse(op abi.AdminOp, in structure, want ...abi.Status) {
+	st := c.command(op, in, nil)
+	for _, w := range want {
+		if st == w {
+			return
+		}
+	}
+	c.t.Fatalf("%s: %s, want %v", op, st, want)
+}
+
+// faulted waits until the function is in ERROR with a fault, and the event says so.
+func (c *client) faulted(want abi.Fault) {
+	e := c.event(abi.EventFunctionFault)
+	if abi.Fault(e.Status) != want {
+		c.t.Fatalf("EventFunctionFault with %s, want %s", abi.Fault(e.Status), want)
+	}
+	if s := c.state(); s != abi.StateError {
+		c.t.Fatalf("after the fault RegState is %s", s)
+	}
+	if f := abi.Fault(c.register(abi.RegFault)); f != want {
+		c.t.Fatalf("RegFault is %s, want %s", f, want)
+	}
+}
+
+// allocPD makes a protection domain.
+func (c *client) allocPD() uint32 {
+	var r abi.AllocPDResult
+	c.must(abi.AdminOpAllocPD, nil, &r)
+	return r.PDN
+}
+
+// region is registered memory.
+type region struct {
+	block *arena.Block
+	list  *arena.PageList
+	iova  uint64
+	lkey  uint32
+	rkey  uint32
+}
+
+// allAccess is every right of a region.
+const allAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
+
+// regMR registers new memory.
+func (c *client) regMR(pdn uint32, n int, access uint32) *region {
+	r := &region{block: c.alloc(n), iova: 0x7000_0000_0000}
+	r.list = c.pages(r.block)
+	var out abi.RegMRResult
+	c.must(abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Access: access, IOVA: r.iova, Length: uint64(n), Pages: r.list.Root, Levels: r.list.Levels}, &out)
+	r.lkey, r.rkey = out.LKey, out.RKey
+	return r
+}
+
+// sge names n bytes at off.
+func (r *region) sge(off, n int) abi.SGE {
+	return abi.SGE{Addr: r.iova + uint64(off), Length: uint32(n), LKey: r.lkey}
+}
+
+func (r *region) bytes() []byte { return r.block.Bytes() }
+
+// load64 reads a word of the region.
+func (r *region) load64(off int) uint64 { return binary.LittleEndian.Uint64(r.bytes()[off:]) }
+
+func (r *region) store64(off int, v uint64) { binary.LittleEndian.PutUint64(r.bytes()[off:], v) }

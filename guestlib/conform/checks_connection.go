@@ -1,0 +1,296 @@
+package conform
+
+import (
+	"bytes"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+var connectionChecks = []check{
+	{"cm.connect", "DEV-903 DEV-904 DEV-901", 0, cmConnect},
+	{"cm.reject", "DEV-903", 0, cmReject},
+	{"cm.refused", "DEV-903", 0, cmRefused},
+	{"cm.end", "DEV-905 DEV-903", 0, cmEnd},
+	{"cm.state", "DEV-901", 0, cmState},
+	{"cm.reserved", "DEV-911", 0, cmReserved},
+	{"cm.reads", "DEV-953", 0, cmReads},
+	{"cm.orderings", "DEV-950", abi.FeatureExtendedVerbs, cmOrderings},
+	{"rdma.ordering-weak", "DEV-951", abi.FeatureExtendedVerbs, orderingWeak},
+	{"rdma.ordering-unordered", "DEV-951", abi.FeatureExtendedVerbs, orderingUnordered},
+	{"rdma.complete-in-error", "DEV-952", abi.FeatureExtendedVerbs, completeInError},
+}
+
+// service is where the kit listens.
+const service = 0x7669_6e63
+
+// pair is two queue pairs in INIT on one function, one of them to listen for the other.
+type pair struct {
+	*rig
+	id uint32 // of the side that connects
+}
+
+func (c *client) pair(change func(*abi.CreateQP)) *pair {
+	r := &rig{client: c, pdn: c.allocPD()}
+	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
+	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
+	r.a, r.b = c.newQP(r.pdn, r.cq, r.rcq, change), c.newQP(r.pdn, r.cq, r.rcq, change)
+	for _, q := range []*qp{r.a, r.b} {
+		q.modify(q.step(abi.QPStateInit, 0))
+	}
+	if st := c.command(abi.AdminOpCMListen, &abi.CMListen{Service: service}, nil); st != abi.StatusOK && st != abi.StatusAddressInUse {
+		c.t.Fatalf("CMListen: %s", st)
+	}
+	return &pair{rig: r}
+}
+
+// private puts private data into memory.
+func (c *client) private(data string) (addr uint64, n uint16) {
+	b := c.alloc(abi.PageSize)
+	copy(b.Bytes(), data)
+	return b.Pages()[0], uint16(len(data))
+}
+
+// ask sends the request of a and returns the event of it.
+func (p *pair) ask() abi.AsyncEvent {
+	in := abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}
+	in.Priv, in.PrivLen = p.private("please")
+	var out abi.CMConnectResult
+	p.must(abi.AdminOpCMConnect, &in, &out)
+	p.id = out.CMID
+	e := p.event(abi.EventConnectRequest)
+	if e.Service != service || e.SrcGID != in.DGID || e.PeerQPN != p.a.qpn || string(e.Priv[:e.PrivLen]) != "please" {
+		p.t.Fatalf("EventConnectRequest %+v, want service %#x, QP %#x, private data \"please\"", e, service, p.a.qpn)
+	}
+	return e
+}
+
+func (p *pair) accept(request uint32) {
+	in := abi.CMAccept{CMID: request, QPN: p.b.qpn}
+	in.Priv, in.PrivLen = p.private("welcome")
+	p.must(abi.AdminOpCMAccept, &in, nil)
+}
+
+// established waits for the events of both sides.
+func (p *pair) established(request uint32) {
+	for range 2 {
+		e := p.event(abi.EventEstablished)
+		if e.Number != p.id && e.Number != request {
+			p.t.Fatalf("EventEstablished of connection %#x, want %#x and %#x", e.Number, p.id, request)
+		}
+		if e.Number == p.id && p.id != request && string(e.Priv[:e.PrivLen]) != "welcome" {
+			p.t.Fatalf("EventEstablished has private data %q, want \"welcome\"", e.Priv[:e.PrivLen])
+		}
+	}
+	p.a.wantState(abi.QPStateRTS)
+	p.b.wantState(abi.QPStateRTS)
+}
+
+// connect connects the pair.
+func (p *pair) connect() {
+	e := p.ask()
+	p.accept(e.Number)
+	p.established(e.Number)
+}
+
+// over waits for the one end of both sides' connections.
+func (p *pair) over(want abi.EventType, n int) {
+	for range n {
+		p.event(want)
+	}
+	p.none("a second end of a connection", func(m *message) bool {
+		return isEvent(abi.EventDisconnected)(m) || isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m) || isEvent(abi.EventEstablished)(m)
+	})
+}
+
+func cmConnect(t *T) {
+	p := t.ready().pair(nil)
+	p.connect()
+	p.nop(1)
+	p.cq.want(1, abi.WCSuccess)
+	p.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil)
+	p.over(abi.EventDisconnected, 2)
+	p.a.wantState(abi.QPStateErr)
+	p.b.wantState(abi.QPStateErr)
+	for _, q := range []*qp{p.a, p.b} { // and again, once they are in INIT
+		q.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState})
+		for _, w := range []*queue{q.sq, q.rq} {
+			clear(w.block.Bytes()[:abi.QueueHeaderSize])
+			w.renew()
+		}
+		q.modify(q.step(abi.QPStateInit, 0))
+	}
+	p.connect()
+	p.nop(2)
+	p.cq.want(2, abi.WCSuccess)
+}
+
+func cmReject(t *T) {
+	p := t.ready().pair(nil)
+	e := p.ask()
+	in := abi.CMReject{CMID: e.Number, Reason: 4711}
+	in.Priv, in.PrivLen = p.private("sorry")
+	p.must(abi.AdminOpCMReject, &in, nil)
+	m := p.event(abi.EventRejected)
+	if m.Number != p.id || m.Status != 4711 || string(m.Priv[:m.PrivLen]) != "sorry" {
+		t.Fatalf("EventRejected of %#x with reason %d and private data %q", m.Number, m.Status, m.Priv[:m.PrivLen])
+	}
+	p.over(abi.EventRejected, 0)
+	p.a.wantState(abi.QPStateInit)
+	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: p.b.qpn}, abi.StatusNotFound)
+	p.connect() // the QP may be used for another
+}
+
+func cmRefused(t *T) {
+	p := t.ready().pair(nil)
+	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
+	var out abi.CMConnectResult
+	p.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}, &out)
+	if e := p.event(abi.EventRejected); e.Number != out.CMID {
+		t.Fatalf("EventRejected of %#x, want %#x", e.Number, out.CMID)
+	}
+	p.over(abi.EventRejected, 0)
+	p.a.wantState(abi.QPStateInit)
+	nobody := p.gid()
+	nobody[15] ^= 0x80
+	st := p.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: nobody}, &out)
+	switch st {
+	case abi.StatusUnreachable:
+	case abi.StatusOK: // somebody has that address: an end comes all the same
+		p.wait("an end of the connection", func(m *message) bool {
+			return isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m)
+		})
+	default:
+		t.Fatalf("CMConnect to an address where nobody is: %s, want %s", st, abi.StatusUnreachable)
+	}
+}
+
+// Each way to end a connection, at either side.
+func cmEnd(t *T) {
+	c := t.ready()
+	for _, end := range []struct {
+		name string
+		do   func(p *pair)
+		gone bool // the QP
+	}{
+		{"ModifyQP to ERR", func(p *pair) { p.a.modify(abi.ModifyQP{State: abi.QPStateErr, Mask: abi.QPAttrState}) }, false},
+		{"ModifyQP to RESET", func(p *pair) { p.a.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState}) }, true},
+		{"DestroyQP", func(p *pair) { p.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: p.a.qpn}, nil) }, true},
+		{"CMDisconnect", func(p *pair) { p.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil) }, false},
+	} {
+		p := c.pair(nil)
+		p.connect()
+		end.do(p)
+		p.event(abi.EventDisconnected)
+		p.event(abi.EventDisconnected)
+		t.until(func() bool { return p.b.query().State == abi.QPStateErr }, "the peer's QP to move to ERR after %s", end.name)
+		if !end.gone {
+			p.a.wantState(abi.QPStateErr)
+		}
+	}
+}
+
+func cmState(t *T) {
+	p := t.ready().pair(nil)
+	p.refuse(abi.AdminOpCMListen, &abi.CMListen{Service: service}, abi.StatusAddressInUse)
+	fresh := p.newQP(p.pdn, p.cq, p.rcq, nil) // in RESET
+	p.refuse(abi.AdminOpCMConnect, &abi.CMConnect{QPN: fresh.qpn, Service: service, DGID: p.gid()}, abi.StatusBadState)
+	e := p.ask()
+	p.refuse(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}, abi.StatusBadState)
+	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: fresh.qpn}, abi.StatusBadState)
+	p.accept(e.Number)
+	p.established(e.Number)
+}
+
+func cmReserved(t *T) {
+	p := t.ready().pair(nil)
+	for _, s := range []uint64{abi.FirstReservedService, ^uint64(0)} {
+		p.refuse(abi.AdminOpCMListen, &abi.CMListen{Service: s}, abi.StatusDenied)
+		p.refuse(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: s, DGID: p.gid()}, abi.StatusDenied)
+	}
+}
+
+func cmReads(t *T) {
+	p := t.ready().pair(nil)
+	set := func(q *qp, m abi.ModifyQP) {
+		m.State, m.Mask = abi.QPStateInit, m.Mask|abi.QPAttrState
+		q.modify(m)
+	}
+	set(p.a, abi.ModifyQP{MaxRdAtomic: 4, Mask: abi.QPAttrMaxRdAtomic})
+	set(p.b, abi.ModifyQP{MaxDestRdAtomic: 2, Mask: abi.QPAttrMaxDestRdAtomic})
+	p.connect()
+	if got := p.a.query().MaxRdAtomic; got != 2 {
+		t.Fatalf("MaxRdAtomic is %d after a connection to a peer with MaxDestRdAtomic 2", got)
+	}
+}
+
+func cmOrderings(t *T) {
+	c := t.ready()
+	p := c.pair(nil)
+	p.b = c.newQP(p.pdn, p.cq, p.rcq, func(q *abi.CreateQP) { q.Ordering = abi.OrderingWeak })
+	p.b.modify(p.b.step(abi.QPStateInit, 0))
+	e := p.ask()
+	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: p.b.qpn}, abi.StatusInvalidArgument)
+	p.event(abi.EventRejected)
+	p.none("EventEstablished of a connection with different orderings", isEvent(abi.EventEstablished))
+}
+
+func orderingWeak(t *T) {
+	r := t.ready().rig(func(q *abi.CreateQP) { q.Ordering = abi.OrderingWeak })
+	copy(r.mr.bytes(), bytes.Repeat([]byte("weak"), 4000))
+	for i := range uint64(1 << queueLog2) {
+		r.copy(i, 0, 32<<10, int(64+4001*(i%4)))
+	}
+	for i := range uint64(1 << queueLog2) {
+		r.cq.want(i, abi.WCSuccess)
+	}
+	if !bytes.Equal(r.mr.bytes()[:12067], r.mr.bytes()[32<<10:][:12067]) {
+		t.Fatalf("WRITEs with OrderingWeak: the data is not what was sent")
+	}
+	r.mr.store64(0, 0)
+	for i := range uint64(8) {
+		r.a.post(abi.SendWQE{WRID: i, Opcode: abi.OpFetchAdd, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey, CompareAdd: 1}, r.mr.sge(64+int(8*i), 8))
+	}
+	for i := range uint64(8) {
+		r.cq.want(i, abi.WCSuccess)
+		if got := r.mr.load64(64 + int(8*i)); got != i {
+			t.Fatalf("atomic %d found %d: they are carried out in order", i, got)
+		}
+	}
+}
+
+func orderingUnordered(t *T) {
+	r := t.ready().rig(func(q *abi.CreateQP) { q.Ordering, q.ErrorMode = abi.OrderingUnordered, abi.ErrorModeCompleteInError })
+	seen := map[uint64]bool{}
+	for i := range uint64(1 << queueLog2) { // without SendSignaled
+		r.a.post(abi.SendWQE{WRID: i, Opcode: abi.OpWrite, RemoteAddr: r.mr.iova + 32<<10, RKey: r.mr.rkey}, r.mr.sge(0, int(64+1000*i)))
+	}
+	for range 1 << queueLog2 {
+		e := r.cq.next()
+		if e.Status != abi.WCSuccess || seen[e.WRID] || e.WRID >= 1<<queueLog2 {
+			t.Fatalf("completion of work request %d, %s; each has one", e.WRID, e.Status)
+		}
+		seen[e.WRID] = true
+	}
+	r.a.post(abi.SendWQE{WRID: 50, Opcode: abi.OpSend}, r.mr.sge(0, 4097))
+	r.cq.want(50, abi.WCLocLenErr)
+}
+
+func completeInError(t *T) {
+	r := t.ready().rig(func(q *abi.CreateQP) { q.ErrorMode = abi.ErrorModeCompleteInError })
+	r.nop(1)
+	r.a.post(abi.SendWQE{WRID: 2, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
+	r.nop(3)
+	r.cq.want(1, abi.WCSuccess)
+	if e := r.cq.next(); e.WRID != 2 || e.Status == abi.WCSuccess || e.Status == abi.WCWRFlushErr {
+		t.Fatalf("a request without the right key: work request %d, %s", e.WRID, e.Status)
+	}
+	r.cq.want(3, abi.WCSuccess) // the QP goes on
+	r.b.postRecv(9)
+	r.a.post(abi.SendWQE{WRID: 4, Opcode: abi.OpWriteImm, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
+	r.rcq.want(9, abi.WCLocAccessErr)
+	if e := r.cq.next(); e.WRID != 4 || e.Status == abi.WCSuccess {
+		t.Fatalf("a WRITE with immediate data without the right key: work request %d, %s", e.WRID, e.Status)
+	}
+	r.a.wantState(abi.QPStateRTS)
+	r.b.wantState(abi.QPStateRTS)
+}

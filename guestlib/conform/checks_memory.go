@@ -1,0 +1,232 @@
+package conform
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+var memoryChecks = []check{
+	{"memory.outside", "DEV-401 DEV-405", 0, memoryOutside},
+	{"memory.lists", "DEV-404", 0, memoryLists},
+	{"memory.ranges", "DEV-406", 0, memoryRanges},
+	{"memory.foreign", "DEV-906", 0, memoryForeign},
+}
+
+// Addresses that lie nowhere: high, and past the end of what the stream has.
+func memoryOutside(t *T) {
+	c := t.ready()
+	pdn := c.allocPD()
+	list := c.alloc(abi.PageSize)
+	root := list.Pages()[0]
+	for _, addr := range []uint64{outside, ^uint64(0) &^ 4095} {
+		for _, pages := range []uint64{addr, root} { // the list itself, and a page in it
+			binary.LittleEndian.PutUint64(list.Bytes(), addr)
+			c.refuse(abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Access: abi.AccessLocalWrite, Length: 100, Pages: pages, Levels: 1}, abi.StatusMemoryFault, abi.StatusInvalidArgument)
+			c.refuse(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 2, Pages: pages, Levels: 1}, abi.StatusMemoryFault, abi.StatusInvalidArgument)
+		}
+	}
+	if s := c.state(); s != abi.StateReady {
+		t.Fatalf("commands with addresses outside took the function to %s", s)
+	}
+}
+
+func memoryLists(t *T) {
+	r := t.rig()
+	other := &region{block: r.alloc(3 * abi.PageSize), iova: 0x1000}
+	list := r.alloc(abi.PageSize)
+	for i, a := range other.block.Pages() {
+		binary.LittleEndian.PutUint64(list.Bytes()[8*i:], a)
+	}
+	var out abi.RegMRResult
+	r.must(abi.AdminOpRegMR, &abi.RegMR{PDN: r.pdn, Access: allAccess, IOVA: other.iova, Length: 3 * abi.PageSize, Pages: list.Pages()[0], Levels: 1}, &out)
+	copy(list.Bytes(), bytes.Repeat([]byte{0x5a}, abi.PageSize))
+	copy(r.mr.bytes(), bytes.Repeat([]byte("page list"), 1000))
+	r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: other.iova, RKey: out.RKey}, r.mr.sge(0, 9000))
+	r.cq.want(1, abi.WCSuccess)
+	if !bytes.Equal(other.bytes()[:9000], r.mr.bytes()[:9000]) {
+		t.Fatalf("a WRITE went elsewhere after the page list was overwritten, which the device has to have copied")
+	}
+}
+
+func memoryRanges(t *T) {
+	c := t.ready()
+	type rng struct{ first, n uint64 }
+	var all []rng
+	for {
+		var r abi.QueryMemoryResult
+		st := c.command(abi.AdminOpQueryMemory, &abi.QueryMemory{Index: uint32(len(all))}, &r)
+		if st == abi.StatusUnknownCommand {
+			t.Skipf("the device has no QueryMemory (ABI 1.1)")
+		}
+		if st == abi.StatusNotFound {
+			break
+		}
+		if st != abi.StatusOK || r.Length == 0 || r.Address+r.Length < r.Address {
+			t.Fatalf("QueryMemory %d: %s, %#x bytes at %#x", len(all), st, r.Length, r.Address)
+		}
+		if n := len(all); n > 0 && all[n-1].first+all[n-1].n >= r.Address {
+			t.Fatalf("range %d at %#x touches or precedes the one before, %#x bytes at %#x", n, r.Address, all[n-1].n, all[n-1].first)
+		}
+		if all = append(all, rng{r.Address, r.Length}); len(all) > int(r.Ranges) || len(all) > 1<<16 {
+			t.Fatalf("range %d of %d", len(all), r.Ranges)
+		}
+	}
+	has := func(a uint64) bool {
+		for _, r := range all {
+			if a >= r.first && a-r.first < r.n {
+				return true
+			}
+		}
+		return false
+	}
+	for _, a := range c.admin.sq.Pages() {
+		if !has(a) {
+			t.Fatalf("the admin queue at %#x works and is in none of %d ranges", a, len(all))
+		}
+	}
+	if w := c.register(abi.RegDMAWindowLength); w != 0 {
+		first := c.register(abi.RegDMAWindow)
+		for _, r := range all {
+			if r.first < first || r.first-first > w || r.n > w-(r.first-first) {
+				t.Fatalf("%#x bytes at %#x reach beyond the DMA window", r.n, r.first)
+			}
+		}
+	}
+	pdn, list := c.allocPD(), c.alloc(abi.PageSize)
+	end := (all[len(all)-1].first + all[len(all)-1].n) &^ 4095
+	binary.LittleEndian.PutUint64(list.Bytes(), end)
+	c.refuse(abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Length: 1, Pages: list.Pages()[0], Levels: 1}, abi.StatusMemoryFault)
+}
+
+// Numbers and keys that are nobody's here.
+func memoryForeign(t *T) {
+	r := t.rig()
+	for _, n := range []uint32{0, r.a.qpn ^ 0x40_0000, 0xffff_ffff} {
+		r.refuse(abi.AdminOpQueryQP, &abi.QueryQP{QPN: n}, abi.StatusNotFound)
+		r.refuse(abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: n}, abi.StatusNotFound)
+		r.refuse(abi.AdminOpDeregMR, &abi.DeregMR{LKey: n}, abi.StatusNotFound)
+		r.refuse(abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: n}, abi.StatusNotFound)
+		r.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: n, QPN: r.a.qpn}, abi.StatusNotFound, abi.StatusBadState)
+		r.refuse(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: n}, abi.StatusNotFound)
+	}
+	r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
+	r.cq.want(1, abi.WCRemAccessErr)
+}
+
+var adminChecks = []check{
+	{"admin.index", "DEV-503", 0, adminIndex},
+	{"admin.unknown", "DEV-504", 0, adminUnknown},
+	{"admin.completions", "DEV-504 DEV-505 DEV-507 DEV-702", 0, adminCompletions},
+	{"admin.event-after-completion", "DEV-505", 0, adminEvents},
+	{"admin.refused", "DEV-504", 0, adminRefused},
+}
+
+func adminIndex(t *T) {
+	c := t.ready()
+	c.allocPD()
+	c.allocPD()
+	for _, bad := range []uint32{1, 0xffff_ffff, 2 + c.admin.entries + 1, 0x8000_0000} {
+		c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: bad})
+		c.faulted(abi.FaultCommand)
+		c.reset()
+		c.enable()
+		c.allocPD()
+		c.allocPD()
+	}
+}
+
+func adminUnknown(t *T) {
+	c := t.ready()
+	for _, op := range []abi.AdminOp{0, 999, 0xffff} {
+		e := c.completion(c.submit(op, nil))
+		if e.Status != abi.StatusUnknownCommand || e.Result != [48]byte{} {
+			t.Fatalf("command %d: %s, result %x", op, e.Status, e.Result)
+		}
+	}
+	c.allocPD()
+}
+
+// Three passes over a small queue, always full, with IDs that repeat no pattern. Each has one completion, in the order of the commands.
+func adminCompletions(t *T) {
+	c := t.attach()
+	c.enableWith(4)
+	id, next := uint32(0xffff_fff0), uint32(0xffff_fff0)
+	for sent, taken := 0, 0; taken < 40; {
+		for ; sent < 40 && sent-taken < 4; sent++ {
+			index := c.writeRaw(&abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: id})
+			id += 7
+			c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index})
+		}
+		c.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
+		for {
+			e, ok := c.poll()
+			if !ok {
+				break
+			}
+			if e.ID != next || e.Status != abi.StatusOK {
+				t.Fatalf("completion %d has ID %#x and %s, want %#x: commands are carried out in order, each once", taken, e.ID, e.Status, next)
+			}
+			if e.Tail&^abi.Phase != 0 {
+				t.Fatalf("the tail word is %#x, want nothing but the phase", e.Tail)
+			}
+			next += 7
+			taken++
+		}
+	}
+	t.never(func() bool { _, ok := c.poll(); return ok }, "one completion more than commands")
+}
+
+func adminEvents(t *T) {
+	c := t.ready()
+	pdn, q := c.allocPD(), c.newCQ(4)
+	a := c.newQP(pdn, q, q, nil)
+	a.connect(a.qpn)
+	m := a.step(abi.QPStateErr, 0)
+	m.QPN = a.qpn
+	a.postRecv(5)
+	q.arm(0, 0)
+	c.register(abi.RegState) // it is armed
+	early := true
+	slot := mem(c.admin.cq)[uint64(c.admin.answers.Next()%c.admin.entries)*abi.AdminCQESize:]
+	c.onMessage(func(m *message) {
+		if isCQEvent(q.cqn)(m) {
+			tail, _ := slot.Load64(abi.CQETailOffset)
+			early = tail&abi.Phase == 0 // the first pass
+		}
+	})
+	id := c.submit(abi.AdminOpModifyQP, &m)
+	q.event()
+	c.onMessage(nil)
+	if early {
+		t.Fatalf("the event that a command causes came before the command's completion was written")
+	}
+	if e, ok := c.poll(); !ok || e.ID != id || e.Status != abi.StatusOK {
+		t.Fatalf("the command's completion is %+v", e)
+	}
+	q.want(5, abi.WCWRFlushErr)
+}
+
+// A refused command changes nothing, and has no result.
+func adminRefused(t *T) {
+	c := t.ready()
+	pdn, q := c.allocPD(), c.newCQ(4)
+	a := c.newQP(pdn, q, q, nil)
+	for _, x := range []struct {
+		op   abi.AdminOp
+		in   structure
+		want abi.Status
+	}{
+		{abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: pdn}, abi.StatusBusy},
+		{abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: q.cqn}, abi.StatusBusy},
+		{abi.AdminOpModifyQP, &abi.ModifyQP{QPN: a.qpn, State: abi.QPStateRTS, Mask: abi.QPAttrState}, abi.StatusBadState},
+		{abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Access: abi.AccessRemoteWrite, Length: 8, Pages: c.pages(c.alloc(8)).Root, Levels: 1}, abi.StatusInvalidArgument},
+	} {
+		e := c.completion(c.submit(x.op, x.in))
+		if e.Status != x.want || e.Result != [48]byte{} {
+			t.Fatalf("%s: %s with result %x, want %s without", x.op, e.Status, e.Result, x.want)
+		}
+	}
+	a.wantState(abi.QPStateReset)
+}

@@ -1,0 +1,225 @@
+package conform
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+var stateChecks = []check{
+	{"qp.states", "DEV-901", 0, qpStates},
+	{"qp.attributes", "DEV-907", abi.FeatureExtendedVerbs, qpAttributes},
+	{"qp.drain", "DEV-908", abi.FeatureExtendedVerbs, qpDrain},
+	{"qp.blame", "DEV-909", abi.FeatureExtendedVerbs, qpBlame},
+	{"qp.established", "DEV-909", abi.FeatureExtendedVerbs, qpEstablished},
+	{"qp.wired", "DEV-910", 0, qpWired},
+	{"qp.wired-alone", "DEV-910", 0, qpWiredAlone},
+}
+
+// reach takes a fresh queue pair to a state.
+func (q *qp) reach(to abi.QPState) {
+	path := map[abi.QPState][]abi.QPState{
+		abi.QPStateInit: {abi.QPStateInit},
+		abi.QPStateRTR:  {abi.QPStateInit, abi.QPStateRTR},
+		abi.QPStateRTS:  {abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS},
+		abi.QPStateSQD:  {abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD},
+		abi.QPStateErr:  {abi.QPStateInit, abi.QPStateErr},
+	}
+	for _, s := range path[to] {
+		q.modify(q.step(s, q.qpn))
+	}
+}
+
+// Every change from every state of an RC queue pair, with the attributes that a change on the way up requires.
+func qpStates(t *T) {
+	c := t.ready()
+	pdn, cq := c.allocPD(), c.newCQ(6)
+	legal := map[[2]abi.QPState]bool{
+		{abi.QPStateReset, abi.QPStateInit}: true, {abi.QPStateInit, abi.QPStateInit}: true, {abi.QPStateInit, abi.QPStateRTR}: true,
+		{abi.QPStateRTR, abi.QPStateRTS}: true, {abi.QPStateRTS, abi.QPStateRTS}: true, {abi.QPStateRTS, abi.QPStateSQD}: true,
+		{abi.QPStateSQD, abi.QPStateRTS}: true, {abi.QPStateSQD, abi.QPStateSQD}: true,
+	}
+	states := []abi.QPState{abi.QPStateReset, abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateErr}
+	for _, from := range states {
+		for _, to := range append(states, abi.QPStateSQE) {
+			q := c.newQP(pdn, cq, cq, nil)
+			q.reach(from)
+			q.wantState(from)
+			m := q.step(to, q.qpn)
+			if to == abi.QPStateRTS && from != abi.QPStateRTR || to == from {
+				m.Mask = abi.QPAttrState // the rest is not of these rows
+			}
+			st := q.try(m)
+			ok := legal[[2]abi.QPState{from, to}] || to == abi.QPStateReset || to == abi.QPStateErr && from != abi.QPStateReset
+			switch {
+			case ok && st != abi.StatusOK:
+				t.Fatalf("%s to %s: %s, want OK", from, to, st)
+			case !ok && st != abi.StatusBadState:
+				t.Fatalf("%s to %s: %s, want %s", from, to, st, abi.StatusBadState)
+			case ok:
+				q.wantState(to)
+			default:
+				q.wantState(from)
+			}
+			c.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil)
+		}
+	}
+}
+
+// What a change requires, and what it does not take.
+func qpAttributes(t *T) {
+	c := t.ready()
+	pdn, cq := c.allocPD(), c.newCQ(6)
+	q := c.newQP(pdn, cq, cq, nil)
+	q.modify(q.step(abi.QPStateInit, 0))
+	for _, to := range []abi.QPState{abi.QPStateRTR, abi.QPStateRTS} {
+		full := q.step(to, q.qpn)
+		for bit := uint32(1); bit != 0; bit <<= 1 {
+			if full.Mask&bit == 0 || bit == abi.QPAttrState {
+				continue
+			}
+			m := full
+			m.Mask &^= bit
+			before := q.query()
+			if st := q.try(m); st != abi.StatusInvalidArgument {
+				t.Fatalf("the move to %s without attribute %#x: %s, want %s", to, bit, st, abi.StatusInvalidArgument)
+			}
+			if q.query() != before {
+				t.Fatalf("the move to %s without attribute %#x was refused and changed the QP", to, bit)
+			}
+		}
+		m := full
+		m.Mask |= abi.QPAttrQKey
+		if st := q.try(m); st != abi.StatusInvalidArgument {
+			t.Fatalf("the move to %s with a Q_Key, which RC has not: %s, want %s", to, st, abi.StatusInvalidArgument)
+		}
+		q.modify(full)
+	}
+	r := q.query()
+	if r.PathMTU != abi.MTU1024 && r.PathMTU != abi.MTU512 && r.PathMTU != abi.MTU256 || r.RetryCnt != 7 || r.RNRRetry != 7 || r.Timeout != 14 || r.MaxDestRdAtomic != 4 || r.MinRNRTimer != 12 || r.PeerQPN != q.qpn {
+		t.Fatalf("QueryQP does not return what was set: %+v", r)
+	}
+	if st := q.try(abi.ModifyQP{CurState: abi.QPStateSQD, State: abi.QPStateRTS, Mask: abi.QPAttrState | abi.QPAttrCurState}); st == abi.StatusOK {
+		t.Fatalf("ModifyQP with CurState SQD of a QP in RTS is accepted")
+	}
+}
+
+func qpDrain(t *T) {
+	r := t.rig()
+	for i := range uint64(8) {
+		r.copy(i, 0, 32<<10, 16<<10)
+	}
+	r.a.modify(abi.ModifyQP{State: abi.QPStateSQD, SQDNotify: 1, Mask: abi.QPAttrState | abi.QPAttrSQDNotify})
+	if e := r.event(abi.EventSQDrained); e.Number != r.a.qpn {
+		t.Fatalf("EventSQDrained of QP %#x, want %#x", e.Number, r.a.qpn)
+	}
+	done := uint64(0)
+	for {
+		e, ok := r.cq.poll()
+		if !ok {
+			break
+		}
+		if e.WRID != done || e.Status != abi.WCSuccess {
+			t.Fatalf("completion %d is of work request %d, %s", done, e.WRID, e.Status)
+		}
+		done++
+	}
+	r.copy(8, 0, 32<<10, 16)
+	r.cq.empty() // no send is begun
+	r.b.post(abi.SendWQE{WRID: 77, Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, r.mr.sge(4096, 16))
+	r.cq.want(77, abi.WCSuccess) // requests of the peer are served
+	r.none("EventSQDrained a second time", isEvent(abi.EventSQDrained))
+	r.a.modify(abi.ModifyQP{State: abi.QPStateRTS, Mask: abi.QPAttrState})
+	for ; done < 9; done++ {
+		r.cq.want(done, abi.WCSuccess)
+	}
+}
+
+func qpBlame(t *T) {
+	for _, x := range []struct {
+		name string
+		bad  func(r *rig)
+		want abi.EventType
+		qp   func(r *rig) uint32
+	}{
+		{"a request without the right key", func(r *rig) {
+			r.a.post(abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
+		}, abi.EventQPAccessErr, func(r *rig) uint32 { return r.b.qpn }},
+		{"a message longer than the receive", func(r *rig) {
+			r.b.postRecv(1, r.mr.sge(0, 4))
+			r.a.post(abi.SendWQE{Opcode: abi.OpSend}, r.mr.sge(0, 64))
+		}, abi.EventQPReqErr, func(r *rig) uint32 { return r.b.qpn }},
+		{"a request with a local key that is none", func(r *rig) {
+			r.a.post(abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, abi.SGE{Addr: r.mr.iova, Length: 8, LKey: r.mr.lkey ^ 0x55_5500})
+		}, abi.EventQPFatal, func(r *rig) uint32 { return r.a.qpn }},
+	} {
+		c := t.ready()
+		r := c.rig(nil)
+		x.bad(r)
+		m := c.wait(x.want.String()+" for "+x.name, isEvent(x.want))
+		var e abi.AsyncEvent
+		t.ok(abi.Decode(m.body, &e))
+		if e.Number != x.qp(r) {
+			t.Fatalf("%s for %s names QP %#x, want %#x", x.want, x.name, e.Number, x.qp(r))
+		}
+		c.goodbye()
+	}
+}
+
+func qpEstablished(t *T) {
+	c := t.ready()
+	pdn, cq := c.allocPD(), c.newCQ(6)
+	mr := c.regMR(pdn, 4096, allAccess)
+	a, b := c.newQP(pdn, cq, cq, nil), c.newQP(pdn, cq, cq, nil)
+	b.modify(b.step(abi.QPStateInit, 0))
+	b.modify(b.step(abi.QPStateRTR, a.qpn))
+	a.connect(b.qpn)
+	a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: mr.iova, RKey: mr.rkey}, mr.sge(8, 8))
+	if e := c.event(abi.EventCommEst); e.Number != b.qpn {
+		t.Fatalf("EventCommEst of QP %#x, want %#x", e.Number, b.qpn)
+	}
+	cq.want(1, abi.WCSuccess)
+}
+
+// Either side first, and a queue pair that names itself.
+func qpWired(t *T) {
+	c := t.ready()
+	pdn, cq := c.allocPD(), c.newCQ(6)
+	mr := c.regMR(pdn, 4096, allAccess)
+	write := abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: mr.iova, RKey: mr.rkey}
+	self := c.newQP(pdn, cq, cq, nil)
+	self.connect(self.qpn)
+	self.post(write, mr.sge(8, 8))
+	cq.want(1, abi.WCSuccess)
+	for _, first := range []bool{true, false} {
+		a, b := c.newQP(pdn, cq, cq, nil), c.newQP(pdn, cq, cq, nil)
+		x, y := a, b
+		if !first {
+			x, y = b, a
+		}
+		x.connect(y.qpn)
+		x.post(write, mr.sge(8, 8))
+		cq.empty() // work waits for the other side
+		y.connect(x.qpn)
+		cq.want(1, abi.WCSuccess)
+	}
+	if m, ok := c.take(func(m *message) bool {
+		return isEvent(abi.EventEstablished)(m) || isEvent(abi.EventConnectRequest)(m)
+	}); ok {
+		t.Fatalf("a connection that ModifyQP made has an event: %x", m.body[:8])
+	}
+}
+
+// The peer leaves. Nothing happens before there is work; that fails at once.
+func qpWiredAlone(t *T) {
+	r := t.rig()
+	r.nop(1)
+	r.cq.want(1, abi.WCSuccess)
+	r.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: r.b.qpn}, nil)
+	r.none("an event for a peer that left, without work", anyEvent)
+	r.a.wantState(abi.QPStateRTS)
+	r.nop(2)
+	e := r.cq.next()
+	if e.WRID != 2 || e.Status == abi.WCSuccess {
+		t.Fatalf("work towards a QP that is gone: work request %d, %s", e.WRID, e.Status)
+	}
+	t.until(func() bool { return r.a.query().State == abi.QPStateErr }, "the QP to move to ERR")
+}

@@ -1,0 +1,111 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Config is what to check.
+type Config struct {
+	URL   string         // of the function, as for guestlib.Open
+	Match *regexp.Regexp // names of the checks to run; nil: all
+	Wait  time.Duration  // how long what must come may take; 0 means 20 s
+	// Done, if set, is called with each result as soon as there is one.
+	Done func(Result)
+}
+
+func (c *Config) defaults() {
+	if c.Wait <= 0 {
+		c.Wait = 20 * time.Second
+	}
+}
+
+// quiet is how long what must not come is waited for.
+const quiet = 30 * time.Millisecond
+
+// check is one thing a device has to do.
+type check struct {
+	name    string
+	clauses string // "DEV-503 DEV-504"
+	needs   uint64 // features without which there is nothing to check
+	run     func(t *T)
+}
+
+// checks are all there are, in the order of docs/abi.
+var checks = slices.Concat(streamChecks, registerChecks, lifecycleChecks, memoryChecks, adminChecks, queueChecks, completionChecks, stateChecks,
+	connectionChecks, sharedChecks, keyChecks, datagramChecks, windowChecks, vfChecks)
+
+// Checks lists the names of the checks with their clauses.
+func Checks() map[string][]string {
+	all := map[string][]string{}
+	for _, c := range checks {
+		all[c.name] = strings.Fields(c.clauses)
+	}
+	return all
+}
+
+// Run runs the checks one after the other. The error says why they could not be run at all; what a check found is in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg.defaults()
+	r := &Report{Kind: "device", Device: cfg.URL}
+	id, err := identify(ctx, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.Function, r.Features = fmt.Sprintf("%#x", id.Function), id.Features
+	for _, c := range checks {
+		if cfg.Match != nil && !cfg.Match.MatchString(c.name) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+		res := runCheck(ctx, &cfg, c, id.Features)
+		r.Results = append(r.Results, res)
+		if cfg.Done != nil {
+			cfg.Done(res)
+		}
+	}
+	r.Coverage = deviceCoverage(r.Results)
+	return r, nil
+}
+
+// identify makes sure that there is a function to check, and asks what it can do.
+func identify(ctx context.Context, cfg *Config) (reply abi.HelloReply, err error) {
+	t := newT(ctx, cfg)
+	defer t.close()
+	res := t.protect(func() {
+		c := t.dial()
+		reply = c.hello(abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: t.function, Features: ^uint64(0)})
+		if reply.Status != abi.StatusOK {
+			t.Fatalf("the device refuses the function: %s", reply.Status)
+		}
+		c.goodbye()
+	})
+	if res != nil {
+		return reply, fmt.Errorf("conform: %s: %s", cfg.URL, res.text)
+	}
+	return reply, nil
+}
+
+func runCheck(ctx context.Context, cfg *Config, c check, features uint64) Result {
+	res := Result{Name: c.name, Clauses: strings.Fields(c.clauses), Outcome: Passed}
+	if missing := c.needs &^ features; missing != 0 {
+		res.Outcome, res.Detail = Skipped, fmt.Sprintf("the device does not offer feature bits %#x", missing)
+		return res
+	}
+	start := time.Now()
+	t := newT(ctx, cfg)
+	if end := t.protect(func() { c.run(t) }); end != nil {
+		res.Outcome, res.Detail = end.outcome, end.text
+	}
+	t.close()
+	res.Millis = time.Since(start).Milliseconds()
+	return res
+}

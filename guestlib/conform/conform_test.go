@@ -1,0 +1,193 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startNIC returns the URL of a fake NIC.
+func startNIC(t *testing.T, setup func(*fakedev.Server)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	nic, err := fakedev.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if setup != nil {
+		setup(nic)
+	}
+	t.Cleanup(func() { nic.Close() })
+	return "unix://" + path
+}
+
+// run runs the kit.
+func run(t *testing.T, url, match string) *Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cfg := Config{URL: url, Wait: 10 * time.Second}
+	if match != "" {
+		cfg.Match = regexp.MustCompile(match)
+	}
+	r, err := Run(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestFake runs all checks on a device that does what it should.
+func TestFake(t *testing.T) {
+	r := run(t, startNIC(t, func(s *fakedev.Server) { s.Plain, s.Reuse = true, true }), "")
+	for _, x := range r.Results {
+		if x.Outcome == Failed {
+			t.Errorf("%s: %s", x.Name, x.Detail)
+		}
+	}
+}
+
+// TestClauses holds the kit against docs/abi: each clause is in a check, or there is a reason why not.
+func TestClauses(t *testing.T) {
+	text, err := os.ReadFile("../../docs/abi/index.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var has []string
+	for _, m := range regexp.MustCompile(`\*\*((?:DEV|DRV)-\d+)\*\*`).FindAllSubmatch(text, -1) {
+		has = append(has, string(m[1]))
+	}
+	slices.Sort(has)
+	known := slices.Concat(slices.Collect(maps.Keys(unchecked)), watched, slices.Collect(maps.Keys(unseen)))
+	names := map[string]bool{}
+	checked := map[string]bool{}
+	for _, c := range checks {
+		if names[c.name] {
+			t.Errorf("two checks are called %s", c.name)
+		}
+		names[c.name] = true
+		for _, clause := range strings.Fields(c.clauses) {
+			if !checked[clause] {
+				checked[clause] = true
+				known = append(known, clause)
+			}
+		}
+	}
+	slices.Sort(known)
+	for _, c := range known {
+		if !slices.Contains(has, c) {
+			t.Errorf("%s is not in docs/abi", c)
+		}
+	}
+	for i, c := range has {
+		if !slices.Contains(known, c) {
+			t.Errorf("%s is in no check, and clauses.go does not say why", c)
+		}
+		if i > 0 && has[i-1] == c {
+			t.Errorf("%s is twice in docs/abi", c)
+		}
+	}
+	for i := 1; i < len(known); i++ {
+		if known[i-1] == known[i] {
+			t.Errorf("%s is said to be both checked and not", known[i])
+		}
+	}
+}
+
+// TestReports reads what the kit writes.
+func TestReports(t *testing.T) {
+	r := &Report{Kind: "device", Device: "unix:///x", Function: "0x10001", Results: []Result{
+		{Name: "one", Clauses: []string{"DEV-104"}, Outcome: Passed},
+		{Name: "two", Clauses: []string{"DEV-104", "DEV-202"}, Outcome: Failed, Detail: "it \"failed\""},
+		{Name: "three", Clauses: []string{"DEV-203"}, Outcome: Skipped, Detail: "no window"},
+	}}
+	r.Coverage = deviceCoverage(r.Results)
+	var tap, js bytes.Buffer
+	if err := r.TAP(&tap); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"TAP version 13\n", "\n1..3\n", "\nok 1 - one (DEV-104)\n", "\nnot ok 2 - two (DEV-104 DEV-202)\n  ---\n  message: \"it \\\"failed\\\"\"\n",
+		"\nok 3 - three (DEV-203) # SKIP no window\n", "# DEV-203 skipped: no window\n", fmt.Sprintf("# %d clauses: 0 passed, 2 failed, 1 skipped, %d unchecked\n", 3+len(unchecked), len(unchecked)),
+	} {
+		if !strings.Contains(tap.String(), want) {
+			t.Errorf("no %q in\n%s", want, tap.String())
+		}
+	}
+	var back Report
+	if err := r.JSON(&js); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(js.Bytes(), &back); err != nil || len(back.Results) != 3 || back.Results[1].Detail != `it "failed"` {
+		t.Errorf("%v: %s", err, js.String())
+	}
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "1 of 3 checks failed: two") {
+		t.Error(err)
+	}
+}
+
+// broken are ways not to do what docs/abi says, with the checks among which the kit looks and those that must find it.
+var broken = map[string]struct{ among, find string }{
+	"any version":               {"hello|stream", "hello.version"},
+	"open after refusal":        {"hello.version", "hello.version"},
+	"features nobody asked for": {"hello|stream", "hello.features"},
+	"hello twice":               {"stream", "stream.framing"},
+	"odd doorbells":             {"stream", "stream.framing"},
+	"heartbeat without token":   {"stream", "stream.heartbeat"},
+	"reserved bytes written":    {"stream|cq", "stream.reserved"},
+	"any width":                 {"registers", "registers.access"},
+	"enable anytime":            {"lifecycle|registers", "lifecycle.enable"},
+	"reset that keeps objects":  {"lifecycle", "lifecycle.reset"},
+	"fault without event":       {"lifecycle.fault", "lifecycle.fault"},
+	"doorbells after a fault":   {"lifecycle", "lifecycle.fault"},
+	"unknown commands succeed":  {"admin|stream.violations|memory.ranges", "stream.violations memory.ranges admin.unknown"},
+	"IDs counted":               {"admin.(completions|unknown)", "admin.completions"},
+	"no admin events":           {"admin", "admin.completions"},
+	"events before completions": {"admin", "admin.event-after-completion"},
+	"any admin doorbell":        {"admin", "admin.index"},
+	"consumer stays":            {"queue.(consumer|flush|unsignaled)", "queue.consumer"},
+	"unsignaled completions":    {"queue", "queue.unsignaled"},
+	"successes only":            {"memory|queue|cq", "memory.foreign queue.unsignaled queue.flush cq.error-entry"},
+	"no flush":                  {"queue", "queue.flush"},
+	"silent overflow":           {"cq", "cq.overflow"},
+	"armed for ever":            {"cq", "cq.arm"},
+	"arm waits for the next":    {"cq.(arm-late|phase)", "cq.arm-late"},
+	"no CQ events":              {"cq.(arm|phase)$", "cq.arm"},
+	"any state":                 {"qp|admin", "admin.refused qp.states"},
+}
+
+// TestBroken runs the kit on devices that break one rule each: the right checks fail, and no others.
+func TestBroken(t *testing.T) {
+	for habit, x := range broken {
+		t.Run(strings.ReplaceAll(habit, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			r := run(t, startNIC(t, func(s *fakedev.Server) {
+				s.Plain, s.Reuse = true, true
+				s.Break = func(h string) bool { return h == habit }
+			}), x.among)
+			if got := strings.Join(r.Failed(), " "); got != x.find {
+				t.Errorf("%s: %q failed, want %q", habit, got, x.find)
+				for _, res := range r.Results {
+					if res.Outcome == Failed {
+						t.Logf("%s: %s", res.Name, res.Detail)
+					}
+				}
+			}
+		})
+	}
+}
