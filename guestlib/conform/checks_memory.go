@@ -12,6 +12,7 @@ var memoryChecks = []check{
 	{"memory.lists", "DEV-404", 0, memoryLists},
 	{"memory.ranges", "DEV-406", 0, memoryRanges},
 	{"memory.foreign", "DEV-906", 0, memoryForeign},
+	{"objects.counts", "DEV-312", abi.FeatureExtendedVerbs, objectCounts},
 }
 
 // Addresses that lie nowhere: high, and past the end of what the stream has.
@@ -113,6 +114,35 @@ func memoryForeign(t *T) {
 	}
 	r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
 	r.cq.want(1, abi.WCRemAccessErr)
+}
+
+// Each kind is counted, and its limit is its own: as many PDs as there can be leave room for all else.
+func objectCounts(t *T) {
+	c := t.ready()
+	query := func(part abi.CreditPart) (n abi.ObjectCounts) {
+		c.must(abi.AdminOpQueryObjects, &abi.QueryObjects{Part: part}, &n)
+		return n
+	}
+	limit := query(abi.CreditLimit)
+	for offset, n := range map[uint32]uint32{abi.RegMaxQP: limit.QPs, abi.RegMaxCQ: limit.CQs, abi.RegMaxMR: limit.MRs, abi.RegMaxPD: limit.PDs} {
+		if v := c.register(offset); v != uint64(n) {
+			t.Fatalf("QueryObjects says %d, %s %d", n, abi.LookupRegister(offset).Name, v)
+		}
+	}
+	if n := query(abi.CreditInUse); n != (abi.ObjectCounts{}) {
+		t.Fatalf("a function without objects has %+v", n)
+	}
+	r := c.rig(nil)
+	if n := query(abi.CreditInUse); n != (abi.ObjectCounts{QPs: 2, CQs: 2, MRs: 1, PDs: 1}) {
+		t.Fatalf("a function with 2 QPs, 2 CQs, an MR and a PD has %+v", n)
+	}
+	if limit.PDs <= 1<<14 {
+		for range limit.PDs - 1 {
+			c.allocPD()
+		}
+		c.refuse(abi.AdminOpAllocPD, nil, abi.StatusNoResources)
+		c.newQP(r.pdn, r.cq, r.rcq, nil)
+	}
 }
 
 var adminChecks = []check{

@@ -12,6 +12,7 @@ var stateChecks = []check{
 	{"qp.established", "DEV-909", abi.FeatureExtendedVerbs, qpEstablished},
 	{"qp.wired", "DEV-910", 0, qpWired},
 	{"qp.wired-alone", "DEV-910", 0, qpWiredAlone},
+	{"qp.path", "DEV-946", abi.FeatureExtendedVerbs, qpPath},
 }
 
 // reach takes a fresh queue pair to a state.
@@ -222,4 +223,40 @@ func qpWiredAlone(t *T) {
 		t.Fatalf("work towards a QP that is gone: work request %d, %s", e.WRID, e.Status)
 	}
 	t.until(func() bool { return r.a.query().State == abi.QPStateErr }, "the QP to move to ERR")
+}
+
+// What is asked of the path is kept; what a queue pair cannot have is refused and changes nothing.
+func qpPath(t *T) {
+	c := t.ready()
+	pdn, cq := c.allocPD(), c.newCQ(4)
+	q := c.newQP(pdn, cq, cq, nil)
+	in := abi.QPPath{QPN: q.qpn, FlowLabel: 0x12345, TrafficClass: 0xb8, HopLimit: 9, SL: 3}
+	c.refuse(abi.AdminOpSetQPPath, &in, abi.StatusBadState) // in RESET
+	q.modify(q.step(abi.QPStateInit, 0))
+	in.TrafficClass |= 3 // ECN is the network's
+	c.must(abi.AdminOpSetQPPath, &in, nil)
+	want := in
+	want.TrafficClass &^= 3
+	same := func() {
+		var out abi.QPPath
+		if c.must(abi.AdminOpQueryQPPath, &abi.QueryQP{QPN: q.qpn}, &out); out != want {
+			t.Fatalf("QueryQPPath returns %+v, want %+v", out, want)
+		}
+	}
+	same()
+	for _, bad := range []struct {
+		in   abi.QPPath
+		want abi.Status
+	}{
+		{abi.QPPath{QPN: q.qpn, VLAN: 7}, abi.StatusUnsupported},
+		{abi.QPPath{QPN: q.qpn, FlowLabel: 1 << 20}, abi.StatusInvalidArgument},
+		{abi.QPPath{QPN: q.qpn, SL: 16}, abi.StatusInvalidArgument},
+	} {
+		c.refuse(abi.AdminOpSetQPPath, &bad.in, bad.want)
+		same()
+	}
+	want.VLAN = 0
+	in.VLAN = abi.NoVLAN
+	c.must(abi.AdminOpSetQPPath, &in, nil)
+	same()
 }
