@@ -133,7 +133,7 @@ func (g *Gateway) route(now int64, p *Port, frame, b []byte, h header, off Offlo
 		}
 		h.decrement(b)
 	}
-	if off.gso() == GSONone && h.total > f.max || off.gso() != GSONone && l4Headers(b, &h)+8 > f.max {
+	if !off.fits(b, &h, f.max) {
 		g.tooBig(now, p, b, &h, f.max)
 		return DropTooBig
 	}
@@ -199,6 +199,21 @@ func (o *Offload) check(b []byte, h *header) Reason {
 	}
 	return none
 }
+
+// fits tells whether a packet, or what it is to be cut to, can be made no longer than most. TCP's segments may be cut shorter than their
+// sender asked for; a datagram's length is its sender's.
+func (o *Offload) fits(b []byte, h *header, most int) bool {
+	switch o.gso() {
+	case GSONone:
+		return h.total <= most
+	case GSOUDP:
+		return min(h.total, l4Headers(b, h)+int(o.Size)) <= most
+	}
+	return l4Headers(b, h)+minTCP <= most
+}
+
+// minTCP is less than any TCP wants to send at once.
+const minTCP = 8
 
 const (
 	tcpCheckAt = 16
