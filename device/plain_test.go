@@ -173,6 +173,60 @@ func TestPlainBadInput(t *testing.T) {
 	}
 }
 
+// TestExpiredSPI: once a rotation is over, what was sealed before it has an unknown SPI, in both classes, and nobody is told.
+func TestExpiredSPI(t *testing.T) {
+	v := newPortWorld(t, 6)
+	a, b := pair(v)
+	var falconFrame, plainFrame []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 1000 {
+			falconFrame = bytes.Clone(f)
+		}
+		return f
+	}
+	exchange(t, a, b, 10_000)
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 500 {
+			plainFrame = bytes.Clone(f)
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 500)
+	if len(v.heard(1)) != 1 {
+		t.Fatal("no traffic")
+	}
+	v.tap = nil
+	v.idle(2e9)
+	exchange(t, a, b, 10_000) // moves the remote time past the margin
+	s := v.shards[1]
+	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
+		switch round {
+		case 1:
+			if err := s.rotateKeys(v.now); err != nil {
+				t.Fatal(err)
+			}
+			v.idle(5 * cmDelay)
+		case 2:
+			v.idle(2e9)
+		}
+		for name, f := range map[string][]byte{"Falcon": falconFrame, "plain IP": plainFrame} {
+			before, sent := s.drops[want], s.underlay.Stats()[underlay.Sent]
+			v.inject(1, bytes.Clone(f))
+			if n := s.drops[want]; n != before+1 {
+				t.Errorf("%s, round %d: counted %d times as %s", name, round, n-before, want)
+			}
+			if n := s.underlay.Stats()[underlay.Sent]; n != sent || len(v.heard(1)) != 0 {
+				t.Errorf("%s, round %d: answered or delivered", name, round)
+			}
+		}
+	}
+	exchange(t, a, b, 10_000)
+	v.say(0, 0, host1, host2, 500)
+	if len(v.heard(1)) != 1 {
+		t.Error("no traffic with new keys")
+	}
+}
+
 // finishHeader completes the checksum of an IPv4 header.
 func finishHeader(ip []byte) {
 	ip[10], ip[11] = 0, 0
