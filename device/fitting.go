@@ -1,9 +1,15 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -16,35 +22,127 @@ type Windower interface {
 	GiveWindow(function pfvf.ID, cid uint32) error
 }
 
-// fitting is what a function has outside the shard.
-type fitting struct {
-	id  pfvf.ID
-	cid uint32 // of its guest
-}
-
-// fit gives functions what they were enabled for and the shard cannot make
-// itself, since it does no I/O: windows. It is called after each change, by
-// whoever made it or by fitAlways.
-func (n *NIC) fit() error {
+// fit gives functions what they are set to have and the shard cannot make itself,
+// since it does no I/O: windows and ports. It is called after each change, by
+// whoever made it or by fitAlways, and tells what could not be had for whom.
+func (n *NIC) fit() misfits {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
-	var want []fitting
+	m := misfits{}
+	if err := errors.Join(n.fitWindows(m), n.fitPorts(m)); err != nil && !errors.Is(err, errStopped) {
+		n.guestLog("functions changed, but not all outside them", "err", err)
+	}
+	return m
+}
+
+// misfits are the reasons why functions do not have what they are set to have.
+type misfits map[pfvf.ID]error
+
+func (m misfits) add(id pfvf.ID, what string, err error) {
+	if err != nil {
+		m[id] = errors.Join(m[id], fmt.Errorf("%s of %s: %w", what, id, err))
+	}
+}
+
+func (n *NIC) fitWindows(m misfits) error {
+	guests := map[pfvf.ID]uint32{}
 	err := n.shard.do(func(falcon.Time) {
 		for _, f := range n.shard.funcs.all {
 			if g := f.cfg.Guest; g != nil && g.CID != 0 && *f.cfg.Enabled {
-				want = append(want, fitting{f.ID, g.CID})
+				guests[f.ID] = g.CID
 			}
 		}
 	})
-	for _, w := range want {
+	for _, id := range slices.Sorted(maps.Keys(guests)) {
 		for _, a := range n.deps.Attachments {
 			if x, ok := a.Attachment.(Windower); ok {
-				if e := x.GiveWindow(w.id, w.cid); e != nil {
-					err = errors.Join(err, fmt.Errorf("window of %s: %w", w.id, e))
-				}
+				m.add(id, "window", x.GiveWindow(id, guests[id]))
 			}
 		}
 	}
+	return err
+}
+
+// fitPorts closes the devices of ports that functions are not set to have any
+// more and opens those they have now. Devices come and go outside the shard:
+// the kernel takes its time.
+func (n *NIC) fitPorts(m misfits) error {
+	var gone []*tap.Function
+	var come []*functionPort
+	err := n.shard.do(func(falcon.Time) { gone, come = n.changedPorts() })
+	for _, dev := range gone {
+		if e := dev.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	for _, p := range come {
+		dev, e := openPort(p.cfg)
+		if e == nil {
+			stopped := n.shard.do(func(now falcon.Time) { e = n.addPort(now, p, dev) })
+			if e = errors.Join(stopped, e); e != nil {
+				e = errors.Join(e, dev.Close())
+			}
+		}
+		m.add(p.id, "port", e)
+	}
+	return err
+}
+
+// changedPorts takes out the ports that are not as functions are set to have them,
+// and returns their devices and the ports that are missing.
+func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
+	s := n.shard
+	wanted := map[pfvf.ID]*config.Port{}
+	for _, f := range s.funcs.all {
+		wanted[f.ID] = f.cfg.Port
+	}
+	for id, c := range s.funcs.shelf {
+		wanted[id] = c.Port
+	}
+	before := len(s.plain.ports)
+	s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *functionPort) bool {
+		if !p.lost && p.User != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
+			delete(wanted, p.id)
+			return false
+		}
+		if dev := n.loop.ports.remove(p); dev != nil {
+			gone = append(gone, dev)
+		}
+		s.plain.gw.RemovePort(p.Port)
+		return true
+	})
+	for id, c := range wanted {
+		if c != nil {
+			come = append(come, &functionPort{id: id, cfg: c})
+		}
+	}
+	if len(s.plain.ports) != before {
+		_ = s.announce() // fewer than before
+	}
+	slices.SortFunc(come, func(a, b *functionPort) int { return cmp.Compare(a.id, b.id) })
+	return gone, come
+}
+
+// addPort gives the NIC a port with its device. When it fails the device is not
+// the NIC's.
+func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err error) {
+	s := n.shard
+	if n.loop.ports == nil {
+		if n.loop.ports, err = newPortSet(n.clock, n.log); err != nil {
+			return err
+		}
+	}
+	p.Port = s.plain.gw.AddPort(p.cfg.Name, uint32(p.id), gatewayMAC(p.id.Host(), p.id.PF(), p.id.VF()))
+	if err = n.loop.ports.add(p, dev); err == nil {
+		s.plain.ports = append(slices.Clone(s.plain.ports), p)
+		if err = s.announce(); err == nil {
+			s.drainManager(now)
+			return nil
+		}
+		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
+	}
+	n.loop.ports.remove(p)
+	s.plain.gw.RemovePort(p.Port)
 	return err
 }
 
@@ -57,8 +155,8 @@ func (n *NIC) fitAlways(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		if err := n.fit(); err != nil && !errors.Is(err, errStopped) {
-			n.guestLog("function enabled, but not all of it", "err", err)
+		for _, err := range n.fit() {
+			n.guestLog("function is not as it is set", "err", err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package device
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -65,7 +64,7 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	n.fitting.Lock()
 	at.full = true
 	n.fitting.Unlock()
-	if _, err := n.ChangeFunction(t.Context(), vf9); err == nil || !strings.Contains(err.Error(), "window of h1.pf0.vf3: no room") {
+	if _, err := n.ChangeFunction(t.Context(), vf9); err == nil || err.Error() != "window of h1.pf0.vf4: no room" {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,7 @@ func (l *loop) run() {
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
 	defer l.park.close()
-	defer l.ports.close()
+	defer func() { l.ports.close() }() // those of that moment
 	idle, turns, until, came := false, 0, int64(0), 0
 	for !l.stop.Load() {
 		if l.turn() {

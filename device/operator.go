@@ -25,7 +25,9 @@ func (n *NIC) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	if err != nil {
 		return v, control.BadRequest{Err: err}
 	}
+	var port *config.Port // as it was
 	stopped := n.shard.do(func(now falcon.Time) {
+		port = n.shard.funcs.settings(id).Port
 		if err = n.shard.operate(now, id, &c); err == nil {
 			v = n.shard.describe(id)
 		}
@@ -39,10 +41,19 @@ func (n *NIC) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	case err != nil:
 		return v, control.BadRequest{Err: err}
 	}
-	if err := n.fit(); err != nil {
-		return v, fmt.Errorf("%s is set, but not all of it is there: %w", id, err)
+	if err := n.fit()[id]; err != nil {
+		if c.Set["port"] != "" { // the rest stays
+			_ = n.shard.do(func(now falcon.Time) {
+				_ = n.shard.change(now, id, func(to *config.Function) error { to.Port = port; return nil })
+			})
+			n.fit()
+		}
+		return v, control.BadRequest{Err: err}
 	}
-	return v, nil
+	if c.Set["port"] != "" { // it is up by now
+		stopped = n.shard.do(func(falcon.Time) { v = n.shard.describe(id) })
+	}
+	return v, stopped
 }
 
 // functionID reads a function's name, with or without the host.
@@ -65,6 +76,7 @@ func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) 
 					return fmt.Errorf("%s: %s: %w", id, key, err)
 				}
 			}
+			config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: to}.SetPortDefaults(s.cfg)
 			if c.Action != "" {
 				on := c.Action == "enable"
 				to.Enabled = &on
@@ -109,6 +121,7 @@ var settings = map[string]func(to *config.Function, text string) error{
 	"cq_entries":  func(to *config.Function, text string) error { return quota(&to.Limits.CQEntries, text) },
 	"dma_window":  setWindow,
 	"credits":     func(to *config.Function, text string) error { return setCounts(&to.Credits, text, 1) },
+	"port":        func(to *config.Function, text string) error { return setPort(to, text) },
 	"guarantee":   func(to *config.Function, text string) error { return setCounts(&to.Guarantee, text, 0) },
 }
 
@@ -216,6 +229,65 @@ func setWindow(to *config.Function, text string) error {
 	}
 	to.DMAWindow = &w
 	return nil
+}
+
+// setPort reads "name=vp1,mode=bridged,bridge=br1", which changes what the function's
+// port is, or none.
+func setPort(to *config.Function, text string) error {
+	if text == "none" {
+		to.Port = nil
+		return nil
+	}
+	p := config.Port{}
+	if to.Port != nil {
+		p = *to.Port
+		p.Addresses = slices.Clone(p.Addresses)
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return fmt.Errorf("%q is not NAME=VALUE; write as name=vp1,mode=direct, or none", part)
+		}
+		if err := setPortPart(&p, name, value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	to.Port = &p
+	return nil
+}
+
+func setPortPart(p *config.Port, name, value string) (err error) {
+	switch name {
+	case "name":
+		p.Name = value
+	case "mode":
+		if p.Mode != value {
+			p.Mode, p.MAC = value, config.MAC{}
+		}
+	case "bridge":
+		p.Bridge = value
+	case "netns":
+		p.Netns = value
+	case "mtu":
+		var v uint32
+		err = number(&v, value)
+		p.MTU = int(v)
+	case "mac":
+		err = p.MAC.UnmarshalText([]byte(value))
+	case "persist":
+		err = onOff(&p.Persist, value)
+	case "assign":
+		p.Assign = new(bool)
+		err = onOff(p.Assign, value)
+	case "address":
+		a, bad := netip.ParseAddr(value)
+		if err = bad; err == nil {
+			p.Addresses = append(p.Addresses, a)
+		}
+	default:
+		err = errors.New("not known; there are name, mode, bridge, netns, mtu, mac, persist, assign and address")
+	}
+	return err
 }
 
 // setCounts reads "req-pkt-tx=64,req-buf-tx=1024"; a bare number is for all.

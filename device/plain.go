@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -99,7 +100,7 @@ func (s *Shard) syncPorts() {
 		if fn != nil {
 			p.rate = &fn.Rate
 		}
-		s.plain.gw.SetTenant(s.tenant(&c))
+		s.plain.gw.SetTenant(s.tenant(c.Tenant))
 		s.plain.gw.Configure(p.Port, c, up)
 		if p.setLink != nil {
 			_ = p.setLink(up) // a device that is gone has no carrier either
@@ -110,9 +111,16 @@ func (s *Shard) syncPorts() {
 	}
 }
 
-// tenant describes the virtual network of a port, which holds its addresses also when they were changed while running.
-func (s *Shard) tenant(p *gateway.PortConfig) gateway.TenantConfig {
-	t := s.cfg.TenantOf(p.Tenant)
+// tenant describes a virtual network: as the configuration does, else with the subnets of the ports that are in it now.
+func (s *Shard) tenant(number uint32) gateway.TenantConfig {
+	t := s.cfg.TenantOf(number)
+	if !slices.ContainsFunc(s.cfg.Tenants, func(c config.Tenant) bool { return c.Tenant == number && len(c.Subnets) > 0 }) {
+		for _, p := range s.plain.ports {
+			if f := s.funcs.settings(p.id); f.Tenant == number {
+				t.AddSubnets(f.Addresses())
+			}
+		}
+	}
 	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
 	for _, r := range t.Routes {
 		g.Routes = append(g.Routes, gateway.Route(r))
@@ -203,6 +211,11 @@ func (p *plainIP) take(in []PortInput) {
 	if len(in) > 0 {
 		p.in, p.next = in, 0
 	}
+}
+
+// up tells whether a function's port takes part in the network.
+func (p *plainIP) up(id pfvf.ID) bool {
+	return slices.ContainsFunc(p.ports, func(f *functionPort) bool { return f.id == id && f.Up() })
 }
 
 // busy tells whether frames of ports are still to be sealed.

@@ -92,6 +92,18 @@ func (s *station) up(prefixes ...string) {
 // onPorts runs f with two NICs on a bridge, each with a port in a station of its own.
 func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
 	t.Helper()
+	besidePorts(t, change, func(w *world, a, b *station) {
+		for i, s := range []*station{a, b} {
+			s.up(fmt.Sprintf("192.168.100.%d1/24", i+1), fmt.Sprintf("fd00:100::%d1/64", i+1))
+		}
+		w.waitTunnels()
+		f(w, a, b)
+	})
+}
+
+// besidePorts is onPorts where the ports have no addresses yet, or are not there.
+func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
+	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatal(err)
@@ -120,10 +132,6 @@ func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world
 				}
 			}
 		}()
-		for i, s := range stations {
-			s.up(fmt.Sprintf("192.168.100.%d1/24", i+1), fmt.Sprintf("fd00:100::%d1/64", i+1))
-		}
-		w.waitTunnels()
 		f(w, stations[0], stations[1])
 	})
 }

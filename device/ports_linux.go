@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +25,7 @@ const (
 // there are, and an idle port costs nothing. A nil portSet has no ports.
 type portSet struct {
 	epoll int
-	ports []*loopPort
+	ports []*loopPort // by number; nil: free
 	log   *slog.Logger
 	clock func() int64
 
@@ -44,39 +45,69 @@ type loopPort struct {
 	paused int64 // until then nothing is read: the function has sent what it may; 0: not
 }
 
-// openPorts makes the devices of all ports.
+// openPorts makes the devices of all ports that the configuration has.
 func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err error) {
 	if len(s.plain.ports) == 0 {
 		return nil, nil
 	}
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	ps, err := newPortSet(clock, log)
 	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+		return nil, err
 	}
-	ps := &portSet{epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]PortInput, 0, portBatch)}
-	defer func() {
+	for _, p := range s.plain.ports {
+		dev, err := openPort(p.cfg)
+		if err == nil {
+			err = ps.add(p, dev)
+		}
 		if err != nil {
 			ps.close()
-		}
-	}()
-	for i, p := range s.plain.ports {
-		dev, err := openPort(p.cfg)
-		if err != nil {
 			return nil, fmt.Errorf("port of %s: %w", p.id, err)
-		}
-		p.uso = dev.USO()
-		p.stats = dev.Stats
-		l := &loopPort{dev: dev, port: p, number: int32(i)}
-		p.User = l
-		ps.ports = append(ps.ports, l)
-		p.setLink = dev.SetLink
-		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
-			return nil, fmt.Errorf("port %s: epoll: %w", dev.Name(), err)
 		}
 	}
 	s.syncPorts() // now they have devices
 	return ps, nil
+}
+
+func newPortSet(clock func() int64, log *slog.Logger) (*portSet, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return &portSet{epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]PortInput, 0, portBatch)}, nil
+}
+
+// add gives a port its device, which is the set's from then on.
+func (ps *portSet) add(p *functionPort, dev *tap.Function) error {
+	i := slices.Index(ps.ports, nil)
+	if i < 0 {
+		i = len(ps.ports)
+		ps.ports = append(ps.ports, nil)
+	}
+	l := &loopPort{dev: dev, port: p, number: int32(i)}
+	ps.ports[i] = l
+	p.User, p.uso, p.stats, p.setLink = l, dev.USO(), dev.Stats, dev.SetLink
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
+		return fmt.Errorf("port %s: epoll: %w", dev.Name(), err)
+	}
+	return nil
+}
+
+// remove takes a port out and returns its device, which is the caller's to close; nil: it has none.
+func (ps *portSet) remove(p *functionPort) *tap.Function {
+	l, ok := p.User.(*loopPort)
+	if !ok {
+		return nil
+	}
+	if l.paused != 0 {
+		ps.paused--
+	}
+	if !p.lost {
+		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
+	}
+	ps.ports[l.number] = nil
+	p.lost, p.stats, p.setLink = true, nil, nil // frames under way for it are dropped and counted
+	return l.dev
 }
 
 func openPort(c *config.Port) (*tap.Function, error) {
@@ -160,7 +191,7 @@ func (ps *portSet) resume(now int64) {
 		return
 	}
 	for _, p := range ps.ports {
-		if p.paused != 0 && now >= p.paused {
+		if p != nil && p.paused != 0 && now >= p.paused {
 			p.paused = 0
 			ps.paused--
 			ps.listen(p, unix.EPOLLIN)
@@ -180,7 +211,7 @@ func (ps *portSet) deadline() (at int64) {
 		return at
 	}
 	for _, p := range ps.ports {
-		if p.paused != 0 {
+		if p != nil && p.paused != 0 {
 			at = min(at, p.paused)
 		}
 	}
@@ -193,7 +224,7 @@ func (ps *portSet) fail(s *Shard, p *loopPort, err error) {
 		return
 	}
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, p.dev.FD(), nil)
-	ps.log.Error("port lost: restart the NIC to have it again", "port", p.port.describePort(), "err", err)
+	ps.log.Error("port lost: `vnic vf set` its port, or restart the NIC, to have it again", "port", p.port.describePort(), "err", err)
 	s.lostPort(ps.clock(), p.port)
 }
 
@@ -231,6 +262,9 @@ func (ps *portSet) close() {
 		return
 	}
 	for _, p := range ps.ports {
+		if p == nil {
+			continue
+		}
 		if err := p.dev.Close(); err != nil && ps.log != nil {
 			ps.log.Error("port not closed", "err", err)
 		}

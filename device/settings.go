@@ -27,6 +27,11 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	if err := edit(&is); err != nil {
 		return invalid(err)
 	}
+	if p := is.Port; p != nil && is.MAC != was.MAC && p.MAC == was.MAC { // a direct port has the function's
+		port := *p
+		port.MAC = is.MAC
+		is.Port = &port
+	}
 	if err := s.cfg.CheckFunction(id.String(), &is); err != nil {
 		return invalid(err)
 	}
@@ -103,6 +108,8 @@ func (fs *functionSet) unique(id pfvf.ID, c *config.Function) error {
 		case other == id:
 		case o.MAC == c.MAC:
 			return &refusal{abi.StatusAddressInUse, fmt.Sprintf("%s: mac %s is already that of %s; give each function its own", id, c.MAC, other)}
+		case c.Port != nil && o.Port != nil && c.Port.Name == o.Port.Name && c.Port.Netns == o.Port.Netns:
+			return &refusal{abi.StatusAddressInUse, fmt.Sprintf("%s: port %s is already that of %s; give each device its own name", id, c.Port.Name, other)}
 		case c.Address.IsValid() && o.Tenant == c.Tenant && o.Address == c.Address:
 			return &refusal{abi.StatusAddressInUse, fmt.Sprintf("%s: address %s of tenant %d is already that of %s; give each function its own", id, c.Address, c.Tenant, other)}
 		}

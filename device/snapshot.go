@@ -69,6 +69,9 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 	if c.Address.IsValid() {
 		v.Addr = c.Address.String()
 	}
+	if p := c.Port; p != nil {
+		v.Port = &control.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.up(id)}
+	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
 	}

@@ -144,6 +144,10 @@ func (o *qemuOptions) ask(cfg *config.Config, name string) (f config.NamedFuncti
 		made := config.DefaultVF(id.Host(), id.PF(), id.VF())
 		made.Tenant = v.Tenant
 		made.Address, _ = netip.ParseAddr(v.Addr)
+		if p := v.Port; p != nil {
+			made.Port = &config.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, MTU: p.MTU}
+		}
+		_ = made.MAC.UnmarshalText([]byte(v.MAC))
 		return config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: &made}, true
 	}
 	return f, false

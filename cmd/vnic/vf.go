@@ -57,12 +57,14 @@ force or nothing. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
   trust on|off           spoofchk on|off          state auto|enable|disable
   max_qp N  max_cq N  max_mr N  max_pd N          qp_entries N  cq_entries N
   credits N|COUNTER=N,...                         guarantee N|COUNTER=N,...
+  port name=DEV,mode=direct|bridged,...|none      (bridge, netns, mtu, mac, persist, assign, address)
 
 A new mac, tenant, address or dma_window makes it another function: it is reset
 and its driver is told. The rest changes under traffic. What is set lasts until
 the NIC ends; the configuration is not written.`,
 		Example: `  vnic vf set pf0 vf 2 max_tx_rate 1000 spoofchk on
   vnic vf set pf0.vf3 enable tenant 1 address 192.168.100.13 guest unix:bare
+  vnic vf set pf0.vf3 port name=vp3,mode=bridged,bridge=br1
   vnic vf set pf0.vf2 credits req-pkt-tx=64 guarantee req-pkt-tx=16`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,6 +164,9 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
 		fmt.Fprintf(tw, "  QP %d of %d, CQ %d of %d\tMR %d of %d, PD %d of %d\tresets %d\n", f.QPs, f.MaxQP, f.CQs, f.MaxCQ, f.MRs, f.MaxMR, f.PDs, f.MaxPD, f.Resets)
 		fmt.Fprintf(tw, "  SRQ %d of %d, XRC domains %d of %d\tMW %d of %d, AH %d of %d\n", f.SRQs, f.MaxSRQ, f.XRCDs, f.MaxXRCD, f.MWs, f.MaxMW, f.AHs, f.MaxAH)
+		if p := f.Port; p != nil {
+			fmt.Fprintf(tw, "  port %s, %s, %s\tmtu %d\t%s\n", p.Name, p.Mode, upDown(p.Up), p.MTU, portPlace(p))
+		}
 		if f.Type == "pf" {
 			fmt.Fprintf(tw, "  VFs %d enabled, up to %d\n", f.NumVFs, f.TotalVFs)
 		}
@@ -170,6 +175,17 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 		}
 	}
 	return nil
+}
+
+// portPlace says where a port's device is.
+func portPlace(p *control.Port) string {
+	switch {
+	case p.Bridge != "":
+		return "bridge " + p.Bridge
+	case p.Netns != "":
+		return "netns " + p.Netns
+	}
+	return ""
 }
 
 func or(s, otherwise string) string {

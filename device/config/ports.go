@@ -68,13 +68,18 @@ func (c *Config) TenantOf(tenant uint32) Tenant {
 		if f.Tenant != tenant {
 			continue
 		}
-		for _, a := range f.Addresses() {
-			if p := defaultSubnet(a); !slices.Contains(t.Subnets, p) {
-				t.Subnets = append(t.Subnets, p)
-			}
-		}
+		t.AddSubnets(f.Addresses())
 	}
 	return t
+}
+
+// AddSubnets adds the networks around addresses that are in none yet.
+func (t *Tenant) AddSubnets(addrs []netip.Addr) {
+	for _, a := range addrs {
+		if p := defaultSubnet(a); !slices.Contains(t.Subnets, p) {
+			t.Subnets = append(t.Subnets, p)
+		}
+	}
 }
 
 func defaultSubnet(a netip.Addr) netip.Prefix {
@@ -103,6 +108,9 @@ func (c *Config) SetPortDefaults() {
 		c.setPortDefaults(f)
 	}
 }
+
+// SetPortDefaults completes what the port of one function leaves out.
+func (f NamedFunction) SetPortDefaults(c *Config) { c.setPortDefaults(f) }
 
 func (c *Config) setPortDefaults(f NamedFunction) {
 	p := f.Port

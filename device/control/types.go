@@ -129,6 +129,7 @@ type Function struct {
 	MaxSRQ     uint32 `json:"max_srq"`
 	MaxMW      uint32 `json:"max_mw"`
 	MaxXRCD    uint32 `json:"max_xrcd"`
+	Port       *Port  `json:"port,omitempty"`
 	DMAWindow  string `json:"dma_window,omitempty"` // "address+size"; "": all of the guest's memory
 	TotalVFs   int    `json:"total_vfs,omitempty"`  // of a PF: highest VF number that may be enabled
 	NumVFs     int    `json:"num_vfs,omitempty"`    // of a PF: enabled
@@ -136,6 +137,16 @@ type Function struct {
 	TxBytes    uint64 `json:"tx_bytes"` // data bytes of SENDs and WRITEs issued
 	RxBytes    uint64 `json:"rx_bytes"` // data bytes placed in its memory
 	RateWaits  uint64 `json:"rate_waits"`
+}
+
+// Port is a function's Ethernet port.
+type Port struct {
+	Name   string `json:"name"` // of the TAP device
+	Mode   string `json:"mode"` // direct or bridged
+	Bridge string `json:"bridge,omitempty"`
+	Netns  string `json:"netns,omitempty"`
+	MTU    int    `json:"mtu"`
+	Up     bool   `json:"up"`
 }
 
 // FunctionChange is the body of POST /v1/functions/change. Set holds what

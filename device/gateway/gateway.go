@@ -126,6 +126,13 @@ func (g *Gateway) AddPort(name string, function uint32, mac MAC) *Port {
 	return p
 }
 
+// RemovePort takes a port out. Frames for it that wait stay until Output.
+func (g *Gateway) RemovePort(p *Port) {
+	p.up = false
+	g.ports = slices.DeleteFunc(g.ports, func(q *Port) bool { return q == p })
+	g.rebuild()
+}
+
 // Configure changes what a port is, and whether it takes part in the network.
 func (g *Gateway) Configure(p *Port, c PortConfig, up bool) {
 	if p.up == up && p.tenant == g.tenant(c.Tenant) && reflect.DeepEqual(p.PortConfig, c) {
