@@ -59,7 +59,7 @@ else. Frames that stand for several are shown as they are.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
 	f.StringVarP(&file, "write", "w", "", "`file` to make, with mode 0600; - for standard output")
 	f.StringVar(&mode, "mode", "both", "sealed, clear or both")
 	f.StringSliceVar(&ports, "port", nil, "frames of these functions' ports, by device or function; any: of all")

@@ -40,7 +40,7 @@ they repeat. "vnic show uplinks" shows what is asked and what was done.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := link.Flags()
-	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
 	f.StringVar(&change.Direction, "dir", "", "`rx` for what arrives, tx for what leaves; both when left out")
 	f.BoolVar(&clear, "clear", false, "ask for nothing but what is named beside")
 	fields := linkFields()

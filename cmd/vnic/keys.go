@@ -59,7 +59,7 @@ while a peer has not confirmed the last rotation.`,
 			return nil
 		},
 	}
-	rotate.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	rotate.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
 	return rotate
 }
 

@@ -89,7 +89,7 @@ func showCommand() *cobra.Command {
 	show := &cobra.Command{Use: "show", Short: "what a running NIC holds"}
 	var socket string
 	var asJSON bool
-	show.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	show.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
 	show.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	for _, s := range showings {
 		show.AddCommand(&cobra.Command{

@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-const socketHelp = "control socket of the NIC (`control:` in its config)"
+const socketHelp = "control socket of the NIC: the `path` of control: in its config"
 
 // vfOptions are what all of `vnic vf` take.
 type vfOptions struct {

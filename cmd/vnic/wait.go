@@ -29,7 +29,7 @@ time.`,
 			return control.NewClient(socket).Wait(ctx)
 		},
 	}
-	cmd.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	cmd.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up after this long")
 	return cmd
 }
