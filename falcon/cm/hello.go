@@ -20,8 +20,7 @@ func (m *Hello) Append(b []byte) []byte {
 	b, start := begin(b, TypeHello)
 	b = append(b, m.Host, 0, 0, 0)
 	b = binary.BigEndian.AppendUint64(b, m.Instance)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Endpoints)))
-	b = append(b, 0, 0)
+	b = appendCount(b, len(m.Endpoints))
 	for i := range m.Endpoints {
 		e := &m.Endpoints[i]
 		b = binary.BigEndian.AppendUint32(b, e.Tenant)
@@ -40,21 +39,8 @@ func ParseHello(b []byte) (m Hello, err error) {
 	m.Host = d.u8()
 	d.zero(3)
 	m.Instance = d.u64()
-	n := int(d.u16())
-	d.zero(2)
-	switch {
-	case n > MaxEndpoints:
-		d.fail("%d functions, at most %d", n, MaxEndpoints)
-	case len(d.b) != n*endpointLen:
-		d.fail("%d bytes for %d functions, want %d", len(d.b), n, n*endpointLen)
-	case n > 0:
-		m.Endpoints = make([]Endpoint, n)
-		for i := range m.Endpoints {
-			e := &m.Endpoints[i]
-			e.Tenant = d.u32()
-			e.GID = d.gid()
-			e.Function = d.u24("function")
-		}
+	for range d.count("functions", MaxEndpoints, endpointLen) {
+		m.Endpoints = append(m.Endpoints, Endpoint{Tenant: d.u32(), GID: d.gid(), Function: d.u24("function")})
 	}
 	return m, d.done()
 }

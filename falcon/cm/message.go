@@ -137,6 +137,25 @@ func (d *decoder) zero(n int) {
 	}
 }
 
+// count reads how many elements of size bytes the rest of the message holds, and two reserved bytes.
+func (d *decoder) count(what string, most, size int) int {
+	n := int(d.u16())
+	d.zero(2)
+	switch {
+	case n > most:
+		d.fail("%d %s, at most %d", n, what, most)
+	case len(d.b) != n*size:
+		d.fail("%d bytes for %d %s, want %d", len(d.b), n, what, n*size)
+	default:
+		return n
+	}
+	return 0
+}
+
+func appendCount(b []byte, n int) []byte {
+	return append(binary.BigEndian.AppendUint16(b, uint16(n)), 0, 0)
+}
+
 // private reads a length byte, three reserved bytes and so many bytes of data.
 func (d *decoder) private() []byte {
 	n := int(d.u8())

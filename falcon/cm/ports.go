@@ -30,8 +30,7 @@ const portLen = 28
 // Append encodes the message at the end of b.
 func (m *PORTS) Append(b []byte) []byte {
 	b, start := begin(b, TypePORTS)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Ports)))
-	b = append(b, 0, 0)
+	b = appendCount(b, len(m.Ports))
 	for i := range m.Ports {
 		p := &m.Ports[i]
 		b = binary.BigEndian.AppendUint32(b, p.Tenant)
@@ -48,22 +47,8 @@ func ParsePORTS(b []byte) (m PORTS, err error) {
 	if err != nil {
 		return m, err
 	}
-	n := int(d.u16())
-	d.zero(2)
-	switch {
-	case n > MaxPorts:
-		d.fail("%d ports, at most %d", n, MaxPorts)
-	case len(d.b) != n*portLen:
-		d.fail("%d bytes for %d ports, want %d", len(d.b), n, n*portLen)
-	case n > 0:
-		m.Ports = make([]Port, n)
-		for i := range m.Ports {
-			p := &m.Ports[i]
-			p.Tenant = d.u32()
-			p.Addr = d.gid()
-			p.Function = d.u24("function")
-			p.MTU = d.u32()
-		}
+	for range d.count("ports", MaxPorts, portLen) {
+		m.Ports = append(m.Ports, Port{Tenant: d.u32(), Addr: d.gid(), Function: d.u24("function"), MTU: d.u32()})
 	}
 	return m, d.done()
 }
@@ -115,6 +100,8 @@ func (m *Manager) sayPorts(p *peer) {
 	p.told = len(msg.Ports) > 0
 	m.send(p, msg.Append(nil))
 }
+
+func (m *Manager) portsSaid(_ Time, p *peer, said *PORTS) { m.learnPorts(p, said.Ports) }
 
 // learnPorts replaces what is known of a peer's ports. As with functions, an address that someone else has stays with him, unless he is
 // a peer whose link is down.

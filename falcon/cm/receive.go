@@ -30,85 +30,68 @@ func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 	if !p.up || !p.ready && t != TypeHello {
 		return fmt.Errorf("cm: %v: %w", t, ErrBeforeHello)
 	}
-	switch t {
-	case TypeHello:
-		h, err := ParseHello(msg)
+	return handlers[t](m, now, p, msg)
+}
+
+// handler does what a message says; an error says what was wrong with it.
+type handler func(m *Manager, now Time, p *peer, msg []byte) error
+
+var handlers = [...]handler{
+	TypeHello:    taking(ParseHello, (*Manager).hello),
+	TypeREQ:      taking(ParseREQ, faultless((*Manager).req)),
+	TypeREP:      taking(ParseREP, faultless((*Manager).rep)),
+	TypeRTU:      taking(ParseRTU, (*Manager).rtu),
+	TypeREJ:      taking(ParseREJ, faultless((*Manager).rej)),
+	TypeDREQ:     taking(ParseDREQ, (*Manager).dreq),
+	TypeDREP:     taking(ParseDREP, (*Manager).drep),
+	TypeREKEY:    taking(ParseREKEY, faultless((*Manager).rekey)),
+	TypeREKEYACK: taking(ParseREKEYACK, faultless((*Manager).rekeyAck)),
+	TypeREKEYREQ: taking(ParseREKEYREQ, faultless((*Manager).rekeyReq)),
+	TypePORTS:    taking(ParsePORTS, faultless((*Manager).portsSaid)),
+}
+
+// taking makes a handler of a parser and of what is done with the parsed message.
+func taking[M any](parse func([]byte) (M, error), do func(*Manager, Time, *peer, *M) error) handler {
+	return func(m *Manager, now Time, p *peer, msg []byte) error {
+		v, err := parse(msg)
 		if err != nil {
 			return err
 		}
-		return m.hello(now, p, &h)
-	case TypeREQ:
-		q, err := ParseREQ(msg)
-		if err != nil {
-			return err
-		}
-		m.req(now, p, &q)
-	case TypeREP:
-		r, err := ParseREP(msg)
-		if err != nil {
-			return err
-		}
-		m.rep(now, p, &r)
-	case TypeRTU:
-		r, err := ParseRTU(msg)
-		if err != nil {
-			return err
-		}
-		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-			return m.illegal(c, t, m.fire(now, c, evRTU, args{}))
-		}
-		m.stale(p, r.ReceiverID, r.SenderID)
-	case TypeREJ:
-		r, err := ParseREJ(msg)
-		if err != nil {
-			return err
-		}
-		m.rej(now, p, &r)
-	case TypeDREQ:
-		r, err := ParseDREQ(msg)
-		if err != nil {
-			return err
-		}
-		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-			return m.illegal(c, t, m.fire(now, c, evDREQ, args{reason: r.Reason}))
-		}
-		m.stats.UnknownConnection++
-		drep := DREP{r.ReceiverID, r.SenderID}
-		m.send(p, drep.Append(nil))
-	case TypeDREP:
-		r, err := ParseDREP(msg)
-		if err != nil {
-			return err
-		}
-		if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-			return m.illegal(c, t, m.fire(now, c, evDREP, args{}))
-		}
-		m.stats.UnknownConnection++
-	case TypeREKEY:
-		r, err := ParseREKEY(msg)
-		if err != nil {
-			return err
-		}
-		m.rekey(now, p, &r)
-	case TypeREKEYACK:
-		a, err := ParseREKEYACK(msg)
-		if err != nil {
-			return err
-		}
-		m.rekeyAck(p, &a)
-	case TypeREKEYREQ:
-		r, err := ParseREKEYREQ(msg)
-		if err != nil {
-			return err
-		}
-		m.rekeyReq(p, &r)
-	case TypePORTS:
-		r, err := ParsePORTS(msg)
-		if err != nil {
-			return err
-		}
-		m.learnPorts(p, r.Ports)
+		return do(m, now, p, &v)
 	}
+}
+
+// faultless is for what finds no fault with a message that could be parsed.
+func faultless[M any](do func(*Manager, Time, *peer, *M)) func(*Manager, Time, *peer, *M) error {
+	return func(m *Manager, now Time, p *peer, v *M) error {
+		do(m, now, p, v)
+		return nil
+	}
+}
+
+func (m *Manager) rtu(now Time, p *peer, r *RTU) error {
+	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return m.illegal(c, TypeRTU, m.fire(now, c, evRTU, args{}))
+	}
+	m.stale(p, r.ReceiverID, r.SenderID)
+	return nil
+}
+
+func (m *Manager) dreq(now Time, p *peer, r *DREQ) error {
+	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return m.illegal(c, TypeDREQ, m.fire(now, c, evDREQ, args{reason: r.Reason}))
+	}
+	m.stats.UnknownConnection++
+	drep := DREP{r.ReceiverID, r.SenderID}
+	m.send(p, drep.Append(nil))
+	return nil
+}
+
+func (m *Manager) drep(now Time, p *peer, r *DREP) error {
+	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return m.illegal(c, TypeDREP, m.fire(now, c, evDREP, args{}))
+	}
+	m.stats.UnknownConnection++
 	return nil
 }
 

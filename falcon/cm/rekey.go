@@ -118,7 +118,7 @@ func (m *Manager) newKey(p *peer, k saKey, sa SA) {
 	}
 }
 
-func (m *Manager) rekeyAck(p *peer, a *REKEYACK) {
+func (m *Manager) rekeyAck(_ Time, p *peer, a *REKEYACK) {
 	k := saKey{a.Tenant, a.Class}
 	if sa, ok := p.rekeys[k]; !ok || sa.SPI != a.SPI {
 		return // of an SA that was replaced meanwhile, or told twice
@@ -128,7 +128,7 @@ func (m *Manager) rekeyAck(p *peer, a *REKEYACK) {
 	m.emit(Output{Kind: OutRekeyed, Peer: p.Host, Tenant: k.tenant, Class: k.class, SA: SA{SPI: a.SPI}, Time: a.Time})
 }
 
-func (m *Manager) rekeyReq(p *peer, r *REKEYREQ) {
+func (m *Manager) rekeyReq(_ Time, p *peer, r *REKEYREQ) {
 	k := saKey{r.Tenant, r.Class}
 	if !p.tenants[k.tenant] {
 		m.stats.TenantRefused++
