@@ -151,119 +151,24 @@ func (s *Shard) runAdminBacklog(now falcon.Time) {
 	s.adminBacklog = s.adminBacklog[:copy(s.adminBacklog, s.adminBacklog[i:])]
 }
 
-// commandPages bounds the page list entries that a command reads at once.
-func commandPages(cmd *abi.AdminCmd) int {
-	switch cmd.Opcode {
-	case abi.AdminOpCreateCQ:
-		var c abi.CreateCQ
-		c.Unmarshal(cmd.Params[:])
-		return queues.PagesFor(0, ring.CQLayout(c.Log2Entries).Size())
-	case abi.AdminOpCreateQP:
-		var c abi.CreateQP
-		c.Unmarshal(cmd.Params[:])
-		return queues.PagesFor(0, ring.QueueLayout(c.SQLog2Entries, c.SQLog2Stride).Size()) +
-			queues.PagesFor(0, ring.QueueLayout(c.RQLog2Entries, c.RQLog2Stride).Size())
-	}
-	return objectPages(cmd)
-}
-
 // command carries out one admin command and writes its result.
 func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
 	if cmd.Flags != 0 {
 		return abi.StatusInvalidArgument
 	}
-	p, v := cmd.Params[:], f.verbs
-	switch cmd.Opcode {
-	case abi.AdminOpQueryDevice:
-		f.queryDevice(result)
-		return abi.StatusOK
-	case abi.AdminOpQueryMemory:
-		var c abi.QueryMemory
-		c.Unmarshal(p)
-		return f.queryMemory(&c, result)
-	case abi.AdminOpQueryViolation:
-		var c abi.QueryViolation
-		c.Unmarshal(p)
-		return f.queryViolation(&c, result)
-	case abi.AdminOpQueryObjects:
-		var c abi.QueryObjects
-		c.Unmarshal(p)
-		return f.shard.queryObjects(f.ID, c.Part, result)
-	case abi.AdminOpAllocPD:
-		pdn, st := v.AllocPD()
-		(&abi.AllocPDResult{PDN: pdn}).Marshal(result)
-		return st
-	case abi.AdminOpDeallocPD:
-		var c abi.DeallocPD
-		c.Unmarshal(p)
-		return v.DeallocPD(c.PDN)
-	case abi.AdminOpRegMR:
-		var c abi.RegMR
-		c.Unmarshal(p)
-		reg, st := v.StartRegMR(&c)
-		f.admin.reg, f.admin.regID = reg, cmd.ID // readPages completes it
-		return st
-	case abi.AdminOpDeregMR:
-		var c abi.DeregMR
-		c.Unmarshal(p)
-		return v.DeregMR(c.LKey)
-	case abi.AdminOpCreateCQ:
-		var c abi.CreateCQ
-		c.Unmarshal(p)
-		cqn, st := f.createCQ(&c)
-		(&abi.CreateCQResult{CQN: cqn}).Marshal(result)
-		return st
-	case abi.AdminOpDestroyCQ:
-		var c abi.DestroyCQ
-		c.Unmarshal(p)
-		return f.destroyCQ(c.CQN)
-	case abi.AdminOpCreateQP:
-		var c abi.CreateQP
-		c.Unmarshal(p)
-		qpn, st := v.CreateQP(&c)
-		(&abi.CreateQPResult{QPN: qpn}).Marshal(result)
-		return st
-	case abi.AdminOpModifyQP:
-		var c abi.ModifyQP
-		c.Unmarshal(p)
-		st := v.ModifyQP(now, &c)
-		if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 {
-			switch c.State {
-			case abi.QPStateReset, abi.QPStateErr:
-				f.endConnections(now, c.QPN)
-			case abi.QPStateRTR:
-				f.wire(now, c.QPN)
-			}
-		}
-		return st
-	case abi.AdminOpQueryQP:
-		var c abi.QueryQP
-		c.Unmarshal(p)
-		r, st := v.QueryQP(c.QPN)
-		r.Marshal(result)
-		return st
-	case abi.AdminOpDestroyQP:
-		var c abi.DestroyQP
-		c.Unmarshal(p)
-		st := v.DestroyQP(now, c.QPN)
-		if st == abi.StatusOK {
-			f.endConnections(now, c.QPN)
-		}
-		return st
+	if do := objectCommands[cmd.Opcode]; do != nil {
+		return do(f, now, cmd, result)
 	}
 	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFObjects {
 		return f.vfCommand(now, cmd, result)
 	}
-	if st, known := f.objectCommand(now, cmd, result); known {
-		return st
-	}
 	return f.connectionCommand(now, cmd, result)
 }
 
-func (f *function) queryDevice(result []byte) {
+func (f *function) queryDevice() *abi.QueryDeviceResult {
 	l := &f.limits
 	m := f.MAC
-	(&abi.QueryDeviceResult{
+	return &abi.QueryDeviceResult{
 		MaxMRSize: abi.MaxMRSize,
 		// EUI-64 of the MAC address.
 		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
@@ -271,17 +176,16 @@ func (f *function) queryDevice(result []byte) {
 		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
 		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
 		PathMTU: f.shard.pathMTU(),
-	}).Marshal(result)
+	}
 }
 
 // queryMemory tells what the function reaches at the moment.
-func (f *function) queryMemory(c *abi.QueryMemory, result []byte) abi.Status {
+func (f *function) queryMemory(c *abi.QueryMemory) (*abi.QueryMemoryResult, abi.Status) {
 	w, ranges := f.binding.mem.Range(int(c.Index))
 	if w.Size == 0 {
-		return abi.StatusNotFound
+		return nil, abi.StatusNotFound
 	}
-	(&abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}).Marshal(result)
-	return abi.StatusOK
+	return &abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}, abi.StatusOK
 }
 
 var _ rdma.Notifier = (*function)(nil)

@@ -67,7 +67,9 @@ func (f *function) vfCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) 
 	case abi.AdminOpQueryVFObjects:
 		var c abi.QueryVFObjects
 		c.Unmarshal(p)
-		return f.shard.queryObjects(id, c.Part, result)
+		o, st := f.shard.queryObjects(id, c.Part)
+		o.Marshal(result)
+		return st
 	case abi.AdminOpQueryVF:
 		f.shard.queryVF(id).Marshal(result)
 		return abi.StatusOK
@@ -258,26 +260,25 @@ func (s *Shard) queryVFCredits(id pfvf.ID, part abi.CreditPart, result []byte) a
 }
 
 // queryObjects tells how many objects a function may have, or has.
-func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart, result []byte) abi.Status {
-	var o abi.ObjectCounts
+func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o *abi.ObjectCounts, st abi.Status) {
+	o = &abi.ObjectCounts{}
 	switch part {
 	case abi.CreditLimit:
 		c := s.funcs.settings(id)
 		l := &c.Limits
-		o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
+		*o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
 	case abi.CreditInUse:
 		if f := s.funcs.byID[id]; f != nil && f.verbs != nil {
 			n := f.verbs.Counts()
-			o = abi.ObjectCounts{
+			*o = abi.ObjectCounts{
 				QPs: uint32(n.QPs), CQs: uint32(n.CQs), MRs: uint32(n.MRs), PDs: uint32(n.PDs),
 				AHs: uint32(n.AHs), SRQs: uint32(n.SRQs), MWs: uint32(n.MWs), XRCDs: uint32(n.XRCDs),
 			}
 		}
 	default:
-		return abi.StatusInvalidArgument
+		return o, abi.StatusInvalidArgument
 	}
-	o.Marshal(result)
-	return abi.StatusOK
+	return o, abi.StatusOK
 }
 
 // shareRegister is a register that tells a function its share of the NIC: link,

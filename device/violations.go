@@ -54,12 +54,11 @@ func (f *function) broke(clause uint16, where abi.Ring, queue, index uint32, b [
 }
 
 // queryViolation answers the driver: 0 is the newest.
-func (f *function) queryViolation(c *abi.QueryViolation, result []byte) abi.Status {
+func (f *function) queryViolation(c *abi.QueryViolation) (*violation, abi.Status) {
 	if uint64(c.Index) >= uint64(len(f.violations)) {
-		return abi.StatusNotFound
+		return nil, abi.StatusNotFound
 	}
-	f.violations[len(f.violations)-1-int(c.Index)].Marshal(result)
-	return abi.StatusOK
+	return &f.violations[len(f.violations)-1-int(c.Index)], abi.StatusOK
 }
 
 // Violations lists the rules that drivers broke. It implements control.Provider.

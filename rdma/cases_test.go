@@ -5,7 +5,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
@@ -117,7 +116,7 @@ func TestCase68_RequestForOtherQP(t *testing.T) {
 	pd, _ := h.fn.AllocPD()
 	m := h.register(pd, 8192, allAccess)
 	own, other := h.createQP(pd, qpConfig{}), h.createQP(pd, qpConfig{})
-	attacker := w.attack(own)
+	attacker := w.attack(own, true)
 	for i, op := range []wire.Opcode{wire.WriteOnly, wire.SendOnly, wire.ReadRequest, wire.FetchAdd} {
 		x := wire.Headers{
 			RBTH: wire.RBTH{Opcode: op, DestQP: other.number, SN: 1},
@@ -155,23 +154,6 @@ func TestCase68_RequestForOtherQP(t *testing.T) {
 	}
 }
 
-// attack opens a connection to own's QP from host 0, whose ULP is the test's.
-func (w *world) attack(own *qp) *falcon.Conn {
-	w.t.Helper()
-	open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
-		c, err := fe.Open(w.now, falcon.ConnConfig{
-			LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf, Protocol: falconwire.ProtocolRDMA, Ordered: true, MTU: 2048, User: user,
-		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return c
-	}
-	c := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
-	ok(w.t, own.q.Connect(w.now, open(own.h.fe, 2, 1, 2, 1, own.q), 9, pathMTU, [16]byte{}))
-	return c
-}
-
 // answerer answers READs with a response for a QP of its choice, its number off by skew.
 type answerer struct {
 	dest uint32
@@ -203,7 +185,7 @@ func TestCase68_ResponseForOtherQP(t *testing.T) {
 	pd, _ := h.fn.AllocPD()
 	m := h.register(pd, 8192, allAccess)
 	own, other := h.createQP(pd, qpConfig{}), h.createQP(pd, qpConfig{})
-	w.attack(own)
+	w.attack(own, true)
 	read := abi.SendWQE{WRID: 1, Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: 1, RKey: 1}
 	peer.dest = own.number
 	own.post(read, m.sge(0, 4))

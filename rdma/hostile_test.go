@@ -237,88 +237,171 @@ func (u *rawULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (i
 
 func (u *rawULP) HandleEvent(falcon.Time, *falcon.Event) {}
 
-// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS.
-func TestHostilePeer(t *testing.T) {
-	type req struct {
-		h    wire.Headers
-		data int
-		cut  int // bytes missing at the end
+// attack opens a connection to own's QP from host 0, whose ULP is the test's.
+func (w *world) attack(own *qp, ordered bool) *falcon.Conn {
+	w.t.Helper()
+	open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
+		c, err := fe.Open(w.now, falcon.ConnConfig{
+			LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf, Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return c
 	}
+	c := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
+	ok(w.t, own.q.Connect(w.now, open(own.h.fe, 2, 1, 2, 1, own.q), 9, pathMTU, [16]byte{}))
+	return c
+}
+
+// victim is a function whose peer is the test: it sends what it likes over a valid connection.
+type victim struct {
+	*world
+	raw   *rawULP
+	h     *host
+	r     *rand.Rand
+	seed  uint64
+	pd    uint32
+	m     *region // that the peer may use
+	guard uint64  // a page behind it that nobody may
+	conn  *falcon.Conn
+}
+
+func newVictim(t *testing.T, seed uint64) *victim {
+	t.Helper()
+	raw := &rawULP{}
+	v := &victim{world: newWorld(t, worldConfig{seed: seed, peer: raw}), raw: raw, r: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	v.h = v.hosts[1]
+	v.pd, _ = v.h.fn.AllocPD()
+	v.m = v.h.register(v.pd, 8192, bindable)
+	v.guard = v.h.alloc(4096)
+	return v
+}
+
+// send sends a packet, as a push or as a pull, and lets it take effect. It reports false when the connection has ended.
+func (v *victim) send(tag uint64, push bool, packet []byte) bool {
+	v.raw.send = packet
+	var err error
+	if push {
+		err = v.conn.Push(v.now, tag, len(packet))
+	} else {
+		err = v.conn.Pull(v.now, tag, len(packet), v.r.IntN(2048))
+	}
+	if err == nil {
+		v.settle(1e6)
+	}
+	return err == nil
+}
+
+// survived ends the attack: the function works, nothing outside the region was written, nothing is left behind.
+func (v *victim) survived() {
+	v.t.Helper()
+	v.settle(1e9)
+	if len(v.h.faults) != 0 {
+		v.t.Fatalf("seed %d: a peer stopped the function: %v", v.seed, v.h.reasons)
+	}
+	for i, b := range v.h.bytes(v.guard, 4096) {
+		if b != 0 {
+			v.t.Fatalf("seed %d: byte %d outside the region written", v.seed, i)
+		}
+	}
+	v.h.fn.Close(v.now)
+	v.conn.Close(v.now)
+	v.settle(1e9)
+	if u := v.h.credits.InUse(); u != (credit.Cost{}) {
+		v.t.Fatalf("seed %d: credits in use %v", v.seed, u)
+	}
+	if n := v.h.fn.Counts(); n != (Counts{}) {
+		v.t.Fatalf("seed %d: left %+v", v.seed, n)
+	}
+}
+
+// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS: wrong numbers, lengths, ends and bits.
+func TestHostilePeer(t *testing.T) {
 	for seed := range uint64(150) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		raw := &rawULP{}
-		w := newWorld(t, worldConfig{seed: seed, peer: raw})
-		h := w.hosts[1]
-		pd, _ := h.fn.AllocPD()
-		m := h.register(pd, 8192, allAccess)
-		guard := h.alloc(4096)
-		b := h.createQP(pd, qpConfig{})
+		v := newVictim(t, seed)
+		r, m := v.r, v.m
+		b := v.h.createQP(v.pd, qpConfig{})
 		for i := range 8 {
 			b.receive(uint64(i), m.sge(0, 4096))
 		}
-		ordered := seed%2 == 0
-		open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
-			c, err := fe.Open(w.now, falcon.ConnConfig{
-				LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf,
-				Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		attacker := open(w.hosts[0].fe, 1, 2, 1, 2, raw)
-		victim := open(h.fe, 2, 1, 2, 1, b.q)
-		ok(t, b.q.Connect(w.now, victim, 9, pathMTU, [16]byte{}))
-		sn := uint32(1)
-		for range 12 {
-			x := req{h: wire.Headers{
+		v.conn = v.attack(b, seed%2 == 0)
+		for sn := uint32(1); sn < 13; sn++ {
+			x := wire.Headers{
 				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x18)), DestQP: b.number, SN: sn, CE: r.IntN(9) == 0, Pad: uint8(r.IntN(4) * r.IntN(2))},
 				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key, Length: uint32(r.IntN(2000))},
 				SETH: wire.SETH{RMSN: uint32(r.IntN(4))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
 				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key},
 				Inv:    wire.IETH{RKey: m.key * uint32(r.IntN(2))},
-			}, data: r.IntN(300) * 4, cut: r.IntN(40) * r.IntN(2) * r.IntN(2)}
+			}
+			data, cut := r.IntN(300)*4, r.IntN(40)*r.IntN(2)*r.IntN(2)
 			if r.IntN(4) == 0 {
-				x.h.RETH.Length = uint32(x.data)
+				x.RETH.Length = uint32(data)
 			}
 			if r.IntN(8) == 0 {
-				x.h.RBTH.SN += uint32(r.IntN(3000)) - 1500
+				x.RBTH.SN += uint32(r.IntN(3000)) - 1500
 			}
 			if r.IntN(12) == 0 {
-				x.h.RBTH.DestQP++
+				x.RBTH.DestQP++
 			}
-			raw.send = append(x.h.Append(nil), make([]byte, x.data)...)
-			raw.send = raw.send[:max(len(raw.send)-x.cut, 0)]
+			packet := append(x.Append(nil), make([]byte, data)...)
+			packet = packet[:max(len(packet)-cut, 0)]
 			if r.IntN(10) == 0 {
-				raw.send[0] ^= byte(r.Uint32())
+				packet[0] ^= byte(r.Uint32())
 			}
-			var err error
-			if r.IntN(2) == 0 {
-				err = attacker.Push(w.now, uint64(sn), len(raw.send))
-			} else {
-				err = attacker.Pull(w.now, uint64(sn), len(raw.send), r.IntN(2048))
-			}
-			if err != nil {
+			if !v.send(uint64(sn), r.IntN(2) == 0, packet) {
 				break
 			}
-			sn++
-			w.settle(1e6)
 		}
-		w.settle(1e9)
-		if len(h.faults) != 0 {
-			t.Fatalf("seed %d: a peer stopped the function: %v", seed, h.reasons)
+		v.survived()
+	}
+}
+
+// TestHostileModes feeds a target of each kind beside the plain one what no correct engine sends: XRC opcodes, masked atomics, CE
+// bits, windows' keys of others.
+func TestHostileModes(t *testing.T) {
+	for seed := range uint64(60) {
+		v := newVictim(t, seed)
+		r, m, h := v.r, v.m, v.h
+		xrcd, _ := h.fn.OpenXRCD()
+		s := h.createSRQ(abi.CreateSRQ{PDN: v.pd, Type: abi.SRQTypeXRC, XRCDN: xrcd, CQN: h.createCQ(6).number})
+		basic := h.createSRQ(abi.CreateSRQ{PDN: v.pd})
+		for i := range 10 {
+			s.receive(uint64(i), m.sge(0, 4096))
+			basic.receive(uint64(i), m.sge(0, 4096))
 		}
-		for i, v := range h.bytes(guard, 4096) {
-			if v != 0 {
-				t.Fatalf("seed %d: byte %d outside the region written", seed, i)
+		window := h.window(v.pd)
+		c := []qpConfig{
+			{typ: abi.QPTypeXRCRecv, xrcd: xrcd}, {srq: basic}, {ordering: abi.OrderingUnordered, cie: true}, {ordering: abi.OrderingWeak, cie: true}, {cie: true},
+		}[seed%5]
+		b := h.createQP(v.pd, c)
+		if b.rq != nil && c.srq == nil && c.typ == 0 {
+			for i := range 10 {
+				b.receive(uint64(i), m.sge(0, 4096))
 			}
 		}
-		h.fn.Close(w.now)
-		attacker.Close(w.now)
-		w.settle(1e9)
-		if u := h.credits.InUse(); u != (credit.Cost{}) {
-			t.Fatalf("seed %d: credits in use %v", seed, u)
+		v.conn = v.attack(b, c.ordering == abi.OrderingStrong && seed%2 == 0)
+		for sn := uint32(1); sn < 14; sn++ {
+			keys := []uint32{m.key, window, m.key + 1}
+			x := wire.Headers{
+				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x1a)), DestQP: b.number, SN: sn, CE: r.IntN(4) == 0},
+				XRC:  wire.XRCETH{SRQ: []uint32{s.number, basic.number, r.Uint32()}[r.IntN(3)]},
+				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: keys[r.IntN(3)], Length: uint32(r.IntN(300) * 4)},
+				SETH: wire.SETH{RMSN: uint32(r.IntN(5))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
+				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(1100)*8), RKey: keys[r.IntN(3)]},
+				Mask:   wire.AtomicMaskETH{SwapAdd: r.Uint64(), Compare: r.Uint64()}, Inv: wire.IETH{RKey: keys[r.IntN(3)]},
+			}
+			if r.IntN(2) == 0 {
+				x.RBTH.Opcode |= wire.XRC
+			}
+			n := r.IntN(300) * 4
+			if r.IntN(2) == 0 {
+				n = int(x.RETH.Length)
+			}
+			if !v.send(uint64(sn), r.IntN(3) > 0, append(x.Append(nil), make([]byte, n)...)) {
+				break
+			}
 		}
+		v.survived()
 	}
 }

@@ -2,17 +2,14 @@ package rdma
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // cases are the numbered behaviours of this room: each has at least one test called TestCase<number>_….
@@ -176,96 +173,4 @@ func TestCase104_ImmediateInvalidateSequence(t *testing.T) {
 func TestCase106_SizeLimits(t *testing.T) {
 	TestSizeLimits(t)
 	t.Run("datagrams", TestDatagramErrors)
-}
-
-// TestHostileModes feeds a target of each new kind what no correct engine sends: XRC opcodes, masked atomics, CE bits, windows'
-// keys of others. Nothing outside the regions is written and the function lives.
-func TestHostileModes(t *testing.T) {
-	for seed := range uint64(60) {
-		raw := &rawULP{}
-		w := newWorld(t, worldConfig{seed: seed, peer: raw})
-		r := rand.New(rand.NewPCG(seed, 11))
-		h := w.hosts[1]
-		pd, _ := h.fn.AllocPD()
-		m := h.register(pd, 8192, bindable)
-		guard := h.alloc(4096)
-		xrcd, _ := h.fn.OpenXRCD()
-		s := h.createSRQ(abi.CreateSRQ{PDN: pd, Type: abi.SRQTypeXRC, XRCDN: xrcd, CQN: h.createCQ(6).number})
-		basic := h.createSRQ(abi.CreateSRQ{PDN: pd})
-		for i := range 10 {
-			s.receive(uint64(i), m.sge(0, 4096))
-			basic.receive(uint64(i), m.sge(0, 4096))
-		}
-		window := h.window(pd)
-		kinds := []qpConfig{
-			{typ: abi.QPTypeXRCRecv, xrcd: xrcd}, {srq: basic}, {ordering: abi.OrderingUnordered, cie: true}, {ordering: abi.OrderingWeak, cie: true}, {cie: true},
-		}
-		c := kinds[seed%5]
-		ordered := c.ordering == abi.OrderingStrong && seed%2 == 0
-		b := h.createQP(pd, c)
-		if b.rq != nil && c.srq == nil && c.typ == 0 {
-			for i := range 10 {
-				b.receive(uint64(i), m.sge(0, 4096))
-			}
-		}
-		open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
-			c, err := fe.Open(w.now, falcon.ConnConfig{
-				LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf, Protocol: 2, Ordered: ordered, MTU: 2048, User: user,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		attacker := open(w.hosts[0].fe, 1, 2, 1, 2, raw)
-		victim := open(h.fe, 2, 1, 2, 1, b.q)
-		ok(t, b.q.Connect(w.now, victim, 9, pathMTU, [16]byte{}))
-		for sn := uint32(1); sn < 14; sn++ {
-			keys := []uint32{m.key, window, m.key + 1}
-			x := wire.Headers{
-				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x1a)), DestQP: b.number, SN: sn, CE: r.IntN(4) == 0},
-				XRC:  wire.XRCETH{SRQ: []uint32{s.number, basic.number, r.Uint32()}[r.IntN(3)]},
-				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: keys[r.IntN(3)], Length: uint32(r.IntN(300) * 4)},
-				SETH: wire.SETH{RMSN: uint32(r.IntN(5))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
-				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(1100)*8), RKey: keys[r.IntN(3)]},
-				Mask:   wire.AtomicMaskETH{SwapAdd: r.Uint64(), Compare: r.Uint64()}, Inv: wire.IETH{RKey: keys[r.IntN(3)]},
-			}
-			if r.IntN(2) == 0 {
-				x.RBTH.Opcode |= wire.XRC
-			}
-			n := r.IntN(300) * 4
-			if r.IntN(2) == 0 {
-				n = int(x.RETH.Length)
-			}
-			raw.send = append(x.Append(nil), make([]byte, n)...)
-			var err error
-			if r.IntN(3) > 0 {
-				err = attacker.Push(w.now, uint64(sn), len(raw.send))
-			} else {
-				err = attacker.Pull(w.now, uint64(sn), len(raw.send), r.IntN(2048))
-			}
-			if err != nil {
-				break
-			}
-			w.settle(1e6)
-		}
-		w.settle(1e9)
-		if len(h.faults) != 0 {
-			t.Fatalf("seed %d: a peer stopped the function: %v", seed, h.reasons)
-		}
-		for i, v := range h.bytes(guard, 4096) {
-			if v != 0 {
-				t.Fatalf("seed %d: byte %d outside the region written", seed, i)
-			}
-		}
-		h.fn.Close(w.now)
-		attacker.Close(w.now)
-		w.settle(1e9)
-		if u := h.credits.InUse(); u != (credit.Cost{}) {
-			t.Fatalf("seed %d: credits in use %v", seed, u)
-		}
-		if n := h.fn.Counts(); n != (Counts{}) {
-			t.Fatalf("seed %d: left %+v", seed, n)
-		}
-	}
 }

@@ -125,18 +125,7 @@ func TestSequenceGap(t *testing.T) {
 		m := h.register(pd, 4096, allAccess)
 		b := h.createQP(pd, qpConfig{})
 		raw.qpn, raw.va, raw.key = b.number, m.addr, m.key
-		open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
-			c, err := fe.Open(w.now, falcon.ConnConfig{
-				LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf,
-				Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		peer := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
-		ok(t, b.q.Connect(w.now, open(h.fe, 2, 1, 2, 1, b.q), 9, pathMTU, [16]byte{}))
+		peer := w.attack(b, ordered)
 		for range 3 {
 			b.receive(1)
 		}

@@ -26,39 +26,6 @@ type SRQ struct {
 	failed bool   // its CQ failed
 }
 
-// XRCD is an XRC domain: its target QPs deliver to its SRQs.
-type XRCD struct {
-	number uint32
-	users  int // target QPs and SRQs
-}
-
-// OpenXRCD makes an XRC domain.
-func (f *Function) OpenXRCD() (xrcdn uint32, st abi.Status) {
-	if !f.working() {
-		return 0, abi.StatusBadState
-	}
-	x := &XRCD{}
-	n, ok := f.xrcds.add(x)
-	if !ok {
-		return 0, abi.StatusNoResources
-	}
-	x.number = n
-	return n, abi.StatusOK
-}
-
-// CloseXRCD destroys an XRC domain; StatusBusy while it has QPs or SRQs.
-func (f *Function) CloseXRCD(xrcdn uint32) abi.Status {
-	x := f.xrcds.get(xrcdn)
-	switch {
-	case x == nil:
-		return abi.StatusNotFound
-	case x.users > 0:
-		return abi.StatusBusy
-	}
-	f.xrcds.remove(xrcdn)
-	return abi.StatusOK
-}
-
 // recvEntry is how many bytes of a receive entry can matter.
 func recvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
 

@@ -138,7 +138,7 @@ func (p *pair) answer(change func(*answerer)) {
 	pd, _ := w.hosts[1].fn.AllocPD()
 	m := w.hosts[1].register(pd, 8192, allAccess)
 	p.a = w.hosts[1].createQP(pd, qpConfig{})
-	w.attack(p.a)
+	w.attack(p.a, true)
 	peer.dest = p.a.number
 	change(peer)
 	p.a.post(abi.SendWQE{Opcode: abi.OpRead, RemoteAddr: 1, RKey: 1}, m.sge(0, 4))
