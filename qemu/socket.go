@@ -15,7 +15,40 @@ const maxSocketPath = 107
 type unixSocket struct {
 	*net.UnixListener
 	path string
-	file os.FileInfo
+	file os.FileInfo // nil: another process's, which removes it
+}
+
+// Socket is a listening unix socket that this process only keeps: another
+// accepts on a copy of its descriptor.
+type Socket struct{ sock *unixSocket }
+
+// KeepSocket listens at path and accepts nobody.
+func KeepSocket(path string) (*Socket, error) {
+	sock, err := listenUnixSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{sock}, nil
+}
+
+// File returns a copy of the descriptor, which is the caller's.
+func (s *Socket) File() (*os.File, error) { return s.sock.File() }
+
+// Close stops listening and removes the socket file.
+func (s *Socket) Close() error { return s.sock.Close() }
+
+// keptSocket is the other end of a Socket: a descriptor that listens at path.
+func keptSocket(f *os.File, path string) (*unixSocket, error) {
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: the descriptor given for it does not listen: %w", path, err)
+	}
+	ul, ok := l.(*net.UnixListener)
+	if !ok || ul.Addr().String() != path {
+		return nil, errors.Join(fmt.Errorf("socket %s: the descriptor given for it listens at %s", path, l.Addr()), l.Close())
+	}
+	ul.SetUnlinkOnClose(false)
+	return &unixSocket{UnixListener: ul, path: path}, nil
 }
 
 // listenUnixSocket listens on path. A socket file left behind by a process that
@@ -81,6 +114,9 @@ func (s *unixSocket) Close() error {
 	err := s.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
+	}
+	if s.file == nil {
+		return err
 	}
 	if fi, serr := os.Lstat(s.path); serr == nil && os.SameFile(fi, s.file) {
 		err = errors.Join(err, os.Remove(s.path))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -23,6 +24,21 @@ func ListenUnix(path string) (queues.Attachment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unix attachment: %w", err)
 	}
+	return serveUnix(sock), nil
+}
+
+// ServeUnix is ListenUnix on a Socket that another process keeps, of which f is a
+// copy. It consumes f.
+func ServeUnix(f *os.File, path string) (queues.Attachment, error) {
+	defer f.Close()
+	sock, err := keptSocket(f, path)
+	if err != nil {
+		return nil, fmt.Errorf("unix attachment: %w", err)
+	}
+	return serveUnix(sock), nil
+}
+
+func serveUnix(sock *unixSocket) *unixAttachment {
 	a := &unixAttachment{
 		sock:  sock,
 		ready: make(chan *unixSession),
@@ -32,7 +48,7 @@ func ListenUnix(path string) (queues.Attachment, error) {
 	}
 	a.wg.Add(1)
 	go a.acceptLoop()
-	return a, nil
+	return a
 }
 
 const (

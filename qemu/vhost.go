@@ -29,50 +29,61 @@ type VhostOptions struct {
 // QEMU may come to the same socket; ports stay open meanwhile.
 type VhostUser struct {
 	cid  uint32
+	path string
 	log  *slog.Logger
 	warn loglimit.Limiter
-	sock *unixSocket
+	door *turnstile
 	dev  *vsock.Device
-	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	windows map[uint32]*windowServer // by function number
-	conn    *net.UnixConn            // the front end served now
-	ram     *ram                     // of the guest served now or last: no session sees a later guest's
-	idle    chan struct{}            // closed when none is served
+	windows map[uint32]*guestWindow // by function number
+	ram     *ram                    // of the guest served now or last: no session sees a later guest's
 	closed  bool
 }
-
-// handover is how long a new QEMU waits for the one before to be gone: the end
-// of a killed process and its successor's start race.
-const handover = 2 * time.Second
 
 // ListenVhostUser serves the guest with context ID cid on a unix socket at path.
 // It must be called before QEMU starts: QEMU refuses to start without the socket
 // and never reconnects. The socket belongs to the caller's user; QEMU must run
 // as that user or root, as whoever connects here is taken for the guest.
 func ListenVhostUser(path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
-	if cid <= vsock.HostCID || cid == 0xffffffff {
-		return nil, fmt.Errorf("vhost-user %s: context ID %d is reserved, use 3 to 4294967294", path, cid)
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
+	if err := checkCID(path, cid); err != nil {
+		return nil, err
 	}
 	sock, err := listenUnixSocket(path)
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user: %w", err)
 	}
-	idle := make(chan struct{})
-	close(idle)
-	log := opt.Log.With("socket", path, "guest_cid", cid)
-	v := &VhostUser{cid: cid, log: log, sock: sock, dev: vsock.NewDevice(cid, log), idle: idle, ram: &ram{}}
-	v.wg.Add(1)
-	go v.acceptLoop()
+	return ServeVhostUser(sock, path, cid, opt)
+}
+
+// ServeVhostUser is ListenVhostUser where connections come from somewhere else
+// (a VhostRelay): it closes in. The path is that of the socket that QEMU knows.
+func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
+	if err := checkCID(path, cid); err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	log := opt.logger().With("socket", path, "guest_cid", cid)
+	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}}
+	v.door = openTurnstile(in, log, v.serve)
 	return v, nil
 }
 
+func checkCID(path string, cid uint32) error {
+	if cid <= vsock.HostCID || cid == 0xffffffff {
+		return fmt.Errorf("vhost-user %s: context ID %d is reserved, use 3 to 4294967294", path, cid)
+	}
+	return nil
+}
+
+func (o *VhostOptions) logger() *slog.Logger {
+	if o.Log == nil {
+		return slog.Default()
+	}
+	return o.Log
+}
+
 // Path returns the socket's path.
-func (v *VhostUser) Path() string { return v.sock.path }
+func (v *VhostUser) Path() string { return v.path }
 
 // CID returns the guest's context ID.
 func (v *VhostUser) CID() uint32 { return v.cid }
@@ -93,7 +104,7 @@ func (v *VhostUser) Dial(port uint32, timeout time.Duration) (net.Conn, error) {
 func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
 	l, err := v.dev.Listen(port)
 	if err != nil {
-		return nil, fmt.Errorf("vhost-user %s: %w", v.sock.path, err)
+		return nil, fmt.Errorf("vhost-user %s: %w", v.path, err)
 	}
 	return &vhostPort{v, l, port}, nil
 }
@@ -109,13 +120,8 @@ func (v *VhostUser) Close() error {
 		return nil
 	}
 	v.closed = true
-	conn := v.conn
 	v.mu.Unlock()
-	err := v.sock.Close()
-	if conn != nil {
-		conn.Close()
-	}
-	v.wg.Wait()
+	err := v.door.close()
 	v.dev.Close()
 	for _, w := range v.windows { // nobody adds one any more
 		err = errors.Join(err, w.close())
@@ -123,59 +129,17 @@ func (v *VhostUser) Close() error {
 	return err
 }
 
-func (v *VhostUser) acceptLoop() {
-	defer v.wg.Done()
-	for {
-		conn, err := v.sock.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors: give others time to return some
-			v.warn.Warn(v.log, "cannot accept QEMU", "error", err)
-			time.Sleep(100 * time.Millisecond)
-			continue
-		}
-		v.serve(conn)
-	}
-}
-
-// serve starts the conversation with a QEMU, or turns it away while another is
-// served.
+// serve holds the conversation with a QEMU until it leaves.
 func (v *VhostUser) serve(conn *net.UnixConn) {
 	v.mu.Lock()
-	idle := v.idle
-	v.mu.Unlock()
-	select {
-	case <-idle:
-	case <-time.After(handover):
-		v.warn.Warn(v.log, "another QEMU uses this socket already; each guest needs its own")
-		conn.Close()
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.closed {
-		conn.Close()
-		return
-	}
-	idle = make(chan struct{})
-	v.conn, v.idle, v.ram = conn, idle, &ram{}
+	v.ram = &ram{}
 	g := &vhostGuest{dev: v.dev, ram: v.ram, isWindow: v.isWindow}
-	v.wg.Add(1)
-	go func() {
-		defer v.wg.Done()
-		defer close(idle)
-		err := vhostuser.Serve(conn, g)
-		v.dev.Reset()
-		conn.Close()
-		v.mu.Lock()
-		v.conn = nil
-		closed := v.closed
-		v.mu.Unlock()
-		if err != nil && !closed {
-			v.warn.Warn(v.log, "QEMU disconnected", "reason", err)
-		}
-	}()
+	v.mu.Unlock()
+	err := vhostuser.Serve(conn, g)
+	v.dev.Reset()
+	if err != nil && !v.door.closing() {
+		v.warn.Warn(v.log, "QEMU disconnected", "reason", err)
+	}
 }
 
 // vhostPort is one port of a VhostUser; it implements queues.Attachment.
@@ -195,7 +159,7 @@ func (p *vhostPort) Accept() (queues.Session, error) {
 	return &vhostSession{c, p.v, p.v.ram}, nil
 }
 
-func (p *vhostPort) Addr() string { return fmt.Sprintf("vhost-user:%s#%d", p.v.sock.path, p.port) }
+func (p *vhostPort) Addr() string { return fmt.Sprintf("vhost-user:%s#%d", p.v.path, p.port) }
 
 func (p *vhostPort) Close() error { return p.l.Close() }
 

@@ -24,7 +24,10 @@ type vhostGuest struct {
 	kicks    [vhostuser.Queues]*kickReader
 }
 
-func (g *vhostGuest) Features() uint64 { return vhostuser.FeatureVersion1 }
+// vhostFeatures are the virtio features of the device.
+const vhostFeatures = vhostuser.FeatureVersion1
+
+func (g *vhostGuest) Features() uint64 { return vhostFeatures }
 
 func (g *vhostGuest) Config(off uint32, b []byte) bool { return g.dev.Config(off, b) }
 

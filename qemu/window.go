@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -13,39 +12,74 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// windowServer serves the ivshmem device of one function to one QEMU at a time.
-type windowServer struct {
-	v    *VhostUser
-	win  *ivshmem.Window
-	sock *unixSocket
-	wg   sync.WaitGroup
+// WindowServer serves the ivshmem device of one function to one QEMU at a time:
+//
+//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=4
+type WindowServer struct {
+	Window *ivshmem.Window
+	door   *turnstile
+}
 
-	mu     sync.Mutex
-	conn   *net.UnixConn
-	idle   chan struct{} // closed when none is served
-	closed bool
+// ListenWindow makes the window of a function and serves it on a unix socket at
+// path. It must be called before QEMU starts.
+func ListenWindow(function uint32, kind abi.FunctionType, path string, opt VhostOptions) (*WindowServer, error) {
+	win, err := ivshmem.NewWindow(function, kind)
+	if err != nil {
+		return nil, err
+	}
+	return ServeWindow(win, path, opt)
+}
+
+// ServeWindow is ListenWindow of a window made elsewhere, which it closes in the
+// end, also when it fails.
+func ServeWindow(win *ivshmem.Window, path string, opt VhostOptions) (*WindowServer, error) {
+	sock, err := listenUnixSocket(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ivshmem: %w", err), win.Close())
+	}
+	s := &WindowServer{Window: win}
+	s.door = openTurnstile(sock, opt.logger().With("socket", path), s.serve)
+	return s, nil
+}
+
+func (s *WindowServer) serve(conn *net.UnixConn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(handover))
+	if err := s.Window.Introduce(conn); err != nil {
+		s.door.warn.Warn(s.door.log, "QEMU left before it had its window", "reason", err)
+		return
+	}
+	_, _ = io.Copy(io.Discard, conn) // QEMU sends nothing; its end is the end
+}
+
+// Close disconnects QEMU and releases the window, as soon as nobody listens to it.
+func (s *WindowServer) Close() error { return errors.Join(s.door.close(), s.Window.Close()) }
+
+// guestWindow is a window of the guest's.
+type guestWindow struct {
+	win   *ivshmem.Window
+	close func() error
 }
 
 // AddWindow gives one of the guest's functions a window, which QEMU gets from a
-// unix socket at path:
-//
-//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=4
-//
-// It must be called before QEMU starts, or is told of the window by PlugWindow.
+// unix socket at path; see ListenWindow. It must be called before QEMU starts, or is told of the window by PlugWindow.
 func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path string) error {
-	sock, err := listenUnixSocket(path)
+	s, err := ListenWindow(function, kind, path, VhostOptions{Log: v.log})
 	if err != nil {
-		return fmt.Errorf("ivshmem: %w", err)
+		return err
 	}
-	win, err := ivshmem.NewWindow(function, kind)
-	if err != nil {
-		return errors.Join(err, sock.Close())
-	}
-	idle := make(chan struct{})
-	close(idle)
-	s := &windowServer{v: v, win: win, sock: sock, idle: idle}
+	return v.addWindow(function, &guestWindow{s.Window, s.Close})
+}
+
+// UseWindow gives one of the guest's functions a window that another process
+// serves to QEMU. The device closes it.
+func (v *VhostUser) UseWindow(function uint32, win *ivshmem.Window) error {
+	return v.addWindow(function, &guestWindow{win, win.Close})
+}
+
+func (v *VhostUser) addWindow(function uint32, w *guestWindow) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	var err error
 	switch {
 	case v.closed || v.windows[function] != nil:
 		err = fmt.Errorf("function %#x has a window, or the device is closed", function)
@@ -53,13 +87,12 @@ func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path strin
 		err = fmt.Errorf("guest %d has %d windows, its PCI bus has room for no more", v.cid, MaxWindows)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("ivshmem %s: %w", path, err), sock.Close(), win.Close())
+		return errors.Join(fmt.Errorf("ivshmem %s: %w", v.path, err), w.close())
 	}
 	if v.windows == nil {
-		v.windows = make(map[uint32]*windowServer)
+		v.windows = make(map[uint32]*guestWindow)
 	}
-	v.windows[function] = s
-	s.wg.Go(s.acceptLoop)
+	v.windows[function] = w
 	return nil
 }
 
@@ -68,64 +101,6 @@ func (v *VhostUser) HasWindow(function uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.windows[function] != nil
-}
-
-func (s *windowServer) acceptLoop() {
-	for {
-		conn, err := s.sock.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors: give others time to return some
-			s.v.warn.Warn(s.v.log, "cannot accept QEMU", "socket", s.sock.path, "error", err)
-			time.Sleep(100 * time.Millisecond)
-			continue
-		}
-		s.serve(conn)
-	}
-}
-
-func (s *windowServer) serve(conn *net.UnixConn) {
-	s.mu.Lock()
-	idle := s.idle
-	s.mu.Unlock()
-	select {
-	case <-idle:
-	case <-time.After(handover):
-		s.v.warn.Warn(s.v.log, "another QEMU uses this socket already; each guest needs its own", "socket", s.sock.path)
-		conn.Close()
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		conn.Close()
-		return
-	}
-	idle = make(chan struct{})
-	s.conn, s.idle = conn, idle
-	s.wg.Go(func() {
-		defer close(idle)
-		defer conn.Close()
-		_ = conn.SetWriteDeadline(time.Now().Add(handover))
-		if err := s.win.Introduce(conn); err != nil {
-			s.v.warn.Warn(s.v.log, "QEMU left before it had its window", "socket", s.sock.path, "reason", err)
-			return
-		}
-		_, _ = io.Copy(io.Discard, conn) // QEMU sends nothing; its end is the end
-	})
-}
-
-func (s *windowServer) close() error {
-	err := s.sock.Close()
-	s.mu.Lock()
-	s.closed = true
-	if s.conn != nil {
-		s.conn.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-	return errors.Join(err, s.win.Close())
 }
 
 // isWindow reports whether a file is one of our own windows, which is mapped in

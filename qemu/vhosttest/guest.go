@@ -266,3 +266,9 @@ func (g *Guest) BreakTX() (err error) {
 	})
 	return err
 }
+
+// Used returns the index of the used ring of ring i, as the back end left it.
+func (g *Guest) Used(i int) (uint16, error) {
+	w, err := g.RAM().Load32([]*Ring{g.rx, g.tx}[i].Used)
+	return uint16(w >> 16), err
+}

@@ -277,17 +277,18 @@ func parseSlot(m *Message) (Region, error) {
 }
 
 // mapNew checks and maps one more region and appends it to the state. It
-// consumes fd: the mapping keeps the memory alive.
+// consumes fd.
 func (s *State) mapNew(r Region, fd int) (*Mapping, error) {
 	if fd < 0 {
 		return nil, fmt.Errorf("memory region %#x+%#x has no descriptor", r.GPA, r.Size)
 	}
-	defer unix.Close(fd)
-	if err := s.checkRegion(r); err != nil {
-		return nil, err
+	err := s.checkRegion(r)
+	var mp *Mapping
+	if err == nil {
+		mp, err = mapRegion(r, fd)
 	}
-	mp, err := mapRegion(r, fd)
 	if err != nil {
+		_ = unix.Close(fd)
 		return nil, err
 	}
 	s.Regions = append(s.Regions, r)
@@ -391,7 +392,6 @@ func (c *Conversation) setVringFD(m *Message) error {
 	if err != nil {
 		return err
 	}
-	const noFD = 1 << 8
 	i, err := c.ring(uint32(v & 0xff))
 	if err != nil {
 		return err
@@ -448,6 +448,10 @@ func (c *Conversation) stop(i int) {
 		r.Running = false
 	}
 }
+
+// noFD in the payload of a message about a ring's descriptor says that none
+// comes with it.
+const noFD = 1 << 8
 
 // replaceFD closes what was in place.
 func replaceFD(at *int, fd int) {

@@ -12,10 +12,11 @@ type Mapping struct {
 	Mem   []byte // Size bytes; guest-physical GPA is Mem[0]
 	Dev   uint64 // of the file behind it
 	Ino   uint64
+	file  int    // descriptor of the file, for whoever takes the conversation over
 	whole []byte // what munmap needs: the file from offset 0
 }
 
-// mapRegion maps a region. The mapping starts at file offset 0 because huge page
+// mapRegion maps a region and owns fd if it succeeds. The mapping starts at file offset 0 because huge page
 // files can only be mapped at multiples of their page size, while QEMU splits
 // low memory at 0xa0000.
 func mapRegion(r Region, fd int) (*Mapping, error) {
@@ -41,12 +42,13 @@ func mapRegion(r Region, fd int) (*Mapping, error) {
 	// Guest RAM belongs neither into our core dumps nor into our children.
 	_ = unix.Madvise(whole, unix.MADV_DONTDUMP)
 	_ = unix.Madvise(whole, unix.MADV_DONTFORK)
-	return &Mapping{Region: r, Mem: whole[r.Offset:end:end], Dev: st.Dev, Ino: st.Ino, whole: whole}, nil
+	return &Mapping{Region: r, Mem: whole[r.Offset:end:end], Dev: st.Dev, Ino: st.Ino, file: fd, whole: whole}, nil
 }
 
 func (m *Mapping) unmap() {
 	if m.whole != nil {
 		_ = unix.Munmap(m.whole)
+		_ = unix.Close(m.file)
 		m.whole, m.Mem = nil, nil
 	}
 }

@@ -49,8 +49,11 @@ func NewDevice(cid uint32, log *slog.Logger) *Device {
 
 // Config fills b from the configuration space at off: the guest's context ID,
 // Virtio §5.10.4.
-func (d *Device) Config(off uint32, b []byte) bool {
-	space := binary.LittleEndian.AppendUint64(nil, uint64(d.peer))
+func (d *Device) Config(off uint32, b []byte) bool { return Config(d.peer, off, b) }
+
+// Config is Device.Config of the guest with context ID cid.
+func Config(cid uint32, off uint32, b []byte) bool {
+	space := binary.LittleEndian.AppendUint64(nil, uint64(cid))
 	if uint64(off)+uint64(len(b)) > uint64(len(space)) {
 		return false
 	}

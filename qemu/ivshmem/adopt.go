@@ -1,0 +1,61 @@
+package ivshmem
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Files is how many descriptors make a window.
+const Files = 2 + Vectors
+
+// FDs are the descriptors of a window, for Adopt in another process. They stay
+// the window's.
+func (w *Window) FDs() []int {
+	return append([]int{int(w.file.Fd()), w.bell}, w.vectors[:]...)
+}
+
+// Adopt makes a window of what FDs gave in the process that serves it to QEMU:
+// this one only listens. It consumes the descriptors, also when it fails.
+func Adopt(fds []int) (_ *Window, err error) {
+	w := &Window{bell: -1, vectors: noVectors}
+	if len(fds) != Files {
+		closeAll(fds)
+		return nil, fmt.Errorf("ivshmem window: %d descriptors, want %d", len(fds), Files)
+	}
+	w.file = os.NewFile(uintptr(fds[0]), "vnic-window")
+	w.bell = fds[1]
+	copy(w.vectors[:], fds[2:])
+	defer func() {
+		if err != nil {
+			_ = w.Close()
+			err = fmt.Errorf("ivshmem window: %w", err)
+		}
+	}()
+	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	if seals, err := unix.FcntlInt(w.file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&want != want {
+		return nil, fmt.Errorf("the memory's seals are %#x (%v), want %#x", seals, err, want)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fds[0], &st); err != nil || st.Size != abi.WindowSize {
+		return nil, fmt.Errorf("the memory has %d bytes (%v), want %d", st.Size, err, abi.WindowSize)
+	}
+	w.dev, w.ino = st.Dev, st.Ino
+	for _, fd := range fds[1:] {
+		if what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || !strings.Contains(what, "[eventfd]") {
+			return nil, fmt.Errorf("descriptor %d is %q (%v), want an eventfd", fd, what, err)
+		}
+	}
+	w.mem, err = unix.Mmap(fds[0], 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return w, err
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

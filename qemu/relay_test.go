@@ -1,0 +1,259 @@
+package qemu
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/nettest"
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// handed is an Acceptor of connections made elsewhere.
+type handed struct {
+	conns chan *net.UnixConn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newHanded() *handed {
+	return &handed{conns: make(chan *net.UnixConn, 1), done: make(chan struct{})}
+}
+
+func (h *handed) AcceptUnix() (*net.UnixConn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handed) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// worker is what runs the rings of a relay.
+type worker struct {
+	queues.Attachment
+	dev *VhostUser
+}
+
+// startWorker starts a worker and gives it to the relay.
+func startWorker(t *testing.T, r *VhostRelay, path string) *worker {
+	t.Helper()
+	h := newHanded()
+	v, err := ServeVhostUser(h, path, testCID, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close() })
+	a, err := v.Listen(testPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Attach(func() (*net.UnixConn, error) {
+		ours, theirs, err := socketPair()
+		if err == nil {
+			h.conns <- theirs
+		}
+		return ours, err
+	})
+	return &worker{a, v}
+}
+
+func socketPair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, e := net.FileConn(f)
+		f.Close()
+		if err = errors.Join(err, e); e == nil {
+			conns[i] = c.(*net.UnixConn)
+		}
+	}
+	return conns[0], conns[1], err
+}
+
+func startRelay(t *testing.T) (r *VhostRelay, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "g.sock")
+	r, err := ListenVhostRelay(path, testCID, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, path
+}
+
+// TestRelayConn: nothing is different with a relay between.
+func TestRelayConn(t *testing.T) {
+	for _, slots := range []bool{false, true} {
+		r, path := startRelay(t)
+		w := startWorker(t, r, path)
+		g, err := vhosttest.Start(path, vhosttest.Options{Slots: slots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+			if c1, err = g.Dial(testPort, 5*time.Second); err != nil {
+				return nil, nil, nil, err
+			}
+			c2, err = w.Accept()
+			return c1, c2, func() { c1.Close(); c2.Close() }, err
+		})
+		for range 3 {
+			if err := g.Reboot(); err != nil {
+				t.Fatal(err)
+			}
+			c, s := dialGuest(t, g, w)
+			echo(t, c, s, 100_000)
+		}
+		if err := g.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// echo sends n bytes there and back.
+func echo(t *testing.T, c, s net.Conn, n int) {
+	t.Helper()
+	go func() { _, _ = io.CopyN(s, s, int64(n)) }()
+	want, got := make([]byte, n), make([]byte, n)
+	rand.New(rand.NewSource(int64(n))).Read(want)
+	go func() { _, _ = c.Write(want) }()
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("%d bytes differ", n)
+	}
+}
+
+// TestWorkerReplaced takes the worker away in the middle of traffic, again and
+// again, while the guest reboots, is killed or does not notice. The guest's
+// flows of before are reset as soon as it uses them, and new ones work.
+func TestWorkerReplaced(t *testing.T) {
+	r, path := startRelay(t)
+	g, err := vhosttest.Start(path, vhosttest.Options{}) // nobody there yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Kill() }()
+	rnd := rand.New(rand.NewSource(7))
+	for round := range 30 {
+		w := startWorker(t, r, path)
+		c, s := dialGuest(t, g, w)
+		echo(t, c, s, 1+rnd.Intn(300_000))
+		go func() { _, _ = io.Copy(s, s) }()
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		busy := make(chan error, 1)
+		go func() { // until the flow is reset
+			b := make([]byte, 10_000)
+			_ = c.SetWriteDeadline(time.Now().Add(30 * time.Second))
+			for {
+				if _, err := c.Write(b); err != nil {
+					busy <- err
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Duration(rnd.Intn(3000)) * time.Microsecond)
+		r.Detach()
+		if err := w.dev.Close(); err != nil {
+			t.Fatal(err)
+		}
+		switch round % 3 {
+		case 0: // a reboot while nobody runs the rings
+			if err := g.Reboot(); err != nil {
+				t.Fatal(err)
+			}
+		case 1: // another QEMU
+			if err := g.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if g, err = vhosttest.Start(path, vhosttest.Options{Slots: round%2 == 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := startWorker(t, r, path)
+		if err := <-busy; errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("round %d: a flow of the worker before was not reset: %v", round, err)
+		}
+		c, s = dialGuest(t, g, next)
+		echo(t, c, s, 100_000)
+		r.Detach()
+		if err := next.dev.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRelayAnswersAlone: without a worker QEMU gets the index the ring is at.
+func TestRelayAnswersAlone(t *testing.T) {
+	r, path := startRelay(t)
+	w := startWorker(t, r, path)
+	g, err := vhosttest.Start(path, vhosttest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Kill() }()
+	c, s := dialGuest(t, g, w)
+	echo(t, c, s, 200_000)
+	r.Detach()
+	if err := w.dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		used, err := g.Used(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if base, err := g.StopRing(uint32(i)); err != nil || base != uint32(used) || base == 0 {
+			t.Errorf("ring %d: base %d (%v), used index %d", i, base, err, used)
+		}
+	}
+}
+
+// TestWorkerDead: a worker that is gone before it began does not harm QEMU.
+func TestWorkerDead(t *testing.T) {
+	r, path := startRelay(t)
+	g, err := vhosttest.Start(path, vhosttest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Kill() }()
+	r.Attach(func() (*net.UnixConn, error) {
+		ours, theirs, err := socketPair()
+		if err == nil {
+			theirs.Close() // as good as dead
+		}
+		return ours, err
+	})
+	if err := g.Reboot(); err != nil {
+		t.Fatal(err)
+	}
+	w := startWorker(t, r, path)
+	c, s := dialGuest(t, g, w)
+	echo(t, c, s, 1000)
+}

@@ -1,0 +1,108 @@
+package qemu
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+)
+
+// Acceptor is where connections come from: a listening socket, or a process that
+// hands over those it has accepted. After Close it returns net.ErrClosed.
+type Acceptor interface {
+	AcceptUnix() (*net.UnixConn, error)
+	Close() error
+}
+
+// turnstile lets one QEMU at a time in at a socket.
+type turnstile struct {
+	in    Acceptor
+	log   *slog.Logger
+	warn  loglimit.Limiter
+	serve func(conn *net.UnixConn) // as long as the QEMU is served
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	conn   *net.UnixConn // the QEMU served now
+	idle   chan struct{} // closed when none is served
+	closed bool
+}
+
+// handover is how long a new QEMU waits for the one before to be gone: the end
+// of a killed process and its successor's start race.
+const handover = 2 * time.Second
+
+func openTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn)) *turnstile {
+	t := &turnstile{in: in, log: log, serve: serve, idle: make(chan struct{})}
+	close(t.idle)
+	t.wg.Go(t.run)
+	return t
+}
+
+func (t *turnstile) run() {
+	for {
+		conn, err := t.in.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors: give others time to return some
+			t.warn.Warn(t.log, "cannot accept QEMU", "error", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		t.admit(conn)
+	}
+}
+
+// admit begins to serve a QEMU, or turns it away while another is served.
+func (t *turnstile) admit(conn *net.UnixConn) {
+	t.mu.Lock()
+	idle := t.idle
+	t.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(handover):
+		t.warn.Warn(t.log, "another QEMU uses this socket already; each guest needs its own")
+		conn.Close()
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		conn.Close()
+		return
+	}
+	idle = make(chan struct{})
+	t.conn, t.idle = conn, idle
+	t.wg.Go(func() {
+		defer close(idle)
+		t.serve(conn)
+		t.mu.Lock()
+		t.conn = nil
+		t.mu.Unlock()
+		conn.Close()
+	})
+}
+
+// closing reports whether QEMU leaves because we want it to.
+func (t *turnstile) closing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// close lets nobody in any more, disconnects who is served and waits for that.
+func (t *turnstile) close() error {
+	t.mu.Lock()
+	t.closed = true
+	if t.conn != nil {
+		t.conn.Close()
+	}
+	t.mu.Unlock()
+	err := t.in.Close()
+	t.wg.Wait()
+	return err
+}
