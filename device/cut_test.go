@@ -46,7 +46,7 @@ func TestCutFillsSuperframes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.park.close()
-		if l.ports, err = openPorts(s, clock, l.log); err != nil {
+		if l.ports, err = openPorts(s, nil, clock, l.log); err != nil {
 			t.Fatal(err)
 		}
 		defer l.ports.close()

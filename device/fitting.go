@@ -71,16 +71,16 @@ func (n *NIC) fitPorts(m misfits) error {
 	var come []*functionPort
 	err := n.shard.do(func(falcon.Time) { gone, come = n.changedPorts() })
 	for _, dev := range gone {
-		if e := dev.Close(); e != nil {
+		if e := dev.Remove(); e != nil {
 			err = errors.Join(err, e)
 		}
 	}
 	for _, p := range come {
-		dev, e := openPort(p.cfg)
+		dev, e := openPort(p.cfg, n.deps.TAPs)
 		if e == nil {
 			stopped := n.shard.do(func(now falcon.Time) { e = n.addPort(now, p, dev) })
 			if e = errors.Join(stopped, e); e != nil {
-				e = errors.Join(e, dev.Close())
+				e = errors.Join(e, dev.Remove())
 			}
 		}
 		m.add(p.id, "port", e)

@@ -36,12 +36,21 @@ type Attachment struct {
 // Capture: Run closes them, and NewNIC closes them when it fails.
 type Deps struct {
 	Uplink      tap.Port         // nil: a TAP as the configuration says
+	TAPs        tap.Keeper       // of the uplink's TAP and the ports'; nil: they go with the NIC
+	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
+	Supervisor  *Supervisor      // nil: none
 	Attachments []Attachment     // listening already
 	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture // nil: as the configuration says
 	Clock       func() int64     // ns, monotonic; nil: the system's
 	Rand        io.Reader        // nil: the system's; master keys and sequence numbers come from it
 	Log         *slog.Logger     // nil: none
+}
+
+// Supervisor is the process that starts this one again.
+type Supervisor struct {
+	PID    int
+	Starts int // of workers, this one included
 }
 
 // NIC is one emulated NIC: a shard with its thread, the sessions of its
@@ -100,7 +109,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.shard.clock = n.clock
 	if n.deps.Uplink == nil {
-		if n.deps.Uplink, err = openUplink(&cfg.Uplink); err != nil {
+		if n.deps.Uplink, err = openUplink(&cfg.Uplink, deps.TAPs); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +144,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.closeOpened(&deps)
 		return nil, err
 	}
-	if n.loop.ports, err = openPorts(n.shard, n.clock, n.log); err != nil {
+	if n.loop.ports, err = openPorts(n.shard, deps.TAPs, n.clock, n.log); err != nil {
 		n.loop.park.close()
 		n.closeOpened(&deps)
 		return nil, err
@@ -143,12 +152,12 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	return n, nil
 }
 
-func openUplink(u *config.Uplink) (tap.Port, error) {
+func openUplink(u *config.Uplink, keeper tap.Keeper) (tap.Port, error) {
 	if u.Backend == config.BackendMemory {
 		return nil, errors.New("uplink.backend memory works only inside one process, as in vnic demo --no-vm; use native or water")
 	}
 	return tap.Open(tap.Config{
-		Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend, Superframes: u.Superframes == config.SuperframesAuto, Queues: u.Queues,
+		Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend, Superframes: u.Superframes == config.SuperframesAuto, Queues: u.Queues, Keeper: keeper,
 	})
 }
 
@@ -175,6 +184,9 @@ func closeDeps(d *Deps) {
 	if d.Capture != nil {
 		_ = d.Capture.Close()
 	}
+	if d.Control != nil {
+		_ = d.Control.Close()
+	}
 }
 
 // wallOffset is the wall clock less the shard's, in nanoseconds.
@@ -199,7 +211,7 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 // detached, connections closed, descriptors and goroutines gone when it
 // returns. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
-	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture})
+	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture, Control: n.deps.Control})
 	if n.keyLog != nil {
 		defer n.keyLog.Close()
 	}
@@ -276,7 +288,11 @@ func (n *NIC) farewell() {
 
 func (n *NIC) startControl() (err error) {
 	if n.cfg.Control != "" {
-		n.control, err = control.Serve(n.cfg.Control, n)
+		if n.deps.Control != nil {
+			n.control = control.ServeOn(n.deps.Control, n)
+		} else {
+			n.control, err = control.Serve(n.cfg.Control, n)
+		}
 	}
 	if addr := n.cfg.Metrics.Listen; err == nil && addr.IsValid() {
 		n.metrics, err = metrics.Serve(addr.String(), n)

@@ -46,7 +46,7 @@ type loopPort struct {
 }
 
 // openPorts makes the devices of all ports that the configuration has.
-func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err error) {
+func openPorts(s *Shard, keeper tap.Keeper, clock func() int64, log *slog.Logger) (_ *portSet, err error) {
 	if len(s.plain.ports) == 0 {
 		return nil, nil
 	}
@@ -55,7 +55,7 @@ func openPorts(s *Shard, clock func() int64, log *slog.Logger) (_ *portSet, err 
 		return nil, err
 	}
 	for _, p := range s.plain.ports {
-		dev, err := openPort(p.cfg)
+		dev, err := openPort(p.cfg, keeper)
 		if err == nil {
 			err = ps.add(p, dev)
 		}
@@ -110,8 +110,8 @@ func (ps *portSet) remove(p *functionPort) *tap.Function {
 	return l.dev
 }
 
-func openPort(c *config.Port) (*tap.Function, error) {
-	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist}
+func openPort(c *config.Port, keeper tap.Keeper) (*tap.Function, error) {
+	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
 	if c.Mode == config.PortDirect {
 		// What the kernel's TCP sends at once then makes one superframe, and not a second one of the rest. Frames that others made
 		// are not to be cut for it.

@@ -29,6 +29,9 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 	v := control.NIC{
 		Host: c.NIC.Host, Name: c.NIC.Name, Version: Version, PID: os.Getpid(), UptimeMS: time.Since(n.started).Milliseconds(),
 	}
+	if s := n.deps.Supervisor; s != nil {
+		v.PID, v.Worker, v.Starts = s.PID, v.PID, s.Starts
+	}
 	err := n.shard.do(func(falcon.Time) {
 		v.Uplinks = []control.Uplink{n.uplink()}
 		for _, p := range n.shard.cm.Peers() {

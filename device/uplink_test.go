@@ -31,7 +31,7 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 		uplink := func(name string) (tap.Port, error) {
 			for _, c := range cfgs {
 				if c != nil && c.NIC.Name == name {
-					return openUplink(&c.Uplink)
+					return openUplink(&c.Uplink, nil)
 				}
 			}
 			return nil, errors.New("no such NIC")

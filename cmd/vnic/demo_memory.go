@@ -32,7 +32,7 @@ func (s *scene) startHostsHere(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		attachments, err := attach(cfg, log)
+		attachments, err := attach(cfg, ownSockets{log})
 		if err != nil {
 			return errors.Join(err, uplink.Close())
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
@@ -25,6 +27,9 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
+		if errors.Is(err, supervisor.ErrFirst) { // it has said why
+			os.Exit(1)
+		}
 		fmt.Fprintln(os.Stderr, "vnic:", err)
 		os.Exit(1)
 	}
@@ -39,6 +44,6 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), waitCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand())
+	root.AddCommand(runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand())
 	return root
 }

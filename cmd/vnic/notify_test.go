@@ -65,7 +65,7 @@ func TestReadiness(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, nic, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- serve(ctx, nic, slog.New(slog.DiscardHandler), notify) }()
 	expect("READY=1")
 	if err := <-waited; err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func serveOn(tb testing.TB, segment *fabric.Switch, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	attachments, err := attach(cfg, log)
+	attachments, err := attach(cfg, ownSockets{log})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,44 +9,70 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/qemu"
-	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
+// runOptions are the flags of `vnic run`.
+type runOptions struct {
+	path     string
+	check    bool
+	single   bool
+	worker   bool
+	protocol int
+}
+
 func runCommand() *cobra.Command {
-	var path string
-	var check bool
+	var o runOptions
 	run := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "run one NIC until it is told to stop",
-		Args:  cobra.NoArgs,
+		Long: `Runs the NIC in a worker process, and keeps for it what must outlive it: the
+sockets, what is said to QEMU on them, and the TAPs. A worker that ends is
+started again, and guests go on after a reset of their functions, without a
+reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(path)
+			if o.worker {
+				return runWorker(o.path)
+			}
+			cfg, err := config.Load(o.path)
 			if err != nil {
 				return err
 			}
-			if check {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
+			if o.check {
+				if o.protocol != 0 && o.protocol != supervisor.Protocol {
+					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
 				return nil
 			}
-			return runNIC(cmd.Context(), cfg)
+			if o.single {
+				return runNIC(cmd.Context(), cfg)
+			}
+			return supervise(cmd.Context(), cfg, o.path)
 		},
 	}
-	run.Flags().StringVarP(&path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
-	run.Flags().BoolVar(&check, "check", false, "only check the configuration")
+	f := run.Flags()
+	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
+	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
+	f.BoolVar(&o.worker, "worker", false, "")
+	f.IntVar(&o.protocol, "protocol", 0, "")
+	_ = f.MarkHidden("worker")
+	_ = f.MarkHidden("protocol")
 	_ = run.MarkFlagRequired("config")
 	return run
 }
 
+// runNIC runs a NIC in this process alone.
 func runNIC(ctx context.Context, cfg *config.Config) error {
 	log, err := newLog(cfg.Log.Level)
 	if err != nil {
 		return err
 	}
-	attachments, err := attach(cfg, log)
+	attachments, err := attach(cfg, ownSockets{log})
 	if err != nil {
 		return err
 	}
@@ -54,11 +80,11 @@ func runNIC(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, nic, log)
+	return serve(ctx, nic, log, notify)
 }
 
 // serve runs the NIC and keeps the service manager informed.
-func serve(ctx context.Context, nic *device.NIC, log *slog.Logger) error {
+func serve(ctx context.Context, nic *device.NIC, log *slog.Logger, notify func(string) error) error {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
 			log.Warn("service manager not told", "state", state, "err", err)
@@ -69,7 +95,7 @@ func serve(ctx context.Context, nic *device.NIC, log *slog.Logger) error {
 	told.Go(func() {
 		select {
 		case <-nic.Ready():
-			tell("READY=1")
+			tell(stateReady)
 		case <-ended:
 			return
 		}
@@ -77,7 +103,7 @@ func serve(ctx context.Context, nic *device.NIC, log *slog.Logger) error {
 		case <-ctx.Done():
 		case <-ended:
 		}
-		tell("STOPPING=1")
+		tell(stateStopping)
 	})
 	err := nic.Run(ctx)
 	close(ended)
@@ -85,111 +111,16 @@ func serve(ctx context.Context, nic *device.NIC, log *slog.Logger) error {
 	return err
 }
 
+// What a service manager is told, by the names of sd_notify(3).
+const (
+	stateReady    = "READY=1"
+	stateStopping = "STOPPING=1"
+)
+
 func newLog(level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("log.level: %w", err)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
-}
-
-// attach listens wherever the configuration lets guests in. On failure nothing
-// is left listening.
-func attach(cfg *config.Config, log *slog.Logger) (as []device.Attachment, err error) {
-	defer func() {
-		if err != nil {
-			for _, a := range as {
-				_ = a.Close()
-			}
-			as = nil
-		}
-	}()
-	for i := range cfg.Attach {
-		c := &cfg.Attach[i]
-		a := device.Attachment{Name: c.Name}
-		switch c.Type {
-		case config.AttachVhostUser:
-			a.Attachment, err = listenVhostUser(cfg, c, log)
-		case config.AttachUnix:
-			a.Attachment, err = qemu.ListenUnix(c.Socket)
-		case config.AttachVsock:
-			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM))
-		}
-		if err != nil {
-			return as, fmt.Errorf("attach[%d]: %w", i, err)
-		}
-		as = append(as, a)
-	}
-	return as, nil
-}
-
-// vhostUser is an attachment that owns its device: closing one closes both.
-type vhostUser struct {
-	device.Attachment
-	dev *qemu.VhostUser
-	cfg *config.Attach
-}
-
-var _ device.Windower = (*vhostUser)(nil)
-
-// GiveWindow implements device.Windower. A window stays until the NIC ends: the
-// guest's QEMU could not get another in its place.
-func (v *vhostUser) GiveWindow(id pfvf.ID, cid uint32) error {
-	if !v.cfg.Windows || cid != v.cfg.CID || v.dev.HasWindow(uint32(id)) {
-		return nil
-	}
-	return addWindow(v.dev, id, v.cfg)
-}
-
-func (v *vhostUser) Close() error {
-	err := v.Attachment.Close()
-	if e := v.dev.Close(); err == nil {
-		err = e
-	}
-	return err
-}
-
-func listenVhostUser(cfg *config.Config, c *config.Attach, log *slog.Logger) (*vhostUser, error) {
-	dev, err := qemu.ListenVhostUser(c.Socket, c.CID, qemu.VhostOptions{Log: log})
-	if err != nil {
-		return nil, err
-	}
-	if c.Windows {
-		for _, f := range cfg.FunctionsOf(c.CID) {
-			id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(f.PF), uint32(f.VF))
-			if err == nil {
-				err = addWindow(dev, id, c)
-			}
-			if err != nil {
-				_ = dev.Close()
-				return nil, err
-			}
-		}
-	}
-	l, err := dev.Listen(abi.Port)
-	if err != nil {
-		_ = dev.Close()
-		return nil, err
-	}
-	return &vhostUser{device.Attachment{Attachment: l}, dev, c}, nil
-}
-
-func addWindow(dev *qemu.VhostUser, id pfvf.ID, c *config.Attach) error {
-	kind := abi.FunctionPF
-	if id.IsVF() {
-		kind = abi.FunctionVF
-	}
-	return dev.AddWindow(uint32(id), kind, c.WindowSocket(config.NamedFunction{PF: id.PF(), VF: id.VF()}))
-}
-
-func guestRAM(rams []config.RAM) []qemu.GuestRAM {
-	var gs []qemu.GuestRAM
-	for _, r := range rams {
-		g := qemu.GuestRAM{CID: r.CID, File: r.File}
-		for _, l := range r.Layout {
-			g.Ranges = append(g.Ranges, qemu.RAMRange{Addr: uint64(l.Address), Size: uint64(l.Size), Offset: uint64(l.Offset)})
-		}
-		gs = append(gs, g)
-	}
-	return gs
 }

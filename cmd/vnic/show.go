@@ -115,7 +115,11 @@ func showCommand() *cobra.Command {
 
 func printNIC(w io.Writer, v any) {
 	n := v.(control.NIC)
-	fmt.Fprintf(w, "host %d\t%s\tvnic %s\tpid %d\n", n.Host, n.Name, n.Version, n.PID)
+	fmt.Fprintf(w, "host %d\t%s\tvnic %s\tpid %d", n.Host, n.Name, n.Version, n.PID)
+	if n.Worker != 0 {
+		fmt.Fprintf(w, ", worker %d, start %d", n.Worker, n.Starts)
+	}
+	fmt.Fprintln(w)
 	for _, u := range n.Uplinks {
 		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d\n", u.Name, u.Addr, u.MAC, u.MTU)
 	}

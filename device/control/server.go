@@ -30,8 +30,6 @@ const (
 
 // Server answers on a unix socket.
 type Server struct {
-	path string
-	stat os.FileInfo // of the socket, to remove no other's
 	http *http.Server
 	end  context.CancelFunc // of what answers as long as the server lives
 	done chan struct{}
@@ -43,6 +41,22 @@ type Server struct {
 // left behind by a process that is gone is replaced; one that still answers, and
 // any other file, is an error.
 func Serve(path string, p Provider) (*Server, error) {
+	ln, err := Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return ServeOn(ln, p), nil
+}
+
+// Listener is a control socket.
+type Listener struct {
+	*net.UnixListener
+	path string
+	stat os.FileInfo // of the socket, to remove no other's
+}
+
+// Listen makes a control socket.
+func Listen(path string) (*Listener, error) {
 	ln, err := listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
@@ -52,9 +66,26 @@ func Serve(path string, p Provider) (*Server, error) {
 		_ = ln.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
+	return &Listener{ln, path, stat}, nil
+}
+
+// Close removes the socket if it still is ours.
+func (l *Listener) Close() error {
+	err := l.UnixListener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	if st, serr := os.Lstat(l.path); serr == nil && os.SameFile(st, l.stat) {
+		err = errors.Join(err, os.Remove(l.path))
+	}
+	return err
+}
+
+// ServeOn answers on a control socket, which it closes in the end.
+func ServeOn(ln net.Listener, p Provider) *Server {
 	life, end := context.WithCancel(context.Background())
 	s := &Server{
-		end: end, path: path, stat: stat, done: make(chan struct{}),
+		end: end, done: make(chan struct{}),
 		http: &http.Server{
 			Handler:           handler(life, p),
 			ReadTimeout:       answerTime,
@@ -68,12 +99,12 @@ func Serve(path string, p Provider) (*Server, error) {
 		defer close(s.done)
 		_ = s.http.Serve(newBounded(ln)) // ends by Close
 	}()
-	return s, nil
+	return s
 }
 
 // listen binds under another name and moves it into place, so that at no moment
 // the socket has the wrong mode or does not answer.
-func listen(path string) (net.Listener, error) {
+func listen(path string) (*net.UnixListener, error) {
 	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(temp) > maxPath {
 		return nil, fmt.Errorf("%d bytes long, at most %d: choose a shorter path", len(path), maxPath-len(temp)+len(path))
@@ -82,14 +113,14 @@ func listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	_ = os.Remove(temp) // of a process that had our number
-	ln, err := net.Listen("unix", temp)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("no folder %s: make it, or choose another path", filepath.Dir(path))
 		}
 		return nil, err
 	}
-	ln.(*net.UnixListener).SetUnlinkOnClose(false) // Close does it
+	ln.SetUnlinkOnClose(false) // Close does it
 	if err = os.Chmod(temp, 0o600); err == nil {
 		err = os.Rename(temp, path)
 	}
@@ -132,9 +163,6 @@ func (s *Server) Close() error {
 			s.err = s.http.Close()
 		}
 		<-s.done
-		if st, err := os.Lstat(s.path); err == nil && os.SameFile(st, s.stat) {
-			s.err = errors.Join(s.err, os.Remove(s.path))
-		}
 	})
 	return s.err
 }

@@ -11,8 +11,10 @@ type NIC struct {
 	Host     uint8    `json:"host"`
 	Name     string   `json:"name"`
 	Version  string   `json:"version"`
-	PID      int      `json:"pid"`
-	UptimeMS int64    `json:"uptime_ms"`
+	PID      int      `json:"pid"`              // of vnic run
+	Worker   int      `json:"worker,omitempty"` // the process that is the NIC, if it is another
+	Starts   int      `json:"starts,omitempty"` // of workers so far
+	UptimeMS int64    `json:"uptime_ms"`        // of the NIC: connections and keys are no older
 	Uplinks  []Uplink `json:"uplinks"`
 	Peers    []Peer   `json:"peers"`
 }

@@ -33,6 +33,8 @@ type FunctionConfig struct {
 	Netns  string // network namespace to make the device in, a name of "ip netns" or a path; "": the process's
 
 	Persist bool // the device stays when it is closed, and one that stayed is taken again
+
+	Keeper Keeper // nil: none
 }
 
 // Function is a function's Ethernet port: a TAP whose frames cross whole, with what their senders left to do (TCP and UDP segmentation,
@@ -43,6 +45,7 @@ type Function struct {
 	mtu    int
 	uso    bool
 	closed bool
+	keeper Keeper
 	v      vector
 	stats  Stats
 }
@@ -79,23 +82,33 @@ func OpenFunction(cfg FunctionConfig) (f *Function, err error) {
 	return f, nil
 }
 
+// attachFunction opens a device that nobody kept.
+func attachFunction(cfg FunctionConfig) (fd int, err error) {
+	existing, err := findLink(cfg.Name)
+	if err != nil {
+		return -1, err
+	}
+	adopt := cfg.Persist && existing != nil
+	if err := checkExisting(Config{Name: cfg.Name, Adopt: adopt}); err != nil {
+		return -1, err
+	}
+	if fd, err = attach(cfg.Name, nativeKind, adopt); err != nil {
+		return -1, explain(err)
+	}
+	return fd, nil
+}
+
 func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 	if err := checkName(cfg.Name); err != nil {
 		return nil, err
 	}
-	existing, err := findLink(cfg.Name)
-	if err != nil {
+	fd := -1
+	if kept := takeKept(cfg.Keeper, cfg.Name, nativeKind, 1); kept != nil {
+		fd = kept[0]
+	} else if fd, err = attachFunction(cfg); err != nil {
 		return nil, err
 	}
-	adopt := cfg.Persist && existing != nil
-	if err := checkExisting(Config{Name: cfg.Name, Adopt: adopt}); err != nil {
-		return nil, err
-	}
-	fd, err := attach(cfg.Name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR, adopt)
-	if err != nil {
-		return nil, explain(err)
-	}
-	f := &Function{name: cfg.Name, fd: fd, mtu: cfg.MTU, v: newVector(functionParts)}
+	f := &Function{name: cfg.Name, fd: fd, mtu: cfg.MTU, keeper: cfg.Keeper, v: newVector(functionParts)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, unix.Close(fd))
@@ -121,6 +134,9 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
 			return nil, os.NewSyscallError("TUNSETPERSIST", err)
 		}
+	}
+	if err := keep(cfg.Keeper, cfg.Name, fd); err != nil {
+		return nil, err
 	}
 	return f, nil
 }
@@ -277,7 +293,16 @@ func (f *Function) SetLink(up bool) error {
 	return nil
 }
 
-// Close releases the port, and the device disappears.
+// Remove is Close, where the device is not to be kept for later.
+func (f *Function) Remove() error {
+	err := f.Close()
+	if f.keeper != nil {
+		err = errors.Join(err, f.keeper.Forget(f.name))
+	}
+	return err
+}
+
+// Close releases the port, and the device disappears unless somebody keeps it.
 func (f *Function) Close() error {
 	if f.closed {
 		return fmt.Errorf("tap %q: close: %w", f.name, net.ErrClosed)

@@ -13,21 +13,27 @@ const tunDevice = "/dev/net/tun"
 // Flags that make up the kind of device; the kernel sets others of its own.
 const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
 
+// nativeKind is the kind of the native backend's devices, and of functions' ports.
+const nativeKind = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+
+func (c *Config) nativeKind() uint16 {
+	if c.Queues > 1 {
+		return nativeKind | unix.IFF_MULTI_QUEUE
+	}
+	return nativeKind
+}
+
 // openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be had.
 func openNative(cfg Config) (opened, error) {
-	kind := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if cfg.Queues > 1 {
-		kind |= unix.IFF_MULTI_QUEUE
-	}
-	var fds []int
+	fds := cfg.kept
 	shut := func() (err error) {
 		for _, fd := range fds {
 			err = errors.Join(err, unix.Close(fd))
 		}
 		return err
 	}
-	for i := range max(cfg.Queues, 1) {
-		fd, err := attach(cfg.Name, kind, cfg.Adopt || i > 0)
+	for i := len(fds); i < max(cfg.Queues, 1); i++ {
+		fd, err := attach(cfg.Name, cfg.nativeKind(), cfg.Adopt || i > 0)
 		if cfg.Adopt && errors.Is(err, unix.EINVAL) {
 			err = fmt.Errorf("%w (an interface made with multi_queue takes 2 queues or more, any other 1)", err)
 		}

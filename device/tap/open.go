@@ -47,8 +47,13 @@ func open(cfg Config) (_ *port, err error) {
 	if err := checkName(cfg.Name); err != nil {
 		return nil, err
 	}
-	if err := checkExisting(cfg); err != nil {
-		return nil, err
+	if cfg.Backend != BackendWater {
+		cfg.kept = takeKept(cfg.Keeper, cfg.Name, cfg.nativeKind(), max(cfg.Queues, 1))
+	}
+	if cfg.kept == nil {
+		if err := checkExisting(cfg); err != nil {
+			return nil, err
+		}
 	}
 	dev, err := backend(cfg)
 	if err != nil {
@@ -62,6 +67,11 @@ func open(cfg Config) (_ *port, err error) {
 	mtu, err := setUp(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Backend != BackendWater {
+		if err := keep(cfg.Keeper, cfg.Name, dev.fds...); err != nil {
+			return nil, err
+		}
 	}
 	return newPort(cfg.Name, mtu, dev)
 }

@@ -1,6 +1,10 @@
 package tap
 
-import "errors"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // Port is an Ethernet port: a TAP device or a port of an in-memory segment. All calls return at once. A port has one
 // owner at a time: Read, Write and Close must not run concurrently with each other.
@@ -87,4 +91,43 @@ type Config struct {
 	// Superframes lets the native backend exchange superframes with the kernel, if the kernel can (Linux 6.2 and newer).
 	// Others on the fabric need not: the kernel cuts superframes up for them.
 	Superframes bool
+
+	Keeper Keeper // of native devices; nil: none
+	kept   []int  // the queues it had
+}
+
+// Keeper keeps devices open beyond the process that made them.
+type Keeper interface {
+	// Take returns the descriptors of a device that is kept, one per queue. They are the caller's.
+	Take(name string) (fds []int)
+	// Keep copies the descriptors of a device that was opened.
+	Keep(name string, fds ...int) error
+	// Forget keeps a device no longer: it is as if that had never been when it returns.
+	Forget(name string) error
+}
+
+// takeKept returns the queues of a device that was kept, if it is of that kind and has so many, else nil.
+func takeKept(k Keeper, name string, kind uint16, queues int) []int {
+	if k == nil {
+		return nil
+	}
+	fds := k.Take(name)
+	good := len(fds) == queues
+	for _, fd := range fds {
+		good = good && verify(fd, name, kind) == nil && unix.SetNonblock(fd, true) == nil
+	}
+	if good {
+		return fds
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+func keep(k Keeper, name string, fds ...int) error {
+	if k == nil {
+		return nil
+	}
+	return k.Keep(name, fds...)
 }

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// sockets are where guests come in: the process's own, or those of its
+// supervisor (givenSockets).
+type sockets interface {
+	unix(path string) (queues.Attachment, error)
+	// vhostUser returns the device of a guest with the windows that were made
+	// before.
+	vhostUser(path string, cid uint32) (*qemu.VhostUser, error)
+	window(dev *qemu.VhostUser, w window) error
+}
+
+// window is a window that a guest's function is to have.
+type window struct {
+	cid      uint32
+	function uint32
+	kind     abi.FunctionType
+	socket   string
+}
+
+func windowOf(id pfvf.ID, c *config.Attach) window {
+	w := window{c.CID, uint32(id), abi.FunctionPF, c.WindowSocket(config.NamedFunction{PF: id.PF(), VF: id.VF()})}
+	if id.IsVF() {
+		w.kind = abi.FunctionVF
+	}
+	return w
+}
+
+// windowsOf lists the windows of an attachment that a configuration asks for.
+func windowsOf(cfg *config.Config, c *config.Attach) (ws []window, err error) {
+	if c.Type != config.AttachVhostUser || !c.Windows {
+		return nil, nil
+	}
+	for _, f := range cfg.FunctionsOf(c.CID) {
+		id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(f.PF), uint32(f.VF))
+		if err != nil {
+			return nil, err
+		}
+		ws = append(ws, windowOf(id, c))
+	}
+	return ws, nil
+}
+
+// attach listens wherever the configuration lets guests in. On failure nothing
+// is left listening.
+func attach(cfg *config.Config, from sockets) (as []device.Attachment, err error) {
+	defer func() {
+		if err != nil {
+			for _, a := range as {
+				_ = a.Close()
+			}
+			as = nil
+		}
+	}()
+	for i := range cfg.Attach {
+		c := &cfg.Attach[i]
+		a := device.Attachment{Name: c.Name}
+		switch c.Type {
+		case config.AttachVhostUser:
+			a.Attachment, err = attachVhostUser(cfg, c, from)
+		case config.AttachUnix:
+			a.Attachment, err = from.unix(c.Socket)
+		case config.AttachVsock: // the kernel resets its guests' flows by itself
+			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM))
+		}
+		if err != nil {
+			return as, fmt.Errorf("attach[%d]: %w", i, err)
+		}
+		as = append(as, a)
+	}
+	return as, nil
+}
+
+// vhostUser is an attachment that owns its device: closing one closes both.
+type vhostUser struct {
+	device.Attachment
+	dev  *qemu.VhostUser
+	cfg  *config.Attach
+	from sockets
+}
+
+var _ device.Windower = (*vhostUser)(nil)
+
+// GiveWindow implements device.Windower. A window stays until the NIC ends: the
+// guest's QEMU could not get another in its place.
+func (v *vhostUser) GiveWindow(id pfvf.ID, cid uint32) error {
+	if !v.cfg.Windows || cid != v.cfg.CID || v.dev.HasWindow(uint32(id)) {
+		return nil
+	}
+	return v.from.window(v.dev, windowOf(id, v.cfg))
+}
+
+func (v *vhostUser) Close() error {
+	err := v.Attachment.Close()
+	if e := v.dev.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets) (*vhostUser, error) {
+	windows, err := windowsOf(cfg, c)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := from.vhostUser(c.Socket, c.CID)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range windows {
+		if dev.HasWindow(w.function) {
+			continue
+		}
+		if err := from.window(dev, w); err != nil {
+			_ = dev.Close()
+			return nil, err
+		}
+	}
+	l, err := dev.Listen(abi.Port)
+	if err != nil {
+		_ = dev.Close()
+		return nil, err
+	}
+	return &vhostUser{device.Attachment{Attachment: l}, dev, c, from}, nil
+}
+
+// ownSockets are made by this process.
+type ownSockets struct{ log *slog.Logger }
+
+func (s ownSockets) unix(path string) (queues.Attachment, error) { return qemu.ListenUnix(path) }
+
+func (s ownSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) {
+	return qemu.ListenVhostUser(path, cid, qemu.VhostOptions{Log: s.log})
+}
+
+func (s ownSockets) window(dev *qemu.VhostUser, w window) error {
+	return dev.AddWindow(w.function, w.kind, w.socket)
+}
+
+func guestRAM(rams []config.RAM) []qemu.GuestRAM {
+	var gs []qemu.GuestRAM
+	for _, r := range rams {
+		g := qemu.GuestRAM{CID: r.CID, File: r.File}
+		for _, l := range r.Layout {
+			g.Ranges = append(g.Ranges, qemu.RAMRange{Addr: uint64(l.Address), Size: uint64(l.Size), Offset: uint64(l.Offset)})
+		}
+		gs = append(gs, g)
+	}
+	return gs
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+)
+
+// outlasting is what a NIC's supervisor keeps for its workers.
+type outlasting struct {
+	path   string // of the configuration
+	text   int    // memfd with the configuration that workers get; -1: none yet
+	shape  []string
+	given  []supervisor.Given
+	relays map[string]supervisor.Relay
+
+	mu    sync.Mutex
+	close []func() error // in the reverse order
+}
+
+// supervise keeps a worker running that is the NIC.
+func supervise(ctx context.Context, cfg *config.Config, path string) (err error) {
+	log, err := newLog(cfg.Log.Level)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	k, err := keep(cfg, path, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.end()) }()
+	return supervisor.Run(ctx, supervisor.Config{
+		Program: program,
+		Args:    []string{"run", "--worker", "-c", path},
+		Given:   k.give,
+		Relays:  k.relays,
+		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
+		Kept:    func(name string, fds []int) error { return k.keepWindow(name, fds, qemu.VhostOptions{Log: log}) },
+		Log:     log,
+		Notify: func(state string) {
+			if err := notify(state); err != nil {
+				log.Warn("service manager not told", "state", state, "err", err)
+			}
+		},
+	})
+}
+
+// keep listens wherever the configuration lets guests and operators in.
+func keep(cfg *config.Config, path string, log *slog.Logger) (_ *outlasting, err error) {
+	k := &outlasting{path: path, text: -1, relays: map[string]supervisor.Relay{}}
+	defer func() {
+		if err != nil {
+			_ = k.end()
+		}
+	}()
+	if k.shape, err = shapeOf(cfg); err != nil {
+		return nil, err
+	}
+	if err := k.setText(path); err != nil {
+		return nil, err
+	}
+	if cfg.Control != "" {
+		l, err := control.Listen(cfg.Control)
+		if err != nil {
+			return nil, fmt.Errorf("nic %s: %w", cfg.NIC.Name, err)
+		}
+		k.close = append(k.close, l.Close)
+		if err := k.giveFile(givenControl, l.File); err != nil {
+			return nil, err
+		}
+	}
+	for i := range cfg.Attach {
+		if err := k.keepAttachment(cfg, &cfg.Attach[i], qemu.VhostOptions{Log: log}); err != nil {
+			return nil, fmt.Errorf("attach[%d]: %w", i, err)
+		}
+	}
+	return k, nil
+}
+
+func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qemu.VhostOptions) error {
+	switch c.Type {
+	case config.AttachUnix:
+		s, err := qemu.KeepSocket(c.Socket)
+		if err != nil {
+			return fmt.Errorf("unix attachment: %w", err)
+		}
+		k.close = append(k.close, s.Close)
+		return k.giveFile(givenUnix+c.Socket, s.File)
+	case config.AttachVhostUser:
+		windows, err := windowsOf(cfg, c)
+		if err != nil {
+			return err
+		}
+		r, err := qemu.ListenVhostRelay(c.Socket, c.CID, opt)
+		if err != nil {
+			return err
+		}
+		k.close = append(k.close, r.Close)
+		k.relays[givenVhost+c.Socket] = r
+		for _, w := range windows {
+			s, err := qemu.ListenWindow(w.function, w.kind, w.socket, opt)
+			if err != nil {
+				return err
+			}
+			k.close = append(k.close, s.Close)
+			k.given = append(k.given, supervisor.Given{Name: windowName(w), FDs: s.Window.FDs()})
+		}
+	}
+	return nil
+}
+
+// giveFile gives workers a copy of a listening socket.
+func (k *outlasting) giveFile(name string, file func() (*os.File, error)) error {
+	f, err := file()
+	if err != nil {
+		return err
+	}
+	k.close = append(k.close, f.Close)
+	k.given = append(k.given, supervisor.Given{Name: name, FDs: []int{int(f.Fd())}})
+	return nil
+}
+
+func (k *outlasting) give() []supervisor.Given {
+	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
+}
+
+// keepWindow serves a window that a worker made. It is called as soon as a worker
+// keeps anything.
+func (k *outlasting) keepWindow(name string, fds []int, opt qemu.VhostOptions) error {
+	if !strings.HasPrefix(name, givenWindow) {
+		return nil
+	}
+	w, err := parseWindow(name)
+	if err != nil {
+		return err
+	}
+	own := make([]int, 0, len(fds))
+	for _, fd := range fds {
+		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		own = append(own, d)
+	}
+	win, err := ivshmem.Adopt(own)
+	if err != nil {
+		return err
+	}
+	s, err := qemu.ServeWindow(win, w.socket, opt)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.close = append(k.close, s.Close)
+	return nil
+}
+
+// setText keeps the configuration as it is now: a worker that is started again
+// is not to stumble over a file that somebody is writing.
+func (k *outlasting) setText(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("vnic-config", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	if n, err := unix.Pwrite(fd, b, 0); err != nil || n != len(b) {
+		return errors.Join(fmt.Errorf("configuration: %d of %d bytes kept: %w", n, len(b), err), unix.Close(fd))
+	}
+	if k.text >= 0 {
+		_ = unix.Close(k.text)
+	}
+	k.text = fd
+	return nil
+}
+
+// shapeOf lists what a supervisor made for a configuration, and what devices are
+// that it keeps.
+func shapeOf(cfg *config.Config) (shape []string, err error) {
+	u := &cfg.Uplink
+	shape = []string{"control " + cfg.Control, fmt.Sprintf("uplink %s %s %d", u.Name, u.Backend, u.Queues)}
+	for _, f := range cfg.AllFunctions() {
+		if f.Port != nil {
+			shape = append(shape, fmt.Sprintf("port %s in %q", f.Port.Name, f.Port.Netns))
+		}
+	}
+	for i := range cfg.Attach {
+		c := &cfg.Attach[i]
+		if c.Type == config.AttachVsock {
+			continue // a worker's own
+		}
+		shape = append(shape, fmt.Sprintf("attach %s %s %d", c.Type, c.Socket, c.CID))
+		windows, err := windowsOf(cfg, c)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range windows {
+			shape = append(shape, fmt.Sprintf("window %s of %#x", w.socket, w.function))
+		}
+	}
+	slices.Sort(shape)
+	return shape, nil
+}
+
+// prepare finds out whether the program on disk can take over with the
+// configuration on disk.
+func (k *outlasting) prepare(ctx context.Context, program string) error {
+	check := exec.CommandContext(ctx, program, "run", "--check", "--protocol", strconv.Itoa(supervisor.Protocol), "-c", k.path)
+	var said bytes.Buffer
+	check.Stderr = &said
+	if err := check.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
+	}
+	cfg, err := config.Load(k.path)
+	if err != nil {
+		return err
+	}
+	shape, err := shapeOf(cfg)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(shape, k.shape) {
+		return fmt.Errorf("%s: control, attach, the functions that have windows, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.path)
+	}
+	return k.setText(k.path)
+}
+
+func (k *outlasting) end() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, f := range slices.Backward(k.close) {
+		if err := f(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	k.close = nil
+	if k.text >= 0 {
+		errs = append(errs, unix.Close(k.text))
+		k.text = -1
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Names under which supervisor and worker pass descriptors. Sockets go by their
+// path, TAPs by their own name, windows by windowName.
+const (
+	givenConfig  = "config"
+	givenControl = "control"
+	givenUnix    = "unix:"
+	givenVhost   = "vhost-user:"
+	givenWindow  = "window:"
+	keptTAP      = "tap:"
+)
+
+// runWorker runs a NIC for a supervisor, which started this process.
+func runWorker(path string) error {
+	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := w.Context()
+	defer cancel()
+	cfg, err := givenConfiguration(w, path)
+	if err != nil {
+		return err
+	}
+	log, err := newLog(cfg.Log.Level)
+	if err != nil {
+		return err
+	}
+	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation}}
+	if deps.Capture, err = nextCapture(cfg, w.Generation); err != nil {
+		return err
+	}
+	if cfg.Control != "" {
+		if deps.Control, err = givenListener(w, givenControl); err != nil {
+			return err
+		}
+	}
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}); err != nil {
+		return err
+	}
+	nic, err := device.NewNIC(cfg, deps)
+	if err != nil {
+		return err
+	}
+	w.Discard() // devices of a configuration before this one
+	return serve(ctx, nic, log, func(state string) error {
+		if state == stateReady {
+			return w.Ready()
+		}
+		return nil // the supervisor knows
+	})
+}
+
+// givenConfiguration is the one that the supervisor has checked: the file may
+// have changed since.
+func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, error) {
+	fds := w.Take(givenConfig)
+	if len(fds) != 1 {
+		return nil, errors.New("the supervisor gave no configuration")
+	}
+	f := os.NewFile(uintptr(fds[0]), path)
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // ReadAt: the offset is shared with other workers
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	cfg, err := config.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s:\n%w", path, err)
+	}
+	return cfg, nil
+}
+
+func givenFile(w *supervisor.Worker, name string) (*os.File, error) {
+	fds := w.Take(name)
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("the supervisor gave %d descriptors for %s, want 1", len(fds), name)
+	}
+	return os.NewFile(uintptr(fds[0]), name), nil
+}
+
+func givenListener(w *supervisor.Worker, name string) (net.Listener, error) {
+	f, err := givenFile(w, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// nextCapture is the capture of a worker that is not the first: a file with a
+// number, as the one before may end in the middle of a packet.
+func nextCapture(cfg *config.Config, generation int) (*capture.Capture, error) {
+	if cfg.Capture == nil || generation == 1 {
+		return nil, nil // the NIC makes it
+	}
+	ext := filepath.Ext(cfg.Capture.File)
+	for n := generation; ; n++ {
+		c, err := capture.Create(fmt.Sprintf("%s.%d%s", strings.TrimSuffix(cfg.Capture.File, ext), n, ext))
+		if !errors.Is(err, fs.ErrExist) {
+			return c, err
+		}
+	}
+}
+
+// givenSockets are the supervisor's.
+type givenSockets struct {
+	w   *supervisor.Worker
+	opt qemu.VhostOptions
+}
+
+func (s givenSockets) unix(path string) (queues.Attachment, error) {
+	f, err := givenFile(s.w, givenUnix+path)
+	if err != nil {
+		return nil, err
+	}
+	return qemu.ServeUnix(f, path)
+}
+
+func (s givenSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) {
+	dev, err := qemu.ServeVhostUser(s.w.Acceptor(givenVhost+path), path, cid, s.opt)
+	if err != nil {
+		return nil, err
+	}
+	// All of them, also those of functions that are not enabled: they are in the
+	// guest's address space, and no memory to read or write.
+	for _, name := range s.w.Names(givenWindow) {
+		w, err := parseWindow(name)
+		if err == nil && w.cid == cid {
+			var win *ivshmem.Window
+			if win, err = ivshmem.Adopt(s.w.Take(name)); err == nil {
+				err = dev.UseWindow(w.function, win)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(err, dev.Close())
+		}
+	}
+	return dev, nil
+}
+
+// window makes a window while the NIC runs, and leaves it to the supervisor to
+// serve it to QEMU.
+func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
+	win, err := ivshmem.NewWindow(w.function, w.kind)
+	if err != nil {
+		return err
+	}
+	if err := s.w.Keep(windowName(w), win.FDs()...); err != nil {
+		return errors.Join(err, win.Close())
+	}
+	if err := dev.UseWindow(w.function, win); err != nil {
+		return err
+	}
+	for end := time.Now().Add(windowWait); ; time.Sleep(time.Millisecond) {
+		st, err := os.Stat(w.socket)
+		switch {
+		case err == nil && st.Mode()&os.ModeSocket != 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("the supervisor does not serve the window at %s; its log says why", w.socket)
+		}
+	}
+}
+
+// windowWait is how long a worker waits for the supervisor to serve a window.
+const windowWait = 5 * time.Second
+
+// windowName is the name under which a window is passed, with all that is to be
+// known of it.
+func windowName(w window) string {
+	return fmt.Sprintf("%s%d:%d:%d:%s", givenWindow, w.cid, w.function, w.kind, w.socket)
+}
+
+func parseWindow(name string) (w window, err error) {
+	parts := strings.SplitN(strings.TrimPrefix(name, givenWindow), ":", 4)
+	if len(parts) != 4 {
+		return w, fmt.Errorf("window %q: want guest:function:kind:socket", name)
+	}
+	var numbers [3]uint64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(parts[i], 10, 32); err != nil {
+			return w, fmt.Errorf("window %q: %w", name, err)
+		}
+	}
+	return window{uint32(numbers[0]), uint32(numbers[1]), abi.FunctionType(numbers[2]), parts[3]}, nil
+}
+
+// keptTAPs is the tap.Keeper of a worker: its supervisor.
+type keptTAPs struct{ w *supervisor.Worker }
+
+func (k keptTAPs) Take(name string) (fds []int) { return k.w.Take(keptTAP + name) }
+
+func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+name, fds...) }
+
+func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }

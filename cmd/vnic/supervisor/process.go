@@ -1,0 +1,153 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// process is one worker.
+type process struct {
+	cmd        *exec.Cmd
+	ch         *channel
+	generation int
+	started    time.Time
+	ready      chan struct{} // closed when it said so
+	ended      chan struct{} // closed when it is gone and nothing of it is left to read
+	err        error         // how it ended, once ended is closed
+}
+
+// start starts a worker and tells it everything. The caller's thread must live
+// as long as the worker.
+func (s *Supervisor) start(program string) (*process, error) {
+	s.generation++
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program, s.cfg.Args...)
+	cmd.Args[0] = s.cfg.Program
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs} // ChannelFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = cmd.Start()
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	p := &process{cmd: cmd, ch: &channel{conn: ours}, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		s.hear(p)
+	}()
+	go func() {
+		err := cmd.Wait()
+		<-heard
+		_ = ours.Close()
+		p.err = err
+		close(p.ended)
+	}()
+	if err := s.tell(p); err != nil {
+		s.cfg.Log.Warn("worker not told all it needs", "err", err)
+		_ = cmd.Process.Kill() // it is half informed
+		return p, nil
+	}
+	for name, r := range s.cfg.Relays {
+		r.Attach(func() (*net.UnixConn, error) { return s.connect(p, name) })
+	}
+	return p, nil
+}
+
+// tell gives a new worker what it starts from.
+func (s *Supervisor) tell(p *process) error {
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since}
+	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
+		return err
+	}
+	give := func(name string, fds []int) error { return p.ch.send(message{Kind: kindGive, Name: name}, fds...) }
+	for _, g := range s.cfg.Given() {
+		if err := give(g.Name, g.FDs); err != nil {
+			return err
+		}
+	}
+	if err := s.store.each(give); err != nil {
+		return err
+	}
+	return p.ch.send(message{Kind: kindGo})
+}
+
+// hear follows what a worker says to its end.
+func (s *Supervisor) hear(p *process) {
+	ready := false
+	for {
+		m, fds, err := p.ch.receive()
+		if err != nil {
+			return
+		}
+		switch {
+		case m.Kind == kindKeep && m.Name != "" && len(fds) > 0:
+			err := s.cfg.Kept(m.Name, fds)
+			if err == nil {
+				err = s.store.put(m.Name, fds)
+				fds = nil
+			}
+			if err != nil {
+				s.cfg.Log.Warn("not kept for the worker", "name", m.Name, "err", err)
+			}
+		case m.Kind == kindDrop:
+			s.store.drop(m.Name)
+			_ = p.ch.send(message{Kind: kindGone, Name: m.Name})
+		case m.Kind == kindReady && !ready:
+			ready = true
+			close(p.ready)
+		}
+		closeAll(fds)
+	}
+}
+
+// connect makes a connection to one of a worker's acceptors.
+func (s *Supervisor) connect(p *process, name string) (*net.UnixConn, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := p.ch.send(message{Kind: kindStream, Name: name}, int(theirs.Fd())); err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	return ours, nil
+}
+
+// stop ends a worker in order, or after its time without.
+func (s *Supervisor) stop(p *process) {
+	_ = p.ch.send(message{Kind: kindStop})
+	select {
+	case <-p.ended:
+		return
+	case <-time.After(s.cfg.Grace):
+	}
+	s.cfg.Log.Warn("worker killed: it did not end", "pid", p.cmd.Process.Pid, "waited", s.cfg.Grace)
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// how says in words how a worker ended.
+func (p *process) how() string {
+	if p.err == nil {
+		return "exit status 0"
+	}
+	return fmt.Sprint(p.err)
+}
+
+func (p *process) isReady() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}

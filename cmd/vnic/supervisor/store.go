@@ -1,0 +1,60 @@
+package supervisor
+
+import (
+	"fmt"
+	"sync"
+)
+
+// store holds what workers keep with the supervisor.
+type store struct {
+	mu     sync.Mutex
+	things map[string][]int
+}
+
+// maxKept bounds the names: one for each port and window that a NIC may have, and
+// some.
+const maxKept = 1 << 18
+
+// put takes the descriptors over; those under the name before are closed.
+func (s *store) put(name string, fds []int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.things[name]; !there && len(s.things) >= maxKept {
+		closeAll(fds)
+		return fmt.Errorf("there are %d things already", maxKept)
+	}
+	if s.things == nil {
+		s.things = map[string][]int{}
+	}
+	closeAll(s.things[name])
+	s.things[name] = fds
+	return nil
+}
+
+func (s *store) drop(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	closeAll(s.things[name])
+	delete(s.things, name)
+}
+
+// each calls f for everything kept, until it fails.
+func (s *store) each(f func(name string, fds []int) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, fds := range s.things {
+		if err := f(name, fds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *store) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, fds := range s.things {
+		closeAll(fds)
+	}
+	s.things = nil
+}

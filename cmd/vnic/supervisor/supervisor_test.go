@@ -1,0 +1,447 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// workerMode is the environment variable that makes the test binary a worker.
+const workerMode = "VNIC_SUPERVISOR_TEST"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(workerMode); mode != "" {
+		if err := testWorker(mode); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testWorker keeps what it was given, counts in the memory kept, says what it
+// sees on every stream, and ends as its mode says.
+func testWorker(mode string) error {
+	w, err := Join(os.NewFile(ChannelFD, "supervisor"))
+	if err != nil {
+		return err
+	}
+	if mode == "broken" || mode == "once" && w.Generation > 1 {
+		return errors.New("broken on purpose")
+	}
+	counter := w.Take("counter")
+	if len(counter) == 0 {
+		fd, err := unix.MemfdCreate("counter", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		counter = []int{fd}
+	}
+	if _, err := unix.Pwrite(counter[0], []byte{byte(w.Generation)}, int64(w.Generation)); err != nil {
+		return err
+	}
+	if err := w.Keep("counter", counter...); err != nil {
+		return err
+	}
+	if n := append(w.Names("refused"), w.Names("dropped")...); len(n) > 0 {
+		return fmt.Errorf("%q were kept", n)
+	}
+	passing := len(w.Names("pass"))
+	if err := w.Keep("refused", counter...); err != nil {
+		return err
+	}
+	if err := w.Keep("dropped", counter...); err != nil {
+		return err
+	}
+	if err := w.Drop("dropped"); err != nil {
+		return err
+	}
+	if w.Generation == 1 {
+		if err := w.Keep("passing", counter...); err != nil {
+			return err
+		}
+	}
+	given := w.Take("given")
+	w.Discard()
+	if mode == "crash" {
+		_ = w.Ready()
+		return errors.New("crashed on purpose")
+	}
+	streams := w.Acceptor("relay")
+	go func() {
+		for {
+			c, err := streams.AcceptUnix()
+			if err != nil {
+				return
+			}
+			st := unix.Stat_t{}
+			_ = unix.Fstat(counter[0], &st)
+			fmt.Fprintf(c, "generation %d, counter of %d, given %d, passing %d, process %d\n", w.Generation, st.Size, len(given), passing, os.Getpid())
+			c.Close()
+		}
+	}()
+	if err := w.Ready(); err != nil {
+		return err
+	}
+	ctx, cancel := w.Context()
+	defer cancel()
+	<-ctx.Done()
+	if mode == "stubborn" {
+		select {}
+	}
+	return nil
+}
+
+// testRelay connects to each worker and keeps what that says.
+type testRelay struct {
+	mu       sync.Mutex
+	said     []string
+	attached bool
+}
+
+func (r *testRelay) Attach(connect func() (*net.UnixConn, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attached = true
+	c, err := connect()
+	if err != nil {
+		return
+	}
+	go func() {
+		defer c.Close()
+		b, _ := io.ReadAll(c)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.said = append(r.said, string(b))
+	}()
+}
+
+func (r *testRelay) Detach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attached = false
+}
+
+// last waits for the n-th worker that spoke.
+func (r *testRelay) last(t *testing.T, n int) (line string, pid int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		r.mu.Lock()
+		said := r.said
+		r.mu.Unlock()
+		if len(said) >= n && said[n-1] != "" {
+			line = strings.TrimSpace(said[n-1])
+			_, _ = fmt.Sscanf(line[strings.LastIndex(line, " ")+1:], "%d", &pid)
+			return line, pid
+		}
+	}
+	t.Fatalf("worker %d did not come: %q", n, r.said)
+	return "", 0
+}
+
+type scene struct {
+	*testRelay
+	cancel context.CancelFunc
+	ended  chan error
+	mu     sync.Mutex
+	states []string
+}
+
+// supervise runs a supervisor of workers with a mode.
+func supervise(t *testing.T, mode string, change func(*Config)) *scene {
+	t.Helper()
+	t.Setenv(workerMode, mode)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds := [2]int{}
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(fds[:]) })
+	s := &scene{testRelay: &testRelay{}, ended: make(chan error, 1)}
+	cfg := Config{
+		Program: self,
+		Given:   func() []Given { return []Given{{"given", fds[:]}} },
+		Relays:  map[string]Relay{"relay": s.testRelay},
+		Prepare: func(context.Context) error { return nil },
+		Kept: func(name string, fds []int) error {
+			if name == "refused" {
+				return errors.New("refused on purpose")
+			}
+			return nil
+		},
+		Notify: func(state string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.states = append(s.states, state)
+		},
+		Log:   slog.New(slog.DiscardHandler),
+		Pause: time.Millisecond, Bound: 5 * time.Millisecond,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go func() { s.ended <- Run(ctx, cfg) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-s.ended:
+		case <-time.After(30 * time.Second):
+			t.Error("the supervisor does not end")
+		}
+	})
+	return s
+}
+
+func (s *scene) end(t *testing.T) error {
+	t.Helper()
+	s.cancel()
+	return s.wait(t)
+}
+
+func (s *scene) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-s.ended:
+		s.ended <- err
+		return err
+	case <-time.After(60 * time.Second):
+		t.Fatal("the supervisor does not end")
+		return nil
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestKilledWorkers kills one worker after the other. Each is given the same, and
+// what one before kept; what a worker did not take is dropped.
+func TestKilledWorkers(t *testing.T) {
+	s := supervise(t, "serve", nil)
+	before := 0
+	for n := 1; n <= 8; n++ {
+		line, pid := s.last(t, n)
+		passing := 0
+		if n == 2 {
+			passing = 1
+		}
+		if want := fmt.Sprintf("generation %d, counter of %d, given 2, passing %d, process %d", n, n+1, passing, pid); line != want {
+			t.Fatalf("%q, want %q", line, want)
+		}
+		if n == 4 {
+			before = descriptors(t)
+		}
+		if n == 8 {
+			if now := descriptors(t); now > before {
+				t.Errorf("%d descriptors, %d four workers before", now, before)
+			}
+			break
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, pid := s.last(t, 8)
+	if err := s.end(t); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the last worker is still there: %v", err)
+	}
+	if s.attached {
+		t.Error("the relay was not told of the end")
+	}
+	if s.states[0] != fmt.Sprintf("READY=1\nSTATUS=worker 1 serves (process %d)", pidIn(s.said[0])) || s.states[len(s.states)-1] != "STOPPING=1" {
+		t.Errorf("%q", s.states)
+	}
+}
+
+func pidIn(line string) (pid int) {
+	line = strings.TrimSpace(line)
+	_, _ = fmt.Sscanf(line[strings.LastIndex(line, " ")+1:], "%d", &pid)
+	return pid
+}
+
+// TestUpgrade: SIGHUP replaces the worker, unless the new program is not fit.
+func TestUpgrade(t *testing.T) {
+	fit := errors.New("not fit")
+	var mu sync.Mutex
+	asked := make(chan struct{}, 10)
+	s := supervise(t, "serve", func(c *Config) {
+		c.Prepare = func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			asked <- struct{}{}
+			return fit
+		}
+	})
+	hangUp := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+	}
+	_, first := s.last(t, 1)
+	hangUp()
+	mu.Lock()
+	fit = nil
+	mu.Unlock()
+	if err := syscall.Kill(first, 0); err != nil {
+		t.Fatalf("a program that is not fit ended the worker: %v", err)
+	}
+	hangUp()
+	if line, _ := s.last(t, 2); !strings.HasPrefix(line, "generation 2, counter of 3") {
+		t.Error(line)
+	}
+	if err := s.end(t); err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(s.states, "|"); strings.Count(all, "RELOADING=1\nMONOTONIC_USEC=") != 2 || !strings.Contains(all, "STATUS=not upgraded") {
+		t.Errorf("%q", s.states)
+	}
+}
+
+// TestGivesUp: workers that never serve are not started for ever, and one that
+// fails from the start not twice.
+func TestGivesUp(t *testing.T) {
+	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
+		t.Errorf("%v", err)
+	}
+	if err := supervise(t, "serve", func(c *Config) { c.Program = "/nowhere" }).wait(t); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	s := supervise(t, "once", nil)
+	_, pid := s.last(t, 1)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.wait(t); err == nil || !strings.Contains(err.Error(), "10 workers in a row") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCrashLoop: workers that serve for a moment only are started again for ever,
+// after pauses.
+func TestCrashLoop(t *testing.T) {
+	s := supervise(t, "crash", nil)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := strings.Count(strings.Join(s.states, "|"), "starting another")
+		s.mu.Unlock()
+		if n > 15 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d crashes", n)
+		}
+	}
+	if err := s.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStubborn: a worker that does not end is ended.
+func TestStubborn(t *testing.T) {
+	s := supervise(t, "stubborn", func(c *Config) { c.Grace = 50 * time.Millisecond })
+	_, pid := s.last(t, 1)
+	if err := s.end(t); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// TestProgramGone: when the file of the program is not there any more, workers run
+// the image of the supervisor.
+func TestProgramGone(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := t.TempDir() + "/worker"
+	if err := os.Link(self, program); err != nil {
+		t.Skip("no hard link of the test: ", err)
+	}
+	s := supervise(t, "serve", func(c *Config) { c.Program = program })
+	_, pid := s.last(t, 1)
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := s.last(t, 2); line == "" {
+		t.Error("no second worker")
+	}
+}
+
+func TestMessages(t *testing.T) {
+	a, f, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := newChannel(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.conn.Close()
+	ours := &channel{conn: a}
+	for _, n := range []int{0, 1, 6, maxFDs} {
+		var fds []int
+		for range n {
+			fds = append(fds, 1)
+		}
+		if err := ours.send(message{Kind: kindGive, Name: "x"}, fds...); err != nil {
+			t.Fatal(err)
+		}
+		m, got, err := b.receive()
+		if err != nil || m.Kind != kindGive || m.Name != "x" || len(got) != n {
+			t.Errorf("%+v with %d descriptors, want %d: %v", m, len(got), n, err)
+		}
+		closeAll(got)
+	}
+	for _, bad := range []string{"\xff\xff\xff\x7f", "\x01\x00\x00\x00{", "\x05\x00"} {
+		a, f, err := pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := newChannel(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = a.Write([]byte(bad))
+		a.Close()
+		if _, _, err := b.receive(); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+		b.conn.Close()
+	}
+	if w, err := Join(os.NewFile(uintptr(^uint(0)>>1), "no descriptor")); err == nil {
+		t.Errorf("%+v joined nothing", w)
+	}
+}

@@ -1,0 +1,226 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ChannelFD is the worker's descriptor of its channel to the supervisor.
+const ChannelFD = 3
+
+// Worker is the supervisor as its worker sees it.
+type Worker struct {
+	Start
+	ch *channel
+
+	mu        sync.Mutex
+	given     map[string][]int
+	acceptors map[string]*Acceptor
+	dropping  map[string]chan struct{} // closed when the supervisor has
+	stop      chan struct{}            // closed when the worker is to end
+}
+
+// Join receives what the supervisor gives to a worker. It consumes the channel.
+func Join(channelFD *os.File) (*Worker, error) {
+	ch, err := newChannel(channelFD)
+	if err != nil {
+		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
+	}
+	w := &Worker{ch: ch, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
+	if err := w.join(); err != nil {
+		for _, fds := range w.given {
+			closeAll(fds)
+		}
+		return nil, errors.Join(fmt.Errorf("supervisor: %w", err), ch.conn.Close())
+	}
+	go w.listen()
+	return w, nil
+}
+
+func (w *Worker) join() error {
+	for {
+		m, fds, err := w.ch.receive()
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == kindStart && m.Start != nil:
+			if m.Start.Protocol != Protocol {
+				return fmt.Errorf("it speaks version %d, this program %d: stop and start vnic run to upgrade it", m.Start.Protocol, Protocol)
+			}
+			w.Start = *m.Start
+		case m.Kind == kindGive:
+			closeAll(w.given[m.Name])
+			w.given[m.Name], fds = fds, nil
+		case m.Kind == kindGo:
+			closeAll(fds)
+			if w.Protocol == 0 {
+				return errors.New("no start message")
+			}
+			return nil
+		}
+		closeAll(fds)
+	}
+}
+
+// listen follows the supervisor to its end or the worker's.
+func (w *Worker) listen() {
+	defer close(w.stop)
+	for {
+		m, fds, err := w.ch.receive()
+		if err != nil || m.Kind == kindStop {
+			closeAll(fds)
+			return
+		}
+		if m.Kind == kindGone {
+			w.mu.Lock()
+			if c := w.dropping[m.Name]; c != nil {
+				close(c)
+				delete(w.dropping, m.Name)
+			}
+			w.mu.Unlock()
+		}
+		if m.Kind == kindStream && len(fds) == 1 {
+			w.Acceptor(m.Name).put(fds[0])
+			continue
+		}
+		closeAll(fds)
+	}
+}
+
+// Context is done when the supervisor wants the worker to end, or is gone.
+func (w *Worker) Context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-w.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// Take returns the descriptors given under a name, nil if there are none. They
+// are the caller's.
+func (w *Worker) Take(name string) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fds := w.given[name]
+	delete(w.given, name)
+	return fds
+}
+
+// Names lists what was given under names that begin with a prefix and was not
+// taken.
+func (w *Worker) Names(prefix string) (names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.given {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Discard closes what nobody took. What a worker before kept of that is not kept
+// any longer; so a worker discards when it has all it needs, and not before it fails.
+func (w *Worker) Discard() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, fds := range w.given {
+		closeAll(fds)
+		_ = w.ch.send(message{Kind: kindDrop, Name: name}) // fails only when the supervisor is gone
+	}
+	clear(w.given)
+}
+
+// Keep gives the supervisor copies of descriptors for the next worker.
+func (w *Worker) Keep(name string, fds ...int) error {
+	return w.ch.send(message{Kind: kindKeep, Name: name}, fds...)
+}
+
+// Drop has the supervisor close what was kept under a name, and waits for it.
+func (w *Worker) Drop(name string) error {
+	w.mu.Lock()
+	c := w.dropping[name]
+	if c == nil {
+		c = make(chan struct{})
+		w.dropping[name] = c
+	}
+	w.mu.Unlock()
+	if err := w.ch.send(message{Kind: kindDrop, Name: name}); err != nil {
+		return err
+	}
+	select {
+	case <-c:
+		return nil
+	case <-w.stop:
+		return nil // everything goes, or the next worker discards it
+	case <-time.After(sendLimit):
+		return fmt.Errorf("%s: the supervisor does not answer", name)
+	}
+}
+
+// Ready says that the worker serves.
+func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady}) }
+
+// Acceptor hands out the connections that come under a name.
+func (w *Worker) Acceptor(name string) *Acceptor {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.acceptors[name]
+	if a == nil {
+		a = &Acceptor{conns: make(chan *net.UnixConn, maxStreams), done: make(chan struct{})}
+		w.acceptors[name] = a
+	}
+	return a
+}
+
+// maxStreams is how many connections wait for one acceptor.
+const maxStreams = 16
+
+// Acceptor is where a worker's connections come from; see qemu.Acceptor.
+type Acceptor struct {
+	conns chan *net.UnixConn
+	once  sync.Once
+	done  chan struct{}
+}
+
+// put hands on a connection, and closes it if nobody wants it.
+func (a *Acceptor) put(fd int) {
+	c, err := newChannel(os.NewFile(uintptr(fd), "stream"))
+	if err != nil {
+		return
+	}
+	select {
+	case a.conns <- c.conn:
+	default:
+		c.conn.Close()
+	}
+}
+
+// AcceptUnix returns the next connection, net.ErrClosed after Close.
+func (a *Acceptor) AcceptUnix() (*net.UnixConn, error) {
+	select {
+	case c := <-a.conns:
+		return c, nil
+	case <-a.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends it.
+func (a *Acceptor) Close() error {
+	a.once.Do(func() { close(a.done) })
+	return nil
+}

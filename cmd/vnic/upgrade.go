@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+func upgradeCommand() *cobra.Command {
+	var socket string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "upgrade -s SOCKET",
+		Short: "let the program and the configuration on disk take over from a NIC that runs",
+		Long: `Replaces the worker of a vnic run by the program that is now where that one was
+started from, with the configuration as it is now. Guests stay: their functions
+are reset, and their drivers begin again. Where program or configuration is not
+good, nothing happens. It is what SIGHUP to vnic run does, and waits for the end.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			before, after, err := upgrade(ctx, control.NewClient(socket))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: vnic %s, process %d, took over from vnic %s, process %d\n", after.Name, after.Version, after.Worker, before.Version, before.Worker)
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up waiting after this long")
+	return cmd
+}
+
+// upgrade replaces the worker of a NIC and waits for the next.
+func upgrade(ctx context.Context, c *control.Client) (before, after control.NIC, err error) {
+	if before, err = c.NIC(ctx); err != nil {
+		return before, after, err
+	}
+	if before.Worker == 0 {
+		return before, after, fmt.Errorf("process %d has no worker to replace (vnic run --single, or the demo): stop and start it", before.PID)
+	}
+	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
+		return before, after, fmt.Errorf("SIGHUP to vnic run, process %d: %w", before.PID, err)
+	}
+	for {
+		after, err = c.NIC(ctx)
+		if err == nil && after.Worker != before.Worker {
+			return before, after, nil
+		}
+		select {
+		case <-ctx.Done():
+			if err == nil {
+				err = errors.New("the worker of before still serves; the log of vnic run says why")
+			}
+			return before, after, fmt.Errorf("not upgraded: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

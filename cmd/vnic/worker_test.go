@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+)
+
+// nic is what host i says of itself, once another worker than the one given
+// serves.
+func (l *lab) nic(i, notWorker int) control.NIC {
+	l.t.Helper()
+	var n control.NIC
+	eventually(l.t, "worker", func() (err error) {
+		if n, err = l.control(i).NIC(context.Background()); err == nil && n.Worker == notWorker {
+			err = fmt.Errorf("worker %d still serves", n.Worker)
+		}
+		return err
+	})
+	return n
+}
+
+func ifindex(t *testing.T, name string) int {
+	t.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Index
+}
+
+// TestWorkerKilled kills the worker of a NIC under load, and then upgrades it: the
+// process that was started stays, and the TAP; what clients were doing ends with
+// a reason on both sides, and everybody can begin again.
+func TestWorkerKilled(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		tap := ifindex(t, l.hosts[0].Uplink)
+		n := l.nic(0, 0)
+		for round := range 3 {
+			sent := func() uint64 {
+				c, err := l.control(0).Counters(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c["falcon.data_sent"]
+			}
+			before := sent()
+			a, b := l.client(0, 100_000), l.client(1, 100_000)
+			eventually(t, "load", func() error {
+				if n := sent(); n < before+1000 {
+					return fmt.Errorf("%d packets", n-before)
+				}
+				return nil
+			})
+			if round < 2 {
+				if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			} else if out, errs, code := run(t, "upgrade", "-s", l.hosts[0].Control); code != 0 || !strings.Contains(out, "took over from") {
+				t.Fatalf("exit status %d: %s%s", code, out, errs)
+			}
+			for _, c := range []*client{a, b} {
+				if line := c.next(workload.KindError); line.Text == "" {
+					t.Error("no reason")
+				}
+			}
+			next := l.nic(0, n.Worker)
+			if next.PID != l.nics[0].cmd.Process.Pid || next.PID != n.PID || next.Starts != n.Starts+1 {
+				t.Errorf("%+v after %+v", next, n)
+			}
+			if now := ifindex(t, l.hosts[0].Uplink); now != tap {
+				t.Errorf("the uplink's TAP is another: index %d, was %d", now, tap)
+			}
+			n = next
+			l.joined()
+			l.free(0)
+			l.free(1)
+			l.works()
+		}
+	})
+}
+
+// TestUpgradeRefused: what cannot take over is not tried.
+func TestUpgradeRefused(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		n := l.nic(0, 0)
+		good, err := os.ReadFile(l.hosts[0].Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{string(good) + "\nnonsense: 1\n", strings.ReplaceAll(string(good), l.hosts[0].Socket, l.hosts[0].Socket+"2")} {
+			if err := os.WriteFile(l.hosts[0].Config, []byte(bad), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, errs, code := run(t, "upgrade", "-s", l.hosts[0].Control, "--timeout", "2s"); code == 0 || !strings.Contains(errs, "still serves") {
+				t.Errorf("exit status %d: %s%s", code, out, errs)
+			}
+		}
+		// A worker that is started again does not read the file either.
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		l.nic(0, n.Worker)
+		logged, err := os.ReadFile(l.hosts[0].Log)
+		if err != nil || !strings.Contains(string(logged), "nonsense") || !strings.Contains(string(logged), "the functions that have windows") {
+			t.Errorf("the log does not say why: %s", logged)
+		}
+	})
+}
+
+// TestSupervisorKilled: nothing runs on without the process that was started.
+func TestSupervisorKilled(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
+			l.start(0)
+			n := l.nic(0, 0)
+			if err := l.nics[0].cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			<-l.nics[0].done
+			eventually(t, "worker gone", func() error {
+				if err := syscall.Kill(n.Worker, 0); !errors.Is(err, syscall.ESRCH) {
+					return fmt.Errorf("process %d after %v: %w", n.Worker, sig, err)
+				}
+				return nil
+			})
+			eventually(t, "TAP gone", func() error {
+				if _, err := net.InterfaceByName(l.hosts[0].Uplink); err == nil {
+					return errors.New("it is still there")
+				}
+				return nil
+			})
+			for _, path := range []string{l.hosts[0].Control, l.hosts[0].Socket} {
+				if _, err := os.Lstat(path); err == nil && sig != syscall.SIGKILL {
+					t.Errorf("%v left %s", sig, path)
+				}
+			}
+		}
+	})
+}
