@@ -1,11 +1,15 @@
 package qemu
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
@@ -21,6 +25,8 @@ type VhostRelay struct {
 	cid  uint32
 	log  *slog.Logger
 	door *turnstile
+	// Ledger is for the worker to note the guest's flows in (MapLedger).
+	Ledger *os.File
 
 	mu      sync.Mutex
 	connect func() (*net.UnixConn, error) // to the worker; nil: there is none
@@ -40,7 +46,11 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user: %w", err)
 	}
-	r := &VhostRelay{cid: cid, log: opt.logger().With("socket", path, "guest_cid", cid)}
+	ledger, err := newLedger()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("vhost-user: %w", err), sock.Close())
+	}
+	r := &VhostRelay{cid: cid, Ledger: ledger, log: opt.logger().With("socket", path, "guest_cid", cid)}
 	r.door = openTurnstile(sock, r.log, r.serve)
 	return r, nil
 }
@@ -49,17 +59,37 @@ func (r *VhostRelay) serve(conn *net.UnixConn) {
 	relay := vhostuser.NewRelay(vhostFeatures, func(off uint32, b []byte) bool { return vsock.Config(r.cid, off, b) }, workerLimit, func(err error) {
 		r.door.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
 	})
+	r.forgetFlows()
 	r.mu.Lock()
 	r.now = relay
 	r.attach()
 	r.mu.Unlock()
-	err := vhostuser.Serve(conn, relay)
+	err := vhostuser.Serve(conn, relayDevice{relay, r.forgetFlows})
 	r.mu.Lock()
 	r.now = nil
 	r.mu.Unlock()
 	relay.Detach()
 	if err != nil && !r.door.closing() {
 		r.door.warn.Warn(r.log, "QEMU disconnected", "reason", err)
+	}
+}
+
+// relayDevice forgets the guest's flows with its rings: a driver that begins anew
+// may use the same ports.
+type relayDevice struct {
+	*vhostuser.Relay
+	forget func()
+}
+
+func (d relayDevice) StopVring(i int) uint16 {
+	base := d.Relay.StopVring(i)
+	d.forget()
+	return base
+}
+
+func (r *VhostRelay) forgetFlows() {
+	if _, err := r.Ledger.WriteAt(make([]byte, vsock.LedgerSize), 0); err != nil {
+		r.log.Warn("flows not forgotten", "error", err)
 	}
 }
 
@@ -96,4 +126,38 @@ func (r *VhostRelay) Detach() {
 }
 
 // Close disconnects QEMU and removes the socket file.
-func (r *VhostRelay) Close() error { return r.door.close() }
+func (r *VhostRelay) Close() error { return errors.Join(r.door.close(), r.Ledger.Close()) }
+
+func newLedger() (*os.File, error) {
+	fd, err := unix.MemfdCreate("vnic-flows", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "vnic-flows")
+	if err := f.Truncate(vsock.LedgerSize); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// MapLedger makes a worker's ledger of a copy of a relay's, for as long as the
+// process lives. It consumes f.
+func MapLedger(f *os.File) (*vsock.Ledger, error) {
+	defer f.Close()
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, fmt.Errorf("ledger of flows: the memory has seals %#x (%v), want F_SEAL_SHRINK", seals, err)
+	}
+	if st, err := f.Stat(); err != nil || st.Size() < vsock.LedgerSize {
+		return nil, fmt.Errorf("ledger of flows: not %d bytes of memory (%v)", vsock.LedgerSize, err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, vsock.LedgerSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("ledger of flows: mmap: %w", err)
+	}
+	return vsock.NewLedger(mem), nil
+}

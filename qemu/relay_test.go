@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -54,7 +55,15 @@ type worker struct {
 func startWorker(t *testing.T, r *VhostRelay, path string) *worker {
 	t.Helper()
 	h := newHanded()
-	v, err := ServeVhostUser(h, path, testCID, quiet())
+	fd, err := unix.FcntlInt(r.Ledger.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := quiet()
+	if opt.Ledger, err = MapLedger(os.NewFile(uintptr(fd), "ledger")); err != nil {
+		t.Fatal(err)
+	}
+	v, err := ServeVhostUser(h, path, testCID, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +161,7 @@ func echo(t *testing.T, c, s net.Conn, n int) {
 
 // TestWorkerReplaced takes the worker away in the middle of traffic, again and
 // again, while the guest reboots, is killed or does not notice. The guest's
-// flows of before are reset as soon as it uses them, and new ones work.
+// flows of before are reset, also if it only waits, and new ones work.
 func TestWorkerReplaced(t *testing.T) {
 	r, path := startRelay(t)
 	g, err := vhosttest.Start(path, vhosttest.Options{}) // nobody there yet
@@ -179,10 +188,13 @@ func TestWorkerReplaced(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Duration(rnd.Intn(3000)) * time.Microsecond)
+		// A worker that is killed strikes nothing out.
+		notes := readLedger(t, r)
 		r.Detach()
 		if err := w.dev.Close(); err != nil {
 			t.Fatal(err)
 		}
+		writeLedger(t, r, notes)
 		switch round % 3 {
 		case 0: // a reboot while nobody runs the rings
 			if err := g.Reboot(); err != nil {
@@ -200,12 +212,28 @@ func TestWorkerReplaced(t *testing.T) {
 		if err := <-busy; errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("round %d: a flow of the worker before was not reset: %v", round, err)
 		}
-		c, s = dialGuest(t, g, next)
-		echo(t, c, s, 100_000)
+		c2, s2 := dialGuest(t, g, next)
+		echo(t, c2, s2, 100_000)
 		r.Detach()
 		if err := next.dev.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func readLedger(t *testing.T, r *VhostRelay) []byte {
+	t.Helper()
+	b := make([]byte, vsock.LedgerSize)
+	if _, err := r.Ledger.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func writeLedger(t *testing.T, r *VhostRelay, b []byte) {
+	t.Helper()
+	if _, err := r.Ledger.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
 	}
 }
 

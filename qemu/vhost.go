@@ -17,6 +17,9 @@ import (
 // VhostOptions are the optional parts of a vhost-user attachment.
 type VhostOptions struct {
 	Log *slog.Logger // default: slog.Default()
+	// Ledger is where a worker notes the guest's flows, for the next one to reset.
+	// default: none
+	Ledger *vsock.Ledger
 }
 
 // VhostUser is the vsock device of one guest, served to its QEMU over a unix
@@ -64,6 +67,9 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 	}
 	log := opt.logger().With("socket", path, "guest_cid", cid)
 	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}}
+	if opt.Ledger != nil {
+		v.dev.UseLedger(opt.Ledger)
+	}
 	v.door = openTurnstile(in, log, v.serve)
 	return v, nil
 }

@@ -118,6 +118,7 @@ func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qe
 		}
 		k.close = append(k.close, r.Close)
 		k.relays[givenVhost+c.Socket] = r
+		k.given = append(k.given, supervisor.Given{Name: givenLedger + c.Socket, FDs: []int{int(r.Ledger.Fd())}})
 		for _, w := range windows {
 			s, err := qemu.ListenWindow(w.function, w.kind, w.socket, opt)
 			if err != nil {

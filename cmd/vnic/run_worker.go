@@ -29,6 +29,7 @@ const (
 	givenControl = "control"
 	givenUnix    = "unix:"
 	givenVhost   = "vhost-user:"
+	givenLedger  = "flows:"
 	givenWindow  = "window:"
 	keptTAP      = "tap:"
 )
@@ -145,7 +146,15 @@ func (s givenSockets) unix(path string) (queues.Attachment, error) {
 }
 
 func (s givenSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) {
-	dev, err := qemu.ServeVhostUser(s.w.Acceptor(givenVhost+path), path, cid, s.opt)
+	f, err := givenFile(s.w, givenLedger+path)
+	if err != nil {
+		return nil, err
+	}
+	opt := s.opt
+	if opt.Ledger, err = qemu.MapLedger(f); err != nil {
+		return nil, err
+	}
+	dev, err := qemu.ServeVhostUser(s.w.Acceptor(givenVhost+path), path, cid, opt)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ func (t *Transport) newConn(key flowKey) *Conn {
 	c.rcond.L, c.wcond.L = &t.mu, &t.mu
 	c.recv.max, c.sendq.max = bufAlloc, sendBuf
 	t.flows[key] = c
+	t.ledger.add(key)
 	return c
 }
 
@@ -237,6 +238,7 @@ func (c *Conn) setErr(err error) {
 func (c *Conn) remove() {
 	c.gone, c.pend = true, 0
 	delete(c.t.flows, c.key)
+	c.t.ledger.remove(c.key)
 	if c.wait != nil {
 		c.wait.Stop()
 	}

@@ -58,6 +58,7 @@ type Transport struct {
 	listeners map[uint32]*Listener
 	ready     flowList // flows with something to send
 	replies   []Header // resets for flows we do not have
+	ledger    *Ledger  // nil: none
 	nextPort  uint32
 	closed    bool
 	stats     Stats

@@ -1,0 +1,76 @@
+package vsock
+
+import "encoding/binary"
+
+// LedgerSize is the memory of a Ledger, bytes.
+const LedgerSize = maxFlows * ledgerEntry
+
+const ledgerEntry = 8
+
+// Ledger notes the flows of a Transport in memory that outlives the process, so
+// that the next one can reset them: a peer that only waits would not learn
+// otherwise that they are gone.
+//
+// An entry is the two ports of a flow, or 0, and is written with one store: a
+// process may be killed at any instruction.
+type Ledger struct {
+	mem  []byte
+	slot map[flowKey]int
+	free []int
+}
+
+// NewLedger returns a ledger in LedgerSize bytes of memory.
+func NewLedger(mem []byte) *Ledger {
+	return &Ledger{mem: mem[:LedgerSize], slot: map[flowKey]int{}}
+}
+
+// left takes out the flows that are in the memory, those of a process before.
+func (l *Ledger) left() (keys []flowKey) {
+	for i := range maxFlows {
+		if v := l.entry(i); v != 0 {
+			keys = append(keys, flowKey{local: uint32(v >> 32), remote: uint32(v)})
+		}
+		l.set(i, 0)
+		l.free = append(l.free, i)
+	}
+	return keys
+}
+
+func (l *Ledger) entry(i int) uint64 { return binary.LittleEndian.Uint64(l.mem[i*ledgerEntry:]) }
+
+func (l *Ledger) set(i int, v uint64) { binary.LittleEndian.PutUint64(l.mem[i*ledgerEntry:], v) }
+
+func (l *Ledger) add(k flowKey) {
+	if l == nil || len(l.free) == 0 { // not more than maxFlows: there is one
+		return
+	}
+	i := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.slot[k] = i
+	l.set(i, uint64(k.local)<<32|uint64(k.remote))
+}
+
+func (l *Ledger) remove(k flowKey) {
+	if l == nil {
+		return
+	}
+	if i, there := l.slot[k]; there {
+		l.set(i, 0)
+		delete(l.slot, k)
+		l.free = append(l.free, i)
+	}
+}
+
+// UseLedger makes the transport note its flows, and reset those that an earlier
+// one has noted there, as soon as it has a link. It is called before any other
+// method.
+func (t *Transport) UseLedger(l *Ledger) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ledger = l
+	for _, k := range l.left() {
+		t.replies = append(t.replies, Header{
+			SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: k.local, DstPort: k.remote, Type: TypeStream, Op: OpReset,
+		})
+	}
+}
