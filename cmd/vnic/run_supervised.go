@@ -77,6 +77,11 @@ func keep(cfg *config.Config, path string, log *slog.Logger) (_ *outlasting, err
 	if k.shape, err = shapeOf(cfg); err != nil {
 		return nil, err
 	}
+	sockets := []string{cfg.Control}
+	for i := range cfg.Attach {
+		sockets = append(sockets, cfg.Attach[i].Socket)
+	}
+	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }))
 	if err := k.setText(path); err != nil {
 		return nil, err
 	}
