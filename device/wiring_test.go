@@ -285,3 +285,29 @@ func TestHostileWiring(t *testing.T) {
 	wiredPair(v, a, b, false)
 	exchange(t, a, b, 5000)
 }
+
+// TestWiredReadLimits: what the peer takes at a time limits a wired queue pair too, whichever is first, the connection or the driver's word.
+// (DEV-953)
+func TestWiredReadLimits(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		v := newVirtual(t, 1, wire100us)
+		a, b := drivers(v)
+		a.toRTR(b.qpn, b.fn.GID())
+		if !late {
+			a.toRTS()
+		}
+		b.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+			QPN: b.qpn, State: abi.QPStateRTR, PathMTU: abi.MTU1024, DestQPN: a.qpn, RQPSN: 1, DGID: a.fn.GID(), MaxDestRdAtomic: 2, MinRNRTimer: 12,
+			Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
+		})
+		v.idle(100e6)
+		if late {
+			a.toRTS()
+		}
+		var q abi.QueryQPResult
+		q.Unmarshal(a.must(abi.AdminOpQueryQP, &abi.QueryQP{QPN: a.qpn}))
+		if q.MaxRdAtomic != 2 {
+			t.Errorf("driver late %t: %d READs in flight, the peer takes 2", late, q.MaxRdAtomic)
+		}
+	}
+}

@@ -7,7 +7,7 @@ import (
 
 // parts looks up what a queue pair is made of, which depends on its type.
 func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
-	q := &QP{fn: f, typ: c.Type, sigAll: c.SigAll == 1, attr: f.defaultAttributes()}
+	q := &QP{fn: f, typ: c.Type, sigAll: c.SigAll == 1, attr: f.defaultAttributes(), peerIRD: anyIRD}
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
 		q.pd, q.sendCQ, q.recvCQ = f.pds.get(c.PDN), f.cqs.get(c.SendCQ), f.cqs.get(c.RecvCQ)

@@ -44,7 +44,15 @@ func TestDestroyAllKinds(t *testing.T) {
 			}
 		})
 		p.settle(r.Int64N(3e5))
+		ud := h.createUD(p.pd[1], qpConfig{})
+		ah := h.createAH(p.pd[1], p.hosts[0].gid(), 0, 0)
+		for range 5 {
+			ud.post(abi.SendWQE{Opcode: abi.OpSend, AHN: ah, RemoteQPN: 77, RemoteQKey: testQKey}, m.sge(0, 100))
+		}
+		p.settle(r.Int64N(1e5))
 		alive := map[string]func() abi.Status{
+			"UD": func() abi.Status { return f.DestroyQP(p.now, ud.number) }, "AH": func() abi.Status { return f.DestroyAH(p.now, ah) },
+			"UD send CQ": func() abi.Status { return f.DestroyCQ(ud.send.number) }, "UD receive CQ": func() abi.Status { return f.DestroyCQ(ud.recv.number) },
 			"MR": func() abi.Status { return f.DeregMR(m.key) }, "MW": func() abi.Status { return f.DeallocMW(key) },
 			"QP": func() abi.Status { return f.DestroyQP(p.now, b.number) }, "target": func() abi.Status { return f.DestroyQP(p.now, x.b.number) },
 			"SRQ": func() abi.Status { return f.DestroySRQ(s.number) }, "XRC SRQ 0": func() abi.Status { return f.DestroySRQ(x.srqs[0].number) },
@@ -53,11 +61,12 @@ func TestDestroyAllKinds(t *testing.T) {
 			"XRC CQ 0": func() abi.Status { return f.DestroyCQ(x.cqs[0].number) }, "XRC CQ 1": func() abi.Status { return f.DestroyCQ(x.cqs[1].number) },
 			"other MR": func() abi.Status { return f.DeregMR(x.mb.key) }, "PD": func() abi.Status { return f.DeallocPD(p.pd[1]) },
 		}
-		names := []string{"MR", "MW", "QP", "target", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "domain", "send CQ", "receive CQ", "XRC CQ 0", "XRC CQ 1", "other MR", "PD"}
+		names := []string{"MR", "MW", "QP", "target", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "domain", "send CQ", "receive CQ", "XRC CQ 0", "XRC CQ 1", "other MR", "PD", "UD", "AH", "UD send CQ", "UD receive CQ"}
 		// What keeps what, by the rules.
 		keeps := map[string][]string{
 			"MR": {"MW", "QP"}, "SRQ": {"QP"}, "domain": {"target", "XRC SRQ 0", "XRC SRQ 1"}, "send CQ": {"QP"}, "receive CQ": {"QP"},
-			"XRC CQ 0": {"XRC SRQ 0"}, "XRC CQ 1": {"XRC SRQ 1"}, "PD": {"MR", "MW", "QP", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "other MR"},
+			"XRC CQ 0": {"XRC SRQ 0"}, "XRC CQ 1": {"XRC SRQ 1"}, "PD": {"MR", "MW", "QP", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "other MR", "UD", "AH"},
+			"UD send CQ": {"UD"}, "UD receive CQ": {"UD"},
 			"XRC SRQ 0": {"target"}, "XRC SRQ 1": {"target"},
 		}
 		for tries := 0; len(alive) > 0; tries++ {

@@ -286,6 +286,11 @@ func TestOrderingTable(t *testing.T) {
 	}{
 		{imm, send, true, true, "completed in order"},
 		{imm, imm, true, true, "completed in order"},
+		{imm, read, true, false, "immediate data completes before the READ's response"},
+		{imm, atomic, true, true, "immediate data completes before the atomic's response"},
+		{imm, write, true, true, "both complete"},
+		{read, imm, true, true, "both complete"},
+		{read, send, true, true, "both complete"},
 		{send, imm, true, true, "completed in order"},
 		{send, send, true, true, "completed in order"},
 		{write, imm, true, true, "immediate data completes after the WRITE is placed"},
@@ -347,6 +352,17 @@ func TestOrderingTable(t *testing.T) {
 						middle := value
 						post(c.second, 2)
 						apply(c.second)
+						if c.first == imm && (c.second == read || c.second == atomic) {
+							// At the moment of the response, not later.
+							success(t, p.a.send.wait(2))
+							if r, any := p.b.recv.poll(); !any || r.Imm != 1 {
+								t.Fatalf("seed %d: %v was answered before immediate data completed", seed, c.second)
+							}
+							if got := binary.LittleEndian.Uint64(p.ma.bytes()[2*8:]); got != middle {
+								t.Fatalf("seed %d: saw %#x, want %#x", seed, got, middle)
+							}
+							continue
+						}
 						if c.second == imm && c.first == write {
 							// At the moment of the completion, not later.
 							if r := p.b.recv.wait(1)[0]; r.Imm != 2 || cell() != middle {

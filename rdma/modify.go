@@ -174,6 +174,7 @@ func (q *QP) set(m *abi.ModifyQP) {
 			*v.to = v.v
 		}
 	}
+	q.limitReads()
 	a.timed = a.timed || has(abi.QPAttrTimeout|abi.QPAttrRetryCnt)
 	if has(abi.QPAttrAccess) {
 		a.access = m.Access

@@ -46,6 +46,7 @@ type QP struct {
 	segment    int // most data bytes of one packet
 	waitCredit bool
 	blocked    *Link // has the QP in its list
+	peerIRD    uint8 // READs and atomics that the peer takes
 	heard      bool  // a packet of the peer arrived
 	wired      bool  // the driver named the peer
 	peerLeft   bool  // a wired QP had a connection
@@ -81,6 +82,9 @@ type attributes struct {
 	path        Path
 }
 
+// anyIRD stands for a peer that has not said how many READs and atomics it takes.
+const anyIRD = 255
+
 // leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than verbs programs,
 // which expect hardware, are willing to wait.
 const leastGiveUp falcon.Time = 500e6
@@ -106,8 +110,14 @@ func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 // IRD is how many READs and atomics of the peer the QP takes at a time.
 func (q *QP) IRD() uint8 { return q.attr.maxDest }
 
-// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes.
-func (q *QP) LimitReads(peerIRD uint8) { q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, peerIRD) }
+// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes, whatever its driver says as long as
+// the connection lasts.
+func (q *QP) LimitReads(peerIRD uint8) {
+	q.peerIRD = peerIRD
+	q.limitReads()
+}
+
+func (q *QP) limitReads() { q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peerIRD) }
 
 // Owns reports whether conn is the QP's connection.
 func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }

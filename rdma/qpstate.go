@@ -115,6 +115,7 @@ func (q *QP) forgetPeer() {
 	if !q.wired {
 		q.peer, q.peerGID = 0, [16]byte{}
 	}
+	q.peerIRD = anyIRD
 }
 
 // Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and its connection is
