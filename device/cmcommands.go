@@ -62,7 +62,7 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 		if conn := f.conns[c.CMID]; conn != nil && conn.wired {
 			return abi.StatusNotFound // none of the driver's
 		}
-		return cmStatus(m.Disconnect(now, fn, c.CMID))
+		return f.disconnect(now, c.CMID)
 	}
 	return abi.StatusUnknownCommand
 }
@@ -250,7 +250,7 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 		f.openConnection(now, o.Params)
 		return
 	case cm.OutClose:
-		f.closeConnection(now, o.ID)
+		f.closeConnection(now, o.ID, closeReason(o.Reason))
 		return
 	case cm.OutEstablished:
 		if conn != nil {

@@ -223,9 +223,20 @@ func opened(p *cm.Params, st abi.Status) error {
 	return nil
 }
 
+// closeReason is the transport's word for the connection manager's.
+func closeReason(r cm.Reason) falcon.CloseReason {
+	switch r {
+	case cm.ReasonNone, cm.ReasonLocal, cm.ReasonFunctionGone:
+		return falcon.CloseLocal
+	case cm.ReasonPeerRestarted: // with new keys
+		return falcon.CloseKeys
+	}
+	return falcon.ClosePeer
+}
+
 // closeConnection ends a connection that the connection manager has closed:
 // the queue pair flushes, the transport ends what it still has under way.
-func (f *function) closeConnection(now falcon.Time, id uint32) {
+func (f *function) closeConnection(now falcon.Time, id uint32, reason falcon.CloseReason) {
 	s := f.shard
 	c := s.slots.find(s.open[id])
 	delete(s.open, id)
@@ -248,6 +259,9 @@ func (f *function) closeConnection(now falcon.Time, id uint32) {
 		return
 	}
 	conn := c.conn
+	if reason != falcon.CloseLocal {
+		conn.Abort(now, reason)
+	}
 	switch u := conn.User().(type) {
 	case *rdma.QP:
 		if u.Owns(conn) {

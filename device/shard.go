@@ -81,6 +81,7 @@ type Shard struct {
 	slots        *slots
 	open         map[uint32]uint32 // CID by connection manager's id
 	peers        map[cm.HostID]*peer
+	drains       drains
 	funcs        *functionSet
 	connCredits  credit.Cost // the most one connection holds
 	faulted      []*function // to be stopped at the end of the Step
@@ -222,6 +223,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	more := s.rdma.Run(now)
 	s.drainFalcon(now)
 	more = s.transmit(now) || more
+	s.endDrains(now)
 	s.stopFaulted(now)
 	s.drainManager(now)
 	s.raiseInterrupts()
@@ -241,6 +243,7 @@ func (s *Shard) Flush(now falcon.Time, out *Output) {
 	found = s.rdma.Arm(now) || found
 	s.stopFaulted(now)
 	out.More = s.transmit(now) || found
+	s.endDrains(now)
 	s.raiseInterrupts()
 	out.More = out.More || len(s.faulted) > 0
 	out.Deadline = s.deadline()
@@ -269,6 +272,9 @@ func (s *Shard) deadline() falcon.Time {
 	if len(s.rewire) > 0 {
 		at = min(at, s.rewire[0].at)
 	}
+	if w := s.drains.waiting; len(w) > 0 {
+		at = min(at, w[0].until)
+	}
 	return at
 }
 
@@ -277,8 +283,11 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 	for s.falcon.Next(&s.event) {
 		ev := &s.event
 		s.rdma.HandleEvent(now, ev)
-		if ev.Kind == falcon.EvClosed {
+		switch ev.Kind {
+		case falcon.EvClosed:
 			s.connClosed(now, ev)
+		case falcon.EvDrained:
+			s.drained(ev.Conn)
 		}
 	}
 	s.drainLoopbacks(now)

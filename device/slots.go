@@ -42,6 +42,8 @@ type slot struct {
 	fn    *function
 	id    uint32 // of the connection manager
 
+	draining bool // its driver disconnected it
+
 	credits *credit.Node // the connection's, below its function's
 
 	inner underlay.Inner // as we send: from our function to the peer's

@@ -75,6 +75,7 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	c.ackCount = 0
 	c.busy &^= wantAck
 	c.e.wheel.stop(&c.ackTimer)
+	c.checkDrained()
 	return len(a.Append(dst[:0]))
 }
 

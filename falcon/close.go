@@ -16,8 +16,8 @@ func (c *Conn) Abort(now Time, reason CloseReason) {
 }
 
 // Drain lets the connection finish what is under way: Push and Pull are refused with ErrDraining from now on, and
-// EvDrained tells when it is safe to Close. Requests of the peer are still served; it stops when the connection managers
-// have agreed to. Before closing, transmit what FlushAcks yields, or the peer waits for its last acknowledgement.
+// EvDrained tells when it is safe to Close: all of this side is done, the peer's requests are answered, and the last
+// acknowledgement has left. Requests of the peer are still served; it stops when the connection managers have agreed to.
 func (c *Conn) Drain(now Time) {
 	if c.closed || c.draining {
 		return
@@ -31,20 +31,25 @@ func (c *Conn) checkDrained() {
 	if !c.draining || c.drained || c.closed {
 		return
 	}
-	if c.baseRSN == c.nextRSN && c.reqTx.base == c.reqTx.next && c.dataTx.base == c.dataTx.next && c.requests+c.responses == 0 {
-		c.drained = true
-		c.e.emit(EvDrained, c)
+	if c.baseRSN != c.nextRSN || c.reqTx.base != c.reqTx.next || c.dataTx.base != c.dataTx.next || c.requests+c.responses != 0 {
+		return
 	}
+	if c.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
+		c.ackSoon() // or the peer would wait for it
+		return
+	}
+	c.drained = true
+	c.e.emit(EvDrained, c)
 }
 
 // fail ends a connection whose peer does not answer.
 func (c *Conn) fail() {
-	c.e.stats.ConnsFailed++
 	c.shutdown(CmplDeadConn, CloseResync)
 }
 
 func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e := c.e
+	e.stats.ConnsClosed[reason]++
 	c.closed = true // nothing is sent or armed from here on
 	e.conns.remove(c)
 	e.part(c)

@@ -26,7 +26,8 @@ const (
 	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the engine, which sends it
 	// again after the larger of RTO and RNR timeout; a ULP that counts retries may close the connection.
 	EvRNR
-	// EvDrained follows Drain, once: nothing of this side is under way and no request of the peer is unanswered.
+	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is unanswered, and it was
+	// told so.
 	EvDrained
 )
 
@@ -125,6 +126,8 @@ const (
 	ClosePeer                      // Abort: the peer ended it
 	CloseULP                       // Abort: the upper layer protocol was violated
 	CloseKeys                      // Abort: no security association is left
+
+	CloseReasons // how many there are
 )
 
 // String is a phrase for logs and error messages.

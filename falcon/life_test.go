@@ -126,7 +126,7 @@ func TestFailureStaysOnItsConnection(t *testing.T) {
 				good[i]++
 			}
 		}
-		if st := p.Nodes[i].Engine.Stats(); st.ConnsFailed != 1 || st.Conns != 1 || st.TxContexts != 0 || st.RxContexts != 0 || st.RxCells != 0 {
+		if st := p.Nodes[i].Engine.Stats(); st.ConnsClosed != [falcon.CloseReasons]uint64{falcon.CloseResync: 1} || st.Conns != 1 || st.TxContexts != 0 || st.RxContexts != 0 || st.RxCells != 0 {
 			t.Errorf("node %d: %+v", i, st)
 		}
 		if nodes[i].InUse() != (credit.Cost{}) {
@@ -196,5 +196,26 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		if st := e.Stats(); st.TimeoutRetransmits+st.EarlyRetransmits+st.ResyncsSent+st.NacksSent != 0 || st.PacketsReceived != st.Drops[wire.DropNone] {
 			t.Errorf("node %d was disturbed: %+v", i, st)
 		}
+	}
+}
+
+// TestDrainAcknowledges: the peer is told of everything it sent before the connection counts as drained, or it would take
+// it for lost when the connection closes.
+func TestDrainAcknowledges(t *testing.T) {
+	s := newSingle(t, ackProfile(100, 100*us))
+	s.ulp.OnPush = noAnswer
+	s.pushData(200, 7, false)
+	s.c.AckPush(s.now, 7)
+	s.c.Drain(s.now)
+	s.drain()
+	if n := s.count(falcon.EvDrained); n != 0 {
+		t.Fatal("drained with an acknowledgement held back")
+	}
+	if got := s.transmit(); len(got) != 1 || got[0].Type != wire.TypeBACK || ack(t, got[0].Packet).DataBase != 201 {
+		t.Fatalf("sent %v, want a BACK", got)
+	}
+	s.drain()
+	if n := s.count(falcon.EvDrained); n != 1 {
+		t.Errorf("%d drained events, want 1", n)
 	}
 }

@@ -22,7 +22,7 @@ type Stats struct {
 	Rejected           uint64 // Push or Pull completed at once for lack of room, without flow control
 	RedZone            uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
 	TxnTimeouts        uint64
-	ConnsFailed        uint64 // ended because the peer did not acknowledge
+	ConnsClosed        [CloseReasons]uint64
 	CreditErrors       uint64 // credits returned twice: a bug of this package
 	Repaths            uint64
 	RUEEvents          uint64 // events given to the Rate Update Engine

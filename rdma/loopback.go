@@ -441,3 +441,6 @@ func (l *Loopback) couldTake() bool {
 func (q *QP) ConnectLoopback(now falcon.Time, l *Loopback, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	return q.connect(l, &l.cfg, peerQPN, pathMTU, peerGID)
 }
+
+// Abort implements transport.
+func (l *Loopback) Abort(now falcon.Time, _ falcon.CloseReason) { l.Close(now) }

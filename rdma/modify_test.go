@@ -3,6 +3,7 @@ package rdma
 import (
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -200,6 +201,9 @@ func TestEventsOfFailures(t *testing.T) {
 		p.settle(1e9)
 		if len(h.async) != 1 || h.async[0].typ != c.want || h.async[0].number != p.b.number {
 			t.Errorf("%s: events %+v, want %v", c.name, h.async, c.want)
+		}
+		if n := h.fe.Stats().ConnsClosed[falcon.CloseULP]; (n == 1) != (c.want == abi.EventQPReqErr) {
+			t.Errorf("%s: %d connections ended for a violation", c.name, n)
 		}
 	}
 }

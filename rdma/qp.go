@@ -48,6 +48,7 @@ type QP struct {
 	blocked    *Link // has the QP in its list
 	peerIRD    uint8 // READs and atomics that the peer takes
 	heard      bool  // a packet of the peer arrived
+	violated   bool  // one of them was no valid request
 	wired      bool  // the driver named the peer
 	peerLeft   bool  // a wired QP had a connection
 	patience   timer // of a wired QP without one
@@ -190,7 +191,7 @@ func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMT
 // begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through RTR itself stays where
 // it is.
 func (q *QP) begin(t transport, ordered bool, segment int) {
-	q.conn, q.ordered, q.segment, q.waitCredit, q.heard = t, ordered, segment, false, false
+	q.conn, q.ordered, q.segment, q.waitCredit, q.heard, q.violated = t, ordered, segment, false, false, false
 	q.req.connect()
 	q.rsp.connect(ordered, q.receives())
 	if q.state == abi.QPStateInit {

@@ -105,7 +105,11 @@ func (q *QP) closeConn(now falcon.Time) {
 	if c := q.conn; c != nil {
 		q.conn = nil
 		q.rsp.dropServed()
-		c.Close(now)
+		if q.violated {
+			c.Abort(now, falcon.CloseULP)
+		} else {
+			c.Close(now)
+		}
 	}
 	q.forgetPeer()
 }

@@ -288,6 +288,7 @@ func (q *QP) failServing(now falcon.Time, syn syndrome) {
 	case synSequence:
 		typ, reason = abi.EventQPReqErr, "a request of the peer was out of sequence"
 	case synInvalid:
+		q.violated = true
 		typ, reason = abi.EventQPReqErr, "the peer sent an invalid request"
 	case synAccess:
 		typ, reason = abi.EventQPAccessErr, "the peer asked for memory it may not access"

@@ -33,8 +33,9 @@ type transport interface {
 	RespondPull(now falcon.Time, rsn uint32, tag uint64, length int) error
 	RNRPull(now falcon.Time, rsn uint32, rnr uint8)
 
-	// Close ends the connection without telling the peer.
+	// Close ends the connection without telling the peer, Abort does it for a reason.
 	Close(now falcon.Time)
+	Abort(now falcon.Time, reason falcon.CloseReason)
 }
 
 var _ transport = (*falcon.Conn)(nil)

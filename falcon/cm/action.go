@@ -28,7 +28,7 @@ func (m *Manager) resend(_ Time, c *conn, _ *args) { m.send(c.peer, c.msg) }
 
 // finish gives the function the one output that ends a connection.
 func (m *Manager) finish(kind OutputKind, c *conn, a *args) {
-	m.close(c)
+	m.close(c, a.reason)
 	m.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Reason: a.reason, Consumer: a.consumer, Private: a.private})
 }
 
@@ -43,10 +43,10 @@ func (m *Manager) open(c *conn) {
 	m.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Params: &par})
 }
 
-func (m *Manager) close(c *conn) {
+func (m *Manager) close(c *conn, reason Reason) {
 	if c.opened {
 		c.opened = false
-		m.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function})
+		m.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function, Reason: reason})
 	}
 }
 
@@ -103,7 +103,7 @@ func (m *Manager) cancel(now Time, c *conn, a *args) {
 
 // cancelSilently is cancel with nothing to tell to the function.
 func (m *Manager) cancelSilently(_ Time, c *conn, a *args) {
-	m.close(c)
+	m.close(c, a.reason)
 	rej := REJ{SenderID: c.id, ReceiverID: c.remoteID, Reason: a.tell, Consumer: a.consumer, Private: a.private}
 	m.send(c.peer, rej.Append(nil))
 	a.private = nil
@@ -117,7 +117,7 @@ func (m *Manager) disconnect(now Time, c *conn, a *args) {
 
 func (m *Manager) disconnectSilently(_ Time, c *conn, a *args) {
 	m.stats.Disconnected++
-	m.close(c)
+	m.close(c, a.reason)
 	dreq := DREQ{c.id, c.remoteID, a.tell}
 	c.msg = dreq.Append(nil)
 	m.send(c.peer, c.msg)

@@ -141,7 +141,7 @@ const (
 	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Ordered, Private: Accept or Reject it
 	OutOpen                               // Params: open the Falcon connection now
 	OutEstablished                        // Private (active side: what the listener sent)
-	OutClose                              // close the Falcon connection
+	OutClose                              // Reason: close the Falcon connection
 	OutRejected                           // Reason, Consumer, Private: our request was refused
 	OutDisconnected                       // Reason: an established connection ended
 	OutUnreachable                        // Reason: a pending connection failed

@@ -454,7 +454,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CREATE_AH = 56, /* creates an address handle; it never waits (1.2). */
 	VNIC_ADMIN_OP_DESTROY_AH = 57, /* destroys an address handle; sends that use it go on (1.2). */
-	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event. */
+	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now (1.2). */
 	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2). */
 	VNIC_ADMIN_OP_QUERY_OBJECTS = 50, /* returns how many objects of each kind the function may have, or has (1.2). */

@@ -1068,7 +1068,7 @@ const (
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits (1.2).
 	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on (1.2).
-	AdminOpCMDisconnect   AdminOp = 17 // disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.
+	AdminOpCMDisconnect   AdminOp = 17 // disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
 	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).
 	AdminOpQueryObjects   AdminOp = 50 // returns how many objects of each kind the function may have, or has (1.2).

@@ -19,7 +19,7 @@ var commands = []Command{
 	{"CMReject", 16, "CMReject", "", "rejects a connection request.", "NotFound, MemoryFault"},
 	{"CreateAH", 56, "CreateAH", "CreateAHResult", "creates an address handle; it never waits (1.2).", "NotFound (PD), NoResources, Unsupported (multicast, VLAN)"},
 	{"DestroyAH", 57, "DestroyAH", "", "destroys an address handle; sends that use it go on (1.2).", "NotFound"},
-	{"CMDisconnect", 17, "CMDisconnect", "", "disconnects; the QP moves to ERR and flushes. Ends in a Disconnected event.", "NotFound"},
+	{"CMDisconnect", 17, "CMDisconnect", "", "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", "NotFound"},
 }
 
 var adminStructs = []Struct{
