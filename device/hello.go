@@ -67,7 +67,7 @@ func (s *session) open(m *abi.Hello) error {
 		peer: s.conn.Peer(), attach: s.attach, driver: abi.Text(m.Driver[:]), features: m.Features & features,
 		out: newOutbox(), breach: s.breach, end: func() { _ = s.conn.SetReadDeadline(longAgo) },
 	}
-	b.out.roused = &s.shard.roused
+	b.out.roused, b.out.direct = &s.shard.roused, newDirect(s.conn)
 	st, why := abi.StatusOK, ""
 	err := s.shard.do(func(falcon.Time) {
 		s.fn, st, why = s.shard.choose(m.Function, s.attach, b.peer)

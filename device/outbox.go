@@ -15,7 +15,8 @@ const (
 
 // outbox carries a function's events and replies to its session's writer. The
 // shard appends, the writer takes everything at once: completion events as a
-// set of CQ numbers, events and replies in order.
+// set of CQ numbers, events and replies in order. A completion event before which
+// nothing waits is written by the shard itself, if it can be.
 type outbox struct {
 	mu      sync.Mutex
 	change  sync.Cond
@@ -25,13 +26,16 @@ type outbox struct {
 	waiting int    // requests taken from the stream, not yet answered on it
 	final   []byte // encoded last message; the writer closes after it
 	closed  bool
+	writing bool         // the writer is not there: it writes, or has not begun
+	direct  *direct      // writes completion events without the writer; may be nil
+	event   []byte       // for direct
 	roused  *atomic.Bool // set with each signal, so that the shard's thread lets the writer run; may be nil
 
 	dropped uint64 // async events lost for want of room
 }
 
 func newOutbox() *outbox {
-	o := &outbox{}
+	o := &outbox{writing: true}
 	o.change.L = &o.mu
 	return o
 }
@@ -53,10 +57,28 @@ func (o *outbox) cqEvent(cqn uint32) {
 			return
 		}
 	}
+	if o.sendNow(cqn) {
+		return
+	}
 	o.cqs = append(o.cqs, cqn)
 	if len(o.cqs) == 1 {
 		o.signal()
 	}
+}
+
+// sendNow writes a completion event at once, if nothing is before it. What the
+// stream did not take of it is the writer's, before all else.
+func (o *outbox) sendNow(cqn uint32) bool {
+	if o.direct == nil || o.writing || o.closed || o.final != nil || len(o.cqs)+len(o.async)+len(o.replies) > 0 {
+		return false
+	}
+	o.event = appendCQEvent(o.event[:0], []uint32{cqn})
+	n := o.direct.write(o.event)
+	if 0 < n && n < len(o.event) {
+		o.replies = append(o.replies, o.event[n:]...)
+		o.signal()
+	}
+	return n > 0
 }
 
 // asyncEvent appends an event, or counts it as dropped and reports false.
@@ -130,6 +152,8 @@ func (o *outbox) close() {
 func (o *outbox) next(b []byte) (out []byte, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.writing = false
+	defer func() { o.writing = true }()
 	for len(o.cqs) == 0 && len(o.async) == 0 && len(o.replies) == 0 && o.final == nil && !o.closed {
 		o.change.Wait()
 	}
