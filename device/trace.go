@@ -92,14 +92,20 @@ func (s *Shard) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 }
 
 // Trace writes a line for each request of a function, as it becomes complete,
-// until ctx ends or w fails. It implements control.Provider.
-func (n *NIC) Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error {
-	id, err := n.functionID(function)
+// until ctx ends or w fails; at its end also for those that are not. It implements
+// control.Provider.
+func (n *NIC) Trace(ctx context.Context, what control.TraceRequest, w io.Writer) error {
+	id, err := n.functionID(what.Function)
 	if err != nil {
 		return control.BadRequest{Err: err}
 	}
+	if what.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, what.For)
+		defer cancel()
+	}
 	var ring *trace.Ring
-	if stopped := n.shard.do(func(falcon.Time) { ring, err = n.shard.startTrace(id, qpn) }); stopped != nil {
+	if stopped := n.shard.do(func(falcon.Time) { ring, err = n.shard.startTrace(id, what.QPN) }); stopped != nil {
 		return stopped
 	}
 	if err != nil {
@@ -168,7 +174,7 @@ func (t *tracer) operation(o *trace.Operation) {
 func describeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Operation {
 	v := &control.Operation{
 		Function: id.String(), Side: "requester", QPN: o.QPN, WQE: o.Index, WRID: o.WRID, Op: abi.Opcode(o.Op).String(), Bytes: o.Length,
-		Transport: "falcon", Packets: o.Packets, Again: o.Again, Found: o.Found,
+		Transport: "falcon", Packets: o.Packets, Again: o.Again, Found: o.Found, Open: !o.Whole(),
 	}
 	if o.Responder {
 		v.Side, v.WQE, v.RSN, v.CID, v.Op = "responder", 0, o.Index, o.Conn, fmt.Sprintf("opcode %#x", o.Op)

@@ -314,3 +314,27 @@ func TestTraceDatagrams(t *testing.T) {
 	x.want(0, start, "falcon SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 acked 100001 cqe_written 100002")
 	x.want(1, start, "falcon UD SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 acked 50004")
 }
+
+// TestTraceOpen: a request that does not end comes at the end of the trace, with
+// the steps it made: a SEND to nobody who receives.
+func TestTraceOpen(t *testing.T) {
+	x := newTraced(t)
+	start := x.v.now
+	x.ends[0].send(abi.OpSend, 0, 100, x.ends[1], 0)
+	x.v.idle(400_000)
+	var got []*control.Operation
+	a := trace.NewAssembler(func(o *trace.Operation) { got = append(got, describeOperation(x.ends[0].fn.ID, o, 0)) })
+	events, _ := x.rings[0].Take(nil)
+	for i := range events {
+		a.Take(&events[i])
+	}
+	if len(got) != 0 {
+		t.Fatalf("%+v is complete", got[0])
+	}
+	if a.Finish(); len(got) != 1 || !got[0].Open {
+		t.Fatalf("%+v", got)
+	}
+	if text := timeline(got[0], start); !strings.HasPrefix(text, "falcon SEND 100 bytes, 1 packets, no completion: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4") || strings.Contains(text, "acked") {
+		t.Error(text)
+	}
+}

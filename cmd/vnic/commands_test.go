@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -206,4 +207,22 @@ func TestGuestInfo(t *testing.T) {
 		}
 		checkInfo(t, text, h)
 	})
+}
+
+// TestShowIsExplained: each thing that vnic show knows is in
+// docs/troubleshooting.md, with the question it answers.
+func TestShowIsExplained(t *testing.T) {
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"vnic top", "vnic trace", "vnic capture", "vnic vf show"}
+	for _, s := range showings {
+		names = append(names, "vnic show "+s.name)
+	}
+	for _, name := range names {
+		if !bytes.Contains(page, []byte("`"+name)) {
+			t.Errorf("docs/troubleshooting.md says nothing of %s", name)
+		}
+	}
 }

@@ -88,14 +88,28 @@ func runTop(ctx context.Context, c *control.Client, screen *screen, every time.D
 		if err != nil {
 			return err
 		}
-		screen.draw(func(w io.Writer, lines int) { view(w, &before, &now, lines) })
+		screen.draw(func(w io.Writer, fit size) { view(w, &before, &now, fit) })
 		before = now
 	}
 	return nil
 }
 
-// view writes one view of at most so many lines.
-func view(w io.Writer, was, is *sample, lines int) {
+// size is that of a screen, in characters.
+type size struct{ lines, columns int }
+
+// unlimited is where lines may have any length.
+var unlimited = size{1 << 20, 1 << 20}
+
+// view writes one view that fits.
+func view(w io.Writer, was, is *sample, fit size) {
+	head := fold(topHead(was, is), fit.columns)
+	_, _ = io.WriteString(w, head+"\n")
+	_, _ = io.WriteString(w, topFunctions(was, is, size{fit.lines - strings.Count(head, "\n") - 1, fit.columns}))
+}
+
+// topHead is what concerns the NIC as a whole.
+func topHead(was, is *sample) string {
+	w := new(strings.Builder)
 	seconds := max(is.at.Sub(was.at).Seconds(), 1e-3)
 	rate := func(name string) float64 {
 		if is.counters[name] < was.counters[name] {
@@ -121,38 +135,119 @@ func view(w io.Writer, was, is *sample, lines int) {
 		}
 	}
 	slices.Sort(drops)
-	fmt.Fprintf(w, "drops      %s\n\n", or(strings.Join(drops, "  "), "none"))
+	fmt.Fprintf(w, "drops      %s\n", or(strings.Join(drops, "  "), "none"))
+	return w.String()
+}
 
+// topColumn is a column of the functions. Where not all fit, those with the
+// highest numbers are left out first.
+type topColumn struct {
+	title string
+	spare int
+	cell  func(f *control.Function) string
+}
+
+// topFunctions are the functions by what they send and get.
+func topFunctions(was, is *sample, fit size) string {
+	seconds := max(is.at.Sub(was.at).Seconds(), 1e-3)
 	earlier := map[string]control.Function{}
 	for _, f := range was.functions {
 		earlier[f.ID] = f
 	}
-	sent := func(f control.Function) float64 {
+	sent := func(f *control.Function) float64 {
 		return float64(f.TxBytes-min(earlier[f.ID].TxBytes, f.TxBytes)) / seconds
 	}
-	got := func(f control.Function) float64 {
+	got := func(f *control.Function) float64 {
 		return float64(f.RxBytes-min(earlier[f.ID].RxBytes, f.RxBytes)) / seconds
 	}
 	credits := map[string]control.CreditNode{}
 	for _, n := range is.credits {
 		credits[n.Name] = n
 	}
+	held := func(f *control.Function, counter string) string {
+		n := credits[f.ID]
+		return fmt.Sprintf("%d/%d", n.InUse[counter], n.Limit[counter])
+	}
+	columns := []topColumn{
+		{"FUNCTION", 0, func(f *control.Function) string { return f.ID }},
+		{"STATE", 1, func(f *control.Function) string { return f.State }},
+		{"LINK", 4, func(f *control.Function) string { return upDown(f.LinkUp) }},
+		{"OUT BIT/S", 0, func(f *control.Function) string { return si(8 * sent(f)) }},
+		{"IN BIT/S", 0, func(f *control.Function) string { return si(8 * got(f)) }},
+		{"QP", 3, func(f *control.Function) string { return fmt.Sprint(f.QPs) }},
+		{"REQ-PKT-TX", 5, func(f *control.Function) string { return held(f, "req-pkt-tx") }},
+		{"DATA-PKT-TX", 6, func(f *control.Function) string { return held(f, "data-pkt-tx") }},
+		{"FAULT", 2, func(f *control.Function) string { return f.Fault }},
+	}
 	fs := slices.Clone(is.functions)
-	slices.SortStableFunc(fs, func(a, b control.Function) int { return cmp.Compare(sent(b)+got(b), sent(a)+got(a)) })
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FUNCTION\tSTATE\tLINK\tOUT BIT/S\tIN BIT/S\tQP\tREQ-PKT-TX\tDATA-PKT-TX\tFAULT")
-	for i, f := range fs {
-		if i >= max(lines-6, 1) {
+	slices.SortStableFunc(fs, func(a, b control.Function) int { return cmp.Compare(sent(&b)+got(&b), sent(&a)+got(&a)) })
+	for spare := 6; ; spare-- {
+		text := topTable(columns, fs, fit.lines-2)
+		if spare == 0 || width(text) <= fit.columns {
+			return text
+		}
+		columns = slices.DeleteFunc(columns, func(c topColumn) bool { return c.spare == spare })
+	}
+}
+
+func topTable(columns []topColumn, fs []control.Function, rows int) string {
+	b := new(strings.Builder)
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	line := func(cell func(c *topColumn) string) {
+		var cells []string
+		for i := range columns {
+			cells = append(cells, cell(&columns[i]))
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	line(func(c *topColumn) string { return c.title })
+	for i := range fs {
+		if i >= max(rows, 1) {
 			fmt.Fprintf(tw, "… %d more\n", len(fs)-i)
 			break
 		}
-		held := func(counter string) string {
-			n := credits[f.ID]
-			return fmt.Sprintf("%d/%d", n.InUse[counter], n.Limit[counter])
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", f.ID, f.State, upDown(f.LinkUp), si(8*sent(f)), si(8*got(f)), f.QPs, held("req-pkt-tx"), held("data-pkt-tx"), f.Fault)
+		line(func(c *topColumn) string { return c.cell(&fs[i]) })
 	}
 	_ = tw.Flush()
+	return b.String()
+}
+
+// width is the length of the longest line. A last column of text does not count:
+// it is cut.
+func width(text string) (n int) {
+	header, _, _ := strings.Cut(text, "\n")
+	for line := range strings.Lines(text) {
+		n = max(n, len([]rune(strings.TrimRight(line, " \n"))))
+	}
+	if at := strings.Index(header, "FAULT"); at >= 0 {
+		n = min(n, at+len("FAULT"))
+	}
+	return n
+}
+
+// fold breaks lines that are too long where they have two spaces or more.
+func fold(text string, columns int) string {
+	b := new(strings.Builder)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		used := 0
+		for len(line) > 0 {
+			part := line
+			if i := strings.Index(strings.TrimLeft(line, " "), "  "); i >= 0 {
+				part = line[:i+len(line)-len(strings.TrimLeft(line, " "))]
+			}
+			line = line[len(part):]
+			if n := len([]rune(part)); used > 0 && used+n > columns {
+				part = "  " + strings.TrimLeft(part, " ")
+				_ = b.WriteByte('\n')
+				used = 0
+			}
+			_, _ = b.WriteString(part)
+			used += len([]rune(part))
+		}
+		_ = b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // si writes a number with three digits and a unit: 1.23k, 45.6M.
@@ -197,9 +292,9 @@ const (
 	clearRest   = "\x1b[J"
 )
 
-func (s *screen) draw(view func(w io.Writer, lines int)) {
+func (s *screen) draw(view func(w io.Writer, fit size)) {
 	if !s.terminal {
-		view(s.out, 1<<20)
+		view(s.out, unlimited)
 		return
 	}
 	lines, columns := 24, 80
@@ -207,7 +302,7 @@ func (s *screen) draw(view func(w io.Writer, lines int)) {
 		lines, columns = int(size.Row), int(size.Col)
 	}
 	var b, frame strings.Builder
-	view(&b, lines)
+	view(&b, size{lines, columns})
 	if !s.drawn {
 		s.drawn = true
 		frame.WriteString(enterScreen)

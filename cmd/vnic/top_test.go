@@ -31,7 +31,7 @@ func topSamples() (was, is sample) {
 func TestTopView(t *testing.T) {
 	was, is := topSamples()
 	var b strings.Builder
-	view(&b, &was, &is, 24)
+	view(&b, &was, &is, size{24, 120})
 	want := `vnic nic1  host 1  up 1m1s  peers 1 of 2  connections 3
 packets/s  in 0  out 2k   data  in 0bit/s  out 1Gbit/s   sent again 0/s  waited for credit 0/s
 drops      drop.psp_auth 3/s
@@ -44,9 +44,49 @@ h1.pf0.vf1  READY  up    0          0         0   0/0         0/0
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 	b.Reset()
-	view(&b, &was, &is, 7)
+	view(&b, &was, &is, size{7, 120})
 	if !strings.Contains(b.String(), "… 1 more") || strings.Contains(b.String(), "vf1 ") {
 		t.Errorf("seven lines:\n%s", b.String())
+	}
+}
+
+// TestTopNarrow: on a narrow terminal lines are broken, and of the functions the
+// columns that matter least are left out; nothing is cut that matters.
+func TestTopNarrow(t *testing.T) {
+	was, is := topSamples()
+	for columns, want := range map[int]string{
+		72: `vnic nic1  host 1  up 1m1s  peers 1 of 2  connections 3
+packets/s  in 0  out 2k   data  in 0bit/s  out 1Gbit/s   sent again 0/s
+  waited for credit 0/s
+drops      drop.psp_auth 3/s
+
+FUNCTION    STATE  LINK  OUT BIT/S  IN BIT/S  QP  REQ-PKT-TX  FAULT
+`,
+		46: `vnic nic1  host 1  up 1m1s  peers 1 of 2
+  connections 3
+packets/s  in 0  out 2k   data  in 0bit/s
+  out 1Gbit/s   sent again 0/s
+  waited for credit 0/s
+drops      drop.psp_auth 3/s
+
+FUNCTION    STATE  OUT BIT/S  IN BIT/S  FAULT
+`,
+		30: `vnic nic1  host 1  up 1m1s
+  peers 1 of 2  connections 3
+packets/s  in 0  out 2k   data
+  in 0bit/s  out 1Gbit/s
+  sent again 0/s
+  waited for credit 0/s
+drops      drop.psp_auth 3/s
+
+FUNCTION    OUT BIT/S  IN BIT/S
+`,
+	} {
+		var b strings.Builder
+		view(&b, &was, &is, size{20, columns})
+		if !strings.HasPrefix(b.String(), want) {
+			t.Errorf("%d columns: got\n%swant\n%s", columns, b.String(), want)
+		}
 	}
 }
 
@@ -78,7 +118,7 @@ func TestTopOnTerminal(t *testing.T) {
 	}
 	was, is := topSamples()
 	for range 2 {
-		s.draw(func(w io.Writer, lines int) { view(w, &was, &is, lines) })
+		s.draw(func(w io.Writer, fit size) { view(w, &was, &is, fit) })
 	}
 	s.leave()
 	_ = slave.Close()

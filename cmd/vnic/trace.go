@@ -31,7 +31,8 @@ func traceCommand() *cobra.Command {
 		Short: "where the time of a function's requests goes, from doorbell to completion",
 		Long: `Follows each request of a function while it runs, and what peers send to it, and
 prints a timeline for each that is complete and at the end, or when interrupted, a
-summary. A requester's steps:
+summary. At the end of --for also those come that are not complete, without being
+counted in the summary. A requester's steps:
 
   doorbell     the NIC has taken the doorbell, or found the entry by polling
   wqe_read     it has read the entry
@@ -87,11 +88,6 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 	if o.json && o.chrome != "" {
 		return errors.New("--json and --chrome are two formats; choose one")
 	}
-	if o.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.duration)
-		defer cancel()
-	}
 	t := &traceReader{o: o, show: func(op *control.Operation) error { return printOperation(stdout, op) }}
 	done := func() error { return t.sum.print(stdout) }
 	switch {
@@ -108,7 +104,7 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 	case o.summary:
 		t.show = func(*control.Operation) error { return nil }
 	}
-	err = control.NewClient(o.socket).Trace(ctx, function, uint32(qpn), t)
+	err = control.NewClient(o.socket).Trace(ctx, control.TraceRequest{Function: function, QPN: uint32(qpn), For: o.duration}, t)
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -159,7 +155,9 @@ func (t *traceReader) line(l *control.TraceLine) error {
 	if op == nil || len(op.Steps) == 0 || t.o.side != "both" && op.Side != t.o.side {
 		return nil
 	}
-	t.sum.add(op)
+	if !op.Open {
+		t.sum.add(op)
+	}
 	if err := t.show(op); err != nil {
 		return err
 	}
@@ -185,7 +183,7 @@ func printOperation(w io.Writer, o *control.Operation) error {
 	} else {
 		fmt.Fprintf(b, "  CID %#x RSN %d", o.CID, o.RSN)
 	}
-	fmt.Fprintf(b, "  %s  %s  %s\n", o.Transport, or(o.Status, "no completion"), inMicros(last-first))
+	fmt.Fprintf(b, "  %s  %s  %s\n", o.Transport, outcome(o), inMicros(last-first))
 	for i, s := range o.Steps {
 		note := ""
 		switch {
@@ -198,6 +196,14 @@ func printOperation(w io.Writer, o *control.Operation) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// outcome is how an operation ended.
+func outcome(o *control.Operation) string {
+	if o.Open {
+		return "NOT COMPLETE"
+	}
+	return or(o.Status, "no completion")
 }
 
 // inMicros shows nanoseconds as microseconds.

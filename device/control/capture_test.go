@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const traceOf17 = `{"operation":{"function":"","side":"","qpn":17,"op":"","wqe":0,"wr_id":0,"bytes":0,"transport":"","packets":0,"again":0,"steps":null}}
+const traceOf17 = `{"operation":{"function":"","side":"","qpn":17,"op":"","wqe":0,"wr_id":0,"bytes":5,"transport":"","packets":0,"again":0,"steps":null}}
 `
 
 // until cancels when it has been written to.
@@ -39,13 +39,16 @@ func TestCapture(t *testing.T) {
 	}
 	f.captured = make(chan struct{})
 	var lines bytes.Buffer
-	if err := c.Trace(t.Context(), "pf0.vf1", 17, &lines); err != nil || lines.String() != "{\"tracing\":\"pf0.vf1\"}\n"+traceOf17 {
+	if err := c.Trace(t.Context(), TraceRequest{"pf0.vf1", 17, 5 * time.Second}, &lines); err != nil || lines.String() != "{\"tracing\":\"pf0.vf1\"}\n"+traceOf17 {
 		t.Errorf("%v, %q", err, lines.String())
 	}
-	if err := c.Trace(t.Context(), "", 0, &lines); err == nil || !strings.Contains(err.Error(), "which function?") {
+	if err := c.Trace(t.Context(), TraceRequest{}, &lines); err == nil || !strings.Contains(err.Error(), "which function?") {
 		t.Error(err)
 	}
 	if status, text := raw(t, path, "GET", "/v1/trace?qp=x"); status != 400 || !strings.Contains(text, "write a queue pair's number") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := raw(t, path, "GET", "/v1/trace?for=-1s"); status != 400 || !strings.Contains(text, "write a time") {
 		t.Errorf("%d %s", status, text)
 	}
 	if err := c.Capture(t.Context(), "loud", nil, out); err == nil || !strings.Contains(err.Error(), "what mode?") {

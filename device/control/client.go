@@ -138,10 +138,11 @@ func (c *Client) Capture(ctx context.Context, mode string, ports []string, w io.
 	return c.stream(ctx, capturePath, url.Values{"mode": {mode}, "port": ports}, w)
 }
 
-// Trace copies the JSON TraceLines of a function to w until ctx ends. qpn 0 is
-// every queue pair.
-func (c *Client) Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error {
-	return c.stream(ctx, tracePath, url.Values{"function": {function}, "qp": {strconv.FormatUint(uint64(qpn), 10)}}, w)
+// Trace copies the JSON TraceLines of a function to w until ctx ends, or the
+// time that was asked for.
+func (c *Client) Trace(ctx context.Context, what TraceRequest, w io.Writer) error {
+	query := url.Values{"function": {what.Function}, "qp": {strconv.FormatUint(uint64(what.QPN), 10)}, "for": {what.For.String()}}
+	return c.stream(ctx, tracePath, query, w)
 }
 
 // stream copies an answer without an end of its own to w.

@@ -77,11 +77,11 @@ func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Wr
 }
 
 // Trace writes two lines and ends.
-func (f *fake) Trace(_ context.Context, function string, qpn uint32, w io.Writer) error {
-	if function == "" {
+func (f *fake) Trace(_ context.Context, what TraceRequest, w io.Writer) error {
+	if what.Function == "" {
 		return BadRequest{errors.New("which function?")}
 	}
-	for _, l := range []TraceLine{{Tracing: function}, {Operation: &Operation{QPN: qpn}}} {
+	for _, l := range []TraceLine{{Tracing: what.Function}, {Operation: &Operation{QPN: what.QPN, Bytes: uint32(what.For.Seconds())}}} {
 		if err := json.NewEncoder(w).Encode(&l); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@
 //	GET /v1/violations   list of Violation
 //	GET /v1/routes       list of Route
 //	GET /v1/capture      pcapng, until the client goes away (?mode=both&port=any)
-//	GET /v1/trace        TraceLines, one JSON object each, likewise (?function=pf0.vf1&qp=0x11)
+//	GET /v1/trace        TraceLines, one JSON object each, likewise (?function=pf0.vf1&qp=0x11&for=5s)
 //
 //	POST /v1/functions/change   FunctionChange ▶ Function
 //

@@ -232,7 +232,11 @@ func handler(life context.Context, p Provider) http.Handler {
 			if err != nil {
 				return BadRequest{fmt.Errorf("qp %q: write a queue pair's number, as 0x11", q.Get("qp"))}
 			}
-			return p.Trace(ctx, q.Get("function"), uint32(qpn), out)
+			duration, err := time.ParseDuration(cmp.Or(q.Get("for"), "0s"))
+			if err != nil || duration < 0 {
+				return BadRequest{fmt.Errorf("for %q: write a time, as 5s", q.Get("for"))}
+			}
+			return p.Trace(ctx, TraceRequest{Function: q.Get("function"), QPN: uint32(qpn), For: duration}, out)
 		})
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"time"
 )
 
 // NIC is the answer of GET /v1/nic.
@@ -267,6 +268,7 @@ type Operation struct {
 	Packets   int    `json:"packets"`
 	Again     int    `json:"again"`            // packets sent again
 	Status    string `json:"status,omitempty"` // of the completion; empty: there is none
+	Open      bool   `json:"open,omitempty"`   // it was not complete when the trace ended
 	Found     bool   `json:"found,omitempty"`  // the NIC found the entry in the ring; there was no doorbell
 	Steps     []Step `json:"steps"`            // in the order of time
 }
@@ -276,6 +278,13 @@ type Step struct {
 	Name  string `json:"step"`
 	At    int64  `json:"at_ns"`    // since 1970 UTC
 	After int64  `json:"after_ns"` // since the step before; 0 for the first
+}
+
+// TraceRequest says what GET /v1/trace is to follow.
+type TraceRequest struct {
+	Function string
+	QPN      uint32        // 0: every queue pair
+	For      time.Duration // how long; then also requests come that are not complete. 0: until the client goes away
 }
 
 // TraceLine is one line of GET /v1/trace: exactly one of its fields is set.
@@ -313,8 +322,8 @@ type Provider interface {
 	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for nothing but ports, which are
 	// names of ports or functions, or any.
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
-	// Trace writes JSON TraceLines to w until ctx ends or w fails. qpn 0 is every queue pair.
-	Trace(ctx context.Context, function string, qpn uint32, w io.Writer) error
+	// Trace writes JSON TraceLines to w until ctx ends or w fails.
+	Trace(ctx context.Context, what TraceRequest, w io.Writer) error
 }
 
 // BadRequest is an error of a Provider that the caller can mend.

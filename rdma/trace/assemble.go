@@ -237,7 +237,7 @@ func (a *Assembler) sweep() {
 
 // settle lets an operation go that is whole.
 func (a *Assembler) settle(k key, o *Operation) {
-	if o.whole() && a.open[k] == o {
+	if o.Whole() && a.open[k] == o {
 		a.end(k, o)
 	}
 }

@@ -94,8 +94,8 @@ func (o *Operation) mark(s Step, at int64) {
 	}
 }
 
-// whole reports whether nothing of the operation is still to come.
-func (o *Operation) whole() bool {
+// Whole reports whether nothing of the operation is still to come.
+func (o *Operation) Whole() bool {
 	switch {
 	case o.wantEvt:
 		return false

@@ -1,0 +1,119 @@
+package device
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// troubleshooting is the page that goes from symptom to command to cause.
+func troubleshooting(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestCountersAreExplained: every counter that a NIC shows, every drop reason
+// among them, is in docs/troubleshooting.md.
+func TestCountersAreExplained(t *testing.T) {
+	page := troubleshooting(t)
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	counters, err := w.nics[0].Counters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	counters["capture.dropped"] = 0 // with a capture from the start
+	for name := range counters {
+		if of, what, _ := strings.Cut(name, "."); of == "impair" {
+			name = "_" + what[len("rx_"):]
+		}
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/troubleshooting.md says nothing of `%s`: add what it counts and what to do about it", name)
+		}
+	}
+	for _, name := range []string{"rx_frames", "rx_bytes", "rx_dropped", "tx_frames", "tx_bytes", "tx_dropped"} {
+		if !strings.Contains(page, "`port.NAME."+name+"`") {
+			t.Errorf("docs/troubleshooting.md says nothing of `port.NAME.%s`", name)
+		}
+	}
+}
+
+// TestCountersAreShown: what the rooms count is shown; nothing is counted for
+// nobody.
+func TestCountersAreShown(t *testing.T) {
+	counters := newVirtual(t, 1, wire100us).shards[0].counts()
+	for room, stats := range map[string]any{"rdma": rdma.Stats{}, "falcon": falcon.Stats{}, "gateway": gateway.Stats{}} {
+		other := map[string]string{ // shown by another name
+			"gateway.tunnel_packets": "gateway.tunnel_tx_packets", "gateway.tunnel_bytes": "gateway.tunnel_tx_bytes",
+			"gateway.tunnel_in": "gateway.tunnel_rx_packets", "gateway.tunnel_in_bytes": "gateway.tunnel_rx_bytes",
+			"rdma.doorbells": "shard.doorbells",
+		}
+		typ := reflect.TypeOf(stats)
+		for i := range typ.NumField() {
+			if k := typ.Field(i).Type.Kind(); k != reflect.Uint64 && k != reflect.Int {
+				continue // by reason, which are shown one by one
+			}
+			name := room + "." + snake(typ.Field(i).Name)
+			if o := other[name]; o != "" {
+				name = o
+			}
+			if _, ok := counters[name]; !ok {
+				t.Errorf("%s.Stats.%s is not shown as %s", room, typ.Field(i).Name, name)
+			}
+		}
+	}
+}
+
+var capital = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
+
+// snake writes RNRTx as rnr_tx.
+func snake(name string) string {
+	name = strings.NewReplacer("QKeys", "Qkeys", "QPErr", "QpErr", "CQOver", "CqOver", "CIDs", "Cids").Replace(name)
+	return strings.ToLower(capital.ReplaceAllString(name, "${1}${3}_${2}${4}"))
+}
+
+// TestErrorsAreExplained: every status, fault and event of the ABI has its line.
+func TestErrorsAreExplained(t *testing.T) {
+	page := troubleshooting(t)
+	file, err := parser.ParseFile(token.NewFileSet(), "../queues/abi/abi_gen.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, d := range file.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, s := range g.Specs {
+			v := s.(*ast.ValueSpec)
+			typ, ok := v.Type.(*ast.Ident)
+			if !ok || !slices.Contains([]string{"Status", "WCStatus", "Fault", "EventType"}, typ.Name) {
+				continue
+			}
+			for _, n := range v.Names {
+				if found++; !strings.Contains(page, "`"+n.Name+"`") {
+					t.Errorf("docs/troubleshooting.md says nothing of %s: add what it means and what to do", n.Name)
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("%d names found, it should be more", found)
+	}
+}
