@@ -58,6 +58,13 @@ func (c *slot) noteSealed(acks *trace.Event) {
 	}
 }
 
+// noteUnsealed notes that the packet of c that the transport took goes nowhere.
+func (c *slot) noteUnsealed() {
+	if c.fn.trace != nil {
+		c.fn.trace.Unfilled()
+	}
+}
+
 // setTrace makes a function note what happens to its requests in r; nil: nothing
 // any more.
 func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {

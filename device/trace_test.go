@@ -338,3 +338,24 @@ func TestTraceOpen(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestTraceLinkDown: a packet that goes nowhere is not sealed, nor is what is
+// sealed next taken for it.
+func TestTraceLinkDown(t *testing.T) {
+	x := newTraced(t)
+	a := x.ends[0]
+	a.fn.LinkUp = false
+	a.send(abi.OpWrite, 0, 100, x.ends[1], 0)
+	x.v.idle(1_000_000)
+	a.fn.LinkUp = true
+	x.rings[0].SealedPacket()
+	events, _ := x.rings[0].Take(nil)
+	if len(events) < 4 {
+		t.Errorf("%+v", events)
+	}
+	for _, e := range events {
+		if e.Kind == trace.Sealed {
+			t.Errorf("sealed: %+v", e)
+		}
+	}
+}

@@ -79,6 +79,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	}
 	if !c.fn.LinkUp {
 		s.drops.count(dropLinkDown)
+		c.noteUnsealed()
 		return
 	}
 	var acks trace.Event
@@ -88,7 +89,11 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {
 		s.drops.count(dropTxSeal)
+		c.noteUnsealed()
 		return
+	}
+	if c.fn.trace != nil {
+		c.noteSealed(&acks)
 	}
 	s.askForKey(c.tx)
 	s.counters.txPackets++
@@ -99,9 +104,6 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 	}
 	s.capture.sealed(captureOut, now, b[at:at+total])
 	s.tx.commitAt(at, total)
-	if c.fn.trace != nil {
-		c.noteSealed(&acks)
-	}
 }
 
 // wrap puts the inner headers of a connection around the Falcon packet of n

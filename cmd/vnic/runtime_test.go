@@ -9,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
@@ -91,5 +95,74 @@ func introduced(t *testing.T, path string) {
 		defer fds.Close()
 		var b [(4 + ivshmem.Vectors) * 8]byte
 		return fds.ReadFull(c, b[:], 2+ivshmem.Vectors)
+	})
+}
+
+// TestPortsAtRunTime: a VF that is enabled while the NIC runs gets a port in a
+// bridge, vnic qemu knows it, and nothing of it is left when it is taken away.
+func TestPortsAtRunTime(t *testing.T) {
+	requireRoot(t)
+	vnic(t)
+	dir, err := os.MkdirTemp("", "vnic-rt-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	netns.Run(t, func() {
+		for _, bridge := range []string{"up0", "guests0"} {
+			if err := tap.NewBridge(bridge, 4500); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := strings.ReplaceAll(fmt.Sprintf(runtimeConfig, dir), "backend: memory, name: up1", "name: up1, bridge: up0")
+		path, socket := writeQEMUConfig(t, text), filepath.Join(dir, "c.sock")
+		p, err := startProcess("nic", filepath.Join(dir, "log"), vnic(t), "run", "-c", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.stop(20 * time.Second)
+		vnic := func(args ...string) string {
+			t.Helper()
+			out, errs, code := run(t, args...)
+			if code != 0 {
+				t.Fatalf("%v: exit status %d, %s", args, code, errs)
+			}
+			return out
+		}
+		vnic("wait", "-s", socket, "--timeout", "30s")
+		files := func() int {
+			list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+			return len(list)
+		}
+		enable := []string{"vf", "set", "-s", socket, "pf0.vf3", "enable", "tenant", "100", "address", "192.168.100.13", "guest", "cid:1001", "port", "name=vp3,mode=bridged,bridge=guests0"}
+		if out := vnic(enable...); !strings.Contains(out, "port vp3, bridged, up") || !strings.Contains(out, "bridge guests0") {
+			t.Error(out)
+		}
+		link, err := netlink.LinkByName("vp3")
+		if err != nil || link.Attrs().MasterIndex == 0 {
+			t.Fatalf("%+v, %v", link, err)
+		}
+		line := vnic("qemu", "-c", path, "--guest", "1001", "--functions", "pf0.vf3")
+		for _, want := range []string{"ifname=vp3g", "mac=02:56:4e:01:00:03", "path=" + filepath.Join(dir, "g1.pf0.vf3"), "host_mtu=4432"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("no %s in\n%s", want, line)
+			}
+		}
+		vnic("vf", "set", "-s", socket, "pf0.vf3", "port", "none")
+		before := files()
+		for range 5 {
+			vnic(enable...)
+			vnic("vf", "set", "-s", socket, "pf0.vf3", "port", "none")
+			vnic("vf", "disable", "-s", socket, "pf0.vf3")
+		}
+		if _, err := netlink.LinkByName("vp3"); err == nil {
+			t.Error("the device is left behind")
+		}
+		eventually(t, "descriptors returned", func() error {
+			if n := files(); n > before {
+				return fmt.Errorf("%d descriptors, %d before", n, before)
+			}
+			return nil
+		})
 	})
 }
