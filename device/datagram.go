@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// Datagrams between two functions share a connection, a link (rdma.Link). The
-// NIC of the one that has something to send makes it, unordered, by a request
+// Datagrams between two functions share connections, links (rdma.Link). The
+// NIC of the one that has something to send makes them, one ordered and one not, each by a request
 // to serviceUD whose private data are the headers that datagrams travel under:
 //
 //	traffic class 8 | hop limit 8
@@ -32,7 +32,7 @@ func (f *function) connectLink(now falcon.Time, l *rdma.Link) {
 	k := l.Key()
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
-		MTU: f.shard.cfg.RDMA.MTU + ulpHeaders, Private: []byte{k.TrafficClass, k.HopLimit},
+		MTU: f.shard.cfg.RDMA.MTU + ulpHeaders, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
 	})
 	if err != nil {
 		l.Refused(now)
@@ -44,7 +44,7 @@ func (f *function) connectLink(now falcon.Time, l *rdma.Link) {
 // linkRequest takes a request for a link.
 func (f *function) linkRequest(now falcon.Time, o *cm.Output) {
 	if len(o.Private) == linkPrivate {
-		l := f.verbs.AcceptLink(rdma.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1]})
+		l := f.verbs.AcceptLink(rdma.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
 		if l != nil {
 			f.conns[o.ID].link = l
 			err := f.shard.cm.Accept(now, uint32(f.ID), o.ID, gsiNumber, 0, nil)

@@ -7,9 +7,12 @@ import (
 
 // AH is an address handle: where the datagrams of a work request go.
 type AH struct {
+	f      *Function
 	number uint32
 	pd     *PD
-	link   *Link
+	to     LinkKey
+	flow   uint32   // flow label
+	links  [2]*Link // unordered, ordered; made when they are wanted
 }
 
 // CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address shows when datagrams
@@ -32,18 +35,32 @@ func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st ab
 	case f.ahs.inUse >= f.ahs.limit:
 		return 0, abi.StatusNoResources
 	}
-	l := f.link(LinkKey{c.DGID, path.TrafficClass, path.HopLimit})
-	if l.handles == 0 && l.conn == nil {
-		l.flow = path.FlowLabel
-	}
-	a := &AH{pd: pd, link: l}
+	a := &AH{f: f, pd: pd, to: LinkKey{GID: c.DGID, TrafficClass: path.TrafficClass, HopLimit: path.HopLimit}, flow: path.FlowLabel}
 	a.number, _ = f.ahs.add(a)
 	pd.users++
-	if l.handles++; l.handles == 1 && l.state == linkOpen {
-		f.e.timers.stop(&l.timer)
-	}
-	l.want(now)
+	a.link(true).want(now) // most queue pairs are strongly ordered
 	return a.number, abi.StatusOK
+}
+
+// link returns the link for datagrams of strongly ordered queue pairs, or of others.
+func (a *AH) link(ordered bool) *Link {
+	at := &a.links[0]
+	if ordered {
+		at = &a.links[1]
+	}
+	if *at == nil {
+		key := a.to
+		key.Ordered = ordered
+		l := a.f.link(key)
+		if l.handles == 0 && l.conn == nil {
+			l.flow = a.flow
+		}
+		if l.handles++; l.handles == 1 && l.state == linkOpen {
+			a.f.e.timers.stop(&l.timer)
+		}
+		*at = l
+	}
+	return *at
 }
 
 // DestroyAH destroys an address handle. Sends that use it go on.
@@ -54,8 +71,12 @@ func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
 	}
 	f.ahs.remove(ahn)
 	a.pd.users--
-	a.link.handles--
-	a.link.rest(now)
+	for _, l := range a.links {
+		if l != nil {
+			l.handles--
+			l.rest(now)
+		}
+	}
 	return abi.StatusOK
 }
 

@@ -230,7 +230,7 @@ func TestNoAllocationsOfDatagrams(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})
 		p.run(1e9, func() bool {
-			return len(p.hosts[0].fn.links) > 0 && p.hosts[0].fn.links[LinkKey{p.hosts[1].gid(), 0x20, 9}].state == linkOpen
+			return len(p.hosts[0].fn.links) > 0 && p.hosts[0].fn.links[LinkKey{p.hosts[1].gid(), 0x20, 9, true}].state == linkOpen
 		})
 		d := &direct{pair: &pair{world: p.world, a: p.qps[0], b: p.qps[1], ma: p.mem[0], mb: p.mem[1]}}
 		recv, entry := make([]byte, 512), make([]byte, 512)

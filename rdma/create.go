@@ -46,8 +46,7 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q.sigAll = q.sigAll || q.unordered // who completes in any order says nothing about others
 	switch {
 	case c.Ordering > abi.OrderingUnordered || c.ErrorMode > abi.ErrorModeCompleteInError,
-		q.unordered && !q.cie, // RDMA over Falcon §6.4
-		q.datagrams() && (c.Ordering != abi.OrderingStrong || q.cie):
+		q.unordered && !q.cie: // RDMA over Falcon §6.4
 		return nil, abi.StatusInvalidArgument
 	}
 	if c.SigAll > 1 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {

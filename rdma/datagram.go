@@ -35,7 +35,7 @@ func (q *QP) checkDatagram(w *work) abi.WCStatus {
 	case int(w.length) > q.fn.limits.MTU:
 		return abi.WCLocLenErr
 	}
-	w.link = a.link
+	w.link = a.link(q.Ordered())
 	return abi.WCSuccess
 }
 
@@ -119,9 +119,7 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 		return
 	case v.status != abi.WCSuccess:
 		st := v.status
-		q.rsp.rmsn++
-		q.finishRecv(now, v, st)
-		q.fail(now, st, "receive work request failed: "+st.String())
+		q.failReceive(now, v, st)
 		return
 	case uint64(total) > v.capacity: // the receive stays for one that fits
 		q.fn.stats.DatagramsLost++
@@ -142,12 +140,11 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 		c.advance(v.sges, grhSize)
 		err = scatter(v.sges, c, data)
 	}
-	q.rsp.rmsn++
 	if err != nil {
-		q.finishRecv(now, v, abi.WCLocProtErr)
-		q.fail(now, abi.WCLocProtErr, "receive work request failed: "+abi.WCLocProtErr.String())
+		q.failReceive(now, v, abi.WCLocProtErr)
 		return
 	}
+	q.rsp.rmsn++
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
 	if q.fn.trace != nil {
@@ -155,4 +152,13 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 		q.noteReceiving(l.conn, rsn)
 	}
 	q.completeRecv(now, v, &cqe, h.RBTH.Solicited)
+}
+
+// failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair unless it completes in error.
+func (q *QP) failReceive(now falcon.Time, v *receive, st abi.WCStatus) {
+	q.rsp.rmsn++
+	q.finishRecv(now, v, st)
+	if !q.cie {
+		q.fail(now, st, "receive work request failed: "+st.String())
+	}
 }

@@ -36,7 +36,7 @@ func (w *world) openLinks(h *host) {
 			l.Refused(w.now)
 			continue
 		}
-		peer := to.fn.AcceptLink(LinkKey{from.gid(), l.Key().TrafficClass, l.Key().HopLimit})
+		peer := to.fn.AcceptLink(LinkKey{from.gid(), l.Key().TrafficClass, l.Key().HopLimit, l.Key().Ordered})
 		if peer == nil {
 			l.Refused(w.now)
 			continue
@@ -46,7 +46,7 @@ func (w *world) openLinks(h *host) {
 		open := func(l *Link, own, other *host, local, remote falcon.CID) {
 			cfg := falcon.ConnConfig{
 				LocalCID: local, RemoteCID: remote, LocalFunction: own.fn.ID(), RemoteFunction: other.fn.ID(),
-				Protocol: falconwire.ProtocolRDMA, MTU: w.mtu + 56, Credits: own.credits, User: l,
+				Protocol: falconwire.ProtocolRDMA, Ordered: l.Key().Ordered, MTU: w.mtu + 56, Credits: own.credits, User: l,
 			}
 			if own.e == other.e {
 				c, err := own.e.OpenLoopback(cfg)
@@ -337,7 +337,7 @@ func TestDatagramWaits(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.step()
 	a := p.qps[0]
-	key := LinkKey{[16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 99}, 0, 0}
+	key := LinkKey{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 99}}
 	ah := p.hosts[0].createAH(p.pd[0], key.GID, 0, 0)
 	if p.hosts[0].e.NextLink() == nil {
 		t.Fatal("no link is wanted") // and it is not answered
@@ -643,7 +643,7 @@ func TestLinkFlood(t *testing.T) {
 	f, accepted := w.hosts[1].fn, 0
 	for g := range 10 {
 		for class := range 10 {
-			if f.AcceptLink(LinkKey{[16]byte{15: byte(g)}, uint8(class << 2), 1}) != nil {
+			if f.AcceptLink(LinkKey{GID: [16]byte{15: byte(g)}, TrafficClass: uint8(class << 2), HopLimit: 1}) != nil {
 				accepted++
 			}
 		}
@@ -715,4 +715,59 @@ func TestRandomDatagrams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDatagramOrderings is RDMA over Falcon §6.4 for datagrams: over a link that reorders, data arrives in order in strong mode alone,
+// sends complete in order but in unordered mode, and a request that is wrong costs no more than itself where it completes in error.
+// (DEV-940, DEV-942, DEV-951)
+func TestDatagramOrderings(t *testing.T) {
+	for _, m := range modes {
+		overtaken, early := false, false
+		for seed := range uint64(10) {
+			imp := sim.Impairment{Delay: 20e3, Jitter: 60e3, Loss: 0.05, Reorder: 0.1, ReorderDelay: 200e3}
+			p := newUDPair(t, worldConfig{seed: seed, net: imp}, qpConfig{ordering: m.ordering, cie: true})
+			a, b := p.qps[0], p.qps[1]
+			const n = 50
+			for i := range n - 1 { // one is not sent
+				b.receive(uint64(i), p.mem[1].sge(i*1000, 1000))
+			}
+			for i := range n {
+				x := p.to(0, abi.OpSendImm)
+				x.WRID, x.Imm = uint64(i), uint32(i)
+				if i == n/2 {
+					x.AHN = 99
+				}
+				a.post(x, p.mem[0].sge(0, 100))
+			}
+			for i, c := range a.send.wait(n) {
+				if want := map[bool]abi.WCStatus{true: abi.WCLocQPOpErr}[c.WRID == n/2]; c.Status != want {
+					t.Fatalf("%s, seed %d: %+v, want %v", m.name, seed, c, want)
+				}
+				early = early || int(c.WRID) != i
+			}
+			last := -1
+			for _, c := range b.recv.wait(n - 1) {
+				success(t, []abi.CQE{c})
+				overtaken = overtaken || int(c.Imm) < last
+				last = int(c.Imm)
+			}
+			if a.q.State() != abi.QPStateRTS || len(p.hosts[0].async) != 0 {
+				t.Fatalf("%s: QP in %v, events %+v", m.name, a.q.State(), p.hosts[0].async)
+			}
+			// A receive that is wrong, too.
+			bad := p.mem[1].sge(0, 1000)
+			bad.LKey++
+			b.receive(77, bad)
+			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+			if c := b.recv.wait(1)[0]; c.WRID != 77 || c.Status != abi.WCLocProtErr || b.q.State() != abi.QPStateRTS {
+				t.Fatalf("%s: receive %+v, QP in %v", m.name, c, b.q.State())
+			}
+		}
+		if overtaken == (m.ordering == abi.OrderingStrong) {
+			t.Errorf("%s: datagrams overtook others: %t", m.name, overtaken)
+		}
+		if early != (m.ordering == abi.OrderingUnordered) {
+			t.Errorf("%s: sends completed before earlier ones: %t", m.name, early)
+		}
+	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Link carries the datagrams between a function and one other, for all their UD queue pairs together: queue pairs and
-// connections are many to many (RDMA over Falcon §6.6.3), and an address handle names the link. The first send, or the
-// handle's creation, asks the device for its connection, which is unordered; meanwhile sends wait, a short while.
+// Link carries the datagrams between a function and one other, for all their UD queue pairs of one ordering together: queue
+// pairs and connections are many to many (RDMA over Falcon §6.6.3), and an address handle names the links. The first send, or
+// the handle's creation, asks the device for its connection; meanwhile sends wait, a short while.
 //
 //	        want                Open
 //	idle ─────────▶ wanted ───────────▶ open
@@ -40,6 +40,7 @@ type LinkKey struct {
 	GID          [16]byte // of the other function
 	TrafficClass uint8
 	HopLimit     uint8
+	Ordered      bool // datagrams of strongly ordered queue pairs arrive in the order sent (RDMA over Falcon §6.4)
 }
 
 type linkState uint8
@@ -56,7 +57,7 @@ const (
 	linkPauseMin  falcon.Time = 1e9  // between two attempts, doubled each time
 	linkPauseMax  falcon.Time = 30e9 // at most
 	linkIdleTime  falcon.Time = 30e9 // that a connection is kept without a handle
-	passivePerGID             = 4    // links that one function may open to another
+	passivePerGID             = 8    // links that one function may open to another
 )
 
 var _ endpoint = (*Link)(nil)

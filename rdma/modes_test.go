@@ -71,7 +71,9 @@ func TestSizeLimits(t *testing.T) {
 		{abi.QPTypeRC, abi.OrderingWeak, abi.ErrorModeVerbs, abi.StatusOK},
 		{abi.QPTypeRC, 3, 0, abi.StatusInvalidArgument},
 		{abi.QPTypeRC, 0, 2, abi.StatusInvalidArgument},
-		{abi.QPTypeUD, abi.OrderingWeak, 0, abi.StatusInvalidArgument},
+		{abi.QPTypeUD, abi.OrderingWeak, 0, abi.StatusOK},
+		{abi.QPTypeUD, abi.OrderingUnordered, abi.ErrorModeVerbs, abi.StatusInvalidArgument},
+		{abi.QPTypeUD, abi.OrderingUnordered, abi.ErrorModeCompleteInError, abi.StatusOK},
 	} {
 		_, st := h.fn.CreateQP(&abi.CreateQP{
 			PDN: pd, SendCQ: p.send.number, RecvCQ: p.recv.number, Type: c.typ, Ordering: c.ordering, ErrorMode: c.errors,

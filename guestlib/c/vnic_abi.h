@@ -697,8 +697,8 @@ struct vnic_create_qp {
 	vnic_le64 rq_pages; /* page list root of the receive area. */
 	vnic_le32 srqn; /* shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2). */
 	vnic_le32 xrcdn; /* XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2). */
-	uint8_t ordering; /* order of data and completions; the same at both ends; Strong for datagrams (1.2). enum vnic_ordering. */
-	uint8_t error_mode; /* what an error costs; the same at both ends; Verbs for datagrams (1.2). enum vnic_error_mode. */
+	uint8_t ordering; /* order of data and completions; the same at both ends of a connection (1.2). enum vnic_ordering. */
+	uint8_t error_mode; /* what an error costs; the same at both ends of a connection (1.2). enum vnic_error_mode. */
 	uint8_t reserved0[6];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 56, "layout of vnic_create_qp");

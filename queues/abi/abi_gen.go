@@ -1874,8 +1874,8 @@ type CreateQP struct {
 	RQPages       uint64    // @32: page list root of the receive area.
 	SRQN          uint32    // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2).
 	XRCDN         uint32    // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2).
-	Ordering      Ordering  // @48: order of data and completions; the same at both ends; Strong for datagrams (1.2).
-	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends; Verbs for datagrams (1.2).
+	Ordering      Ordering  // @48: order of data and completions; the same at both ends of a connection (1.2).
+	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends of a connection (1.2).
 }
 
 // Size returns CreateQPSize.

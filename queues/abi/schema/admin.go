@@ -102,8 +102,8 @@ var adminStructs = []Struct{
 		{Name: "RQPages", Offset: 32, Kind: U64, Doc: "page list root of the receive area."},
 		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2)."},
 		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2)."},
-		{Name: "Ordering", Offset: 48, Kind: U8, Enum: "Ordering", Doc: "order of data and completions; the same at both ends; Strong for datagrams (1.2)."},
-		{Name: "ErrorMode", Offset: 49, Kind: U8, Enum: "ErrorMode", Doc: "what an error costs; the same at both ends; Verbs for datagrams (1.2)."},
+		{Name: "Ordering", Offset: 48, Kind: U8, Enum: "Ordering", Doc: "order of data and completions; the same at both ends of a connection (1.2)."},
+		{Name: "ErrorMode", Offset: 49, Kind: U8, Enum: "ErrorMode", Doc: "what an error costs; the same at both ends of a connection (1.2)."},
 	}},
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0; 1 is that of type GSI."},
