@@ -92,6 +92,7 @@ func (s *Stack) remove(nb *neighbour) {
 	s.table[len(s.table)-1] = nil
 	s.table = s.table[:len(s.table)-1]
 	delete(s.neighbours, nb.ip)
+	s.recent = way{}
 }
 
 // Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it need not wait. It

@@ -44,6 +44,7 @@ type Stack struct {
 	group    MAC // IPv6: what solicitations for our address go to
 
 	neighbours map[netip.Addr]*neighbour
+	recent     way          // of the last packet
 	table      []*neighbour // the same in a reproducible order
 	deadline   int64
 	parked     int      // frames waiting at all neighbours together
@@ -51,6 +52,12 @@ type Stack struct {
 	free       [][]byte // buffers for parked frames
 	queue      frameQueue
 	stats      Stats
+}
+
+// way is a destination and the next hop to it.
+type way struct {
+	dst netip.Addr
+	nb  *neighbour // nil: none
 }
 
 // New checks the configuration and returns a stack.
@@ -215,9 +222,14 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, fra
 	case total-ethLen > s.mtu:
 		return 0, DropTooLong
 	}
-	hop, ok := s.nextHop(dst)
-	if !ok {
-		return 0, DropRoute
+	nb, hop := s.recent.nb, netip.Addr{}
+	if nb == nil || s.recent.dst != dst {
+		var ok bool
+		if hop, ok = s.nextHop(dst); !ok {
+			return 0, DropRoute
+		}
+		nb = s.neighbours[hop]
+		s.recent = way{dst, nb}
 	}
 	etherType := uint16(typeIPv4)
 	if s.addr.Is4() {
@@ -233,7 +245,6 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, fra
 	binary.BigEndian.PutUint16(udp[2:], psp.UDPPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+n))
 	binary.BigEndian.PutUint16(udp[6:], 0) // no checksum: PSP authenticates the payload (RFC 6935 for IPv6)
-	nb := s.neighbours[hop]
 	if nb == nil || nb.state == incomplete {
 		putEthernet(frame, MAC{}, s.mac, etherType)
 		return 0, s.park(now, hop, nb, frame[:total])

@@ -36,12 +36,14 @@ type RxSADB struct {
 	next   [2]uint32
 	gen    Generation
 	sas    map[uint32]*rxSA
+	recent *rxSA // of the last packet, nil after an SPI has ended
 	limit  int
 }
 
 // rxSA is one issued SPI.
 type rxSA struct {
 	sealer
+	spi    uint32
 	class  Class
 	owner  uint64
 	replay ReplayWindow // of class gateway
@@ -73,12 +75,15 @@ func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, 
 		return 0, nil, err
 	}
 	d.next[d.phase]++
-	d.sas[spi] = &rxSA{sealer: s, class: class, owner: owner}
+	d.sas[spi] = &rxSA{sealer: s, spi: spi, class: class, owner: owner}
 	return spi, key, nil
 }
 
 // Forget closes an SPI: packets sealed with it are unknown from now on.
-func (d *RxSADB) Forget(spi uint32) { delete(d.sas, spi) }
+func (d *RxSADB) Forget(spi uint32) {
+	delete(d.sas, spi)
+	d.recent = nil
+}
 
 // Len returns the number of SPIs in use.
 func (d *RxSADB) Len() int { return len(d.sas) }
@@ -109,6 +114,7 @@ func (d *RxSADB) Retire() {
 			delete(d.sas, spi)
 		}
 	}
+	d.recent = nil
 }
 
 // Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is lost when opening
@@ -122,9 +128,12 @@ func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	if len(b) < off+ICVLen {
 		return Header{}, 0, nil, errShort
 	}
-	s := d.sas[hdr.SPI]
-	if s == nil {
-		return Header{}, 0, nil, ErrUnknownSPI
+	s := d.recent
+	if s == nil || s.spi != hdr.SPI {
+		if s = d.sas[hdr.SPI]; s == nil {
+			return Header{}, 0, nil, ErrUnknownSPI
+		}
+		d.recent = s
 	}
 	if s.version != hdr.Version {
 		return Header{}, 0, nil, ErrVersion
