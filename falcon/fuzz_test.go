@@ -1,7 +1,9 @@
 package falcon_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -12,7 +14,8 @@ import (
 )
 
 // FuzzReceive lets a peer say anything to an engine with transactions in progress, and an upper layer answer anything.
-// The engine must not panic, and after closing the connection everything must be free again.
+// The engine must not panic, deliver no request twice and nothing that no packet held, and after closing the connection
+// everything must be free again.
 func FuzzReceive(f *testing.F) {
 	push := wire.PushData{Header: wire.Header{Type: wire.TypePushData, PSN: 200, RSN: 7}, RequestLength: 8}
 	pull := wire.PullRequest{Header: wire.Header{Type: wire.TypePullRequest, PSN: 500, RSN: 8}, RequestLength: 64}
@@ -31,19 +34,36 @@ func FuzzReceive(f *testing.F) {
 		node := credit.New(nil, credit.Cost{20, 500, 20, 500, 4, 100, 3, 3})
 		rnd := random{seed: answers}
 		ulp := &sim.ULP{}
+		said := map[uint32][][]byte{} // by RSN: payloads of the packets received
+		answered := map[uint32]bool{} // requests that the ULP was given and did not put off
+		deliver := func(ev *falcon.Event, ready bool) {
+			if answered[ev.RSN] {
+				t.Errorf("RSN %d delivered twice", ev.RSN)
+			}
+			answered[ev.RSN] = ready
+			if !slices.ContainsFunc(said[ev.RSN], func(b []byte) bool { return bytes.Equal(b, ev.Data) }) {
+				t.Errorf("RSN %d: delivered %x, which no packet held", ev.RSN, ev.Data)
+			}
+		}
 		ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
-			switch c := ev.Conn; rnd.intn(6) {
+			what := rnd.intn(6)
+			deliver(ev, what != 0)
+			switch c := ev.Conn; what {
 			case 0:
 				c.NackPush(now, ev.RSN, wire.NackRNR, uint8(rnd.intn(40)), 0)
 			case 1:
-				c.NackPush(now, ev.RSN, wire.NackCode(rnd.intn(10)), 0, 1)
+				code := wire.NackCode(rnd.intn(10))
+				answered[ev.RSN] = code != wire.NackRNR
+				c.NackPush(now, ev.RSN, code, 0, 1)
 			case 2: // never answered
 			default:
 				c.AckPush(now, ev.RSN)
 			}
 		}
 		ulp.OnPull = func(now falcon.Time, ev *falcon.Event, _ uint64) {
-			switch c := ev.Conn; rnd.intn(6) {
+			what := rnd.intn(6)
+			deliver(ev, what != 0)
+			switch c := ev.Conn; what {
 			case 0:
 				c.RNRPull(now, ev.RSN, uint8(rnd.intn(40)))
 			case 1:
@@ -101,6 +121,14 @@ func FuzzReceive(f *testing.F) {
 				if typ, _ := wire.Peek(packet); typ.HasBase() {
 					binary.BigEndian.PutUint32(packet[4:], cfg.LocalFunction<<8|uint32(cfg.Protocol)<<5|uint32(packet[7])&0x1f)
 				}
+			}
+			var h wire.PushData
+			if typ, _ := wire.Peek(packet); typ == wire.TypePushData {
+				if payload, d := h.Parse(packet); d == wire.DropNone {
+					said[h.RSN] = append(said[h.RSN], payload)
+				}
+			} else if r, payload, d := wire.ParsePullRequest(packet); typ == wire.TypePullRequest && d == wire.DropNone {
+				said[r.RSN] = append(said[r.RSN], payload)
 			}
 			e.Receive(now, falcon.Packet{Data: packet})
 			if op&0xe0 == 0xe0 {

@@ -57,6 +57,24 @@ func TestModelSmall(t *testing.T) {
 	t.Logf("%d schedules, %.0f per second", runs, float64(runs)/time.Since(start).Seconds())
 }
 
+// TestModelPoolsOfOne is TestModelSmall with room for one transaction in every pool of both nodes: pushes and pulls cross,
+// and none may wait for another for ever (Falcon §8.2.1).
+func TestModelPoolsOfOne(t *testing.T) {
+	if *seedFlag != 0 {
+		runPoolsOfOne(t, *seedFlag)
+		return
+	}
+	runs := 10 * *runsFlag
+	if testing.Short() {
+		runs = 200
+	}
+	for seed := uint64(1); seed <= uint64(runs); seed++ {
+		if runPoolsOfOne(t, seed); t.Failed() {
+			t.Fatalf("replay: go test ./falcon/sim -run 'TestModelPoolsOfOne$' -seed %d -draw", seed)
+		}
+	}
+}
+
 const (
 	us = falcon.Time(time.Microsecond)
 	ms = falcon.Time(time.Millisecond)
@@ -128,7 +146,21 @@ func runSmallModel(t *testing.T, seed uint64) {
 	m.run()
 }
 
-func newModel(t *testing.T, seed uint64) *model {
+func runPoolsOfOne(t *testing.T, seed uint64) {
+	m := newModelWith(t, seed, func(cfg *falcon.Config) credit.Cost {
+		cfg.TxContexts, cfg.RxContexts, cfg.RxCells = 1, 1, 1
+		const largest = 4096 / credit.DefaultCell
+		return credit.Cost{1, largest, 1, largest, 1, largest, 1, 1}
+	})
+	m.connect(1 + m.rnd.intn(3))
+	m.left = 1 + m.rnd.intn(60)
+	m.run()
+}
+
+func newModel(t *testing.T, seed uint64) *model { return newModelWith(t, seed, nil) }
+
+// newModelWith makes a model whose pools are random, or those that fit makes.
+func newModelWith(t *testing.T, seed uint64, fit func(*falcon.Config) credit.Cost) *model {
 	m := &model{t: t, rnd: random{seed: seed}, txns: map[uint64]*modelTxn{}}
 	r := &m.rnd
 	hardware := r.chance(0.3)
@@ -151,8 +183,12 @@ func newModel(t *testing.T, seed uint64) *model {
 	var cfg [2]falcon.Config
 	for i := range cfg {
 		m.limit = credit.Cost{uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(4 + r.intn(100)), uint32(40 + r.intn(4000)), uint32(4 + r.intn(200)), uint32(r.intn(100))}
+		cfg[i] = falcon.Config{Profile: profile, RxCells: 4 + r.intn(200), TxContexts: 16 + r.intn(300), RxContexts: 8 + r.intn(300)}
+		if fit != nil {
+			m.limit = fit(&cfg[i])
+		}
 		m.nodes[i] = &modelNode{m: m, i: i, credits: credit.New(nil, m.limit)}
-		cfg[i] = falcon.Config{Profile: profile, Credits: m.nodes[i].credits, RxCells: 4 + r.intn(200), TxContexts: 16 + r.intn(300), RxContexts: 8 + r.intn(300)}
+		cfg[i].Credits = m.nodes[i].credits
 		n := m.nodes[i]
 		n.OnPush, n.OnPull, n.OnEvent = n.onPush, n.onPull, n.onEvent
 	}
