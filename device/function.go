@@ -125,6 +125,7 @@ func (f *function) enable() abi.Status {
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
 	f.judgePages()
 	f.verbs.UseRate(&f.Rate)
+	f.verbs.SetWeight(int(f.cfg.Weight))
 	f.verbs.UseCredits(f.Credits)
 	f.verbs.UseTrace(f.trace)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {

@@ -150,8 +150,17 @@ func (f *function) adopt(now falcon.Time) {
 	f.limits = functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
 	if f.verbs != nil {
 		f.verbs.SetLimits(f.limits)
+		f.verbs.SetWeight(int(c.Weight))
 	}
+	f.weigh()
 	f.Rate.SetRate(now, c.MaxTxRate*1e6/8)
+}
+
+// weigh gives the function its share of the transport.
+func (f *function) weigh() {
+	if e := f.shard.falcon; e != nil {
+		e.SetWeight(uint32(f.ID), int(f.cfg.Weight))
+	}
 }
 
 // endLoopbacks disconnects the function from others of this NIC: on its link

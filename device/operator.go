@@ -106,6 +106,7 @@ var settings = map[string]func(to *config.Function, text string) error{
 	"address":     setAddress,
 	"guest":       setGuest,
 	"max_tx_rate": func(to *config.Function, text string) error { return number(&to.MaxTxRate, text) },
+	"weight":      setWeight,
 	"trust":       func(to *config.Function, text string) error { return onOff(&to.Trust, text) },
 	"spoofchk":    setSpoofCheck,
 	"state":       func(to *config.Function, text string) error { return to.Link.UnmarshalText([]byte(text)) },
@@ -179,6 +180,15 @@ func onOff(to *bool, text string) error {
 	default:
 		return fmt.Errorf("%q is neither on nor off; write on or off", text)
 	}
+	return nil
+}
+
+func setWeight(to *config.Function, text string) error {
+	v, err := strconv.ParseUint(text, 0, 8)
+	if err != nil || v == 0 {
+		return fmt.Errorf("%q is not a weight; write 1 to 255", text)
+	}
+	to.Weight = uint8(v)
 	return nil
 }
 

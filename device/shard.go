@@ -158,6 +158,9 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)
 	s.rdma.SetFalcon(s.falcon)
+	for _, f := range s.funcs.all {
+		f.weigh()
+	}
 	if err := s.newPlainIP(); err != nil {
 		return nil, err
 	}

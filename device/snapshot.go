@@ -65,7 +65,7 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
 		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
-		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
+		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
 		MaxQP: c.Limits.QP, MaxCQ: c.Limits.CQ, MaxMR: c.Limits.MR, MaxPD: c.Limits.PD,
 		MaxAH: c.Limits.AH, MaxSRQ: c.Limits.SRQ, MaxMW: c.Limits.MW, MaxXRCD: c.Limits.XRCD,
 	}

@@ -29,7 +29,6 @@ func TestOpenRefusals(t *testing.T) {
 		"Protocol":       func(c *falcon.ConnConfig) { c.Protocol = 1 },
 		"MTU":            func(c *falcon.ConnConfig) { c.MTU = 5000 },
 		"GiveUp":         func(c *falcon.ConnConfig) { c.GiveUp = -1 },
-		"Weight":         func(c *falcon.ConnConfig) { c.Weight = 256 },
 	} {
 		cfg := connConfig(true)
 		edit(&cfg)

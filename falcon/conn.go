@@ -22,7 +22,6 @@ type ConnConfig struct {
 	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull without room is not refused
 	// with ErrXoff but completes at once with CmplLocalRsrc, or with CmplUlpCdtErr if waiting would not help.
 	NoFlowControl bool
-	Weight        int  // packets the connection may send in its turn, and times Profile.TurnBytes; 1 to 255; 0: 1
 	GiveUp        Time // overrides Profile.GiveUp if not 0
 	User          any  // the ULP's own
 }
@@ -41,7 +40,6 @@ type Conn struct {
 	mtu                           uint16
 	ackCount                      uint16 // halves of a packet not acknowledged (Falcon §9.1.6)
 	protocol                      wire.Protocol
-	weight                        uint8
 	busy                          uint8 // what waits to be sent
 	queued                        uint8 // classes in whose queue it is
 	ordered                       bool
@@ -112,8 +110,6 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
 	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
 		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
-	case cfg.Weight < 0 || cfg.Weight > 255:
-		return nil, configError("Weight", cfg.Weight, "use 1 to 255, or 0 for 1")
 	case cfg.GiveUp < 0:
 		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
 	case e.conns.find(cfg.LocalCID) != nil:
@@ -124,9 +120,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c := &Conn{
 		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
 		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
-		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, weight: uint8(cfg.Weight), ordered: cfg.Ordered,
+		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
 	}
-	c.weight = max(c.weight, 1)
 	if c.credits == nil {
 		c.credits = e.cfg.Credits
 	}

@@ -67,6 +67,7 @@ type Engine struct {
 	queues  [numClasses]shareQueue
 	urgent  bool              // the packet sent last was from an express list
 	shares  map[uint32]*share // of functions with open connections
+	weights map[uint32]int    // of functions, where it is not 1
 	arbiter arbiter
 
 	waitHead, waitTail *Conn   // connections refused with ErrXoff
@@ -98,7 +99,7 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 		e.queues[i].class = txClass(i)
 		e.queues[i].quantum = max(leastQuantum, e.profile.TurnBytes)
 	}
-	e.shares = make(map[uint32]*share)
+	e.shares, e.weights = make(map[uint32]*share), make(map[uint32]int)
 	return e
 }
 

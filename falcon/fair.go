@@ -6,7 +6,7 @@ import "github.com/falcon-vnic/vnic/falcon/credit"
 // functions, round robin over the connections of one.
 //
 //	class ─▶ express: f7
-//	      ─▶ others:  f1 ─▶ f2 ─▶ f3     each turn adds a quantum of bytes to the function's deficit
+//	      ─▶ others:  f1 ─▶ f2 ─▶ f3     each turn adds a quantum of bytes, times its weight, to the function's deficit
 //	                  └▶ c1 ─▶ c2
 //
 // A function that uses no more than what is guaranteed to it waits in the express list, which goes first: how much that can
@@ -20,6 +20,7 @@ const leastQuantum = 4608
 type share struct {
 	function uint32
 	open     int // connections
+	weight   int
 	conns    [numClasses]connQueue
 	deficit  [numClasses]int
 	on       [numClasses]*shareList
@@ -97,7 +98,7 @@ func (q *shareQueue) pop() *Conn {
 	}
 	s := l.head
 	for s.deficit[q.class] <= 0 {
-		if s.deficit[q.class] += q.quantum; s.deficit[q.class] <= 0 { // it owes for more than a turn
+		if s.deficit[q.class] += s.weight * q.quantum; s.deficit[q.class] <= 0 { // it owes for more than a turn
 			s.leave(q.class)
 			l.push(s, q.class)
 			s = l.head
@@ -125,11 +126,24 @@ func (q *shareQueue) settle(c *Conn, n int) {
 	}
 }
 
+// SetWeight makes a function send so many times what one of weight 1 does, when both have as much to send as they may. It
+// holds for connections to come too; 0 and 1 forget it.
+func (e *Engine) SetWeight(function uint32, weight int) {
+	if weight <= 1 {
+		delete(e.weights, function)
+	} else {
+		e.weights[function] = weight
+	}
+	if s := e.shares[function]; s != nil {
+		s.weight = max(weight, 1)
+	}
+}
+
 // join gives a connection its function's share.
 func (e *Engine) join(c *Conn) {
 	s := e.shares[c.cfg.LocalFunction]
 	if s == nil {
-		s = &share{function: c.cfg.LocalFunction}
+		s = &share{function: c.cfg.LocalFunction, weight: max(e.weights[c.cfg.LocalFunction], 1)}
 		for i := range s.conns {
 			s.conns[i].class = txClass(i)
 		}

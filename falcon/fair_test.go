@@ -74,6 +74,31 @@ func TestFunctionsShareBytes(t *testing.T) {
 	}
 }
 
+// TestFunctionsShareByWeight: of bytes, whatever number of connections each has; a new weight holds at once, and for
+// connections opened later.
+func TestFunctionsShareByWeight(t *testing.T) {
+	f := newFairness(t)
+	f.e.SetWeight(1, 3)
+	f.function(1, 1, 250, 4096, nil)
+	f.function(2, 40, 50, 4096, nil)
+	f.transmit(200)
+	if f.packets[1] < 148 || f.packets[1] > 152 {
+		t.Errorf("packets of functions of weights 3 and 1: %v", f.packets)
+	}
+	f.e.SetWeight(2, 9)
+	clear(f.packets)
+	f.transmit(100)
+	if f.packets[1] < 24 || f.packets[1] > 26 {
+		t.Errorf("packets of functions of weights 3 and 9: %v", f.packets)
+	}
+	f.e.SetWeight(2, 0)
+	clear(f.packets)
+	f.transmit(80)
+	if f.packets[1] < 50 || f.packets[1] > 65 {
+		t.Errorf("packets of functions of weights 3 and 1 again: %v", f.packets)
+	}
+}
+
 // TestGuaranteedGoFirst: a packet within its function's guarantee goes before all that waits, and above the guarantee takes
 // its turn.
 func TestGuaranteedGoFirst(t *testing.T) {

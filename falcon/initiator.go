@@ -53,13 +53,14 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	if c.draining {
 		return nil, ErrDraining
 	}
+	offered := c.offered
 	c.offered = false
 	if !c.hasRoom() || !c.take(cost) {
 		if c.cfg.NoFlowControl {
 			c.reject(kind, tag, cost)
 			return nil, nil
 		}
-		c.wait(cost)
+		c.wait(cost, offered)
 		return nil, ErrXoff
 	}
 	t := c.e.newTxn(c, kind)
@@ -94,8 +95,9 @@ func (c *Conn) hasRoom() bool {
 	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse-c.e.responses < c.e.cfg.TxContexts
 }
 
-// wait puts the connection in the list of those that get EvCredit when there is room again.
-func (c *Conn) wait(cost *credit.Cost) {
+// wait puts the connection in the list of those that get EvCredit when there is room again: at the end, or in front if it
+// was offered room that others took before it could. Else those that come first might take all of it every time.
+func (c *Conn) wait(cost *credit.Cost, offered bool) {
 	e := c.e
 	e.stats.Xoffs++
 	c.waitingCost = *cost
@@ -103,12 +105,14 @@ func (c *Conn) wait(cost *credit.Cost) {
 		return
 	}
 	c.waiting = true
-	if e.waitTail != nil {
-		e.waitTail.nextWaiting = c
-	} else {
-		e.waitHead = c
+	switch {
+	case e.waitTail == nil:
+		e.waitHead, e.waitTail = c, c
+	case offered:
+		c.nextWaiting, e.waitHead = e.waitHead, c
+	default:
+		e.waitTail.nextWaiting, e.waitTail = c, c
 	}
-	e.waitTail = c
 }
 
 // wakeWaiting sends EvCredit to the waiting connections that could issue now what they were refused, the longest waiting

@@ -37,7 +37,7 @@ type Profile struct {
 	TxnTimeout     Time // age of a transaction at which it completes with CmplLocalTO, 0 = never
 
 	OpGap     Time   // least distance of two packets of a connection, 0 = none
-	TurnBytes int    // a connection's turn goes on up to so many bytes of packets, 0 = for one packet; Weight multiplies it
+	TurnBytes int    // a connection's turn goes on up to so many bytes of packets, 0 = for one packet
 	MaxTxn    uint32 // transactions in progress per connection and direction, power of two ≤ MaxTxWindow
 
 	RxPackets, RxBuffers Occupancy // level of the receive pools, contexts and cells, told to the peer

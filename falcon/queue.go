@@ -43,7 +43,7 @@ type connQueue struct {
 	n     int
 	class txClass
 
-	packets, bytes int // sent in the turn of the connection in front
+	bytes int // sent in the turn of the connection in front
 }
 
 func (q *connQueue) empty() bool { return q.n == 0 }

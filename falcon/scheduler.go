@@ -15,8 +15,8 @@ const (
 )
 
 // arbiter shares transmission between acknowledgements, retransmissions and new packets by weight; between initiator
-// and target packets it is round robin, between functions deficit round robin (fair.go), between the connections of one
-// weighted round robin (Falcon §8.3).
+// and target packets it is round robin, between functions weighted deficit round robin (fair.go), between the connections
+// of one round robin (Falcon §8.3).
 type arbiter struct {
 	left        [3]int // of the current round: ack, retransmit, new
 	targetFirst bool
@@ -96,15 +96,12 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 func (e *Engine) Urgent() bool { return e.urgent }
 
 // requeue queues the connection, which sent n bytes, for its next packet of the class: in front while its turn allows more,
-// or at the end. A turn is as many packets as the weight, and more while they are small: packets of one connection behind
-// one another are cheaper for both ends, and share a superframe.
+// or at the end. A turn is a packet, and more while they are small: packets of one connection behind one another are
+// cheaper for both ends, and share a superframe.
 func (c *Conn) requeue(class txClass, n int) {
 	q := &c.share.conns[class]
-	q.packets++
 	q.bytes += n
-	weight := int(c.weight)
-	goesOn := q.packets < weight || q.bytes+n <= weight*c.e.profile.TurnBytes
-	if goesOn && c.wants(class) && q.pushFront(c) {
+	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c) {
 		return
 	}
 	q.endTurn()
@@ -113,7 +110,7 @@ func (c *Conn) requeue(class txClass, n int) {
 	}
 }
 
-func (q *connQueue) endTurn() { q.packets, q.bytes = 0, 0 }
+func (q *connQueue) endTurn() { q.bytes = 0 }
 
 func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	if class == classAck {

@@ -84,7 +84,7 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits Limits, out N
 		links:   map[LinkKey]*Link{},
 		passive: map[*Link]struct{}{},
 	}
-	f.rate = new(credit.Bucket)
+	f.rate, f.weight = new(credit.Bucket), 1
 	e.fns = append(e.fns, f)
 	return f
 }

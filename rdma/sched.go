@@ -10,7 +10,7 @@ import (
 // How QPs come to their turns: functions share by deficit round robin (Shreedhar and Varghese 1995), the QPs of one by
 // turns, so that a function gets the same with one QP or with a thousand, with small requests or with large ones.
 //
-//	Engine.active ─▶ f1 ─▶ f2 ─▶ …       each visit adds Config.Quantum to the function's deficit,
+//	Engine.active ─▶ f1 ─▶ f2 ─▶ …       each visit adds Config.Quantum, times its weight, to the function's deficit,
 //	                 │                   each turn takes away what it issued
 //	                 └▶ ready ─▶ q1 ─▶ q2
 //
@@ -25,6 +25,7 @@ const opCost = 512
 type schedule struct {
 	ready   list // QPs with work to issue or to flush, next turn first
 	deficit int
+	weight  int // times the quantum
 	place   placement
 	prev    *Function // in active
 	next    *Function
@@ -108,7 +109,7 @@ func (e *Engine) visit(now falcon.Time) bool {
 		}
 	}
 	if f.deficit <= 0 {
-		f.deficit += e.cfg.Quantum
+		f.deficit += f.weight * e.cfg.Quantum
 		if f.deficit <= 0 { // it still pays for a turn that was longer
 			e.active.remove(f)
 			e.active.push(f)
@@ -135,6 +136,9 @@ func (e *Engine) visit(now falcon.Time) bool {
 	}
 	return true
 }
+
+// SetWeight makes the function issue so many times what one of weight 1 does; 0 is 1.
+func (f *Function) SetWeight(weight int) { f.weight = max(weight, 1) }
 
 // spend books a packet of n bytes that the function issued.
 func (f *Function) spend(n int) {

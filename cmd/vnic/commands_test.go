@@ -163,7 +163,7 @@ func TestShow(t *testing.T) {
 		want string // of standard output, or of the error
 		code int
 	}{
-		{[]string{"set", "pf0", "vf", "1", "rate", "5000", "trust", "on", "credits", "req-pkt-tx=64", "guarantee", "req-pkt-tx=8"}, `(?s)h1\.pf0\.vf1 +READY.*max_tx_rate 5000 Mbit/s +trust on, spoof checking on`, 0},
+		{[]string{"set", "pf0", "vf", "1", "rate", "5000", "trust", "on", "credits", "req-pkt-tx=64", "guarantee", "req-pkt-tx=8"}, `(?s)h1\.pf0\.vf1 +READY.*max_tx_rate 5000 Mbit/s, weight 1 +trust on, spoof checking on`, 0},
 		{[]string{"show", "pf0.vf1"}, `(?s)^h1\.pf0\.vf1 .*link-state auto, up .*guest unix guest +attached unix .*QP 1 of 256`, 0},
 		{[]string{"set", "h1.pf0.vf4", "enable", "tenant", "100", "address", "192.168.100.14"}, `(?s)h1\.pf0\.vf4 +RESET.*address 192\.168\.100\.14`, 0},
 		{[]string{"disable", "pf0.vf4"}, `h1\.pf0\.vf4 +DISABLED`, 0},

@@ -54,6 +54,7 @@ force or nothing. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
   mac ADDRESS            tenant NUMBER            address IP
   guest cid:N|unix:NAME|none                      dma_window ADDRESS+SIZE|all
   max_tx_rate MBIT/S     (0: no limit; also: rate)
+  weight 1..255          (share of the NIC beside functions that are as busy)
   trust on|off           spoofchk on|off          state auto|enable|disable
   max_qp N  max_cq N  max_mr N  max_pd N          qp_entries N  cq_entries N
   credits N|COUNTER=N,...                         guarantee N|COUNTER=N,...
@@ -160,7 +161,7 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 			rate = fmt.Sprintf("%d Mbit/s", f.MaxTxRate)
 		}
 		fmt.Fprintf(tw, "  link/ether %s\ttenant %d\taddress %s\n", f.MAC, f.Tenant, or(f.Addr, "none"))
-		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, onOff(f.Trust), onOff(f.SpoofCheck))
+		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s, weight %d\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, f.Weight, onOff(f.Trust), onOff(f.SpoofCheck))
 		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
 		fmt.Fprintf(tw, "  QP %d of %d, CQ %d of %d\tMR %d of %d, PD %d of %d\tresets %d\n", f.QPs, f.MaxQP, f.CQs, f.MaxCQ, f.MRs, f.MaxMR, f.PDs, f.MaxPD, f.Resets)
 		fmt.Fprintf(tw, "  SRQ %d of %d, XRC domains %d of %d\tMW %d of %d, AH %d of %d\n", f.SRQs, f.MaxSRQ, f.XRCDs, f.MaxXRCD, f.MWs, f.MaxMW, f.AHs, f.MaxAH)

@@ -145,6 +145,7 @@ type Function struct {
 	// What `ip link set … vf` calls by these names. SpoofCheck drops what does not come from the function's own MAC and
 	// addresses; Parse makes it never nil. A trusted function may use any MAC, and a trusted PF gives its VFs any tenant.
 	MaxTxRate  uint64    `yaml:"max_tx_rate"` // Mbit/s; 0: no limit
+	Weight     uint8     `yaml:"weight"`      // its share of the NIC beside other functions; 0: 1
 	Trust      bool      `yaml:"trust"`
 	SpoofCheck *bool     `yaml:"spoofcheck"`
 	Link       pfvf.Link `yaml:"link"` // auto, enable or disable

@@ -122,6 +122,7 @@ type Function struct {
 	Link       string `json:"link"` // "auto", "enable", "disable"
 	LinkUp     bool   `json:"link_up"`
 	MaxTxRate  uint64 `json:"max_tx_rate"` // Mbit/s, 0: no limit
+	Weight     uint8  `json:"weight"`
 	Trust      bool   `json:"trust"`
 	SpoofCheck bool   `json:"spoofcheck"`
 	MaxQP      uint32 `json:"max_qp"`
