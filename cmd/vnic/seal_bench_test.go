@@ -18,12 +18,12 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// BenchmarkSealCPU is the processor time, user and system, that two `vnic run`
+// BenchmarkTunnelSealCPU is the processor time, user and system, that two `vnic run`
 // take for each sealed packet of 4 KiB, over that of AES-GCM seal and open of
 // 4 KiB alone. 64 KiB WRITEs between two clients, which are processes of their
 // own and not counted; underlay MTU 9000. Each round measures the cipher
 // alone, with superframes and without (singly); what is reported is the median.
-func BenchmarkSealCPU(b *testing.B) {
+func BenchmarkTunnelSealCPU(b *testing.B) {
 	requireRoot(b)
 	const metric = "tunnel/seal4k_cpu_over_cipher"
 	netns.Run(b, func() {
