@@ -26,7 +26,7 @@ func (q *QP) pullDone(now falcon.Time, ev *falcon.Event) {
 	st, vendor := completionStatus(ev.Code, syndrome(ev.ULPCode)), vendorErr(ev.Code, syndrome(ev.ULPCode))
 	if st == abi.WCSuccess {
 		if st, vendor = q.takeResponse(s, ev.Data); st == notOurs {
-			q.loseResponse(now)
+			q.loseResponse(now, q.req.work(s.work))
 			return
 		}
 	}
@@ -38,8 +38,9 @@ const notOurs abi.WCStatus = 0xff
 
 // loseResponse drops a response silently (RDMA over Falcon §6.9). The QP lives on; its request is as one whose answer never
 // comes, and fails when that is certain.
-func (q *QP) loseResponse(now falcon.Time) {
+func (q *QP) loseResponse(now falcon.Time, w *work) {
 	q.fn.stats.CIDMismatches++
+	w.unanswered = true
 	if q.patience.place == 0 {
 		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}

@@ -46,7 +46,7 @@ func (q *QP) awaitSend(now falcon.Time) {
 	switch {
 	case q.state != abi.QPStateRTS || q.patience.place != 0 || !q.fn.working():
 	case q.peerLeft:
-		q.failAlone(now, abi.WCRetryExcErr, "its queue pair has gone")
+		q.failAlone(now, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever
 		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
@@ -55,23 +55,37 @@ func (q *QP) awaitSend(now falcon.Time) {
 // due ends the patience: with a peer that is not there, or one whose response was dropped.
 func (q *QP) due(now falcon.Time) {
 	if q.conn == nil {
-		q.failAlone(now, abi.WCRetryExcErr, "it did not get ready to receive")
+		q.failAlone(now, "it did not get ready to receive")
 	} else {
-		q.failAlone(now, abi.WCRespTimeoutErr, "a response was not for this queue pair")
+		q.failUnanswered(now)
 	}
 	q.fn.settle(now)
 }
 
-// failAlone fails the oldest work request with st because nobody will answer it.
-func (q *QP) failAlone(now falcon.Time, st abi.WCStatus, reason string) {
+// failUnanswered fails the oldest work request whose response was lost.
+func (q *QP) failUnanswered(now falcon.Time) {
+	r := &q.req
+	for i := r.head; i != r.tail; i++ {
+		if w := r.work(i); w.unanswered && !w.done {
+			q.report(now, w, abi.WCRespTimeoutErr)
+			w.done = true
+			q.retireWorks()
+			q.fail(now, abi.WCRespTimeoutErr, "a response was not for this queue pair")
+			return
+		}
+	}
+}
+
+// failAlone fails the oldest work request because there is no peer.
+func (q *QP) failAlone(now falcon.Time, reason string) {
 	r := &q.req
 	if r.head == r.tail {
 		if _, ok := q.fetch(); !ok {
 			return
 		}
 	}
-	q.finish(now, st)
-	q.fail(now, st, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
+	q.finish(now, abi.WCRetryExcErr)
+	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
 }
 
 // PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells a verbs program so
@@ -84,7 +98,7 @@ func (q *QP) PeerLeft(now falcon.Time) {
 	q.closeConn(now)
 	q.peerLeft = true
 	if r := &q.req; r.head != r.tail {
-		q.failAlone(now, abi.WCRetryExcErr, "its queue pair has gone")
+		q.failAlone(now, "its queue pair has gone")
 	} else {
 		q.wake()
 	}

@@ -15,17 +15,18 @@ type work struct {
 	bind   abi.BindMW
 	length uint32 // bytes of the message
 
-	status  abi.WCStatus // of the first failure; WCSuccess while there is none
-	vendor  uint32
-	started bool // counted as READ or atomic, past its fence
-	issued  bool // every segment is with falcon
-	done    bool // reported, out of order
-	pending int  // segments with falcon
-	spoiled bool // data of a packet was not to be had (complete in error)
-	offset  uint32
-	at      cursor // of offset in sges
-	rmsn    uint32 // of a message that takes a receive at the peer
-	link    *Link  // that carries it, of a datagram
+	status     abi.WCStatus // of the first failure; WCSuccess while there is none
+	vendor     uint32
+	started    bool // counted as READ or atomic, past its fence
+	issued     bool // every segment is with falcon
+	done       bool // reported, out of order
+	pending    int  // segments with falcon
+	unanswered bool // the response to a packet was for another QP
+	spoiled    bool // data of a packet was not to be had (complete in error)
+	offset     uint32
+	at         cursor // of offset in sges
+	rmsn       uint32 // of a message that takes a receive at the peer
+	link       *Link  // that carries it, of a datagram
 }
 
 // pulls reports whether the request is a READ or an atomic.
