@@ -29,7 +29,7 @@ func (n *NIC) fit() misfits {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
 	m := misfits{}
-	if err := errors.Join(n.fitWindows(m), n.fitPorts(m)); err != nil && !errors.Is(err, errStopped) {
+	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.do)); err != nil && !errors.Is(err, errStopped) {
 		n.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m
@@ -65,11 +65,11 @@ func (n *NIC) fitWindows(m misfits) error {
 
 // fitPorts closes the devices of ports that functions are not set to have any
 // more and opens those they have now. Devices come and go outside the shard:
-// the kernel takes its time.
-func (n *NIC) fitPorts(m misfits) error {
+// the kernel takes its time. do calls what is the shard's to do.
+func (n *NIC) fitPorts(m misfits, do func(func(falcon.Time)) error) error {
 	var gone []*tap.Function
 	var come []*functionPort
-	err := n.shard.do(func(falcon.Time) { gone, come = n.changedPorts() })
+	err := do(func(falcon.Time) { gone, come = n.changedPorts() })
 	for _, dev := range gone {
 		if e := dev.Remove(); e != nil {
 			err = errors.Join(err, e)
@@ -78,7 +78,7 @@ func (n *NIC) fitPorts(m misfits) error {
 	for _, p := range come {
 		dev, e := openPort(p.cfg, n.deps.TAPs)
 		if e == nil {
-			stopped := n.shard.do(func(now falcon.Time) { e = n.addPort(now, p, dev) })
+			stopped := do(func(now falcon.Time) { e = n.addPort(now, p, dev) })
 			if e = errors.Join(stopped, e); e != nil {
 				e = errors.Join(e, dev.Remove())
 			}

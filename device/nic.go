@@ -39,6 +39,7 @@ type Deps struct {
 	TAPs        tap.Keeper       // of the uplink's TAP and the ports'; nil: they go with the NIC
 	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *Supervisor      // nil: none
+	Settings    Settings         // of functions, beyond the configuration; nil: they go with the NIC
 	Attachments []Attachment     // listening already
 	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture // nil: as the configuration says
@@ -72,7 +73,9 @@ type NIC struct {
 	keyLog   *os.File        // nil: none
 	sessions sessions
 	fitting  sync.Mutex
-	ready    chan struct{}
+
+	remembered remembered
+	ready      chan struct{}
 }
 
 // NewNIC builds a NIC from a checked configuration. It opens what Deps lacks.
@@ -108,6 +111,9 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		return nil, err
 	}
 	n.shard.clock = n.clock
+	if err := n.recall(); err != nil {
+		n.log.Warn("what was set of functions is lost", "err", err)
+	}
 	if n.deps.Uplink == nil {
 		if n.deps.Uplink, err = openUplink(&cfg.Uplink, deps.TAPs); err != nil {
 			return nil, err
@@ -149,6 +155,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.closeOpened(&deps)
 		return nil, err
 	}
+	n.recallPorts()
 	return n, nil
 }
 

@@ -41,17 +41,23 @@ func (n *NIC) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	case err != nil:
 		return v, control.BadRequest{Err: err}
 	}
-	if err := n.fit()[id]; err != nil {
-		if c.Set["port"] != "" { // the rest stays
-			_ = n.shard.do(func(now falcon.Time) {
-				_ = n.shard.change(now, id, func(to *config.Function) error { to.Port = port; return nil })
-			})
-			n.fit()
-		}
-		return v, control.BadRequest{Err: err}
+	if err = n.fit()[id]; err != nil && c.Set["port"] != "" { // the rest stays
+		_ = n.shard.do(func(now falcon.Time) {
+			_ = n.shard.change(now, id, func(to *config.Function) error { to.Port = port; return nil })
+		})
+		n.fit()
+		c.Set = maps.Clone(c.Set)
+		delete(c.Set, "port")
 	}
-	if c.Set["port"] != "" { // it is up by now
-		stopped = n.shard.do(func(falcon.Time) { v = n.shard.describe(id) })
+	var is config.Function
+	stopped = n.shard.do(func(falcon.Time) { // its port is up by now
+		v, is = n.shard.describe(id), n.shard.funcs.settings(id)
+	})
+	if stopped == nil {
+		n.remember(id, &c, is)
+	}
+	if err != nil {
+		return v, control.BadRequest{Err: err}
 	}
 	return v, stopped
 }
@@ -290,6 +296,10 @@ func setPortPart(p *config.Port, name, value string) (err error) {
 		p.Assign = new(bool)
 		err = onOff(p.Assign, value)
 	case "address":
+		if value == "none" {
+			p.Addresses = nil
+			return nil
+		}
 		a, bad := netip.ParseAddr(value)
 		if err = bad; err == nil {
 			p.Addresses = append(p.Addresses, a)

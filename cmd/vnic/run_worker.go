@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/capture"
@@ -32,6 +34,7 @@ const (
 	givenLedger  = "flows:"
 	givenWindow  = "window:"
 	keptTAP      = "tap:"
+	keptSet      = "settings"
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
@@ -50,7 +53,7 @@ func runWorker(path string) error {
 	if err != nil {
 		return err
 	}
-	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation}}
+	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation}}
 	if deps.Capture, err = nextCapture(cfg, w.Generation); err != nil {
 		return err
 	}
@@ -82,14 +85,8 @@ func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, erro
 	if len(fds) != 1 {
 		return nil, errors.New("the supervisor gave no configuration")
 	}
-	f := os.NewFile(uintptr(fds[0]), path)
-	defer f.Close()
-	st, err := f.Stat()
+	b, err := readAll(os.NewFile(uintptr(fds[0]), path))
 	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, st.Size())
-	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // ReadAt: the offset is shared with other workers
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	cfg, err := config.Parse(b)
@@ -230,3 +227,41 @@ func (k keptTAPs) Take(name string) (fds []int) { return k.w.Take(keptTAP + name
 func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+name, fds...) }
 
 func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }
+
+// keptSettings is what was set of functions, in a file that the supervisor keeps.
+type keptSettings struct{ w *supervisor.Worker }
+
+func (k keptSettings) Load() ([]byte, error) {
+	fds := k.w.Take(keptSet)
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return readAll(os.NewFile(uintptr(fds[0]), keptSet))
+}
+
+func (k keptSettings) Store(b []byte) error {
+	fd, err := unix.MemfdCreate("vnic-settings", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), keptSet)
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	return k.w.Keep(keptSet, fd)
+}
+
+// readAll reads a file that others may hold too, and closes it.
+func readAll(f *os.File) ([]byte, error) {
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // ReadAt: the offset is shared
+		return nil, err
+	}
+	return b, nil
+}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,7 +122,13 @@ func TestPortsAtRunTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.stop(20 * time.Second)
+		defer func() {
+			p.stop(20 * time.Second)
+			if t.Failed() {
+				b, _ := os.ReadFile(filepath.Join(dir, "log"))
+				t.Logf("%s", b)
+			}
+		}()
 		vnic := func(args ...string) string {
 			t.Helper()
 			out, errs, code := run(t, args...)
@@ -130,14 +138,25 @@ func TestPortsAtRunTime(t *testing.T) {
 			return out
 		}
 		vnic("wait", "-s", socket, "--timeout", "30s")
-		files := func() int {
-			list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-			return len(list)
+		n, err := control.NewClient(socket).NIC(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := func() (count int) { // of supervisor and worker
+			for _, pid := range []int{n.PID, n.Worker} {
+				list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				count += len(list)
+			}
+			return count
 		}
 		enable := []string{"vf", "set", "-s", socket, "pf0.vf3", "enable", "tenant", "100", "address", "192.168.100.13", "guest", "cid:1001", "port", "name=vp3,mode=bridged,bridge=guests0"}
 		if out := vnic(enable...); !strings.Contains(out, "port vp3, bridged, up") || !strings.Contains(out, "bridge guests0") {
 			t.Error(out)
 		}
+		introduced(t, filepath.Join(dir, "g1.pf0.vf3"))
 		link, err := netlink.LinkByName("vp3")
 		if err != nil || link.Attrs().MasterIndex == 0 {
 			t.Fatalf("%+v, %v", link, err)
@@ -164,5 +183,28 @@ func TestPortsAtRunTime(t *testing.T) {
 			}
 			return nil
 		})
+
+		// A worker that is killed is followed by one that knows what was set, and the device stays.
+		vnic(enable...)
+		if link, err = netlink.LinkByName("vp3"); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the next worker", func() error {
+			is, err := control.NewClient(socket).NIC(t.Context())
+			if err == nil && is.Worker == n.Worker {
+				err = errors.New("the old one answers")
+			}
+			return err
+		})
+		if out := vnic("vf", "show", "-s", socket, "pf0.vf3"); !strings.Contains(out, "port vp3, bridged, up") || !strings.Contains(out, "address 192.168.100.13") {
+			t.Errorf("after a restart:\n%s", out)
+		}
+		if now, err := netlink.LinkByName("vp3"); err != nil || now.Attrs().Index != link.Attrs().Index {
+			t.Errorf("another device: %v, %v", now, err)
+		}
+		introduced(t, filepath.Join(dir, "g1.pf0.vf3"))
 	})
 }

@@ -1,0 +1,93 @@
+package device
+
+import (
+	"log/slog"
+	"reflect"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// memory keeps settings from one NIC to the next.
+type memory struct{ b []byte }
+
+func (m *memory) Load() ([]byte, error) { return m.b, nil }
+
+func (m *memory) Store(b []byte) error { m.b = b; return nil }
+
+// TestRemember: the NIC after this one has functions set as they were, whatever
+// was said to come to that, and knows what to tell the next.
+func TestRemember(t *testing.T) {
+	kept := &memory{}
+	next := func(change func(c *config.Config)) *NIC {
+		t.Helper()
+		cfg := testConfig(t, 1, t.TempDir()+"/x", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		change(cfg)
+		s, err := newShard(0, cfg, seeded(1), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &NIC{cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, deps: Deps{Settings: kept}}
+		if err := n.recall(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	set := func(n *NIC, function, action string, kv ...string) {
+		t.Helper()
+		c := control.FunctionChange{Function: function, Action: action, Set: map[string]string{}}
+		for i := 0; i < len(kv); i += 2 {
+			c.Set[kv[i]] = kv[i+1]
+		}
+		id, err := n.functionID(function)
+		if err == nil {
+			err = n.shard.operate(1e9, id, &c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.remember(id, &c, n.shard.funcs.settings(id))
+	}
+	all := func(n *NIC) map[pfvf.ID]config.Function {
+		m := map[pfvf.ID]config.Function{}
+		for _, f := range n.shard.funcs.all {
+			m[f.ID] = f.cfg
+		}
+		for id, c := range n.shard.funcs.shelf {
+			m[id] = c
+		}
+		return m
+	}
+	n := next(func(*config.Config) {})
+	if kept.b != nil {
+		t.Error("something was stored that nobody set")
+	}
+	set(n, "pf0.vf1", "disable")
+	set(n, "pf0.vf2", "", "rate", "500", "credits", "req-pkt-tx=64", "address", "192.168.100.99")
+	set(n, "pf0.vf1", "enable", "address", "192.168.100.12", "trust", "on") // what vf2 gave up
+	set(n, "pf0.vf2", "", "credits", "data-pkt-tx=5", "guarantee", "data-pkt-tx=2")
+	set(n, "pf0.vf2", "", "port", "name=vp9,address=192.168.100.77,address=fd00::7")
+	set(n, "pf0.vf2", "", "port", "mtu=1400,mode=bridged,assign=off")
+	set(n, "pf0.vf3", "disable", "guest", "none", "dma_window", "1G+2M", "mac", "02:00:00:00:00:55")
+	want := all(n)
+	for range 3 { // each tells the next
+		n = next(func(*config.Config) {})
+		if got := all(n); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+		set(n, "pf0.vf4", "", "trust", "on")
+		want = all(n)
+	}
+	// Another configuration: what does not fit it is left out, and the rest is there.
+	n = next(func(c *config.Config) { c.Functions[0].VFs = c.Functions[0].VFs[:1]; c.Functions[0].VFCount = 2 })
+	if f := n.shard.funcs.byID[1<<16|1]; f == nil || !f.cfg.Trust {
+		t.Error("what fits is not set")
+	}
+	set(n, "pf0.vf1", "", "trust", "off")
+	kept.b = []byte("nonsense")
+	if err := (&NIC{cfg: n.cfg, shard: n.shard, deps: Deps{Settings: kept}}).recall(); err == nil {
+		t.Error("nonsense was understood")
+	}
+}
