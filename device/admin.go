@@ -56,7 +56,7 @@ func (f *function) adminDoorbell(now falcon.Time, producer uint32) {
 		f.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, f.admin.sq.Next(), f.admin.entries, err))
 		return
 	}
-	if !f.inBacklog {
+	if !f.inBacklog && (f.faults == nil || !f.faults.postpone()) {
 		f.runAdmin(now)
 	}
 }
@@ -112,6 +112,12 @@ func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
 	cmd.Unmarshal(raw[:])
 	f.shard.adminPages -= commandPages(&cmd)
 	cqe.ID = cmd.ID
+	if f.faults != nil {
+		if st, fails := f.faults.command(&cmd); fails {
+			cqe.Status = st
+			return true
+		}
+	}
 	cqe.Status = f.command(now, &cmd, cqe.Result[:])
 	f.judgeCommand(&cmd, cqe.Status)
 	return true

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -30,6 +31,9 @@ type function struct {
 	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
 
 	cqEvents map[uint32]*cqEvent // by CQ, of those that have a vector
+
+	faults *sabotage     // nil: in service
+	split  atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
 
@@ -123,6 +127,9 @@ func (f *function) enable() abi.Status {
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
 	f.verbs.UseFeatures(f.binding.features)
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
+	if f.faults != nil {
+		f.verbs.UseFaults(f.faults)
+	}
 	f.judgePages()
 	f.verbs.UseRate(&f.Rate)
 	f.verbs.SetWeight(int(f.cfg.Weight))
@@ -145,6 +152,9 @@ func (f *function) reset(now falcon.Time) {
 func (f *function) clear(now falcon.Time) {
 	f.release(now)
 	f.admin = admin{}
+	if f.faults != nil {
+		f.faults.forget()
+	}
 	f.faultCode, f.faultReason = abi.FaultNone, ""
 }
 
@@ -193,6 +203,12 @@ func (s *Shard) stopFaulted(now falcon.Time) {
 
 // CQEvent implements rdma.Notifier.
 func (f *function) CQEvent(cqn uint32) {
+	if f.faults == nil || !f.faults.cqEvent(cqn) {
+		f.sendCQEvent(cqn)
+	}
+}
+
+func (f *function) sendCQEvent(cqn uint32) {
 	if e := f.cqEvents[cqn]; e != nil {
 		e.post(cqn)
 	} else if f.binding != nil {
@@ -211,6 +227,15 @@ func (f *function) notify(e *abi.AsyncEvent, priv string) {
 		return
 	}
 	e.PrivLen = uint16(copy(e.Priv[:], priv))
+	if f.faults == nil || !f.faults.asyncEvent(e) {
+		f.sendAsync(e)
+	}
+}
+
+func (f *function) sendAsync(e *abi.AsyncEvent) {
+	if f.binding == nil {
+		return
+	}
 	if !f.binding.out.asyncEvent(e) {
 		f.broke(205, abi.RingStream, 0, 0, nil)
 	}

@@ -109,6 +109,7 @@ func (fs *functionSet) forget(f *function) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.binding != nil {
 		return
 	}
+	fs.shard.mend(fs.shard.now, f)
 	f.Credits.Drop()
 	delete(fs.byID, f.ID)
 	fs.all = slices.DeleteFunc(fs.all, func(g *function) bool { return g == f })
@@ -183,6 +184,7 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	}
 	for _, f := range fs.ofPF(pf) {
 		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || parent.Link != pfvf.LinkDisable)
+		up = up && (f.faults == nil || f.faults.down == 0)
 		if up != f.LinkUp {
 			f.LinkUp = up
 			f.tellLink()

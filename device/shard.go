@@ -85,6 +85,7 @@ type Shard struct {
 	funcs        *functionSet
 	connCredits  credit.Cost // the most one connection holds
 	faulted      []*function // to be stopped at the end of the Step
+	faulty       []*function // go wrong because the operator wants it
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
 	rewire       []*wiring   // attempts to be made again, the next first
@@ -228,6 +229,9 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	more = s.transmit(now) || more
 	s.endDrains(now)
 	s.stopFaulted(now)
+	if len(s.faulty) > 0 {
+		s.advanceFaults(now)
+	}
 	s.drainManager(now)
 	s.raiseInterrupts()
 	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
@@ -272,6 +276,9 @@ func (s *Shard) advance(now falcon.Time) {
 
 func (s *Shard) deadline() falcon.Time {
 	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.unmute)
+	if len(s.faulty) > 0 {
+		at = min(at, s.faultDeadline())
+	}
 	if len(s.rewire) > 0 {
 		at = min(at, s.rewire[0].at)
 	}

@@ -26,6 +26,8 @@ type CQ struct {
 	period falcon.Time
 	held   uint32 // completions since the one that an event is due for, that one included; 0: none is due
 	timer  timer
+
+	waiting []heldCQE // that Faults keep back
 }
 
 type armState uint8
@@ -165,6 +167,14 @@ func (c *CQ) stop() {
 
 // post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry, and its QPs move to ERR.
 func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
+	if c.fn.faults != nil && c.hold(now, cqe, solicited) {
+		return
+	}
+	c.put(now, cqe, solicited)
+}
+
+// put is post for a completion that does not wait.
+func (c *CQ) put(now falcon.Time, cqe *abi.CQE, solicited bool) {
 	f := c.fn
 	if c.failed || !f.working() {
 		return

@@ -32,10 +32,11 @@ type Function struct {
 	limits Limits
 	out    Notifier
 
-	eventIndex bool // the driver rings only when the event index asks for it
-	armWord    bool // the driver arms completion queues in their headers
-	strict     bool // look for what is wrong but harms nobody
-	extended   bool // the driver knows abi.FeatureExtendedVerbs
+	eventIndex bool   // the driver rings only when the event index asks for it
+	armWord    bool   // the driver arms completion queues in their headers
+	faults     Faults // nil: in service
+	strict     bool   // look for what is wrong but harms nobody
+	extended   bool   // the driver knows abi.FeatureExtendedVerbs
 
 	pds table[PD]
 	mrs table[MR] // and memory windows: they share the keys

@@ -192,6 +192,9 @@ func (m *MR) read(addr uint64, dst []byte) error {
 	if !m.usable() {
 		return errGone
 	}
+	if m.fn.faults != nil && m.fn.faults.Access() {
+		return errInjected
+	}
 	return m.area.ReadAt(m.offset(addr), dst)
 }
 
@@ -199,6 +202,9 @@ func (m *MR) read(addr uint64, dst []byte) error {
 func (m *MR) write(addr uint64, src []byte) error {
 	if !m.usable() {
 		return errGone
+	}
+	if m.fn.faults != nil && m.fn.faults.Access() {
+		return errInjected
 	}
 	return m.area.WriteAt(m.offset(addr), src)
 }

@@ -212,6 +212,9 @@ func (q *QP) wake() {
 	default:
 		return
 	}
+	if q.stuck() {
+		return
+	}
 	q.fn.e.enqueue(q)
 }
 
@@ -225,7 +228,7 @@ func (q *QP) prefetch() {
 // turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD, flushing in ERR and SQE. It
 // reports whether more is left that can go on now.
 func (q *QP) turn(now falcon.Time) (more bool) {
-	if !q.fn.working() {
+	if !q.fn.working() || q.stuck() {
 		return false
 	}
 	switch q.state {

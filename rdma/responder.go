@@ -370,6 +370,9 @@ func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if q.attr.access&right == 0 {
 		return nil
 	}
+	if q.fn.faults != nil && q.fn.faults.Key(q.number) {
+		return nil
+	}
 	m := q.fn.key(rkey)
 	if m == nil || m.window && m.qp != q || !m.gives(q.domain(), va, n, right) {
 		return nil

@@ -63,6 +63,9 @@ func (q *QP) fetch() (w *work, ok bool) {
 	if q.datagrams() && w.status == abi.WCSuccess {
 		w.status = q.checkDatagram(w)
 	}
+	if q.fn.faults != nil && w.status == abi.WCSuccess {
+		w.status = q.fn.faults.Work(q.number, w.wqe.Opcode)
+	}
 	if clause := q.brokenBy(w); clause != 0 {
 		q.fn.broke(clause, abi.RingSQ, q.number, w.index, b)
 	}

@@ -17,7 +17,7 @@ import (
 
 func injectCommand() *cobra.Command {
 	inject := &cobra.Command{Use: "inject", Short: "make things go wrong in a running NIC"}
-	inject.AddCommand(injectLinkCommand())
+	inject.AddCommand(injectLinkCommand(), injectFaultCommand(), injectProfileCommand(), injectListCommand(), injectClearCommand())
 	return inject
 }
 

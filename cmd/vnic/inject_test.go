@@ -55,3 +55,54 @@ func TestInjectLink(t *testing.T) {
 		}
 	})
 }
+
+// TestInjectFault gives functions faults by the command line, under load where the
+// work is done all the same, and takes them back.
+func TestInjectFault(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		inject := func(args ...string) (string, string, int) {
+			return run(t, append([]string{"inject", args[0], "-s", l.hosts[0].Control}, args[1:]...)...)
+		}
+		text, stderr, code := inject("fault", "pf0.vf1", "event-late", "--event", "cq", "--probability", "20%", "--seed", "4", "--delay", "1ms")
+		if want := `h1\.pf0\.vf1 +1 +event-late +event cq, probability 20%, seed 4, delay 1ms +0 +0 +in force`; code != 0 || !regexp.MustCompile(want).MatchString(text) {
+			t.Fatalf("exit status %d, %s\n%s", code, stderr, text)
+		}
+		if text, stderr, code = inject("profile", "pf0.vf1", "hostile", "--seed", "9"); code != 0 || !strings.Contains(text, "profile hostile") {
+			t.Fatalf("exit status %d, %s\n%s", code, stderr, text)
+		}
+		l.works()
+		text, stderr, code = inject("list", "--json")
+		var faults []control.Fault
+		if err := json.Unmarshal([]byte(text), &faults); code != 0 || err != nil || len(faults) != 2 || faults[0].Seed != 9 || faults[0].Hits == 0 {
+			t.Fatalf("exit status %d, %v, %s\n%s", code, err, stderr, text)
+		}
+		if f := faults[1]; f.Kind != "event-late" || f.Seen < 10 || f.Hits == 0 || f.Hits == f.Seen {
+			t.Errorf("%+v", f)
+		}
+		if _, stderr, code = inject("clear", "pf0.vf1", "1"); code != 0 {
+			t.Error(stderr)
+		}
+		if _, stderr, code = inject("profile", "pf0.vf1", "none"); code != 0 {
+			t.Error(stderr)
+		}
+		if text, _, _ = inject("list"); strings.Count(text, "\n") != 1 {
+			t.Error(text)
+		}
+		for want, args := range map[string][]string{
+			`fault "x": there are event-lost`:                            {"fault", "pf0.vf1", "x"},
+			`"2" is not a share`:                                         {"fault", "pf0.vf1", "dma", "--probability", "2"},
+			"function h1.pf9: there is none":                             {"fault", "pf9", "dma"},
+			"h1.pf0.vf1: there is no rule 7":                             {"clear", "pf0.vf1", "7"},
+			`rule "seven": write its number`:                             {"clear", "pf0.vf1", "seven"},
+			`profile "kind": there are hostile and none`:                 {"profile", "pf0.vf1", "kind"},
+			"starve: nth, every, probability or limit of starve: it hol": {"fault", "pf0.vf1", "starve", "--nth", "3"},
+		} {
+			if _, stderr, code := inject(args...); code != 1 || !strings.Contains(stderr, want) {
+				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			}
+		}
+	})
+}

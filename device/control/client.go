@@ -116,6 +116,18 @@ func (c *Client) InjectLink(ctx context.Context, change LinkChange) (v Uplink, e
 	return v, err
 }
 
+// InjectFault gives a function a rule or a profile, or takes them back.
+func (c *Client) InjectFault(ctx context.Context, change FaultChange) (v []Fault, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/inject/fault", change, &v)
+	return v, err
+}
+
+// Faults lists what goes wrong on purpose.
+func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
+	err = c.get(ctx, "/v1/faults", &v)
+	return v, err
+}
+
 // Wait returns when the NIC answers, or with the last error when ctx ends.
 func (c *Client) Wait(ctx context.Context) error {
 	t := time.NewTicker(20 * time.Millisecond)

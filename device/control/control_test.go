@@ -89,6 +89,16 @@ func (f *fake) Trace(_ context.Context, what TraceRequest, w io.Writer) error {
 	return f.err
 }
 
+// InjectFault gives back what it was asked.
+func (f *fake) InjectFault(_ context.Context, c FaultChange) ([]Fault, error) {
+	if c.Add == nil {
+		return nil, BadRequest{errors.New("nothing to change")}
+	}
+	return []Fault{{Function: c.Function, ID: 1, Rule: *c.Add}}, nil
+}
+
+func (f *fake) Faults(context.Context) ([]Fault, error) { return nil, nil }
+
 // InjectLink gives back what it was asked.
 func (f *fake) InjectLink(_ context.Context, c LinkChange) (Uplink, error) {
 	var u Uplink

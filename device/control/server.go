@@ -218,6 +218,14 @@ func handler(life context.Context, p Provider) http.Handler {
 		}
 		return p.InjectLink(ctx, c)
 	})
+	handle("POST", "/v1/inject/fault", "POST", func(ctx context.Context, r *http.Request) (any, error) {
+		var c FaultChange
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return list(p.InjectFault(ctx, c))
+	})
+	get("/v1/faults", func(ctx context.Context) (any, error) { return list(p.Faults(ctx)) })
 	paths = append(paths, capturePath, tracePath)
 	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) {
 		stream(life, w, r, "application/x-pcapng", func(ctx context.Context, out io.Writer) error {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/fault"
 )
 
 // NIC is the answer of GET /v1/nic.
@@ -73,6 +75,30 @@ type LinkChange struct {
 	Direction string          `json:"direction"` // rx, tx, or "" for both
 	Clear     bool            `json:"clear"`     // first set everything to its default
 	Set       json.RawMessage `json:"set"`
+}
+
+// FaultChange is the body of POST /v1/inject/fault: a rule to add, a profile, or
+// what to clear.
+type FaultChange struct {
+	Function string      `json:"function"` // "h1.pf0.vf2" or "pf0.vf2"; "" clears all functions
+	Add      *fault.Rule `json:"add,omitempty"`
+	Profile  string      `json:"profile,omitempty"` // "hostile", "none"
+	Seed     uint64      `json:"seed,omitempty"`    // of the profile
+	Clear    bool        `json:"clear,omitempty"`
+	ID       uint32      `json:"id,omitempty"` // of the rule to clear; 0: all of the function, and its profile
+}
+
+// Fault is one entry of GET /v1/faults: a rule and what became of it, or a
+// profile, which has id 0.
+type Fault struct {
+	Function string `json:"function"`
+	ID       uint32 `json:"id"`
+	fault.Rule
+	Seen      uint64 `json:"seen"` // operations that it is about
+	Hits      uint64 `json:"hits"` // those that it struck
+	Over      bool   `json:"over"` // it strikes no more
+	AgeMS     int64  `json:"age_ms"`
+	RemainsMS int64  `json:"remains_ms,omitempty"`
 }
 
 // Peer is another NIC and the state of the connection management link to it.
@@ -320,6 +346,8 @@ type Provider interface {
 	Keys(ctx context.Context) ([]Key, error)
 	Violations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
+	InjectFault(ctx context.Context, c FaultChange) ([]Fault, error)
+	Faults(ctx context.Context) ([]Fault, error)
 	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for nothing but ports, which are
 	// names of ports or functions, or any.
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error

@@ -20,6 +20,7 @@ type Node struct {
 	guarantee  Cost
 	underflows uint64
 	refusals   uint64
+	starved    bool
 }
 
 // New makes a node below parent (nil for the root) that holds at most limit of each counter; a limit of 0 means none.
@@ -29,6 +30,10 @@ func New(parent *Node, limit Cost) *Node { return &Node{parent: parent, limit: l
 func (n *Node) Take(c *Cost) bool {
 	rise := *c
 	for m := n; m != nil; m = m.parent {
+		if m.starved {
+			n.refusals++
+			return false
+		}
 		for i, v := range rise {
 			if v == 0 {
 				continue // nothing asked is never refused, also not while a lowered limit is exceeded
@@ -213,6 +218,9 @@ func (n *Node) Limit() Cost { return n.limit }
 
 // SetLimit resizes the node. A limit below what is in use takes nothing away: new takes are refused until enough came back.
 func (n *Node) SetLimit(limit Cost) { n.limit = limit }
+
+// Starve has the node, and all below it, refuse whatever is asked, or ends that. It is for tests of those who ask.
+func (n *Node) Starve(on bool) { n.starved = on }
 
 // Parent returns the level above, nil at the root.
 func (n *Node) Parent() *Node { return n.parent }

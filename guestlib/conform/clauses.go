@@ -23,6 +23,7 @@ var unseen = map[string]string{
 	"DRV-504":  "how completions are matched is the driver's own affair",
 	"DRV-604":  "a doorbell on its way looks like one not sent",
 	"DRV-703":  "reads leave no trace",
+	"DRV-710":  "what a driver does with an event leaves no trace",
 	"DRV-720":  "a doorbell sent meanwhile looks like one sent before",
 	"DRV-803":  "a SHOULD",
 	"DRV-922":  "work posted to the old area is not looked at any more",

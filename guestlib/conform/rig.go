@@ -2,6 +2,7 @@ package conform
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -85,8 +86,13 @@ func (q *cq) armWord(index uint32, bits uint64) {
 	q.c.t.ok(mem(q.block).Store64Release(abi.CQHeaderArm, uint64(index)|bits|q.arming<<abi.CQArmNumber))
 }
 
-// event waits for an event of the queue.
-func (q *cq) event() { q.c.wait("an event of the CQ", isCQEvent(q.cqn)) }
+// event waits for an event of the queue, and for that it may come once more (DRV-710).
+func (q *cq) event() {
+	q.c.wait("an event of the CQ", isCQEvent(q.cqn))
+	for end := time.Now().Add(quiet / 3); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		q.c.take(isCQEvent(q.cqn))
+	}
+}
 
 // noEvent makes sure that none comes for a moment.
 func (q *cq) noEvent() { q.c.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn)) }

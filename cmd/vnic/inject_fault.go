@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/fault"
+)
+
+// faultKinds says what the faults do, for the help.
+const faultKinds = `  event-lost       an event is not sent             --event --cq --qp
+  event-duplicate  it is sent once more, 1 ms later  --event --cq --qp
+  event-late       it is sent after --delay (5ms)    --event --cq --qp
+  command-fail     an admin command ends with --status (no-resources) and does nothing   --command
+  cqe-error        a work request completes with --status (general-error)                --qp --opcode
+  dma              the memory behind a region is found gone
+  wrong-key        a peer's key is taken for wrong                                       --qp
+  reset            a work request resets the function                                    --qp --opcode
+  function-fault   a work request stops the function with FaultMemory                    --qp --opcode
+  link-flap        a work request takes the link down for --delay (200ms)                --qp --opcode
+  stuck-queue      send queues are not looked at, as long as the rule holds              --qp
+  starve           the function gets no credits, as long as the rule holds`
+
+func injectFaultCommand() *cobra.Command {
+	var socket string
+	var r fault.Rule
+	var share config.Share
+	var delay, bound time.Duration
+	cmd := &cobra.Command{
+		Use:   "fault FUNCTION KIND",
+		Short: "lose events, fail commands and work requests, stop queues, of one function",
+		Long: `Gives a function a rule by which things go wrong in it, and prints its rules.
+Every operation that the rule matches is struck, or those that --nth, --every and
+--probability pick; --limit and --for bound it. The dice are a function of --seed
+and of how many operations matched, so that a rule does the same again. Kinds, and
+what they match and take beside:
+
+` + faultKinds,
+		Example: `  vnic inject fault pf0.vf1 event-lost --event cq --every 10
+  vnic inject fault pf0.vf1 cqe-error --status remote-access-error --opcode read --nth 3
+  vnic inject fault pf0.vf1 command-fail --command RegMR --probability 10% --seed 7
+  vnic inject fault pf0.vf1 stuck-queue --qp 0x11 --for 2s`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Kind, r.DelayNS, r.ForNS, r.Probability = fault.Kind(args[1]), int64(delay), int64(bound), float64(share)
+			list, err := control.NewClient(socket).InjectFault(cmd.Context(), control.FaultChange{Function: args[0], Add: &r})
+			if err != nil {
+				return err
+			}
+			return writeFaults(cmd.OutOrStdout(), list)
+		},
+	}
+	f := cmd.Flags()
+	socketFlag(cmd, &socket)
+	f.Uint32Var(&r.QP, "qp", 0, "only of this queue pair")
+	f.Uint32Var(&r.CQ, "cq", 0, "only of this completion queue")
+	f.StringVar(&r.Opcode, "opcode", "", "only work requests of this `kind`: send, write, read, fetch-add …")
+	f.StringVar(&r.Command, "command", "", "only this admin `command`, as RegMR")
+	f.StringVar(&r.Event, "event", "", "only this `event`: cq, admin, or another as QP-fatal")
+	f.Uint64Var(&r.Nth, "nth", 0, "only the n-th, from 1")
+	f.Uint64Var(&r.Every, "every", 0, "only each n-th")
+	f.Var(textFlag{&share}, "probability", "only this `share` of them, as 1% or 0.01")
+	f.Uint64Var(&r.Seed, "seed", 0, "of the dice")
+	f.Uint64Var(&r.Limit, "limit", 0, "at most so many; then the rule is over")
+	f.DurationVar(&bound, "for", 0, "the rule is over after this time")
+	f.StringVar(&r.Status, "status", "", "`status` of the completion")
+	f.DurationVar(&delay, "delay", 0, "how late, or how long")
+	return cmd
+}
+
+func injectListCommand() *cobra.Command {
+	var socket string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "the rules and profiles of all functions, and how often they struck", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := control.NewClient(socket).Faults(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(list)
+			}
+			return writeFaults(cmd.OutOrStdout(), list)
+		},
+	}
+	socketFlag(cmd, &socket)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func injectClearCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use: "clear [FUNCTION [ID]]", Short: "take back a rule, all of a function with its profile, or all there are", Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := control.FaultChange{Clear: true}
+			if len(args) > 0 {
+				c.Function = args[0]
+			}
+			if len(args) > 1 {
+				id, err := strconv.ParseUint(args[1], 10, 32)
+				if err != nil || id == 0 {
+					return fmt.Errorf("rule %q: write its number, as vnic inject list shows it", args[1])
+				}
+				c.ID = uint32(id)
+			}
+			_, err := control.NewClient(socket).InjectFault(cmd.Context(), c)
+			return err
+		},
+	}
+	socketFlag(cmd, &socket)
+	return cmd
+}
+
+func injectProfileCommand() *cobra.Command {
+	var socket string
+	c := control.FaultChange{}
+	cmd := &cobra.Command{
+		Use:   "profile FUNCTION hostile|none",
+		Short: "let a function do all that docs/abi allows a device, to shake its driver",
+		Long: `With "hostile" a function serves doorbells and commands late, writes completions
+many at once or one by one, sends events late, in another order, and for nothing,
+and cuts messages in pieces: all that a device may do, and nothing that it may
+not. The dice are a function of --seed. "none" ends it.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.Function, c.Profile = args[0], args[1]
+			list, err := control.NewClient(socket).InjectFault(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return writeFaults(cmd.OutOrStdout(), list)
+		},
+	}
+	socketFlag(cmd, &socket)
+	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "of the dice")
+	return cmd
+}
+
+func socketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVarP(socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+}
+
+// textFlag makes a flag of what reads itself from text.
+type textFlag struct{ share *config.Share }
+
+func (v textFlag) String() string { return "" }
+
+func (v textFlag) Set(text string) error { return v.share.UnmarshalText([]byte(text)) }
+
+func (v textFlag) Type() string { return "share" }
+
+func writeFaults(out io.Writer, list []control.Fault) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "FUNCTION\tID\tFAULT\tRULE\tSEEN\tHITS\tSTATE")
+	for _, f := range list {
+		state := "in force"
+		switch {
+		case f.Over:
+			state = "over"
+		case f.RemainsMS > 0:
+			state = fmt.Sprintf("in force for %v", time.Duration(f.RemainsMS)*time.Millisecond)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", f.Function, f.ID, f.Kind, describeRule(&f.Rule), f.Seen, f.Hits, state)
+	}
+	return w.Flush()
+}
+
+// describeRule says what a rule asks for as its flags would.
+func describeRule(r *fault.Rule) string {
+	var s []string
+	add := func(name string, value any, given bool) {
+		if given {
+			s = append(s, fmt.Sprintf("%s %v", name, value))
+		}
+	}
+	add("qp", fmt.Sprintf("%#x", r.QP), r.QP != 0)
+	add("cq", fmt.Sprintf("%#x", r.CQ), r.CQ != 0)
+	add("opcode", r.Opcode, r.Opcode != "")
+	add("command", r.Command, r.Command != "")
+	add("event", r.Event, r.Event != "")
+	add("nth", r.Nth, r.Nth != 0)
+	add("every", r.Every, r.Every != 0)
+	add("probability", config.Share(r.Probability), r.Probability != 0)
+	add("seed", r.Seed, r.Seed != 0)
+	add("limit", r.Limit, r.Limit != 0)
+	add("status", r.Status, r.Status != "")
+	add("delay", time.Duration(r.DelayNS), r.DelayNS != 0)
+	if len(s) == 0 {
+		return "all"
+	}
+	return strings.Join(s, ", ")
+}
