@@ -2,6 +2,7 @@ package conform
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -11,6 +12,7 @@ var connectionChecks = []check{
 	{"cm.reject", "DEV-903", 0, cmReject},
 	{"cm.refused", "DEV-903", 0, cmRefused},
 	{"cm.end", "DEV-905 DEV-903", 0, cmEnd},
+	{"cm.disconnect", "DEV-912", 0, cmDisconnect},
 	{"cm.state", "DEV-901", 0, cmState},
 	{"cm.reserved", "DEV-911", 0, cmReserved},
 	{"cm.reads", "DEV-953", 0, cmReads},
@@ -186,6 +188,40 @@ func cmEnd(t *T) {
 		if !end.gone {
 			p.a.wantState(abi.QPStateErr)
 		}
+	}
+}
+
+// What was begun completes, or is flushed, in order and once; the end comes in time, and at once for who asks twice.
+func cmDisconnect(t *T) {
+	c := t.ready()
+	for _, twice := range []bool{false, true} {
+		p := c.pair(nil)
+		p.connect()
+		const n = 8
+		for i := range uint64(n) {
+			p.copy(i, 0, 32<<10, 16<<10)
+		}
+		start := time.Now()
+		p.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil)
+		if twice {
+			if st := p.command(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil); st != abi.StatusOK && st != abi.StatusNotFound {
+				t.Fatalf("a second CMDisconnect: %s", st)
+			}
+		}
+		p.over(abi.EventDisconnected, 2)
+		if d := time.Since(start); d > t.cfg.Wait {
+			t.Fatalf("the connection ended %v after CMDisconnect", d)
+		}
+		flushed := false
+		for i := range uint64(n) {
+			e := p.cq.next()
+			if e.WRID != i || e.Status != abi.WCSuccess && e.Status != abi.WCWRFlushErr || flushed && e.Status == abi.WCSuccess {
+				t.Fatalf("completion %d after CMDisconnect: work request %d, %s", i, e.WRID, e.Status)
+			}
+			flushed = e.Status == abi.WCWRFlushErr
+		}
+		p.nop(99)
+		p.cq.want(99, abi.WCWRFlushErr)
 	}
 }
 
