@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
@@ -21,6 +22,7 @@ type admin struct {
 	slots   chan struct{} // one token per free entry
 	ended   chan struct{} // closed when err is set
 	probing sync.Mutex    // held by probe
+	told    atomic.Bool   // the device may know the queues
 
 	mu       sync.Mutex
 	bell     bell
@@ -94,7 +96,7 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	select {
 	case <-c.done:
 	case <-timer.C:
-		a.s.fail(lost(fmt.Errorf("%s: %w: no completion within %v", op, ErrTimeout, a.timeout)), false)
+		a.s.fail(needsReset("%s: %w: no completion within %v", op, ErrTimeout, a.timeout), false)
 		return a.s.failure()
 	case <-a.ended:
 		return a.failure()
@@ -170,6 +172,12 @@ func (a *admin) failure() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
+}
+
+// free gives the queues' memory back, which the device does not touch any more.
+func (a *admin) free() {
+	a.sq.Free()
+	a.cq.Free()
 }
 
 // watch ends the life with the stream.

@@ -25,7 +25,9 @@ func newSilentRig(t testing.TB) *silentRig {
 		t.Fatal(err)
 	}
 	c1, c2 := net.Pipe()
-	d := &Device{s: newStream(c1), pool: arena.NewPool(src)}
+	d := &Device{pool: arena.NewPool(src)}
+	d.s.Store(newStream(c1))
+	d.now.Store(&attributes{})
 	t.Cleanup(func() {
 		c1.Close()
 		c2.Close()
@@ -87,7 +89,7 @@ func TestZeroAlloc(t *testing.T) {
 		if err := r.qp.PostSend(&SendWR{ID: id, Opcode: Send, Flags: Signaled, Inline: inline}); err != nil {
 			t.Fatal(err)
 		}
-		r.qp.dev.s.arm(&r.cq.bell, 0)
+		r.qp.dev.s.Load().arm(&r.cq.bell, 0)
 		r.done(t, id-1)
 		r.done(t, id)
 		if n, err := r.cq.Poll(wc[:]); n != 2 || err != nil || wc[1].ID != id {

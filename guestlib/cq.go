@@ -90,7 +90,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		qps:    map[uint32]*QP{},
 		srqs:   map[uint32]*SRQ{},
 		wake:   make(chan struct{}),
-		byWord: d.info.Features&abi.FeatureArmWord != 0,
+		byWord: d.now.Load().info.Features&abi.FeatureArmWord != 0,
 	}
 	in := abi.CreateCQ{Log2Entries: log2, Vector: d.vector(), Levels: mem.list.Levels, Pages: mem.list.Root}
 	err = cq.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
@@ -114,10 +114,10 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 
 // vector spreads CQs over the event queues of the window; 0 is for events by message.
 func (d *Device) vector() uint16 {
-	if d.vectors == 0 {
+	if d.now.Load().vectors == 0 {
 		return 0
 	}
-	return 1 + uint16(d.nextVector.Add(1)%uint32(d.vectors))
+	return 1 + uint16(d.nextVector.Add(1)%uint32(d.now.Load().vectors))
 }
 
 // Poll takes up to len(wc) completions and returns how many. It does not block. With an error, which means that the CQ, the device or the
@@ -320,7 +320,7 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 // arm asks for an event. It reports whether what is waited for is there already and no event may come.
 func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	if !c.byWord {
-		c.dev.s.arm(&c.bell, flags)
+		c.dev.s.Load().arm(&c.bell, flags)
 		return false, nil
 	}
 	c.mu.Lock()
@@ -421,10 +421,10 @@ func (c *CQ) discardIn(a area, log2 uint8, next uint32, gone func(*abi.CQE) bool
 // Destroy frees the queue. It is ErrBusy while QPs complete to it.
 func (c *CQ) Destroy(ctx context.Context) error {
 	return c.ended.once(func() error {
-		c.dev.s.silence(&c.bell, true)
+		c.dev.s.Load().silence(&c.bell, true)
 		err := c.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
 		if err != nil && !gone(err) {
-			c.dev.s.silence(&c.bell, false)
+			c.dev.s.Load().silence(&c.bell, false)
 			c.signal() // waiters arm again: their doorbells were held back
 			return err
 		}

@@ -32,7 +32,7 @@ type AH struct {
 
 // CreateAH makes an address handle. It does not wait for anybody: datagrams to an address where nobody is are lost.
 func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
-	if p.dev.info.Features&abi.FeatureDatagrams == 0 {
+	if p.dev.now.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
 	}
 	var r abi.CreateAHResult

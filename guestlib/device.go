@@ -30,6 +30,8 @@ type Options struct {
 	CommandTimeout time.Duration
 	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for measuring what polling saves.
 	RingAlways bool
+	// NoRecovery leaves a device that was lost as it is, until Reset or Close.
+	NoRecovery bool
 	// NoWindow leaves the function's window alone: doorbells and events are messages. It is for measuring what a window saves.
 	NoWindow bool
 }
@@ -68,16 +70,15 @@ type ObjectCounts = abi.ObjectCounts
 
 // Device is an attached and enabled function. It is safe for concurrent use.
 type Device struct {
-	s      *stream
+	target target
+	opts   Options
+	src    arena.Source
 	pool   *arena.Pool
-	path   string
-	winErr error // why path is not a better one
 
-	vectors    int                   // event queues of the window; 0: events are messages
-	nextVector atomic.Uint32         // of the next CQ
-	admin      atomic.Pointer[admin] // of the current life of the function
-	info       Info
-	limits     Limits
+	s          atomic.Pointer[stream]     // a new one when the device was lost and is back
+	now        atomic.Pointer[attributes] // never nil
+	nextVector atomic.Uint32              // of the next CQ
+	admin      atomic.Pointer[admin]      // of the current life of the function
 	cm         cm
 
 	events  chan Event
@@ -90,8 +91,20 @@ type Device struct {
 	srqs map[uint32]*SRQ
 
 	resetting sync.Mutex
+	loud      bool     // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
+	dead      []*admin // whose memory the device may still know; guarded by resetting
+	survivor  survivor
 	closeOnce sync.Once
 	closeErr  error
+}
+
+// attributes are what is known of a device since it was attached.
+type attributes struct {
+	info    Info
+	limits  Limits
+	path    string
+	winErr  error // why path is not a better one
+	vectors int   // event queues of the window; 0: events are messages
 }
 
 // Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path for a process on the NIC's own host;
@@ -108,30 +121,43 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 		return nil, fmt.Errorf("open %s: %w", url, err)
 	}
 	d := &Device{
-		s:      newStream(conn),
+		target: t,
+		opts:   opts,
+		src:    src,
 		pool:   arena.NewPool(src),
-		path:   t.scheme,
 		events: make(chan Event, eventBacklog),
 		cqs:    map[uint32]*CQ{},
 		qps:    map[uint32]*QP{},
 		srqs:   map[uint32]*SRQ{},
 	}
 	d.cm.init()
-	d.s.handler = d.handle
+	d.survivor.init()
+	d.now.Store(&attributes{path: t.scheme})
 	// The admin queue exists before the reader starts: what a hostile device sends early is handled like what it sends late.
-	a, err := newAdmin(d.s, d.pool, opts.CommandTimeout)
+	s := newStream(conn)
+	a, err := newAdmin(s, d.pool, opts.CommandTimeout)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), conn.Close(), d.pool.Close())
 	}
-	d.admin.Store(a)
-	d.s.start(opts.Heartbeat, opts.HeartbeatTimeout)
-	d.s.wg.Go(a.watch)
 	actx, cancel := context.WithTimeout(ctx, opts.CommandTimeout)
 	defer cancel()
-	if err := d.attach(actx, t.function, &opts); err != nil {
+	if err := d.begin(actx, s, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", url, err), d.Close())
 	}
+	if !opts.NoRecovery {
+		d.survivor.wg.Go(d.survive)
+	}
 	return d, nil
+}
+
+// begin attaches by a stream that nothing has been said on, with the admin queue for it.
+func (d *Device) begin(ctx context.Context, s *stream, a *admin) error {
+	s.handler = d.handle
+	d.s.Store(s)
+	d.admin.Store(a)
+	s.start(d.opts.Heartbeat, d.opts.HeartbeatTimeout)
+	s.wg.Go(a.watch)
+	return d.attach(ctx)
 }
 
 func (o *Options) defaults(scheme string) {
@@ -152,13 +178,14 @@ func (o *Options) defaults(scheme string) {
 }
 
 // attach takes the function from the hello to READY.
-func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error {
+func (d *Device) attach(ctx context.Context) error {
+	fn, opts := d.target.function, &d.opts
 	hello := abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: uint32(fn), Features: features}
 	if opts.RingAlways {
 		hello.Features &^= abi.FeatureEventIndex
 	}
 	abi.PutText(hello.Driver[:], opts.Driver)
-	body, err := d.s.call(ctx, &hello)
+	body, err := d.s.Load().call(ctx, &hello)
 	if err != nil {
 		return err
 	}
@@ -175,20 +202,28 @@ func (d *Device) attach(ctx context.Context, fn FunctionID, opts *Options) error
 	if extra := reply.Features &^ hello.Features; extra != 0 {
 		return protocolError("the device turned on features %#x, which the driver did not offer", extra)
 	}
-	d.info.Features = reply.Features
+	at := &attributes{path: d.target.scheme}
+	at.info.Features = reply.Features
 	if opts.NoWindow {
-		d.winErr = errors.New("the program wants none")
+		at.winErr = errors.New("the program wants none")
 	} else {
-		d.openWindow(reply.Function)
+		d.openWindow(at, reply.Function)
 	}
 	if err := d.enable(ctx); err != nil {
 		return err
 	}
-	if err := d.identify(ctx); err != nil {
+	if err := d.identify(ctx, &at.info); err != nil {
 		return err
 	}
-	d.limits, err = d.Query(ctx)
-	return err
+	d.now.Store(at) // Query needs the features
+	limits, err := d.Query(ctx)
+	if err != nil {
+		return err
+	}
+	all := *at
+	all.limits = limits
+	d.now.Store(&all)
+	return nil
 }
 
 // enable resets the function if an earlier driver left it in use, sets up the admin queue and waits for READY.
@@ -207,6 +242,7 @@ func (d *Device) enable(ctx context.Context) error {
 		}
 	}
 	a := d.admin.Load()
+	a.told.Store(true)
 	for _, w := range []abi.RegWrite{
 		{Offset: abi.RegAdminSQ, Width: 8, Value: a.sq.Pages()[0]},
 		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.Pages()[0]},
@@ -248,7 +284,7 @@ func (d *Device) control(ctx context.Context, c abi.Control, want abi.State) err
 }
 
 // identify reads what the function is.
-func (d *Device) identify(ctx context.Context) error {
+func (d *Device) identify(ctx context.Context, info *Info) error {
 	var function, kind, mac, tenant, mtu, hi, lo uint64
 	for _, r := range []struct {
 		offset, width uint32
@@ -267,13 +303,13 @@ func (d *Device) identify(ctx context.Context) error {
 			return err
 		}
 	}
-	d.info.Function = FunctionID(function)
-	d.info.Type = abi.FunctionType(kind)
-	d.info.MAC = binary.LittleEndian.AppendUint64(nil, mac)[:6]
-	d.info.Tenant = uint32(tenant)
-	d.info.MTU = int(mtu)
-	binary.BigEndian.PutUint64(d.info.GID[:8], hi)
-	binary.BigEndian.PutUint64(d.info.GID[8:], lo)
+	info.Function = FunctionID(function)
+	info.Type = abi.FunctionType(kind)
+	info.MAC = binary.LittleEndian.AppendUint64(nil, mac)[:6]
+	info.Tenant = uint32(tenant)
+	info.MTU = int(mtu)
+	binary.BigEndian.PutUint64(info.GID[:8], hi)
+	binary.BigEndian.PutUint64(info.GID[8:], lo)
 	return nil
 }
 
@@ -292,7 +328,7 @@ func (d *Device) writeRegister(ctx context.Context, w abi.RegWrite) error {
 }
 
 func (d *Device) register(ctx context.Context, m abi.Message, verb string, offset uint32) (uint64, error) {
-	body, err := d.s.call(ctx, m)
+	body, err := d.s.Load().call(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -311,27 +347,28 @@ func (d *Device) register(ctx context.Context, m abi.Message, verb string, offse
 }
 
 // openWindow makes doorbells go by the function's window, where the guest has one.
-func (d *Device) openWindow(function uint32) {
-	if d.path != "vsock" {
+func (d *Device) openWindow(at *attributes, function uint32) {
+	if at.path != "vsock" {
 		return
 	}
 	var w *window.Window
-	if w, d.winErr = window.Open(function); d.winErr != nil {
+	if w, at.winErr = window.Open(function); at.winErr != nil {
 		return
 	}
-	d.s.useWindow(w)
-	d.path = "ivshmem"
-	if d.info.Features&abi.FeatureVectors == 0 {
-		d.winErr = errors.New("the device knows no vectors")
+	s := d.s.Load()
+	s.useWindow(w)
+	at.path = "ivshmem"
+	if at.info.Features&abi.FeatureVectors == 0 {
+		at.winErr = errors.New("the device knows no vectors")
 		return
 	}
-	if d.vectors, d.winErr = w.Vectors(); d.vectors == 0 {
+	if at.vectors, at.winErr = w.Vectors(); at.vectors == 0 {
 		return
 	}
-	d.path = "ivshmem-msix"
+	at.path = "ivshmem-msix"
 	w.Listen(func(cqn uint32, err error) {
 		if err != nil {
-			d.s.fail(protocolError("%v", err), false)
+			s.fail(protocolError("%v", err), false)
 			return
 		}
 		d.cqNews(cqn)
@@ -340,16 +377,19 @@ func (d *Device) openWindow(function uint32) {
 
 // Path names the way that doorbells and events take: "ivshmem-msix" (a window, and interrupts), "ivshmem" (a window, and messages for events),
 // "vsock" or "unix". In a guest the error says what the better one lacks.
-func (d *Device) Path() (string, error) { return d.path, d.winErr }
+func (d *Device) Path() (string, error) {
+	at := d.now.Load()
+	return at.path, at.winErr
+}
 
 // Info says which function this is. It costs nothing.
-func (d *Device) Info() Info { return d.info }
+func (d *Device) Info() Info { return d.now.Load().info }
 
 // GID is the function's address in its tenant.
-func (d *Device) GID() GID { return d.info.GID }
+func (d *Device) GID() GID { return d.now.Load().info.GID }
 
 // Limits are those the device told when it was opened. They cost nothing.
-func (d *Device) Limits() Limits { return d.limits }
+func (d *Device) Limits() Limits { return d.now.Load().limits }
 
 // Query asks the device for its limits.
 func (d *Device) Query(ctx context.Context) (Limits, error) {
@@ -381,8 +421,11 @@ func (d *Device) Done() <-chan struct{} { return d.admin.Load().ended }
 
 // Err is nil while the device works, else an ErrDeviceLost or ErrClosed.
 func (d *Device) Err() error {
-	if err := d.s.failure(); err != nil {
+	if err := d.s.Load().failure(); err != nil {
 		return err
+	}
+	if lost := d.survivor.lost.Load(); lost != nil { // a new stream, on which not all is said yet
+		return *lost
 	}
 	return d.admin.Load().failure()
 }
@@ -392,17 +435,15 @@ func (d *Device) Err() error {
 // an error says so. Closing again returns the first result.
 func (d *Device) Close() error {
 	d.closeOnce.Do(func() {
-		d.s.goodbye()
-		select {
-		case <-d.s.done: // best of all, the device closed the stream: the function is reset
-		case <-time.After(byeTimeout):
-			d.s.fail(ErrClosed, false)
-		}
+		d.survivor.stop()
+		d.leave()
+		d.survivor.wg.Wait()
 		d.resetting.Lock() // a Reset in progress fails now
 		defer d.resetting.Unlock()
-		d.s.wg.Wait()
+		d.leave() // one that succeeded in the meantime
+		d.s.Load().wg.Wait()
 		d.retire()
-		if !d.s.quiet {
+		if d.loud || !d.s.Load().quiet {
 			d.closeErr = fmt.Errorf("close: %w: the device did not confirm that it is done with %d bytes of memory; they stay mapped until the process ends", ErrTimeout, d.pool.InUse())
 			return
 		}
@@ -411,18 +452,29 @@ func (d *Device) Close() error {
 	return d.closeErr
 }
 
+// leave says goodbye and waits until the stream has ended.
+func (d *Device) leave() {
+	s := d.s.Load()
+	s.goodbye()
+	select {
+	case <-s.done: // best of all, the device closed the stream: the function is reset
+	case <-time.After(byeTimeout):
+		s.fail(ErrClosed, false)
+	}
+}
+
 // retire makes sure that no object touches its memory any more.
 func (d *Device) retire() {
 	d.admin.Load().close()
-	d.s.useWindow(nil)
+	d.s.Load().useWindow(nil)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, qp := range d.qps {
-		qp.sq.stop(d.s, true)
-		qp.rq.stop(d.s, true)
+		qp.sq.stop(d.s.Load(), true)
+		qp.rq.stop(d.s.Load(), true)
 	}
 	for _, s := range d.srqs {
-		s.w.stop(d.s, true)
+		s.w.stop(d.s.Load(), true)
 	}
 	for _, cq := range d.cqs {
 		cq.broken(errClosedDevice)

@@ -151,22 +151,38 @@ const preambleMagic = "VNICMEM1"
 
 const preambleTimeout = 10 * time.Second
 
-// dialUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte header {magic, u32 regions, u32 0} and per
+// redial connects once more, with the memory there is.
+func redial(ctx context.Context, t target, src arena.Source) (net.Conn, error) {
+	if m, ok := src.(*arena.Memfd); ok && t.scheme == "unix" {
+		return connectUnix(ctx, t.path, m)
+	}
+	return dialVsock(ctx, t.cid, t.port)
+}
+
+func dialUnix(ctx context.Context, path string, memory int) (net.Conn, arena.Source, error) {
+	src, err := arena.NewMemfd(memory)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := connectUnix(ctx, path, src)
+	if err != nil {
+		return nil, nil, errors.Join(err, src.Close())
+	}
+	return conn, src, nil
+}
+
+// connectUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte header {magic, u32 regions, u32 0} and per
 // region {u64 device address, u64 size, u64 offset in its fd}, with one fd each. The answer is {u32 status, u32 length} and a reason.
-func dialUnix(ctx context.Context, path string, memory int) (_ net.Conn, _ arena.Source, err error) {
+func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn, err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w; is the NIC running with a unix attachment on that path?", err)
+		return nil, fmt.Errorf("%w; is the NIC running with a unix attachment on that path?", err)
 	}
 	conn := c.(*net.UnixConn)
-	src, err := arena.NewMemfd(memory)
-	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close(), src.Close())
+			err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close())
 		}
 	}()
 
@@ -187,24 +203,24 @@ func dialUnix(ctx context.Context, path string, memory int) (_ net.Conn, _ arena
 		deadline = d
 	}
 	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n, _, err := conn.WriteMsgUnix(msg, unix.UnixRights(fds...), nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	} else if n != len(msg) {
-		return nil, nil, io.ErrShortWrite
+		return nil, io.ErrShortWrite
 	}
 	var answer [8]byte
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	status := abi.Status(binary.LittleEndian.Uint32(answer[:]))
 	reason := make([]byte, min(binary.LittleEndian.Uint32(answer[4:]), 1024))
 	if _, err := io.ReadFull(conn, reason); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if status != abi.StatusOK {
-		return nil, nil, fmt.Errorf("%w: %s", &StatusError{"memory regions", status}, reason)
+		return nil, fmt.Errorf("%w: %s", &StatusError{"memory regions", status}, reason)
 	}
-	return conn, src, conn.SetDeadline(time.Time{})
+	return conn, conn.SetDeadline(time.Time{})
 }

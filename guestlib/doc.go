@@ -54,6 +54,22 @@
 // program. Objects can be destroyed in any order their dependencies allow, or not at all: Close frees everything. The device is told first,
 // and memory is given back only when it confirmed that it does not use it any more.
 //
+// # A NIC that is restarted
+//
+// A NIC may go and come back under a running guest. Its stream then ends, or nothing comes from it any more for HeartbeatTimeout: the device needs
+// a reset (ErrNeedsReset, and an event). It dials again by itself, attaches and resets the function; Await tells when it works again. Objects of
+// before fail for ever, Buffers stay: the program makes its objects anew, and connects again.
+//
+//	for {
+//		err := work(dev)                        // makes its objects, and works
+//		if !errors.Is(err, guestlib.ErrNeedsReset) {
+//			return err
+//		}
+//		if err := dev.Await(ctx); err != nil {
+//			return err
+//		}
+//	}
+//
 // # Concurrency
 //
 // Everything is safe for use by several goroutines. A command that was sent is waited for even if its context ends, since only the answer

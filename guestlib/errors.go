@@ -15,8 +15,12 @@ var (
 	// ErrExhausted says that the device memory is used up. It is an *arena.ExhaustedError; memory that cannot be made visible to the device
 	// is an *arena.PinError, which says what helps.
 	ErrExhausted = arena.ErrExhausted
-	// ErrDeviceLost is behind every error after the device went away, failed or broke the protocol. Close the device and open it again.
+	// ErrDeviceLost is behind every error after the device went away, failed or broke the protocol. Unless it is ErrNeedsReset too, close
+	// the device and open it again.
 	ErrDeviceLost = errors.New("device lost")
+	// ErrNeedsReset says that the stream to the device ended or nothing came from it for too long: the NIC was restarted, perhaps, and
+	// may be back. It is also ErrDeviceLost. The device dials again by itself (Await), or by Reset.
+	ErrNeedsReset = errors.New("needs reset")
 	// ErrProtocol says that the device sent something the ABI does not allow. It is also ErrDeviceLost.
 	ErrProtocol = errors.New("device broke the protocol")
 	// ErrQueueFull says that a work queue has no room: poll completions first. Unsignaled sends free their room only when a later
@@ -110,6 +114,11 @@ func (e *WCError) Error() string {
 
 // lost makes err, which ended the use of the device, match ErrDeviceLost.
 func lost(err error) error { return fmt.Errorf("%w: %w", ErrDeviceLost, err) }
+
+// needsReset is lost where another try may help.
+func needsReset(format string, args ...any) error {
+	return lost(fmt.Errorf("%w: %w", ErrNeedsReset, fmt.Errorf(format, args...)))
+}
 
 func protocolError(format string, args ...any) error {
 	return lost(fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...)))

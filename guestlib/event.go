@@ -9,7 +9,7 @@ import (
 
 // Event is something that happened to an object on its own.
 type Event struct {
-	Type   abi.EventType // EventDisconnected, EventFunctionFault, EventFunctionState, EventLinkState, one of a QP or EventCQError
+	Type   abi.EventType // EventDisconnected, EventFunctionFault, EventFunctionState (also when the device was lost), EventLinkState, one of a QP or EventCQError
 	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventLastWQE
 	CQ     *CQ           // of EventCQError
 	SRQ    *SRQ          // of EventSRQLimit and EventSRQError

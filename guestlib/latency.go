@@ -55,7 +55,7 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 		bells, wakes = append(bells, bell), append(wakes, wake)
 	}
 	l = Latency{Samples: n, DoorbellUS: median(bells), WakeUS: median(wakes)}
-	l.ShadowUS, err = d.s.shadow(cq, n)
+	l.ShadowUS, err = d.s.Load().shadow(cq, n)
 	return l, err
 }
 
@@ -64,7 +64,7 @@ func (d *Device) reach(ctx context.Context, cq *CQ) (bell, wake time.Duration, e
 	cq.wakeMu.Lock()
 	news := cq.wake
 	cq.wakeMu.Unlock()
-	bell, _, err = d.s.timeRecord(cq.newsBell())
+	bell, _, err = d.s.Load().timeRecord(cq.newsBell())
 	if err != nil || bell == 0 {
 		if err == nil {
 			bell, wake, err = d.admin.Load().probe(ctx, cq)
@@ -243,7 +243,7 @@ func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
 	n, err := w.encode(wr)
 	start := time.Now()
 	if err == nil {
-		err = w.push(q.dev.s, n, q.signals(wr))
+		err = w.push(q.dev.s.Load(), n, q.signals(wr))
 	}
 	next := w.next
 	rung = w.rung != before

@@ -80,7 +80,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if err != nil {
 		return err
 	}
-	return w.push(q.dev.s, n, q.signals(wr))
+	return w.push(q.dev.s.Load(), n, q.signals(wr))
 }
 
 // signals is what to remember of a request.
@@ -138,7 +138,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.rq == nil {
 		return errNoReceives
 	}
-	return q.rq.receive(q.dev.s, wr)
+	return q.rq.receive(q.dev.s.Load(), wr)
 }
 
 // receive posts a receive.

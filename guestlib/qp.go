@@ -90,11 +90,11 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 		v        int
 		min, max int
 	}{
-		{"SendEntries", c.SendEntries, 1, int(d.limits.MaxQPEntries)},
-		{"RecvEntries", c.RecvEntries, 1, int(d.limits.MaxQPEntries)},
-		{"MaxSendSGE", c.MaxSendSGE, 1, int(d.limits.MaxSGE)},
-		{"MaxRecvSGE", c.MaxRecvSGE, 1, int(d.limits.MaxSGE)},
-		{"MaxInline", c.MaxInline, 0, int(d.limits.MaxInline)},
+		{"SendEntries", c.SendEntries, 1, int(d.now.Load().limits.MaxQPEntries)},
+		{"RecvEntries", c.RecvEntries, 1, int(d.now.Load().limits.MaxQPEntries)},
+		{"MaxSendSGE", c.MaxSendSGE, 1, int(d.now.Load().limits.MaxSGE)},
+		{"MaxRecvSGE", c.MaxRecvSGE, 1, int(d.now.Load().limits.MaxSGE)},
+		{"MaxInline", c.MaxInline, 0, int(d.now.Load().limits.MaxInline)},
 	} {
 		if v.v < v.min || v.v > v.max {
 			return invalid("QP: %s is %d; the device takes %d to %d", v.name, v.v, v.min, v.max)
@@ -106,12 +106,12 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 // attributes fills in what every type of queue pair has.
 func (c *QPConfig) attributes(d *Device) error {
 	if c.PathMTU == 0 {
-		c.PathMTU = d.info.MTU
+		c.PathMTU = d.now.Load().info.MTU
 	}
 	for _, v := range []struct {
 		v   *uint8
 		def uint8
-	}{{&c.MinRNRTimer, 12}, {&c.RetryCount, 7}, {&c.RNRRetry, 7}, {&c.ReadAtomic, d.limits.MaxReadAtomic}} {
+	}{{&c.MinRNRTimer, 12}, {&c.RetryCount, 7}, {&c.RNRRetry, 7}, {&c.ReadAtomic, d.now.Load().limits.MaxReadAtomic}} {
 		if *v.v == 0 {
 			*v.v = v.def
 		}
@@ -131,7 +131,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if err := cfg.defaults(d, p.admin); err != nil {
 		return nil, err
 	}
-	if cfg.datagrams() && d.info.Features&abi.FeatureDatagrams == 0 {
+	if cfg.datagrams() && d.now.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
 	}
 	receives := cfg.Type == abi.QPTypeRC || cfg.datagrams()
@@ -302,12 +302,12 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 // Destroy disconnects and frees the queue pair. Outstanding work gets no completion, and completions not polled yet are dropped.
 func (q *QP) Destroy(ctx context.Context) error {
 	return q.ended.once(func() error {
-		q.sq.stop(q.dev.s, true)
-		q.rq.stop(q.dev.s, true)
+		q.sq.stop(q.dev.s.Load(), true)
+		q.rq.stop(q.dev.s.Load(), true)
 		err := q.pd.admin.do(ctx, abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil, nil)
 		if err != nil && !gone(err) {
-			q.sq.stop(q.dev.s, false)
-			q.rq.stop(q.dev.s, false)
+			q.sq.stop(q.dev.s.Load(), false)
+			q.rq.stop(q.dev.s.Load(), false)
 			return err
 		}
 		q.setError()

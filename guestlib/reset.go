@@ -2,6 +2,7 @@ package guestlib
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -11,55 +12,60 @@ var errReset = fmt.Errorf("function reset: %w", ErrClosed)
 
 // Reset is the function-level reset, also out of a fault, on the same stream: it ends every object made from the device, waits until the
 // device has let go of them, and enables the function again. Objects of before fail with ErrClosed (or the fault) from then on; destroying
-// them gives their memory back. Buffers stay: they can be registered anew. After an error Reset may be tried again, unless the device is lost.
+// them gives their memory back. Buffers stay: they can be registered anew. After an error Reset may be tried again.
+//
+// Where the stream is lost Reset dials again first; see Await for who does that by itself.
 func (d *Device) Reset(ctx context.Context) error {
 	d.resetting.Lock()
 	defer d.resetting.Unlock()
-	if err := d.s.failure(); err != nil {
-		return fmt.Errorf("reset: %w", err)
+	if err := d.s.Load().failure(); err != nil {
+		if d.survivor.ended() || errors.Is(err, ErrClosed) {
+			return fmt.Errorf("reset: %w", errClosedDevice)
+		}
+		return d.redial(ctx)
 	}
 	old := d.admin.Load()
-	d.silence()
+	d.silence(errReset)
 	ctx, cancel := context.WithTimeout(ctx, old.timeout)
 	defer cancel()
 	err := d.control(ctx, abi.ControlReset, abi.StateReset)
 	old.end(errReset)
-	d.silence() // what commands still made meanwhile
+	d.silence(errReset) // what commands still made meanwhile
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	// The device touches nothing of before any more (DEV-303).
 	old.close()
-	old.sq.Free()
-	old.cq.Free()
+	old.free()
 	d.cm.clear()
-	a, err := newAdmin(d.s, d.pool, old.timeout)
+	a, err := newAdmin(d.s.Load(), d.pool, old.timeout)
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	d.admin.Store(a)
-	d.s.wg.Go(a.watch)
+	d.s.Load().wg.Go(a.watch)
 	if err := d.enable(ctx); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
+	d.survivor.alive()
 	return nil
 }
 
 // silence makes sure that no object rings or touches its memory any more, and forgets the objects.
-func (d *Device) silence() {
+func (d *Device) silence(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, qp := range d.qps {
-		qp.sq.stop(d.s, true)
-		qp.rq.stop(d.s, true)
+		qp.sq.stop(d.s.Load(), true)
+		qp.rq.stop(d.s.Load(), true)
 		qp.setError()
 	}
 	for _, s := range d.srqs {
-		s.w.stop(d.s, true)
+		s.w.stop(d.s.Load(), true)
 	}
 	for _, cq := range d.cqs {
-		d.s.silence(&cq.bell, true)
-		cq.broken(errReset)
+		d.s.Load().silence(&cq.bell, true)
+		cq.broken(why)
 	}
 	clear(d.qps)
 	clear(d.srqs)

@@ -273,7 +273,7 @@ func (s *stream) write() {
 			continue
 		}
 		if _, err := s.conn.Write(out); err != nil {
-			s.fail(lost(fmt.Errorf("control stream: %w", err)), true)
+			s.fail(needsReset("control stream: %w", err), true)
 			return
 		}
 	}
@@ -307,7 +307,7 @@ func (s *stream) read() {
 	for {
 		h, body, err := abi.ReadMessage(s.conn, buf)
 		if err != nil {
-			s.fail(lost(fmt.Errorf("control stream: %w", err)), true)
+			s.fail(needsReset("control stream: %w", err), true)
 			return
 		}
 		s.lastSeen.Store(int64(time.Since(s.epoch)))
@@ -353,7 +353,7 @@ func (s *stream) watch(interval, timeout time.Duration) {
 			return
 		}
 		if silent := time.Since(s.epoch) - time.Duration(s.lastSeen.Load()); silent > timeout {
-			s.fail(lost(fmt.Errorf("%w: no sign of life for %v, more than the heartbeat timeout of %v", ErrTimeout, silent.Round(time.Millisecond), timeout)), false)
+			s.fail(needsReset("%w: no sign of life for %v, more than the heartbeat timeout of %v", ErrTimeout, silent.Round(time.Millisecond), timeout), false)
 			return
 		}
 		token.Token++

@@ -50,7 +50,7 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 		bell:   bell{record: abi.Doorbell{Kind: kind}},
 		entry:  make([]byte, layout.Stride()),
 		posted: make([]posted, layout.Entries()),
-		always: d.info.Features&abi.FeatureEventIndex == 0,
+		always: d.now.Load().info.Features&abi.FeatureEventIndex == 0,
 	}, nil
 }
 

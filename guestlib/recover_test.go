@@ -1,0 +1,207 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// restart ends a NIC and starts another in its place.
+func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
+	t.Helper()
+	nic.Close()
+	next, err := fakedev.Listen(strings.TrimPrefix(url, "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { next.Close() })
+	return next
+}
+
+// TestRecovers restarts the NIC again and again. What was made before fails for good, with the reason; the device comes back by itself, and
+// the same buffers serve new objects.
+func TestRecovers(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	ctx := testContext(t)
+	da, db := openDevice(t, url), openDevice(t, url)
+	a, b := newEndpoint(t, da, QPConfig{}), newEndpoint(t, db, QPConfig{})
+	connectPair(t, a, b, 1, "", "")
+	inUse := 0
+	for round := range 5 {
+		l, err := a.dev.Listen(ctx, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := make(chan error, 3)
+		go func() { ends <- a.cq.Wait(ctx) }()
+		go func() { _, err := l.Accept(ctx); ends <- err }()
+		go func() { ends <- repeat(func() error { _, err := da.CreateCQ(ctx, 2); return err }) }()
+		done, doneB := da.Done(), db.Done()
+		nic = restart(t, nic, url)
+		for range cap(ends) {
+			if err := <-ends; !errors.Is(err, ErrNeedsReset) || !errors.Is(err, ErrDeviceLost) {
+				t.Errorf("round %d: %v", round, err)
+			}
+		}
+		<-done
+		<-doneB
+		for _, d := range []*Device{da, db} {
+			if err := d.Await(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Of the life before.
+		if err := a.qp.PostSend(&SendWR{Opcode: Send}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDeviceLost) {
+			t.Errorf("PostSend: %v", err)
+		}
+		if _, err := a.cq.Poll(make([]WC, 1)); !errors.Is(err, ErrDeviceLost) {
+			t.Errorf("Poll: %v", err)
+		}
+		if _, err := a.pd.RegMR(ctx, a.mr.buf, LocalWrite); !errors.Is(err, ErrDeviceLost) {
+			t.Errorf("RegMR in a PD of before: %v", err)
+		}
+		for _, e := range []*endpoint{a, b} {
+			for name, f := range map[string]func(context.Context) error{"QP": e.qp.Destroy, "MR": e.mr.Dereg} {
+				if err := f(ctx); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for name, f := range map[string]func(context.Context) error{"CQ": e.cq.Destroy, "PD": e.pd.Dealloc} {
+				if err := f(ctx); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if err := e.mr.buf.Free(); err != nil {
+				t.Error(err)
+			}
+		}
+		a, b = newEndpoint(t, da, QPConfig{}), newEndpoint(t, db, QPConfig{})
+		connectPair(t, a, b, 1, "", "")
+		if err := a.qp.PostSend(&SendWR{ID: 7, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}); err != nil {
+			t.Fatal(err)
+		}
+		if wc := next(t, a.cq); wc.ID != 7 || wc.Err() != nil {
+			t.Errorf("%+v", wc)
+		}
+		if n := db.pool.InUse(); round > 1 && n != inUse {
+			t.Errorf("round %d: %d bytes in use, %d before", round, n, inUse)
+		} else {
+			inUse = n
+		}
+	}
+	select {
+	case e := <-da.Events():
+		if e.Type != abi.EventFunctionState || abi.State(e.Status) != abi.StateReset || e.Reason == "" {
+			t.Errorf("%+v", e)
+		}
+	default:
+		t.Error("no event")
+	}
+}
+
+// TestSilentDeviceRecovers: a device from which nothing comes is given up after the heartbeat's time, and dialed again.
+func TestSilentDeviceRecovers(t *testing.T) {
+	var silent atomic.Bool
+	_, url := startNIC(t, func(s *fakedev.Server) {
+		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+			if h.Type == abi.MsgHello {
+				silent.Store(false)
+			}
+			return !silent.Load()
+		}
+	})
+	ctx := testContext(t)
+	d, err := Open(ctx, url, Options{Memory: 1 << 20, Heartbeat: 10 * time.Millisecond, HeartbeatTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	cq, err := d.CreateCQ(ctx, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	if err := cq.Wait(ctx); !errors.Is(err, ErrNeedsReset) || !errors.Is(err, ErrTimeout) {
+		t.Fatal(err)
+	}
+	if err := d.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.CreateCQ(ctx, 16); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil { // the memory is all back: the reset made sure of it
+		t.Error(err)
+	}
+}
+
+// TestNoRecovery: only the program's own Reset brings the device back.
+func TestNoRecovery(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	ctx := testContext(t)
+	d, err := Open(ctx, url, Options{Memory: 1 << 20, NoRecovery: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	nic.Close()
+	<-d.Done()
+	if err := d.Await(ctx); !errors.Is(err, ErrNeedsReset) {
+		t.Error(err)
+	}
+	if err := d.Reset(ctx); err == nil || errors.Is(d.Err(), ErrClosed) {
+		t.Errorf("a reset of nothing: %v, %v", err, d.Err())
+	}
+	restart(t, nic, url)
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.AllocPD(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCloseWhileLost: a device that does not come back does not hold up Close, nor who waits for it.
+func TestCloseWhileLost(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	d := openDevice(t, url)
+	nic.Close()
+	<-d.Done()
+	waits := make(chan error)
+	go func() { waits <- d.Await(testContext(t)) }()
+	short, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
+	defer cancel()
+	if err := d.Await(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrNeedsReset) {
+		t.Error(err)
+	}
+	begin := time.Now()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > byeTimeout {
+		t.Errorf("Close took %v", took)
+	}
+	if err := <-waits; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if err := d.Reset(testContext(t)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestBrokenDeviceStaysLost: a device that broke the protocol is not tried again.
+func TestBrokenDeviceStaysLost(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	d := openDevice(t, url)
+	nic.Session(0).Raw(abi.AppendMessage(nil, abi.MsgAsyncEvent, 0, []byte{1}))
+	<-d.Done()
+	if err := d.Await(testContext(t)); !errors.Is(err, ErrProtocol) || errors.Is(err, ErrNeedsReset) {
+		t.Error(err)
+	}
+}
