@@ -24,7 +24,7 @@
 // READs and atomics are pulls: pull.go answers them. An atomic runs once, when its request arrives; the data of a READ
 // is gathered each time falcon sends the response. status.go maps refusals to ibv_wc_status;
 // modify.go is the table of a QP's states, qpstate.go and flush.go are how it fails; atomic.go has the masked atomics. The
-// objects are in pd.go, mr.go, mw.go, cq.go, srq.go (with XRC), create.go, qp.go and function.go; events.go words what the
+// objects are in pd.go (with XRC domains), mr.go, mw.go, cq.go, srq.go, create.go, qp.go, path.go and function.go; events.go words what the
 // driver is told.
 //
 // Datagrams (datagram.go) need no connection of their queue pair: each work request names an address handle (ah.go), whose

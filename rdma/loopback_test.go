@@ -42,6 +42,23 @@ func TestOverLoopback(t *testing.T) {
 		{"Credits", TestCredits},
 		{"Reset", TestReset},
 		{"DestroyInAnyOrder", TestDestroyInAnyOrder},
+		{"DestroyAllKinds", TestDestroyAllKinds},
+		{"SRQ", TestSRQ},
+		{"SRQLimit", TestSRQLimit},
+		{"SRQResize", TestSRQResize},
+		{"XRC", TestXRC},
+		{"XRCRefusals", TestXRCRefusals},
+		{"MaskedAtomics", TestMaskedAtomics},
+		{"Window", TestWindow},
+		{"WindowEnds", TestWindowEnds},
+		{"WindowRights", TestWindowRights},
+		{"BindRefusals", TestBindRefusals},
+		{"InvalidateWaits", TestInvalidateWaits},
+		{"ReadInvalidate", TestReadInvalidate},
+		{"Rereg", TestRereg},
+		{"SizeLimits", TestSizeLimits},
+		{"ScatterGatherAndInline", TestCase97_ScatterGatherAndInline},
+		{"ResizeCQ", TestResizeCQ},
 	} {
 		t.Run(c.name, c.test)
 	}
