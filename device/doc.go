@@ -23,7 +23,9 @@
 // in shared memory (bells.go); before it parks it arms them, so that a doorbell
 // record comes in through the inbox or a guest's eventfd ends the ppoll. Events
 // of completion queues go out by message or by an event queue and an interrupt
-// (events.go).
+// (events.go). What functions have that takes I/O, windows and ports, is fitted to
+// their settings outside the shard (fitting.go); what operators set is handed to the
+// next NIC (remember.go). Captures are fed by capture.go, timelines of requests by trace.go.
 //
 // # Ownership and concurrency
 //

@@ -30,6 +30,7 @@
 // Datagrams (datagram.go) need no connection of their queue pair: each work request names an address handle (ah.go), whose
 // link (link.go) is the one connection for all datagrams between two functions. wired.go is what a queue pair does whose
 // driver named the peer, until the device has made the connection.
+// traced.go notes the steps of requests for package trace while somebody looks.
 //
 // # Ordering and errors
 //
