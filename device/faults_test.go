@@ -145,9 +145,18 @@ func (s *stage) reset() {
 	s.works()
 }
 
+// ownFaults skips a test that counts on functions in service.
+func ownFaults(t *testing.T) {
+	t.Helper()
+	if *profileSeed != 0 {
+		t.Skip("its functions are under a profile already (-profile.seed)")
+	}
+}
+
 // TestFaults injects every fault into a function that works, and has its driver
 // see what docs/faults.md says, and go on as it says.
 func TestFaults(t *testing.T) {
+	ownFaults(t)
 	tests := map[fault.Kind]func(s *stage){
 		fault.CQEError: func(s *stage) {
 			s.inject(0, fault.Rule{Kind: fault.CQEError, Opcode: "write", Nth: 2, Status: "remote-operation-error"})
@@ -317,6 +326,7 @@ func TestFaults(t *testing.T) {
 // Rules are refused with a reason, listed, and taken back one by one; those of a
 // function that ends end with it.
 func TestFaultRules(t *testing.T) {
+	ownFaults(t)
 	w := newWorld(t)
 	n := w.nics[0]
 	add := func(function string, r fault.Rule) error {
@@ -374,6 +384,7 @@ func TestFaultRules(t *testing.T) {
 // TestHostileProfile does everything there is between two functions that do all
 // that docs/abi allows, with several seeds, between NICs and inside one.
 func TestHostileProfile(t *testing.T) {
+	ownFaults(t)
 	seeds := []uint64{1, 2, 3}
 	if testing.Short() {
 		seeds = seeds[:1]
@@ -432,6 +443,7 @@ func runWorkloads(t *testing.T, first, second workload.Config) {
 // TestProfileConforms runs the conformance kit on a function that does all that
 // docs/abi allows: it breaks no clause. A function with a fault does.
 func TestProfileConforms(t *testing.T) {
+	ownFaults(t)
 	w := newWorld(t)
 	run := func(match string, wait time.Duration) string {
 		t.Helper()

@@ -26,7 +26,7 @@ func (e *endpoint) event(t *testing.T, typ abi.EventType) guestlib.Event {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,8 +15,10 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
 )
@@ -83,6 +86,22 @@ func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world
 	return newWorldWith(t, uplink, func(int, *config.Config) {})
 }
 
+// profileSeed has all tests with real clients run under the hostile profile.
+var profileSeed = flag.Uint64("profile.seed", 0, "put all functions under the hostile profile with this seed")
+
+func (w *world) shake() {
+	if *profileSeed == 0 {
+		return
+	}
+	for i, n := range w.nics {
+		must(w.t, n.shard.do(func(now falcon.Time) {
+			for _, f := range n.shard.funcs.all {
+				must(w.t, n.shard.sabotage(now, f, &control.FaultChange{Profile: hostileProfile, Seed: *profileSeed + uint64(i)}))
+			}
+		}))
+	}
+}
+
 // newWorldWith lets the caller change the configurations.
 func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), change func(i int, c *config.Config)) *world {
 	t.Helper()
@@ -107,6 +126,7 @@ func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), chan
 		w.start(i, cfg, Deps{Identity: id})
 	}
 	w.waitPeers()
+	w.shake()
 	return w
 }
 

@@ -191,6 +191,9 @@ func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 	if !m.aligned(x.VA) {
 		return synInvalid
 	}
+	if m.fn.faults != nil && m.fn.faults.Access() {
+		return synOperation
+	}
 	var err error
 	switch at := m.offset(x.VA); h.RBTH.Opcode {
 	case wire.CmpSwap:
