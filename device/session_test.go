@@ -293,6 +293,7 @@ func TestNICRestart(t *testing.T) {
 	case <-testContext(t).Done():
 		t.Fatal("the peer was not told")
 	}
+	b.dev.Close() // it would dial again by itself and have the function
 	w.start(1, cfg, Deps{Identity: id})
 	w.waitPeers()
 	a2, b2 := newEndpoint(t, a.dev), newEndpoint(t, w.open(1, "pf0.vf1"))
