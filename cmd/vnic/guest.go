@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -142,6 +143,8 @@ TCP and UDP to the other guest with iperf3 meanwhile.`,
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
 	f.Uint64Var(&cfg.Service, "service", 4791, "service number to meet at")
 	f.IntVar(&cfg.Count, "count", 0, "operations per row (0: by size)")
+	f.IntVar(&cfg.Repeat, "repeat", 1, "how often each of the two drives everything")
+	f.DurationVar(&cfg.Recover, "recover", time.Minute, "how long to go on without success after NIC or peer were lost (0s: not at all)")
 	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: do plain IP as well")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")

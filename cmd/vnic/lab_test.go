@@ -150,7 +150,7 @@ type client struct {
 func (l *lab) client(i, count int) *client {
 	l.t.Helper()
 	h := l.hosts[i]
-	cmd := exec.Command(vnic(l.t), h.workloadArgs("unix://"+h.Socket, count)...)
+	cmd := exec.Command(vnic(l.t), append(h.workloadArgs("unix://"+h.Socket, count), "--recover", "0s")...)
 	out, in, err := os.Pipe()
 	if err != nil {
 		l.t.Fatal(err)

@@ -175,7 +175,7 @@ func (p *pairOfHosts) rdma(count int) (wait func() [2]string) {
 	var lines [2]*bufio.Scanner
 	for i := range p.hosts {
 		order := []string{"--first", "--second"}[i]
-		cmd := exec.Command(vnic(p.t), "guest", "workload", "-d", "unix://"+p.file("sock", i), order, "--peer", guestAddress(1-i), "--count", fmt.Sprint(count))
+		cmd := exec.Command(vnic(p.t), "guest", "workload", "-d", "unix://"+p.file("sock", i), order, "--peer", guestAddress(1-i), "--count", fmt.Sprint(count), "--recover", "0s")
 		out, in, err := os.Pipe()
 		p.must(err)
 		p.t.Cleanup(func() { out.Close() })

@@ -19,14 +19,21 @@ type driver struct {
 	seed uint64
 	peer welcome
 	gid  guestlib.GID // of the peer
+
+	results []Result // of this turn so far
+	leaving bool     // all rows are done
 }
 
-// drive runs all rows over a new connection. It returns those finished.
-func (d *driver) drive(ctx context.Context, cfg *Config) ([]Result, error) {
-	if err := d.connect(ctx, cfg); err != nil {
-		return nil, err
+// drive runs the rows that are not done yet over a new connection.
+func (d *driver) drive(ctx context.Context, cfg *Config) error {
+	if d.leaving {
+		d.byeAgain(ctx, cfg)
+		return nil
 	}
-	var results []Result
+	if err := d.connect(ctx, cfg); err != nil {
+		return err
+	}
+	done := len(d.results)
 	for _, op := range cfg.ops(d.dev.Info().Features) {
 		d.out.progress("%s to %s", name(op), cfg.PeerGID)
 		sizes := cfg.Sizes
@@ -37,15 +44,20 @@ func (d *driver) drive(ctx context.Context, cfg *Config) ([]Result, error) {
 			sizes = slices.DeleteFunc(slices.Clone(sizes), func(n int) bool { return n > d.dev.Info().MTU })
 		}
 		for _, size := range sizes {
+			if done > 0 {
+				done--
+				continue
+			}
 			r, err := d.row(ctx, op, size, cfg.count(size))
 			if err != nil {
-				return results, fmt.Errorf("%s of %d bytes: %w", name(op), size, err)
+				return fmt.Errorf("%s of %d bytes: %w", name(op), size, err)
 			}
-			results = append(results, r)
+			d.results, d.achieved = append(d.results, r), time.Now()
 			d.out.line(Line{Kind: KindResult, Result: &r})
 		}
 	}
-	return results, d.bye(ctx)
+	d.leaving = true
+	return d.bye(ctx)
 }
 
 // connect meets the server, which may not be there yet.

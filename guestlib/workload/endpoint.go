@@ -34,7 +34,10 @@ type endpoint struct {
 	cq   *guestlib.CQ
 	mr   *guestlib.MR
 	qp   *guestlib.QP
+	buf  *guestlib.Buffer
 	data int // bytes for slots
+	// achieved is when the last row was done, or the peer asked for something.
+	achieved time.Time
 
 	queues map[guestlib.Opcode]*queue // of special operations
 
@@ -52,7 +55,7 @@ func openWith(ctx context.Context, url string, data int, opts guestlib.Options) 
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{dev: dev, data: data, queues: map[guestlib.Opcode]*queue{}}
+	e := &endpoint{dev: dev, data: data, achieved: time.Now(), queues: map[guestlib.Opcode]*queue{}}
 	if err := e.setup(ctx); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -61,10 +64,11 @@ func openWith(ctx context.Context, url string, data int, opts guestlib.Options) 
 
 const access = guestlib.LocalWrite | guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic
 
-func (e *endpoint) setup(ctx context.Context) error {
-	buf, err := e.dev.Alloc(e.data + tailSize)
-	if err != nil {
-		return err
+func (e *endpoint) setup(ctx context.Context) (err error) {
+	if e.buf == nil {
+		if e.buf, err = e.dev.Alloc(e.data + tailSize); err != nil {
+			return err
+		}
 	}
 	if e.pd, err = e.dev.AllocPD(ctx); err != nil {
 		return err
@@ -73,7 +77,7 @@ func (e *endpoint) setup(ctx context.Context) error {
 	if e.dev.Info().Features&abi.FeatureExtendedVerbs != 0 {
 		rights |= guestlib.MWBind
 	}
-	if e.mr, err = e.pd.RegMR(ctx, buf, rights); err != nil {
+	if e.mr, err = e.pd.RegMR(ctx, e.buf, rights); err != nil {
 		return err
 	}
 	e.cq, err = e.dev.CreateCQ(ctx, 8*queueEntries)

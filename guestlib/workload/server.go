@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -29,6 +30,7 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 		if err != nil {
 			return err
 		}
+		s.achieved = time.Now()
 		switch c.kind {
 		case msgBegin:
 			ready, err := s.begin(ctx, c, cfg.PeerGID)
@@ -52,20 +54,32 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 				return err
 			}
 		case msgBye:
-			if err := s.reply(ctx, control{kind: msgBye}); err != nil {
-				return err
-			}
-			if err := s.endQueues(ctx); err != nil {
-				return err
-			}
-			if err := s.qp.Disconnect(ctx); err != nil {
-				return err
-			}
-			return s.qp.Destroy(ctx)
+			return s.farewell(ctx, cfg)
 		default:
 			return fmt.Errorf("control message %d from the driver", c.kind)
 		}
 	}
+}
+
+// farewell ends the connection, whose driver has no more to ask.
+func (s *server) farewell(ctx context.Context, cfg *Config) error {
+	end := func() error {
+		if err := s.reply(ctx, control{kind: msgBye}); err != nil {
+			return err
+		}
+		if err := s.endQueues(ctx); err != nil {
+			return err
+		}
+		if err := s.qp.Disconnect(ctx); err != nil {
+			return err
+		}
+		return s.qp.Destroy(ctx)
+	}
+	err := end()
+	if err != nil && cfg.Recover > 0 && s.interrupted(ctx, err) { // the driver will do without
+		return s.renew(ctx, cfg.Recover)
+	}
+	return err
 }
 
 // accept waits for the driver.

@@ -30,6 +30,11 @@ type Config struct {
 	// is printed; the run is not done before it is, and its error is the run's.
 	Beside func(ctx context.Context, say func(Line)) error
 
+	// Recover is how long a run may go without achieving anything after its device, its peer or their connection was lost: it makes everything
+	// anew and goes on with the row that was under way. 0: a loss is the end.
+	Recover time.Duration
+	Repeat  int // how often each drives; 0: once
+
 	every       bool          // Ops was not given
 	MeetTimeout time.Duration // how long to wait for the peer; 0: 2 min
 	Out         io.Writer     // for lines; nil: none
@@ -171,18 +176,15 @@ func run(ctx context.Context, cfg *Config, out *printer) (results []Result, err 
 	path, _ := e.dev.Path()
 	out.progress("attached to function %s (%s) over %s, address %s, tenant %d, path MTU %d, %d KiB registered",
 		info.Function, info.Type, path, info.GID, info.Tenant, info.MTU, e.mr.Len()>>10)
-	drive := func() error {
-		d := &driver{endpoint: e, out: out, seed: cfg.Seed, gid: cfg.PeerGID}
-		results, err = d.drive(ctx, cfg)
-		return err
-	}
-	serve := func() error { return (&server{endpoint: e, out: out}).serve(ctx, cfg) }
-	turns := []func() error{drive, serve}
-	if !cfg.First {
-		slices.Reverse(turns)
-	}
-	for _, turn := range turns {
-		if err := turn(); err != nil {
+	for turn := range 2 * max(1, cfg.Repeat) {
+		d := &driver{endpoint: e, out: out, seed: cfg.Seed + uint64(turn), gid: cfg.PeerGID}
+		do := func() error { return d.drive(ctx, cfg) }
+		if cfg.First != (turn%2 == 0) {
+			do = func() error { return (&server{endpoint: e, out: out}).serve(ctx, cfg) }
+		}
+		err := e.persist(ctx, cfg.Recover, out, do)
+		results = append(results, d.results...)
+		if err != nil {
 			return results, err
 		}
 	}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// follower reads what a guest says.
+type follower struct {
+	mu         sync.Mutex
+	operations int // verified
+	wrong      []string
+	last       string
+	recovered  int
+	end        chan workload.Line // the last line
+}
+
+func follow(r io.Reader) *follower {
+	f := &follower{end: make(chan workload.Line, 1)}
+	go func() {
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			if line, err := workload.DecodeLine(lines.Bytes()); err == nil {
+				f.hear(line)
+			}
+		}
+		f.end <- workload.Line{Kind: workload.KindError, Text: "it ended without a last line"}
+	}()
+	return f
+}
+
+func (f *follower) hear(line workload.Line) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = line.Text
+	switch line.Kind {
+	case workload.KindResult:
+		if line.Result.Verified {
+			f.operations += line.Result.Count
+		} else {
+			f.wrong = append(f.wrong, fmt.Sprintf("%+v", *line.Result))
+		}
+	case workload.KindProgress:
+		if len(line.Text) > 9 && line.Text[:9] == "recovered" {
+			f.recovered++
+		}
+	case workload.KindDone, workload.KindError:
+		select {
+		case f.end <- line:
+		default:
+		}
+	}
+}
+
+func (f *follower) verified() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.operations
+}
+
+// survive kills the workers of both NICs in turn, and upgrades them, while two
+// guests work; after each the guests verify more operations. Then both come to
+// their end.
+func (l *lab) survive(guests [2]*follower, times int) {
+	t := l.t
+	total := func() int { return guests[0].verified() + guests[1].verified() }
+	more := func(since int) {
+		t.Helper()
+		eventually(t, "more operations verified", func() error {
+			if n := total(); n <= since {
+				return fmt.Errorf("%d, as before; %q, %q", n, guests[0].last, guests[1].last)
+			}
+			return nil
+		})
+	}
+	more(0)
+	for i := range times {
+		host := i % 2
+		n := l.nic(host, 0)
+		if i%3 == 2 {
+			if out, errs, code := run(t, "upgrade", "-s", l.hosts[host].Control); code != 0 {
+				t.Fatalf("exit status %d: %s%s", code, out, errs)
+			}
+		} else if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		before := total()
+		if next := l.nic(host, n.Worker); next.PID != n.PID {
+			t.Fatalf("%+v after %+v", next, n)
+		}
+		more(before)
+	}
+	for i, g := range guests {
+		select {
+		case line := <-g.end:
+			if line.Kind != workload.KindDone {
+				t.Errorf("guest %d: %s", i+1, line.Text)
+			}
+		case <-time.After(3 * time.Minute):
+			t.Fatalf("guest %d does not come to its end; the last it said: %q", i+1, g.last)
+		}
+		if len(g.wrong) > 0 {
+			t.Errorf("guest %d: %q", i+1, g.wrong)
+		}
+		t.Logf("guest %d: %d operations verified, %d recoveries", i+1, g.operations, g.recovered)
+	}
+	if guests[0].recovered+guests[1].recovered < times {
+		t.Errorf("%d losses, and the guests recovered %d and %d times", times, guests[0].recovered, guests[1].recovered)
+	}
+}
+
+// TestClientsSurvive is the story of TestGuestsSurvive with bare clients.
+func TestClientsSurvive(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		var guests [2]*follower
+		for i, h := range l.hosts {
+			cmd := exec.Command(vnic(t), h.workloadArgs("unix://"+h.Socket, 30)...)
+			out, in, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			cmd.Stdout = in
+			p, err := start(h.guest(), cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Close()
+			defer p.stop(5 * time.Second)
+			guests[i] = follow(out)
+		}
+		l.survive(guests, 6)
+	})
+}
+
+// TestGuestsSurvive: two QEMU guests with windows work; their NICs' workers are
+// killed and upgraded. Neither guest is rebooted, and both go on.
+func TestGuestsSurvive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	requireGuests(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
+	initrd := filepath.Join(t.TempDir(), "initramfs.cpio")
+	if err := (image.Initramfs{Kernel: k, Init: vnic(t), Modules: image.VsockModules}).Write(initrd); err != nil {
+		t.Fatal(err)
+	}
+	inLab(t, true, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		var guests [2]*follower
+		for i, h := range l.hosts {
+			windows, err := h.windows()
+			if err != nil {
+				t.Fatal(err)
+			}
+			console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))
+			vm, err := qemu.Start(ctx, qemu.Machine{
+				Memory: guestMemory, Kernel: k.Image, Initrd: initrd, Windows: windows, Vsock: h.Socket, Console: qemu.FileChardev(console),
+				InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), 20),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = vm.Stop()
+				if b, _ := os.ReadFile(console); t.Failed() {
+					t.Logf("%s:\n%s", console, b)
+				}
+			}()
+			guests[i] = follow(vm.Output())
+		}
+		l.survive(guests, 5)
+	})
+}
