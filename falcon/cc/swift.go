@@ -44,7 +44,10 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 			rtt = s.RTT
 		}
 		s.Delay = smooth(w.p.DelayAlpha, s.Delay, ev.Delay(s.Select))
-		target := w.target(s.BaseDelay, fcwnd, ev.Hops)
+		target := w.pathTarget(s.BaseDelay, ev.Hops)
+		if w.p.PLB || s.Delay >= target { // below it the term of flow scaling, a root and a division, changes nothing
+			target = w.target(s.BaseDelay, fcwnd, ev.Hops)
+		}
 		next := w.fabricWindow(s, ev, fcwnd, target, now, rtt)
 		if ev.Kind == NackResource {
 			w.setNcwnd(s, w.exhaustedWindow(s, now, rtt), now, rtt)
@@ -60,6 +63,11 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 	res.IPG = interPacketGap(fcwnd, rtt)
 	s.RTO = w.timeout(s.RTT, res.IPG)
 	return res
+}
+
+// pathTarget is the target without flow scaling, which only adds to it.
+func (w *Swift) pathTarget(base uint32, hops uint8) uint32 {
+	return uint32(min(uint64(base)+uint64(w.p.PerHop)*uint64(hops), TimeMask))
 }
 
 // target is FabricDelayTarget of §10.3.4, FU.
