@@ -51,6 +51,7 @@ deps: ## install what the full tests and the demo need (Debian packages, by apt,
 .PHONY: test
 test: deps build ## all tests with -race, including the TAP and QEMU ones; fails rather than skips
 	VNIC_TEST_REQUIRE=1 CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 30m ./...
+	VNIC_TEST_REQUIRE=1 $(GO) test ./queues ./rdma # what the race detector hides or is too slow for
 	cd tools && $(GO) test ./...
 
 .PHONY: cover

@@ -28,16 +28,34 @@ queue pairs from the client.`,
 	return cmd
 }
 
+// perfOptions are the flags of one of perftest's programs.
+type perfOptions struct {
+	cfg        perf.Config
+	report     perf.Report
+	seconds    int
+	json       bool
+	connection string
+	atomic     string
+}
+
 func perfTest(url *string, test perf.Test) *cobra.Command {
-	cfg := perf.Config{Test: test, Inline: -1}
-	report := perf.Report{Test: test}
-	var seconds int
-	var asJSON bool
-	atomic := "FETCH_AND_ADD"
+	o := &perfOptions{
+		cfg: perf.Config{Test: test, Inline: -1}, report: perf.Report{Test: test},
+		connection: "RC", atomic: "FETCH_AND_ADD",
+	}
 	cmd := &cobra.Command{
 		Use: test.String() + " [PEER]", Short: test.Title(), Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.cfg.URL = *url
+			return o.run(cmd, args)
+		},
 	}
-	f := cmd.Flags()
+	o.addFlags(cmd, test)
+	return cmd
+}
+
+func (o *perfOptions) addFlags(cmd *cobra.Command, test perf.Test) {
+	cfg, f := &o.cfg, cmd.Flags()
 	f.IntVarP(&cfg.Size, "size", "s", 0, "bytes of a message (default 65536, latency 2)")
 	f.BoolVarP(&cfg.All, "all", "a", false, "sizes from 2 to --size or 2^23")
 	f.IntVarP(&cfg.Iterations, "iters", "n", 0, "messages per size and queue pair (default 5000, latency 1000)")
@@ -45,71 +63,60 @@ func perfTest(url *string, test perf.Test) *cobra.Command {
 	f.Uint64VarP(&cfg.Service, "port", "p", 18515, "service number to meet at")
 	f.IntVarP(&cfg.MTU, "mtu", "m", 0, "path MTU: 256 to 4096 (default the device's)")
 	f.IntVarP(&cfg.Timeout, "qp-timeout", "u", 0, "4.096 µs × 2^n (default the device's)")
-	f.BoolVar(&asJSON, "json", false, "print the rows as JSON")
+	f.BoolVar(&o.json, "json", false, "print the rows as JSON")
 	if test.Op != perf.Read && test.Op != perf.Atomic {
 		f.IntVarP(&cfg.Inline, "inline_size", "I", -1, "messages up to this size are copied into the queue; -1: none, for latency up to 220")
 	} else {
 		f.IntVarP(&cfg.Outs, "outs", "o", 0, "operations in flight (default what the device allows)")
 	}
-	connection := "RC"
-	var class uint8
 	f.Uint8Var(&cfg.Path.TrafficClass, "tclass", 0, "traffic class: DSCP in its upper six bits")
 	f.Uint32Var(&cfg.Path.FlowLabel, "flow_label", 0, "picks the path through the fabric (default the device does)")
 	if test.Op == perf.Send {
-		f.StringVarP(&connection, "connection", "c", connection, "RC or UD; the server takes the client's")
+		f.StringVarP(&o.connection, "connection", "c", o.connection, "RC or UD; the server takes the client's")
 		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", 0, "receives outstanding per queue pair (default 512)")
 	}
 	if test.Op == perf.Atomic {
-		f.StringVarP(&atomic, "atomic_type", "A", atomic, "FETCH_AND_ADD or CMP_AND_SWAP")
+		f.StringVarP(&o.atomic, "atomic_type", "A", o.atomic, "FETCH_AND_ADD or CMP_AND_SWAP")
 	}
 	if test.Op != perf.Write || !test.Latency {
 		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep for completions instead of polling")
 	}
 	if test.Latency {
-		f.BoolVarP(&report.Unsorted, "report-unsorted", "U", false, "print every latency in the order measured")
-		f.BoolVarP(&report.Histogram, "report-histogram", "H", false, "print every latency, sorted")
+		f.BoolVarP(&o.report.Unsorted, "report-unsorted", "U", false, "print every latency in the order measured")
+		f.BoolVarP(&o.report.Histogram, "report-histogram", "H", false, "print every latency, sorted")
 	} else {
-		f.IntVarP(&seconds, "duration", "D", 0, "seconds to run instead of --iters")
+		f.IntVarP(&o.seconds, "duration", "D", 0, "seconds to run instead of --iters")
 		f.IntVarP(&cfg.QPs, "qp", "q", 1, "queue pairs")
 		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", 0, "one completion for so many sends (default 100, at most the tx depth)")
 		f.BoolVarP(&cfg.Bidirectional, "bidirectional", "b", false, "both directions at once; the sum is printed")
 		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "do not measure the peak: takes fewer looks at the clock")
-		f.BoolVar(&report.Gbits, "report_gbits", false, "bandwidth in Gbit/s instead of MB/s")
+		f.BoolVar(&o.report.Gbits, "report_gbits", false, "bandwidth in Gbit/s instead of MB/s")
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		cfg.URL, cfg.Duration, report.W = *url, time.Duration(seconds)*time.Second, cmd.OutOrStdout()
-		if len(args) > 0 {
-			if cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
-				return fmt.Errorf("peer: %w", err)
-			}
+}
+
+func (o *perfOptions) run(cmd *cobra.Command, args []string) (err error) {
+	o.cfg.Duration, o.report.W = time.Duration(o.seconds)*time.Second, cmd.OutOrStdout()
+	if len(args) > 0 {
+		if o.cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
+			return fmt.Errorf("peer: %w", err)
 		}
-		cfg.Path.TrafficClass = class
-		switch connection {
-		case "RC":
-		case "UD":
-			cfg.Datagrams = true
-		default:
-			return fmt.Errorf("--connection %s: write RC or UD", connection)
-		}
-		switch atomic {
-		case "FETCH_AND_ADD":
-		case "CMP_AND_SWAP":
-			cfg.CmpSwap = true
-		default:
-			return fmt.Errorf("--atomic_type %s: write FETCH_AND_ADD or CMP_AND_SWAP", atomic)
-		}
-		if !asJSON {
-			cfg.Header, cfg.Row = report.Header, report.Row
-		}
-		rows, err := perf.Run(cmd.Context(), cfg)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(rows)
-		}
-		report.End()
-		return nil
 	}
-	return cmd
+	if o.cfg.Datagrams = o.connection == "UD"; !o.cfg.Datagrams && o.connection != "RC" {
+		return fmt.Errorf("--connection %s: write RC or UD", o.connection)
+	}
+	if o.cfg.CmpSwap = o.atomic == "CMP_AND_SWAP"; !o.cfg.CmpSwap && o.atomic != "FETCH_AND_ADD" {
+		return fmt.Errorf("--atomic_type %s: write FETCH_AND_ADD or CMP_AND_SWAP", o.atomic)
+	}
+	if !o.json {
+		o.cfg.Header, o.cfg.Row = o.report.Header, o.report.Row
+	}
+	rows, err := perf.Run(cmd.Context(), o.cfg)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(rows)
+	}
+	o.report.End()
+	return nil
 }

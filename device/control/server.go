@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -203,28 +204,10 @@ func handler(life context.Context, p Provider) http.Handler {
 	get("/v1/queues", func(ctx context.Context) (any, error) { return list(p.Queues(ctx)) })
 	get("/v1/violations", func(ctx context.Context) (any, error) { return list(p.Violations(ctx)) })
 	get("/v1/keys", func(ctx context.Context) (any, error) { return list(p.Keys(ctx)) })
-	handle("POST", "/v1/functions/change", "POST", func(ctx context.Context, r *http.Request) (any, error) {
-		var c FunctionChange
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		return p.ChangeFunction(ctx, c)
-	})
+	handle("POST", "/v1/functions/change", "POST", with(p.ChangeFunction))
 	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.RotateKeys(ctx) })
-	handle("POST", "/v1/inject/link", "POST", func(ctx context.Context, r *http.Request) (any, error) {
-		var c LinkChange
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		return p.InjectLink(ctx, c)
-	})
-	handle("POST", "/v1/inject/fault", "POST", func(ctx context.Context, r *http.Request) (any, error) {
-		var c FaultChange
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		return list(p.InjectFault(ctx, c))
-	})
+	handle("POST", "/v1/inject/link", "POST", with(p.InjectLink))
+	handle("POST", "/v1/inject/fault", "POST", with(func(ctx context.Context, c FaultChange) (any, error) { return list(p.InjectFault(ctx, c)) }))
 	get("/v1/faults", func(ctx context.Context) (any, error) { return list(p.Faults(ctx)) })
 	paths = append(paths, capturePath, tracePath)
 	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) {
@@ -235,22 +218,40 @@ func handler(life context.Context, p Provider) http.Handler {
 	})
 	mux.HandleFunc("GET "+tracePath, func(w http.ResponseWriter, r *http.Request) {
 		stream(life, w, r, "application/jsonl", func(ctx context.Context, out io.Writer) error {
-			q := r.URL.Query()
-			qpn, err := strconv.ParseUint(cmp.Or(q.Get("qp"), "0"), 0, 24)
+			t, err := traceRequest(r.URL.Query())
 			if err != nil {
-				return BadRequest{fmt.Errorf("qp %q: write a queue pair's number, as 0x11", q.Get("qp"))}
+				return err
 			}
-			duration, err := time.ParseDuration(cmp.Or(q.Get("for"), "0s"))
-			if err != nil || duration < 0 {
-				return BadRequest{fmt.Errorf("for %q: write a time, as 5s", q.Get("for"))}
-			}
-			return p.Trace(ctx, TraceRequest{Function: q.Get("function"), QPN: uint32(qpn), For: duration}, out)
+			return p.Trace(ctx, t, out)
 		})
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
 	})
 	return mux
+}
+
+// with calls f with what the request's body says.
+func with[C, R any](f func(context.Context, C) (R, error)) func(context.Context, *http.Request) (any, error) {
+	return func(ctx context.Context, r *http.Request) (any, error) {
+		var c C
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return f(ctx, c)
+	}
+}
+
+func traceRequest(q url.Values) (t TraceRequest, err error) {
+	qpn, err := strconv.ParseUint(cmp.Or(q.Get("qp"), "0"), 0, 24)
+	if err != nil {
+		return t, BadRequest{fmt.Errorf("qp %q: write a queue pair's number, as 0x11", q.Get("qp"))}
+	}
+	duration, err := time.ParseDuration(cmp.Or(q.Get("for"), "0s"))
+	if err != nil || duration < 0 {
+		return t, BadRequest{fmt.Errorf("for %q: write a time, as 5s", q.Get("for"))}
+	}
+	return TraceRequest{Function: q.Get("function"), QPN: uint32(qpn), For: duration}, nil
 }
 
 // What is answered for as long as the client wants.
