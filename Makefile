@@ -54,6 +54,14 @@ test: deps build ## all tests with -race, including the TAP and QEMU ones; fails
 	VNIC_TEST_REQUIRE=1 $(GO) test ./queues ./rdma # what the race detector hides or is too slow for
 	cd tools && $(GO) test ./...
 
+# How long soak goes on, and with which seed; none: another each time.
+SOAK      ?= 10m
+SOAK_SEED ?=
+
+.PHONY: soak
+soak: deps build ## kills, upgrades, resets, VF changes and new clients in random order for SOAK (10m): nothing may leak
+	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^TestSoak$$' ./cmd/vnic
+
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html
 	@mkdir -p build

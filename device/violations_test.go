@@ -29,6 +29,7 @@ var undetectable = map[string]string{
 	"DRV-101":  "any bytes are some number",
 	"DRV-204":  "how replies are matched is the driver's own affair",
 	"DRV-208":  "memory given away early is no different from memory kept",
+	"DRV-210":  "what a driver does after its stream has ended no device sees",
 	"DRV-307":  "waiting leaves no trace",
 	"DRV-504":  "how completions are matched is the driver's own affair",
 	"DRV-604":  "a doorbell on its way looks like one not sent",

@@ -24,7 +24,7 @@ func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	return next
 }
 
-// TestRecovers restarts the NIC again and again. What was made before fails for good, with the reason; the device comes back by itself, and
+// TestRecovers restarts the NIC again and again (DRV-210). What was made before fails for good, with the reason; the device comes back by itself, and
 // the same buffers serve new objects.
 func TestRecovers(t *testing.T) {
 	nic, url := startNIC(t, nil)

@@ -49,6 +49,9 @@ func (e *endpoint) renew(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	for {
 		err := e.dev.Await(ctx)
+		if err != nil && !errors.Is(err, guestlib.ErrNeedsReset) && e.interrupted(ctx, err) {
+			err = e.dev.Reset(ctx) // the function was stopped or reset, and the device is there
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// soakTime is how long TestSoak goes on, unless VNIC_SOAK says otherwise.
+const soakTime = 15 * time.Second
+
+// soak is two NICs, their clients, and what may happen to them.
+type soak struct {
+	*lab
+	rnd    *rand.Rand
+	procs  [2]*process
+	guests [2]*follower
+	total  int // operations verified by clients that are gone
+}
+
+// TestSoak kills and upgrades workers, resets functions, enables and disables VFs
+// and starts clients anew, in an order that VNIC_SOAK_SEED decides, while the
+// clients work. Nothing may be left of it: descriptors, goroutines, memory,
+// network devices, processes.
+func TestSoak(t *testing.T) {
+	long, seed := soakTime, time.Now().UnixNano()
+	if s := os.Getenv("VNIC_SOAK"); s != "" {
+		var err error
+		if long, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := os.Getenv("VNIC_SOAK_SEED"); s != "" {
+		seed, _ = strconv.ParseInt(s, 10, 64)
+	}
+	t.Logf("VNIC_SOAK=%v VNIC_SOAK_SEED=%d", long, seed)
+	space := ""
+	inLab(t, false, func(l *lab) {
+		space, _ = os.Readlink("/proc/thread-self/ns/net")
+		s := &soak{lab: l, rnd: rand.New(rand.NewSource(seed))}
+		l.start(0)
+		l.start(1)
+		l.joined()
+		s.boot()
+		s.settle() // everything has been made once
+		for i := range l.hosts {
+			s.enable(i)
+		}
+		before := s.take()
+		happened := map[string]int{}
+		for end := time.Now().Add(long); time.Now().Before(end); {
+			happened[s.happen()]++
+			time.Sleep(time.Duration(s.rnd.Intn(400)) * time.Millisecond)
+		}
+		s.halt()
+		s.boot()
+		s.settle()
+		after := s.take()
+		t.Logf("%d operations verified; %v", s.total, happened)
+		for i := range after {
+			after[i].compare(t, before[i])
+		}
+	})
+	eventually(t, "namespace gone", func() error {
+		if in := inhabitants(space); len(in) > 0 || space == "" {
+			return fmt.Errorf("still in %s: %q", space, in)
+		}
+		return nil
+	})
+}
+
+// boot starts both clients.
+func (s *soak) boot() {
+	s.t.Helper()
+	for i, h := range s.hosts {
+		cmd := exec.Command(vnic(s.t), append(h.workloadArgs("unix://"+h.Socket, 5), "--repeat", "100000", "--recover", "2m")...)
+		out, in, err := os.Pipe()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { out.Close() })
+		cmd.Stdout = in
+		p, err := start(h.guest(), cmd)
+		in.Close()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { p.stop(0) })
+		s.procs[i], s.guests[i] = p, follow(out)
+	}
+}
+
+// halt kills both clients.
+func (s *soak) halt() {
+	s.t.Helper()
+	for i, p := range s.procs {
+		p.stop(0)
+		g := s.guests[i]
+		s.total += g.verified()
+		if len(g.wrong) > 0 {
+			s.t.Errorf("client %d: %q", i+1, g.wrong)
+		}
+	}
+}
+
+// settle lets the clients verify something, ends them and waits until nothing of
+// them is left at the NICs.
+func (s *soak) settle() {
+	s.t.Helper()
+	for i := range s.guests {
+		eventually(s.t, "client works", func() error {
+			if s.guests[i].verified() == 0 {
+				return fmt.Errorf("client %d: %q, %q", i+1, s.guests[0].last, s.guests[1].last)
+			}
+			return nil
+		})
+	}
+	s.halt()
+	s.free(0)
+	s.free(1)
+}
+
+// happen lets one thing happen and names it.
+func (s *soak) happen() string {
+	s.t.Helper()
+	host := s.rnd.Intn(2)
+	control := s.hosts[host].Control
+	switch s.rnd.Intn(8) {
+	case 0, 1, 2:
+		n := s.nic(host, 0)
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			s.t.Fatal(err)
+		}
+		return "kill"
+	case 3:
+		s.nic(host, 0)
+		if out, errs, code := run(s.t, "upgrade", "-s", control); code != 0 {
+			s.t.Fatalf("exit status %d: %s%s", code, out, errs)
+		}
+		return "upgrade"
+	case 4:
+		s.vnic("vf", "reset", "-s", control, "pf0.vf1")
+		return "reset"
+	case 5:
+		s.enable(host)
+		return "VF enabled"
+	case 6:
+		_, _, _ = run(s.t, "vf", "disable", "-s", control, "pf0.vf3") // it may not be there
+		return "VF disabled"
+	}
+	s.halt()
+	s.boot()
+	return "clients anew"
+}
+
+// enable gives a host one more VF.
+func (s *soak) enable(host int) {
+	s.t.Helper()
+	s.vnic("vf", "set", "-s", s.hosts[host].Control, "pf0.vf3", "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.5%d", host), "guest", "unix:guest")
+}
+
+// vnic runs a command that must succeed, if not at once: a worker may be starting.
+func (s *soak) vnic(args ...string) {
+	s.t.Helper()
+	eventually(s.t, strings.Join(args, " "), func() error {
+		if out, errs, code := run(s.t, args...); code != 0 {
+			return fmt.Errorf("exit status %d: %s%s", code, out, errs)
+		}
+		return nil
+	})
+}
+
+// holding is what the processes of a NIC hold.
+type holding struct {
+	name                          string
+	supervisorFDs, workerFDs      int
+	supervisorTasks               int
+	supervisorMemory              int // KiB
+	children, goroutines, devices int
+	open                          string // the supervisor's descriptors
+}
+
+// take looks at both NICs, whose workers it ends: that is how they tell their
+// goroutines.
+func (s *soak) take() (all [2]holding) {
+	s.t.Helper()
+	for i, h := range s.hosts {
+		// A worker that nothing was done with has what every worker needs.
+		n := s.nic(i, 0)
+		s.kill(n.Worker, syscall.SIGKILL)
+		n = s.nic(i, n.Worker)
+		s.joined()
+		v := &all[i]
+		v.name = h.name()
+		eventually(s.t, "descriptors closed", func() error {
+			v.supervisorFDs, v.workerFDs = descriptorsOf(n.PID), descriptorsOf(n.Worker)
+			time.Sleep(100 * time.Millisecond)
+			if now := descriptorsOf(n.PID); now != v.supervisorFDs {
+				return fmt.Errorf("supervisor: %d, now %d", v.supervisorFDs, now)
+			}
+			return nil
+		})
+		v.supervisorTasks, v.supervisorMemory = status(n.PID, "Threads:"), status(n.PID, "VmRSS:")
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID))
+		for _, task := range tasks {
+			kids, _ := os.ReadFile(task)
+			v.children += len(strings.Fields(string(kids)))
+		}
+		v.open = openOf(n.PID)
+		links, err := net.Interfaces()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		v.devices = len(links)
+		logged, _ := os.ReadFile(h.Log)
+		s.kill(n.Worker, syscall.SIGQUIT)
+		s.nic(i, n.Worker)
+		more, _ := os.ReadFile(h.Log)
+		v.goroutines = bytes.Count(more[len(logged):], []byte("\ngoroutine "))
+	}
+	s.joined()
+	return all
+}
+
+func (s *soak) kill(pid int, sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// openOf says what a process's descriptors are.
+func openOf(pid int) string {
+	var all []string
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, l := range links {
+		to, _ := os.Readlink(l)
+		all = append(all, filepath.Base(l)+" "+to)
+	}
+	return strings.Join(all, ", ")
+}
+
+func descriptorsOf(pid int) int {
+	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(all)
+}
+
+// status is a number of /proc/PID/status.
+func status(pid int, key string) (n int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			_, _ = fmt.Sscan(rest, &n)
+		}
+	}
+	return n
+}
+
+// compare fails for everything there is more of.
+func (v holding) compare(t *testing.T, before holding) {
+	t.Helper()
+	t.Logf("%+v, before %+v", v, before)
+	const (
+		spareTasks  = 8       // threads of the runtime
+		spareMemory = 8 << 10 // KiB: the collector's pace
+		spare       = 2       // a connection to the peer, on the way
+	)
+	for _, c := range []struct {
+		what        string
+		now, before int
+		spare       int
+	}{
+		{"descriptors of the supervisor", v.supervisorFDs, before.supervisorFDs, 0},
+		{"descriptors of the worker", v.workerFDs, before.workerFDs, spare},
+		{"goroutines of the worker", v.goroutines, before.goroutines, spare},
+		{"threads of the supervisor", v.supervisorTasks, before.supervisorTasks, spareTasks},
+		{"KiB of the supervisor", v.supervisorMemory, before.supervisorMemory, spareMemory},
+		{"children of the supervisor", v.children, 1, 0},
+		{"network devices", v.devices, before.devices, 0},
+	} {
+		if c.now > c.before+c.spare || c.now == 0 {
+			t.Errorf("%s: %d %s, %d before", v.name, c.now, c.what, c.before)
+		}
+	}
+}
+
+// inhabitants are the threads of other processes in a network namespace.
+func inhabitants(space string) (in []string) {
+	links, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && to == space && !strings.HasPrefix(l, fmt.Sprintf("/proc/%d/", os.Getpid())) {
+			in = append(in, l)
+		}
+	}
+	return in
+}
