@@ -2,16 +2,17 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// rxState is the state of a transaction at the target (Falcon §8.5.1).
+// rxState is the state of a transaction at the target (Falcon §8.5.1). The answer to a pull acknowledges the request and
+// brings its data in one call (RespondPull): PullReqUlpAckd takes no time, and from PullDataUlpRx on it is a txn.
 type rxState uint8
 
 const (
 	rxWaiting  rxState = iota // received, waits for earlier RSNs (PullReqRx, PushDataRx)
 	rxQueued                  // its event waits for Next
-	rxULP                     // with the ULP (PullReqUlpTx and PullReqUlpAckd, PushReqUlpTx)
+	rxULP                     // with the ULP (PullReqUlpTx, PushReqUlpTx)
 	rxNotReady                // RNR: a push waits for its retransmission, a pull for its timer
 	rxRefused                 // push answered with another NACK: waits for the Resync
-	rxDone                    // answered (PushReqUlpAckd, PullDataUlpRx), or skipped by a Resync
+	rxDone                    // answered (PushReqUlpAckd, PullReqUlpAckd), or skipped by a Resync
 )
 
 // MaxPullHeader is the most bytes of ULP headers a pull request carries. They are kept with the request's context, so

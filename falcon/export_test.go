@@ -1,0 +1,57 @@
+package falcon
+
+// Names of states, as in the tables of Falcon §8.4.1 and §8.5.1.
+var txnStates = [...]string{
+	pullReqUlpRx: "PullReqUlpRx", pullReqTx: "PullReqTx", pullReqAckd: "PullReqAckd", pullDataRx: "PullDataRx", pullDataUlpTx: "PullDataUlpTx",
+	pushReqUlpRx: "PushReqUlpRx", pushDataTx: "PushDataTx", pushDataAckd: "PushDataAckd", pushCplTx: "PushCplTx",
+	pullDataUlpRx: "PullDataUlpRx", pullDataTx: "PullDataTx", pullDataAckd: "PullDataAckd",
+}
+
+// Transaction returns what tells the state of an initiator's transaction, "over" in the end; nil if there is none.
+func (c *Conn) Transaction(rsn uint32) func() string {
+	return c.txns.at(c.baseRSN, rsn).stateName()
+}
+
+// Response is Transaction for the response to a pull that waits for its turn.
+func (c *Conn) Response(rsn uint32) func() string {
+	for t := c.fresh(TxnPullData); t != nil; t = t.next {
+		if t.rsn == rsn {
+			return t.stateName()
+		}
+	}
+	return nil
+}
+
+func (t *txn) stateName() func() string {
+	if t == nil {
+		return nil
+	}
+	return func() string {
+		if t.conn == nil {
+			return "over"
+		}
+		return txnStates[t.state]
+	}
+}
+
+// TargetState names the state of a request at the target, "" if there is none. An event that nobody took yet is not delivered.
+func (c *Conn) TargetState(rsn uint32) string {
+	rx := c.rxs.at(c.targetBase, rsn)
+	switch {
+	case rx == nil:
+		return ""
+	case rx == doneRx:
+		return "answered"
+	case rx.state == rxNotReady:
+		return "not ready"
+	case rx.state == rxRefused:
+		return "refused"
+	case rx.state == rxULP && rx.push:
+		return "PushReqUlpTx"
+	case rx.state == rxULP:
+		return "PullReqUlpTx"
+	case rx.push:
+		return "PushDataRx"
+	}
+	return "PullReqRx"
+}
