@@ -104,10 +104,10 @@ func (s *soak) halt() {
 	s.t.Helper()
 	for i, p := range s.procs {
 		p.stop(0)
-		g := s.guests[i]
-		s.total += g.verified()
-		if len(g.wrong) > 0 {
-			s.t.Errorf("client %d: %q", i+1, g.wrong)
+		said := s.guests[i].now()
+		s.total += said.operations
+		if len(said.wrong) > 0 {
+			s.t.Errorf("client %d: %q", i+1, said.wrong)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (s *soak) settle() {
 	for i := range s.guests {
 		eventually(s.t, "client works", func() error {
 			if s.guests[i].verified() == 0 {
-				return fmt.Errorf("client %d: %q, %q", i+1, s.guests[0].last, s.guests[1].last)
+				return fmt.Errorf("client %d: %q, %q", i+1, s.guests[0].now().last, s.guests[1].now().last)
 			}
 			return nil
 		})

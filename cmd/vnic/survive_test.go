@@ -66,10 +66,19 @@ func (f *follower) hear(line workload.Line) {
 	}
 }
 
-func (f *follower) verified() int {
+func (f *follower) verified() int { return f.now().operations }
+
+// account is what a guest has said so far.
+type account struct {
+	operations, recovered int
+	wrong                 []string
+	last                  string
+}
+
+func (f *follower) now() account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.operations
+	return account{f.operations, f.recovered, f.wrong, f.last}
 }
 
 // survive kills the workers of both NICs in turn, and upgrades them, while two
@@ -82,7 +91,7 @@ func (l *lab) survive(guests [2]*follower, times int) {
 		t.Helper()
 		eventually(t, "more operations verified", func() error {
 			if n := total(); n <= since {
-				return fmt.Errorf("%d, as before; %q, %q", n, guests[0].last, guests[1].last)
+				return fmt.Errorf("%d, as before; %q, %q", n, guests[0].now().last, guests[1].now().last)
 			}
 			return nil
 		})
@@ -111,15 +120,16 @@ func (l *lab) survive(guests [2]*follower, times int) {
 				t.Errorf("guest %d: %s", i+1, line.Text)
 			}
 		case <-time.After(3 * time.Minute):
-			t.Fatalf("guest %d does not come to its end; the last it said: %q", i+1, g.last)
+			t.Fatalf("guest %d does not come to its end; the last it said: %q", i+1, g.now().last)
 		}
-		if len(g.wrong) > 0 {
-			t.Errorf("guest %d: %q", i+1, g.wrong)
+		said := g.now()
+		if len(said.wrong) > 0 {
+			t.Errorf("guest %d: %q", i+1, said.wrong)
 		}
-		t.Logf("guest %d: %d operations verified, %d recoveries", i+1, g.operations, g.recovered)
+		t.Logf("guest %d: %d operations verified, %d recoveries", i+1, said.operations, said.recovered)
 	}
-	if guests[0].recovered+guests[1].recovered < times {
-		t.Errorf("%d losses, and the guests recovered %d and %d times", times, guests[0].recovered, guests[1].recovered)
+	if a, b := guests[0].now().recovered, guests[1].now().recovered; a+b < times {
+		t.Errorf("%d losses, and the guests recovered %d and %d times", times, a, b)
 	}
 }
 
