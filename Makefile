@@ -59,8 +59,8 @@ SOAK      ?= 10m
 SOAK_SEED ?=
 
 .PHONY: soak
-soak: deps build ## kills, upgrades, resets, VF changes and new clients in random order for SOAK (10m): nothing may leak
-	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^TestSoak$$' ./cmd/vnic
+soak: deps build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
+	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^TestSoak' ./cmd/vnic
 
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand"
 	"net"
@@ -22,9 +23,15 @@ const soakTime = 15 * time.Second
 type soak struct {
 	*lab
 	rnd    *rand.Rand
-	procs  [2]*process
+	begin  func(l *lab, host int) (stop func(), said *follower) // starts a client
+	stops  [2]func()
 	guests [2]*follower
 	total  int // operations verified by clients that are gone
+}
+
+// soakArgs is a workload without an end that survives what happens.
+func soakArgs(h *demoHost, device string) []string {
+	return append(h.workloadArgs(device, 5), "--repeat", "100000", "--recover", "2m")
 }
 
 // TestSoak kills and upgrades workers, resets functions, enables and disables VFs
@@ -32,6 +39,45 @@ type soak struct {
 // clients work. Nothing may be left of it: descriptors, goroutines, memory,
 // network devices, processes.
 func TestSoak(t *testing.T) {
+	runSoak(t, false, func(l *lab, i int) (func(), *follower) {
+		l.t.Helper()
+		h := l.hosts[i]
+		cmd := exec.Command(vnic(l.t), soakArgs(h, "unix://"+h.Socket)...)
+		out, in, err := os.Pipe()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { out.Close() })
+		cmd.Stdout = in
+		p, err := start(h.guest(), cmd)
+		in.Close()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { p.stop(0) })
+		return func() { p.stop(0) }, follow(out)
+	})
+}
+
+// TestSoakGuests is TestSoak with two QEMU guests that have windows and are
+// switched off and booted again.
+func TestSoakGuests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g := workloadGuest(t, ctx)
+	runSoak(t, true, func(l *lab, i int) (func(), *follower) {
+		l.t.Helper()
+		stop, said := l.bootGuest(ctx, g, i, soakArgs(l.hosts[i], guestURL)...)
+		l.t.Cleanup(stop)
+		return stop, said
+	})
+}
+
+func runSoak(t *testing.T, vm bool, begin func(*lab, int) (func(), *follower)) {
+	t.Helper()
 	long, seed := soakTime, time.Now().UnixNano()
 	if s := os.Getenv("VNIC_SOAK"); s != "" {
 		var err error
@@ -44,9 +90,9 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("VNIC_SOAK=%v VNIC_SOAK_SEED=%d", long, seed)
 	space := ""
-	inLab(t, false, func(l *lab) {
+	inLab(t, vm, func(l *lab) {
 		space, _ = os.Readlink("/proc/thread-self/ns/net")
-		s := &soak{lab: l, rnd: rand.New(rand.NewSource(seed))}
+		s := &soak{lab: l, rnd: rand.New(rand.NewSource(seed)), begin: begin}
 		l.start(0)
 		l.start(1)
 		l.joined()
@@ -81,29 +127,16 @@ func TestSoak(t *testing.T) {
 // boot starts both clients.
 func (s *soak) boot() {
 	s.t.Helper()
-	for i, h := range s.hosts {
-		cmd := exec.Command(vnic(s.t), append(h.workloadArgs("unix://"+h.Socket, 5), "--repeat", "100000", "--recover", "2m")...)
-		out, in, err := os.Pipe()
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.t.Cleanup(func() { out.Close() })
-		cmd.Stdout = in
-		p, err := start(h.guest(), cmd)
-		in.Close()
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.t.Cleanup(func() { p.stop(0) })
-		s.procs[i], s.guests[i] = p, follow(out)
+	for i := range s.hosts {
+		s.stops[i], s.guests[i] = s.begin(s.lab, i)
 	}
 }
 
 // halt kills both clients.
 func (s *soak) halt() {
 	s.t.Helper()
-	for i, p := range s.procs {
-		p.stop(0)
+	for i, stop := range s.stops {
+		stop()
 		said := s.guests[i].now()
 		s.total += said.operations
 		if len(said.wrong) > 0 {
@@ -165,7 +198,11 @@ func (s *soak) happen() string {
 // enable gives a host one more VF.
 func (s *soak) enable(host int) {
 	s.t.Helper()
-	s.vnic("vf", "set", "-s", s.hosts[host].Control, "pf0.vf3", "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.5%d", host), "guest", "unix:guest")
+	h, guest := s.hosts[host], "unix:guest"
+	if h.VM {
+		guest = fmt.Sprintf("cid:%d", h.GuestCID)
+	}
+	s.vnic("vf", "set", "-s", h.Control, "pf0.vf3", "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.5%d", host), "guest", guest)
 }
 
 // vnic runs a command that must succeed, if not at once: a worker may be starting.

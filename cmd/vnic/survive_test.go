@@ -166,9 +166,30 @@ func TestGuestsSurvive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
-	requireGuests(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
+	g := workloadGuest(t, ctx)
+	inLab(t, true, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		var guests [2]*follower
+		for i, h := range l.hosts {
+			var stop func()
+			stop, guests[i] = l.bootGuest(ctx, g, i, h.workloadArgs(guestURL, 20)...)
+			defer stop()
+		}
+		l.survive(guests, 5)
+	})
+}
+
+// guestURL is the device of a guest that has one function.
+var guestURL = fmt.Sprintf("vsock://2:%d", abi.Port)
+
+// workloadGuest is a guest in which a vnic command runs.
+func workloadGuest(t *testing.T, ctx context.Context) guestFiles {
+	t.Helper()
+	requireGuests(t)
 	cache, err := image.DefaultCache()
 	if err != nil {
 		t.Fatal(err)
@@ -179,32 +200,28 @@ func TestGuestsSurvive(t *testing.T) {
 	if err := (image.Initramfs{Kernel: k, Init: vnic(t), Modules: image.VsockModules}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
-	inLab(t, true, func(l *lab) {
-		l.start(0)
-		l.start(1)
-		l.joined()
-		var guests [2]*follower
-		for i, h := range l.hosts {
-			windows, err := h.windows()
-			if err != nil {
-				t.Fatal(err)
-			}
-			console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))
-			vm, err := qemu.Start(ctx, qemu.Machine{
-				Memory: guestMemory, Kernel: k.Image, Initrd: initrd, Windows: windows, Vsock: h.Socket, Console: qemu.FileChardev(console),
-				InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), 20),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				_ = vm.Stop()
-				if b, _ := os.ReadFile(console); t.Failed() {
-					t.Logf("%s:\n%s", console, b)
-				}
-			}()
-			guests[i] = follow(vm.Output())
-		}
-		l.survive(guests, 5)
+	return guestFiles{kernel: k.Image, initrd: initrd}
+}
+
+// bootGuest boots the guest of host i, with windows, for a workload.
+func (l *lab) bootGuest(ctx context.Context, g guestFiles, i int, command ...string) (stop func(), said *follower) {
+	l.t.Helper()
+	h := l.hosts[i]
+	windows, err := h.windows()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))
+	vm, err := qemu.Start(ctx, qemu.Machine{
+		Memory: guestMemory, Kernel: g.kernel, Initrd: g.initrd, Windows: windows, Vsock: h.Socket, Console: qemu.FileChardev(console), InitArgs: command,
 	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return func() {
+		_ = vm.Stop()
+		if b, _ := os.ReadFile(console); l.t.Failed() {
+			l.t.Logf("%s:\n%s", console, b)
+		}
+	}, follow(vm.Output())
 }
