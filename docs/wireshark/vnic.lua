@@ -4,7 +4,9 @@
 --   wireshark -X lua_script:docs/wireshark/vnic.lua FILE
 --
 -- Clear packets are shown whole. Of sealed ones the PSP header and what the crypt offset leaves
--- readable are shown: the inner IP header and Falcon's connection id.
+-- readable are shown: the inner IP header and Falcon's connection id. Those whose key is in the key log
+-- (preference psp.keylog: the file that psp.keylog of a NIC's configuration names) are decrypted, where
+-- this Wireshark's Lua has GcryptCipher.
 --
 -- For Wireshark and tshark 4.0 with Lua 5.2 and later. Every header is taken only where the packet has
 -- all of its bytes; what is missing or wrong is a note in the tree.
@@ -447,6 +449,53 @@ local function readable(tvb, pinfo, tree, next_header, at, limit)
   return at
 end
 
+psp.prefs.keylog = Pref.string("Key log", "", "File with the keys, as psp.keylog of a NIC's configuration names it")
+
+-- The keys of the log by SPI; different receivers may have given the same one.
+local keys = nil
+
+function psp.init() keys = nil end -- a capture is opened: the log may have grown
+
+local function read_keys()
+  keys = {}
+  local file = psp.prefs.keylog ~= "" and io.open(psp.prefs.keylog)
+  if not file then return end
+  for line in file:lines() do
+    local spi, version, key = line:match("^%a+ (%x+) (%d+) (%x+)")
+    if spi then
+      spi = tonumber(spi, 16)
+      keys[spi] = keys[spi] or {}
+      table.insert(keys[spi], { version = tonumber(version), key = key })
+    end
+  end
+  file:close()
+end
+
+-- open returns the plain text of what is sealed with a key, bytes clear to body, if it is authentic. The nonce is SPI
+-- and IV, which stand side by side; what is in clear is authenticated.
+local function open(key, version, tvb, clear, body)
+  local cipher = GcryptCipher.open(version == 0 and GCRY_CIPHER_AES or GCRY_CIPHER_AES256, GCRY_CIPHER_MODE_GCM, 0)
+  cipher:setkey(ByteArray.new(key))
+  cipher:setiv(tvb(4, 12):bytes())
+  cipher:authenticate(tvb(0, clear):bytes())
+  local plain = cipher:decrypt(nil, tvb(clear, body - clear):bytes())
+  return cipher:checktag(tvb(body, 16):bytes()) == 0 and plain or nil
+end
+
+-- decrypted returns all behind the first 16 bytes in clear, nil without the key.
+local function decrypted(tvb, version, clear, body)
+  if not GcryptCipher or version > 1 or clear >= body then return nil end
+  if not keys then read_keys() end
+  for _, k in ipairs(keys[tvb(4, 4):uint()] or {}) do
+    local ok, plain = pcall(open, k.key, version, tvb, clear, body)
+    if k.version == version and ok and plain then
+      local all = clear > 16 and tvb(16, clear - 16):bytes() or ByteArray.new()
+      all:append(plain)
+      return all:tvb("Decrypted PSP")
+    end
+  end
+end
+
 function psp.dissector(tvb, pinfo, root)
   local n = tvb:len()
   if n >= 4 and tvb(3, 1):uint() % 2 == 0 then return 0 end -- the bit that is always one
@@ -489,9 +538,19 @@ function psp.dissector(tvb, pinfo, root)
   tree:add(pf.icv, tvb(body, 16))
   local next_header = tvb(0, 1):uint()
   local inner = ({ [4] = "ip", [41] = "ipv6", [252] = "falcon" })[next_header]
-  if version >= 2 and inner and body > head then -- authenticated, not encrypted
+  local part = decrypted(tvb, version, clear, body)
+  if part and has_vc then
+    if clear < 24 then
+      tree:add(pf.tenant, part(0, 4))
+      tree:add(pf.tunnel, part(4, 4))
+    end
+    part = part:len() > 8 and part(8):tvb() or nil
+  elseif version >= 2 and body > head then -- authenticated, not encrypted
+    part = tvb(head, body - head):tvb()
+  end
+  if part and inner then
     tree:set_len(head)
-    local dissector, part = Dissector.get(inner), tvb(head, body - head):tvb()
+    local dissector = Dissector.get(inner)
     -- Wireshark's own dissectors raise an error where a packet ends early.
     if not pcall(dissector.call, dissector, part, pinfo, root) then
       note(tree, pinfo, truncated, "inner packet truncated")
