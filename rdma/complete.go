@@ -118,7 +118,7 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	r.end(uint16(tag))
 	w.pending--
 	q.complete(now)
-	q.drained()
+	q.drained(now)
 	q.wake()
 }
 

@@ -209,19 +209,23 @@ func (q *QP) change(now falcon.Time, to abi.QPState) {
 	case to == abi.QPStateSQD:
 		q.state = to
 		q.polled.remove()
-		q.drained()
+		q.drained(now)
 	default:
 		q.state = to
 		q.wake()
 	}
 }
 
-// drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any more.
-func (q *QP) drained() {
+// drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any more. It finds their
+// completions then (DEV-908), also where they were kept back on purpose.
+func (q *QP) drained(now falcon.Time) {
 	if q.state != abi.QPStateSQD || !q.sqdNotify || q.draining() {
 		return
 	}
 	q.sqdNotify = false
+	if q.sendCQ != nil { // an XRC target has none
+		q.sendCQ.release(now)
+	}
 	q.fn.event(abi.EventSQDrained, q.number, 0, "")
 }
 
