@@ -467,35 +467,3 @@ func (q *QP) retireNow(now falcon.Time, a *arrival) {
 	}
 	q.received(now, v, a, uint64(a.length), a.failed)
 }
-
-// received completes the receive v of the message that a ends.
-func (q *QP) received(now falcon.Time, v *receive, a *arrival, bytes uint64, failed abi.WCStatus) {
-	if v.status != abi.WCSuccess {
-		failed = v.status
-	}
-	if q.fn.trace != nil {
-		q.noteReceiving(q.conn, a.rsn)
-	}
-	if failed != abi.WCSuccess {
-		q.finishRecv(now, v, failed)
-		return
-	}
-	cqe := abi.CQE{ByteLen: uint32(bytes), SrcQP: q.peer, Opcode: abi.WCOpRecv}
-	switch a.opcode {
-	case wire.WriteLastImm, wire.WriteOnlyImm:
-		cqe.Opcode = abi.WCOpRecvWriteImm
-		fallthrough
-	case wire.SendLastImm, wire.SendOnlyImm:
-		cqe.Flags, cqe.Imm = abi.WCFlagImm, a.imm
-	case wire.SendLastInv, wire.SendOnlyInv:
-		pd := q.pd
-		if pd == nil {
-			pd = v.srq.pd // XRC
-		}
-		if m := q.invalidatable(pd, a.imm); m != nil {
-			m.invalidateRemote()
-		}
-		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
-	}
-	q.completeRecv(now, v, &cqe, a.solicited)
-}
