@@ -17,33 +17,12 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/conform"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// undetectable are the clauses for drivers that a device cannot see broken, each
-// with the reason.
-var undetectable = map[string]string{
-	"DRV-101":  "any bytes are some number",
-	"DRV-204":  "how replies are matched is the driver's own affair",
-	"DRV-208":  "memory given away early is no different from memory kept",
-	"DRV-210":  "what a driver does after its stream has ended no device sees",
-	"DRV-307":  "waiting leaves no trace",
-	"DRV-504":  "how completions are matched is the driver's own affair",
-	"DRV-604":  "a doorbell on its way looks like one not sent",
-	"DRV-703":  "reads leave no trace",
-	"DRV-710":  "what a driver does with an event leaves no trace",
-	"DRV-720":  "a doorbell sent meanwhile looks like one sent before",
-	"DRV-803":  "a SHOULD",
-	"DRV-922":  "work posted to the old area is not looked at any more",
-	"DRV-923":  "a SHOULD",
-	"DRV-950":  "which of the two ends is wrong cannot be told; the connection is not made (DEV-950)",
-	"DRV-1001": "reads leave no trace",
-	"DRV-1002": "the ring is zeroed when the stream begins; what was in it before cannot be told from an earlier user's",
-	"DRV-1009": "reads leave no trace",
-}
 
 // offender is a driver on function 1 of a strict NIC that is about to break a rule.
 type offender struct {
@@ -257,7 +236,7 @@ func TestViolations(t *testing.T) {
 	var clauses []string
 	for _, m := range regexp.MustCompile(`\*\*(DRV-\d+)\*\*`).FindAllStringSubmatch(string(text), -1) {
 		clauses = append(clauses, m[1])
-		offence, reason := offences[m[1]], undetectable[m[1]]
+		offence, reason := offences[m[1]], conform.Unseen[m[1]]
 		if (offence == nil) == (reason == "") {
 			t.Errorf("%s: neither provoked here nor said to be undetectable, or both", m[1])
 		}

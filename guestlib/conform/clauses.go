@@ -14,8 +14,8 @@ var watched = []string{
 	"DRV-1003", "DRV-1004", "DRV-1007", "DRV-1010",
 }
 
-// unseen are the clauses for drivers that a device cannot see broken, with the reason.
-var unseen = map[string]string{
+// Unseen are the clauses for drivers that a device cannot see broken, with the reason.
+var Unseen = map[string]string{
 	"DRV-101":  "any bytes are some number",
 	"DRV-204":  "how replies are matched is the driver's own affair",
 	"DRV-208":  "memory given away early is no different from memory kept",

@@ -74,7 +74,7 @@ func TestClauses(t *testing.T) {
 		has = append(has, string(m[1]))
 	}
 	slices.Sort(has)
-	known := slices.Concat(slices.Collect(maps.Keys(unchecked)), watched, slices.Collect(maps.Keys(unseen)))
+	known := slices.Concat(slices.Collect(maps.Keys(unchecked)), watched, slices.Collect(maps.Keys(Unseen)))
 	names := map[string]bool{}
 	checked := map[string]bool{}
 	for _, c := range checks {

@@ -46,7 +46,7 @@ func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (
 		r.Results = append(r.Results, res)
 		r.Coverage = append(r.Coverage, Coverage{Clause: clause, State: string(res.Outcome), Checks: []string{clause}})
 	}
-	for clause, why := range unseen {
+	for clause, why := range Unseen {
 		r.Coverage = append(r.Coverage, Coverage{Clause: clause, State: "unchecked", Reason: why})
 	}
 	slices.SortFunc(r.Coverage, func(a, b Coverage) int { return number(a.Clause) - number(b.Clause) })
