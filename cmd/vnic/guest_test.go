@@ -12,7 +12,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu"
-	"github.com/falcon-vnic/vnic/qemu/image"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -20,26 +19,16 @@ import (
 // NIC under a running guest. Each time the same command, on the same socket,
 // serves a guest that attaches and works.
 func TestGuestRestarts(t *testing.T) {
-	requireGuests(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cache, err := image.DefaultCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := image.FetchKernel(ctx, cache)
-	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
-	initrd := filepath.Join(t.TempDir(), "initramfs.cpio")
-	if err := (image.Initramfs{Kernel: k, Init: vnic(t), Modules: image.VsockModules}).Write(initrd); err != nil {
-		t.Fatal(err)
-	}
+	g := workloadGuest(t, ctx)
 	inLab(t, true, func(l *lab) {
 		h := l.hosts[0]
 		var consoles []string
 		boot := func(args ...string) (*qemu.Process, *bufio.Scanner) {
 			consoles = append(consoles, filepath.Join(l.dir, fmt.Sprintf("console%d", len(consoles))))
 			vm, err := qemu.Start(ctx, qemu.Machine{
-				Memory: guestMemory, Kernel: k.Image, Initrd: initrd, InitArgs: args,
+				Memory: guestMemory, Kernel: g.kernel, Initrd: g.initrd, InitArgs: args,
 				Vsock: h.Socket, Console: qemu.FileChardev(consoles[len(consoles)-1]),
 			})
 			if err != nil {
