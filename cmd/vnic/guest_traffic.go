@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -26,15 +28,32 @@ type traffic struct {
 // protocols are measured one after the other.
 var protocols = []string{"TCP", "UDP"}
 
-// run measures towards the other guest and serves as often as that does.
+// farewellPort is where a guest hears that the other has measured all it wanted.
+const farewellPort = 5202
+
+// patience is how long a guest that is done tries to tell the other.
+const patience = 10 * time.Second
+
+// run measures towards the other guest and serves until that has done the same.
 func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
 	name, err := t.configure(ctx)
 	if err != nil {
 		return err
 	}
 	say(workload.Line{Kind: workload.KindProgress, Text: fmt.Sprintf("%s has address %s", name, t.Address)})
+	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	go func() { served <- serveIperf(ctx, len(protocols)) }()
+	go func() { served <- t.serve(ctx) }()
+	err = t.measureAll(ctx, say)
+	if err != nil {
+		cancel()
+	}
+	err = errors.Join(err, <-served)
+	cancel()
+	return err
+}
+
+func (t *traffic) measureAll(ctx context.Context, say func(workload.Line)) error {
 	for _, protocol := range protocols {
 		s, err := t.measure(ctx, protocol, say)
 		if err != nil {
@@ -42,23 +61,62 @@ func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
 		}
 		say(workload.Line{Kind: workload.KindStream, Stream: &s})
 	}
-	return <-served
+	t.farewell(ctx)
+	return nil
 }
 
-// serveIperf serves so many measurements.
-func serveIperf(ctx context.Context, count int) error {
-	for count > 0 {
-		err := exec.CommandContext(ctx, "iperf3", "-s", "-1").Run()
-		switch {
-		case err == nil:
-			count--
-		case ctx.Err() != nil:
-			return fmt.Errorf("iperf3 server: %w with %d clients still to come", ctx.Err(), count)
-		default: // a client that gave up comes again
-			time.Sleep(100 * time.Millisecond)
-		}
+// serve runs iperf3's server until the other guest says farewell. How often iperf3 was asked does not tell: one whose
+// client gave up while it connected has served too, it says.
+func (t *traffic) serve(ctx context.Context) error {
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", farewellPort))
+	if err != nil {
+		return err
 	}
-	return nil
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	serving, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for serving.Err() == nil { // it ends after a few failures in a row
+			_ = exec.CommandContext(serving, "iperf3", "-s").Run()
+			sleep(serving, 100*time.Millisecond)
+		}
+	}()
+	c, err := l.Accept()
+	cancel()
+	<-ended
+	if err != nil {
+		return fmt.Errorf("iperf3 server: %w before the other guest was done", cmp.Or(ctx.Err(), err))
+	}
+	return c.Close() // so that the other knows that it was heard
+}
+
+// farewell tells the other guest that this one has measured everything. One that does not listen any more for as long as
+// patience has heard it, and the news of that was lost.
+func (t *traffic) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	d := net.Dialer{Timeout: time.Second}
+	for ctx.Err() == nil {
+		if c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(t.Peer, fmt.Sprint(farewellPort))); err == nil {
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			_, err = c.Read(make([]byte, 1))
+			_ = c.Close()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // configure finds the Ethernet interface and gives it the address.
