@@ -16,9 +16,7 @@ const (
 	rxBatch     = 64          // frames read at once
 	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
-	minSpin     = 2_000       // ns of the first try
 	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
-	contended   = 300_000     // ns away for letting others run: they need the processor more
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
 	uplinkPause = 10_000_000  // ns until a broken one is
 	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
@@ -47,8 +45,7 @@ type loop struct {
 	kept int // frames that the uplink did not take, or that wait for more
 	in   Input
 	out  Output
-	spin int64 // ns to look for work before sleeping, adapted
-	most int64 // limit of spin
+	spin spin
 
 	ports *portSet // of functions; nil: there are none
 
@@ -64,7 +61,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	}
 	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p, impair: newImpaired(port.MTU(), &s.cfg.Uplink.Impair)}
 	if runtime.NumCPU() > 1 {
-		l.most = int64(*s.cfg.NIC.Spin)
+		l.spin.most = int64(*s.cfg.NIC.Spin)
 	}
 	size, batch := tap.BufferSize(port), rxBatch
 	if port.Capabilities().USO {
@@ -97,7 +94,7 @@ func (l *loop) run() {
 		}
 		now := l.clock()
 		if !idle {
-			idle, turns, until = true, 0, now+l.spin
+			idle, turns, until = true, 0, now+l.spin.length
 			if came >= bulk {
 				until = now
 			}
@@ -107,10 +104,9 @@ func (l *loop) run() {
 				continue
 			}
 			yieldThread()
-			if l.clock()-now < contended {
+			if after := l.clock(); l.spin.yielded(after, after-now) {
 				continue
 			}
-			l.spin = 0
 		}
 		idle = !l.sleep(now) // woken by time alone there is nothing to look for
 	}
@@ -201,25 +197,16 @@ func (l *loop) sleep(now int64) (input bool) {
 	inbox.parked.Store(true)
 	defer inbox.parked.Store(false)
 	if !inbox.empty() || l.stop.Load() {
-		l.adapt(true, 0)
+		l.spin.learn(now, true, 0)
 		return true
 	}
 	input = l.park.wait(fd, l.ports.fd(l.shard), deadline-now, !l.shard.roused.Swap(false))
 	for _, fd := range l.park.rung {
 		l.shard.bells.rang(fd)
 	}
-	l.adapt(input, l.clock()-now)
+	after := l.clock()
+	l.spin.learn(after, input, after-now)
 	return input
-}
-
-// adapt learns whether it pays to look for work a little longer: yes when
-// sleep was cut short by input, no when it was not.
-func (l *loop) adapt(input bool, slept int64) {
-	if input && slept < l.most {
-		l.spin = min(max(2*l.spin, minSpin), l.most)
-	} else if l.spin /= 2; l.spin < minSpin {
-		l.spin = 0
-	}
 }
 
 // halt makes run return soon.
