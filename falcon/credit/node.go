@@ -28,33 +28,41 @@ func New(parent *Node, limit Cost) *Node { return &Node{parent: parent, limit: l
 
 // Take charges c to the node and all levels above it, or to none of them. It returns false when any level lacks room.
 func (n *Node) Take(c *Cost) bool {
-	rise := *c
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
 			n.refusals++
 			return false
 		}
-		for i, v := range rise {
-			if v == 0 {
-				continue // nothing asked is never refused, also not while a lowered limit is exceeded
-			}
-			if m.charged[i] > m.limit[i] || v > m.limit[i]-m.charged[i] {
-				n.refusals++
-				return false
-			}
-			rise[i] = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
+	}
+	for i := range c {
+		if !n.room(i, c[i]) {
+			n.refusals++
+			return false
 		}
 	}
-	rise = *c
-	for m := n; m != nil; m = m.parent {
-		for i, v := range rise {
-			if c[i] == 0 {
-				continue
-			}
-			m.inUse[i] += c[i]
-			rise[i] = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
-			m.charged[i] += v
+	for i := range c {
+		if c[i] == 0 {
+			continue
 		}
+		rise := c[i]
+		for m := n; m != nil; m = m.parent {
+			was := m.above(i, m.charged[i])
+			m.inUse[i] += c[i]
+			m.charged[i] += rise
+			rise = m.above(i, m.charged[i]) - was
+		}
+	}
+	return true
+}
+
+// room reports whether v more of counter i fits the node and all levels above it, each of which is charged what guarantees below do not cover.
+// Nothing asked is never refused, also not while a lowered limit is exceeded.
+func (n *Node) room(i int, v uint32) bool {
+	for m := n; m != nil && v != 0; m = m.parent {
+		if m.charged[i] > m.limit[i] || v > m.limit[i]-m.charged[i] {
+			return false
+		}
+		v = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
 	}
 	return true
 }
@@ -140,23 +148,24 @@ func (n *Node) Possible(c *Cost) bool {
 // Return gives c back to the node and all levels above it. If any level holds less than c, nothing changes, the node
 // counts an underflow and ErrUnderflow is returned: losing credits is safer than inventing them.
 func (n *Node) Return(c *Cost) error {
-	for m := n; m != nil; m = m.parent {
-		for i, v := range c {
-			if v > m.inUse[i] {
+	for i := range c {
+		for m := n; m != nil && c[i] != 0; m = m.parent {
+			if c[i] > m.inUse[i] {
 				n.underflows++
 				return ErrUnderflow
 			}
 		}
 	}
-	fall := *c
-	for m := n; m != nil; m = m.parent {
-		for i, v := range fall {
-			if c[i] == 0 {
-				continue
-			}
+	for i := range c {
+		if c[i] == 0 {
+			continue
+		}
+		fall := c[i]
+		for m := n; m != nil; m = m.parent {
+			was := m.above(i, m.charged[i])
 			m.inUse[i] -= c[i]
-			fall[i] = m.above(i, m.charged[i]) - m.above(i, m.charged[i]-v)
-			m.charged[i] -= v
+			m.charged[i] -= fall
+			fall = was - m.above(i, m.charged[i])
 		}
 	}
 	return nil
