@@ -65,15 +65,10 @@ type RecvWR struct {
 // PostSend hands wr to the device. The QP must be connected; in SQD the work waits, in ERR it is flushed. It is ErrQueueFull when too much is outstanding.
 // wr may be reused at once, the memory its SGL names only after its completion. It does not block and does not allocate.
 func (q *QP) PostSend(wr *SendWR) error {
-	switch q.State() {
-	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
-	default:
-		return errNotConnected
+	if err := q.sends(); err != nil {
+		return err
 	}
 	w := q.sq
-	if w == nil {
-		return errNoSends
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, err := w.encode(wr)
@@ -81,6 +76,46 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return err
 	}
 	return w.push(q.dev.s.Load(), n, q.signals(wr))
+}
+
+// PostSends is PostSend for several requests in order, which the device learns of at once: one doorbell at most, as with a list for ibv_post_send. With
+// an error it returns how many were posted before the request that has it.
+func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
+	if err := q.sends(); err != nil {
+		return 0, err
+	}
+	w := q.sq
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n < len(wrs) {
+		var size int
+		if size, err = w.encode(&wrs[n]); err != nil {
+			break
+		}
+		if err = w.put(size, q.signals(&wrs[n])); err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		if e := w.publish(q.dev.s.Load()); e != nil {
+			return 0, e
+		}
+	}
+	return n, err
+}
+
+// sends is nil if the QP takes send requests.
+func (q *QP) sends() error {
+	switch q.State() {
+	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
+	default:
+		return errNotConnected
+	}
+	if q.sq == nil {
+		return errNoSends
+	}
+	return nil
 }
 
 // signals is what to remember of a request.

@@ -11,24 +11,24 @@ import (
 // workQueue is a send or receive queue. Beside the ring it keeps what was posted and not completed: a slot is free when its completion, or
 // that of a later work request of the queue, was polled, as with verbs; and a completion that fits nothing posted is found out.
 type workQueue struct {
-	area   area
-	layout ring.Layout
-
 	mu     sync.Mutex
-	ring   *ring.Producer
-	bell   bell
+	dead   bool
+	always bool   // ring for every change: the event index is not in use
+	next   uint32 // index of the next work request
+	oldest uint32 // index of the oldest one not completed
+	ring   ring.Producer
 	entry  []byte   // scratch for one entry
 	posted []posted // by index modulo entries; nil for a shared queue, whose completions come in no order
 	rung   uint64   // doorbells of posts
-	always bool     // ring for every change: the event index is not in use
-	next   uint32   // index of the next work request
-	oldest uint32   // index of the oldest one not completed
-	dead   bool
-
-	anyOrder bool // completions come in any order (Ordering Unordered)
 
 	maxSGE  int
 	maxData int // inline bytes, send only
+
+	anyOrder bool // completions come in any order (Ordering Unordered)
+
+	bell   bell
+	area   area
+	layout ring.Layout
 }
 
 type posted struct {
@@ -46,7 +46,7 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 	return &workQueue{
 		area:   mem,
 		layout: layout,
-		ring:   ring.NewProducer(ring.Mem(mem.block.Bytes()), layout),
+		ring:   *ring.NewProducer(ring.Mem(mem.block.Bytes()), layout),
 		bell:   bell{record: abi.Doorbell{Kind: kind}},
 		entry:  make([]byte, layout.Stride()),
 		posted: make([]posted, layout.Entries()),
@@ -67,6 +67,14 @@ func (w *workQueue) room() error {
 
 // push posts the first n bytes of entry and rings, unless the device is looking at the queue (DRV-604). The caller holds mu and has seen room.
 func (w *workQueue) push(s *stream, n int, p posted) error {
+	if err := w.put(n, p); err != nil {
+		return err
+	}
+	return w.publish(s)
+}
+
+// put writes the first n bytes of entry to the next slot. The device does not see it before publish.
+func (w *workQueue) put(n int, p posted) error {
 	if err := w.ring.Push(w.entry[:n]); err != nil {
 		if err == ring.ErrFull {
 			return ErrQueueFull
@@ -77,6 +85,11 @@ func (w *workQueue) push(s *stream, n int, p posted) error {
 		w.posted[w.next&(w.layout.Entries()-1)] = p
 	}
 	w.next++
+	return nil
+}
+
+// publish shows the device what was put, and rings if it has to be.
+func (w *workQueue) publish(s *stream) error {
 	index, need, err := w.ring.Publish()
 	if err != nil {
 		return protocolError("work queue: %v", err)
