@@ -118,7 +118,7 @@ func (e *endpoint) spin(t testing.TB, what string) {
 // blocks keeps Go from looking for what its own process gets over sockets, so
 // it spins only at first.
 func pause(i int) {
-	if i < 100 {
+	if i < 10_000 { // a sleep takes a millisecond, however short it is
 		runtime.Gosched()
 		return
 	}

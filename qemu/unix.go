@@ -112,9 +112,12 @@ func (a *unixAttachment) handshake(conn *net.UnixConn) {
 	s, err := newUnixSession(conn)
 	a.mu.Lock()
 	delete(a.busy, conn)
+	closed := a.closed // a client that comes at the end is not refused for what it did
 	a.mu.Unlock()
 	if err != nil {
-		a.warn.Warn(slog.Default(), "client refused", "socket", a.sock.path, "reason", err)
+		if !closed {
+			a.warn.Warn(slog.Default(), "client refused", "socket", a.sock.path, "reason", err)
+		}
 		conn.Close()
 		return
 	}

@@ -1,12 +1,15 @@
 package qemu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -173,6 +176,9 @@ func TestUnixRefusals(t *testing.T) {
 }
 
 func TestUnixCloseWithSlowClient(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	a, path := listenUnix(t)
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -182,8 +188,17 @@ func TestUnixCloseWithSlowClient(t *testing.T) {
 	if _, err := c.Write([]byte("VNIC")); err != nil {
 		t.Fatal(err)
 	}
+	u := a.(*unixAttachment)
+	for met := false; !met; runtime.Gosched() { // the handshake is under way
+		u.mu.Lock()
+		met = len(u.busy) == 1
+		u.mu.Unlock()
+	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("the end of the attachment is held against a client: %s", &log)
 	}
 	if _, err := a.Accept(); err != net.ErrClosed {
 		t.Errorf("accept: %v", err)
