@@ -27,7 +27,7 @@ const (
 // the bells of guests wake it themselves. Go's timers and poller are too coarse
 // for it. Between work and sleep it looks for
 // more, in frames, inbox and the rings in guest memory: spinning, then yielding,
-// for as long as that paid lately; but not behind much that came from the uplink,
+// for as long as spin says; but not behind much that came from the uplink,
 // whose sender waits for nothing and has more by the time a sleeper is woken. Before it sleeps the rings are armed, so that
 // a driver's doorbell record wakes it.
 type loop struct {
