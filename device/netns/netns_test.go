@@ -1,6 +1,8 @@
 package netns_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -18,8 +20,14 @@ func inode(t *testing.T) uint64 {
 	return st.Ino
 }
 
+// netfilter is whether bridges of the calling thread's namespace ask netfilter, "" without br_netfilter.
+func netfilter() string {
+	b, _ := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
+	return strings.TrimSpace(string(b))
+}
+
 func TestRunIsPrivate(t *testing.T) {
-	before := inode(t)
+	before, asked := inode(t), netfilter()
 	netns.Run(t, func() {
 		if inode(t) == before {
 			t.Error("not a new namespace")
@@ -34,12 +42,18 @@ func TestRunIsPrivate(t *testing.T) {
 				t.Error("loopback is down")
 			}
 		}
+		if asked != "" && netfilter() != "0" {
+			t.Error("bridges ask netfilter")
+		}
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "nsprobe0"}}); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if inode(t) != before {
 		t.Error("the caller's thread was moved")
+	}
+	if now := netfilter(); now != asked {
+		t.Errorf("the caller's bridges ask netfilter: %q, before %q", now, asked)
 	}
 	if _, err := netlink.LinkByName("nsprobe0"); err == nil {
 		t.Error("a link made inside is visible outside")
