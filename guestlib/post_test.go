@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPostSends: a list of requests takes one doorbell, of a device that wants one for each change, is in order, and ends at the first that is wrong, behind which nothing is posted.
+// TestPostSends: a list of requests is posted in order, up to the first that is wrong, with one doorbell for a device that wants one for
+// each change.
 func TestPostSends(t *testing.T) {
 	r := newSilentRig(t)
 	list := func(n int) []SendWR {
