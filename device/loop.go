@@ -84,6 +84,14 @@ func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread has another timer slack and ends with the goroutine
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
+	if cpu := l.shard.cfg.NIC.CPU; cpu != nil {
+		free, err := keepToProcessor(*cpu)
+		if err != nil { // it was there when the NIC was made
+			l.log.Warn("the shard runs on any processor", "nic.cpu", *cpu, "err", err)
+		} else {
+			defer free()
+		}
+	}
 	defer l.park.close()
 	defer func() { l.ports.close() }() // those of that moment
 	idle, turns, until, came := false, 0, int64(0), 0

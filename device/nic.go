@@ -101,7 +101,10 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if n.deps.Rand == nil {
 		n.deps.Rand = rand.Reader
 	}
-	var err error
+	err := checkProcessor(cfg.NIC.CPU)
+	if err != nil {
+		return nil, err
+	}
 	if len(cfg.Peers) > 0 && n.deps.Identity == nil {
 		if n.deps.Identity, err = cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
 			return nil, err

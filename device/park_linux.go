@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/tap"
 )
 
 // heldSleep is for how long a sleeping thread keeps its processor of Go's
@@ -87,8 +89,7 @@ func (p *parker) wait(fd, ports int, ns int64, held bool) bool {
 		_, _ = unix.Read(p.event, p.buf[:])
 	}
 	if p.fds[2].Revents != 0 {
-		n, _ := unix.EpollWait(p.bells, p.heard[:], 0)
-		for _, e := range p.heard[:max(n, 0)] {
+		for _, e := range p.heard[:tap.Ready(p.bells, p.heard[:])] {
 			p.rung = append(p.rung, int(e.Fd))
 		}
 	}
@@ -101,15 +102,4 @@ func (p *parker) close() {
 	_ = unix.Close(p.event)
 	_ = unix.Close(p.bells)
 	p.event, p.bells = -1, -1
-}
-
-// setTimerSlack asks the kernel for exact timeouts on this thread; the default
-// of 50 µs would be added to each sleep.
-func setTimerSlack() {
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-}
-
-// yieldThread lets other threads of this processor run.
-func yieldThread() {
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -138,13 +138,15 @@ func (ps *portSet) read(s *Shard) []PortInput {
 	if ps == nil || s.plain.busy() {
 		return nil
 	}
-	now := ps.clock()
-	ps.resume(now)
+	if ps.paused > 0 {
+		ps.resume(ps.clock())
+	}
 	ps.rest = false
-	n, err := unix.EpollWait(ps.epoll, ps.events[:], 0)
-	if err != nil || n <= 0 {
+	n := tap.Ready(ps.epoll, ps.events[:])
+	if n == 0 {
 		return nil
 	}
+	now := ps.clock()
 	ps.in = ps.in[:0]
 	room := ps.arena
 	for _, e := range ps.events[:n] {
@@ -187,9 +189,6 @@ func (ps *portSet) pause(p *loopPort, until int64) {
 }
 
 func (ps *portSet) resume(now int64) {
-	if ps.paused == 0 {
-		return
-	}
 	for _, p := range ps.ports {
 		if p != nil && p.paused != 0 && now >= p.paused {
 			p.paused = 0

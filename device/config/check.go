@@ -22,7 +22,8 @@ const (
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
 	maxSpin        = 10 * time.Millisecond
-	maxQueues      = 16 // tap.MaxQueues
+	maxCPUs        = 1024 // of the kernel's fixed set, CPU_SETSIZE
+	maxQueues      = 16   // tap.MaxQueues
 )
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
@@ -54,6 +55,9 @@ func (c *Config) check(r *report) {
 	}
 	if e := *c.NIC.Spin; e < 0 || e > maxSpin {
 		r.add("nic.spin", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use 0s to %s", maxSpin))
+	}
+	if n := c.NIC.CPU; n != nil && (*n < 0 || *n >= maxCPUs) {
+		r.add("nic.cpu", fmt.Sprintf("%d is out of range", *n), fmt.Sprintf("use 0 to %d, or leave it out", maxCPUs-1))
 	}
 	c.checkLog(r)
 	c.checkUplink(r)

@@ -43,6 +43,9 @@ type NIC struct {
 	// Spin is how long the NIC's thread looks for work at most before it sleeps,
 	// where looking paid lately; 0: never.
 	Spin *time.Duration `yaml:"spin"`
+	// CPU is the processor that the NIC's thread keeps to, as the kernel counts
+	// them; absent: any.
+	CPU *int `yaml:"cpu"`
 }
 
 // Log sets how much is written to the log: debug, info, warn or error.

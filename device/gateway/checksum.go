@@ -5,23 +5,24 @@ import (
 	"math/bits"
 )
 
-// sum adds b to the ones' complement sum s of RFC 1071, 64 bits at a time; fold makes 16 of them. Odd lengths count as if a zero
-// followed. Words are added in the machine's order of a little-endian load, so a sum must be folded before it meets others.
+// sum is the ones' complement sum of b (RFC 1071 §2), 64 bits at a time in the order of a little-endian load: a sum of swapped bytes is
+// the swapped sum. Odd lengths count as if a zero followed.
 func sum(b []byte) uint16 {
-	var s, c uint64
-	for len(b) >= 64 {
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b), 0)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[8:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[16:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[24:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[32:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[40:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[48:]), c)
-		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b[56:]), c)
-		s, c = bits.Add64(s, 0, c)
-		s += c
+	var s, carries, c uint64
+	for len(b) >= 64 { // the chain of carries begins anew: rounds overlap in the processor
+		x, c := bits.Add64(binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), 0)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[16:]), c)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[24:]), c)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[32:]), c)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[40:]), c)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[48:]), c)
+		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[56:]), c)
+		s, c = bits.Add64(s, x, c)
+		carries += c
 		b = b[64:]
 	}
+	s, c = bits.Add64(s, carries, 0)
+	s += c
 	for len(b) >= 8 {
 		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b), 0)
 		s += c

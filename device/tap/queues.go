@@ -53,8 +53,7 @@ func (q *queues) waiting() []int {
 	if q.epoll < 0 {
 		return q.fds
 	}
-	n, _ := unix.EpollWait(q.epoll, q.events[:], 0)
-	n = max(n, 0)
+	n := Ready(q.epoll, q.events[:])
 	q.first++
 	for i := range n {
 		q.ready[i] = int(q.events[(q.first+i)%n].Fd)
