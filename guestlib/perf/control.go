@@ -192,16 +192,19 @@ func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
 	return c.agree(ctx)
 }
 
-// agree hears. When it returns the peer has what it was told: this side may go.
+// agree hears. When it returns the peer has what it was told: this side may go. A peer that is gone by then had heard this side, or it would have
+// stayed; only its acknowledgement may be missing. If it broke instead, whoever wants more of it is told.
 func (c *control) agree(ctx context.Context) (*Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
 	defer cancel()
 	r, err := c.hear(ctx)
 	for err == nil && c.sent > 0 {
-		next, ok, e := c.poll()
-		if err = e; ok {
+		switch next, ok, gone := c.poll(); {
+		case gone != nil:
+			return r, nil
+		case ok:
 			c.ahead = next // the peer is in its next meeting already
-		} else if err == nil && c.sent > 0 {
+		case c.sent > 0:
 			err = c.cq.Wait(ctx)
 		}
 	}

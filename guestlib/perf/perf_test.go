@@ -14,6 +14,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,12 +36,18 @@ func pair(t *testing.T, server, client Config) (rows [2][]Row, text [2]string, e
 		var b bytes.Buffer
 		report := Report{W: &b, Test: cfg.Test}
 		cfg.URL, cfg.Header, cfg.Row = "unix://"+path, report.Header, report.Row
+		ended := make(chan struct{})
 		wg.Go(func() {
+			defer close(ended)
 			rows[i], errs[i] = Run(ctx, cfg)
 			text[i] = b.String()
 		})
-		for nic.Session(i) == nil && ctx.Err() == nil { // it numbers functions by arrival
-			time.Sleep(time.Millisecond)
+		for here := false; !here && nic.Session(i) == nil; { // it numbers functions by arrival
+			select {
+			case <-ended:
+				here = true // and gone
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}
 	wg.Wait()
@@ -109,6 +116,44 @@ func checkRow(t *testing.T, c *Config, r *Row) {
 		t.Errorf("latencies %+v", r)
 	case !c.Latency && !(r.BWMBs > 0 && r.PeakMBs >= r.BWMBs && math.Abs(r.MsgRate*1e6*float64(r.Bytes)/mb-r.BWMBs) < 1e-6*r.BWMBs):
 		t.Errorf("rates %+v", r)
+	}
+}
+
+// TestPeerLeavesFirst: a peer that was heard may go before its acknowledgement of what it was told is here. Before, it may not.
+func TestPeerLeavesFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	nic, err := fakedev.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nic.Close()
+	for _, heard := range []bool{true, false} {
+		dev, err := guestlib.Open(t.Context(), "unix://"+path, guestlib.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		pd, err := dev.AllocPD(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newControl(t.Context(), dev, pd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := nic.Session(0)
+		if !heard {
+			session = nic.Session(1)
+		}
+		if heard {
+			c.ahead = &Row{}
+		}
+		qpn := c.qp.Num() // and the CQ was made before it: the fake NIC counts
+		session.WriteCQE(qpn-1, abi.CQE{QPN: qpn, Opcode: abi.WCOpRecv, Status: abi.WCWRFlushErr})
+		c.sent = 1
+		if r, err := c.agree(t.Context()); (err == nil) != heard || (r != nil) != heard {
+			t.Errorf("heard %v: %v, %v", heard, r, err)
+		}
 	}
 }
 
