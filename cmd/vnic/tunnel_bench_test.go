@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -20,17 +22,24 @@ const (
 	udpSeconds   = "1"
 )
 
+// tunnelCase is what is measured at one MTU of the underlay.
+type tunnelCase struct {
+	mtu      int
+	tcp, bbr string // metrics of TCP, with CUBIC and with BBR
+	rest     bool   // UDP and ping as well
+}
+
 // BenchmarkTunnel compares ways for plain IP from one network namespace to
 // another, all over one Linux bridge of one MTU: two NICs with function ports
-// and sealed superframes, the same without superframes, wireguard-go, the
-// kernel's VXLAN without encryption, and the bridge alone. Each round measures
-// all of them in turn; what is reported is the median.
+// and sealed superframes, each NIC's thread on a processor of its own; the same
+// left to the scheduler, and without superframes; wireguard-go, the kernel's VXLAN
+// without encryption, and the bridge alone. Each round measures all of them in
+// turn; what is reported is the median.
 func BenchmarkTunnel(b *testing.B) {
-	for _, bc := range []struct {
-		mtu  int
-		name string // of the metric of TCP
-		rest bool   // UDP and ping as well
-	}{{1500, "tunnel/tcp_gbps", true}, {9000, "tunnel/tcp_gbps_mtu9000", false}} {
+	for _, bc := range []tunnelCase{
+		{mtu: 1500, tcp: "tunnel/tcp_gbps", rest: true},
+		{mtu: 9000, tcp: "tunnel/tcp_gbps_mtu9000", bbr: "tunnel/tcp_bbr_gbps_mtu9000"},
+	} {
 		b.Run(fmt.Sprintf("mtu%d", bc.mtu), func(b *testing.B) {
 			requireRoot(b)
 			for _, tool := range []string{"iperf3", "ping"} {
@@ -39,19 +48,21 @@ func BenchmarkTunnel(b *testing.B) {
 			}
 			netns.Run(b, func() {
 				for b.Loop() {
-					compareTunnels(b, bc.mtu, bc.name, bc.rest)
+					compareTunnels(b, bc)
 				}
 			})
 		})
 	}
 }
 
-func compareTunnels(b *testing.B, mtu int, tcp string, rest bool) {
-	x := newBoxes(b, mtu)
+func compareTunnels(b *testing.B, bc tunnelCase) {
+	x := newBoxes(b, bc.mtu)
+	x.unpaced()
 	ways := []*tunnel{
-		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto}),
-		x.vnic(2, vnicOptions{name: "singly", superframes: config.SuperframesOff}),
-		x.wireguard(3), x.vxlan(4), x.bridge(5),
+		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto, pinned: true}),
+		x.vnic(2, vnicOptions{name: "unpinned", superframes: config.SuperframesAuto}),
+		x.vnic(3, vnicOptions{name: "singly", superframes: config.SuperframesOff, pinned: true}),
+		x.wireguard(4), x.vxlan(5), x.bridge(6),
 	}
 	defer func() {
 		for _, w := range ways {
@@ -73,8 +84,11 @@ func compareTunnels(b *testing.B, mtu int, tcp string, rest bool) {
 	}
 	for range tunnelRounds {
 		for _, w := range ways {
-			add(tcp, w, x.tcp(w))
-			if rest {
+			add(bc.tcp, w, x.tcp(w, "cubic"))
+			if bc.bbr != "" && knowsCongestionControl("bbr") {
+				add(bc.bbr, w, x.tcp(w, "bbr"))
+			}
+			if bc.rest {
 				pps, loss := x.udp(w)
 				add("tunnel/udp1400_pps", w, pps)
 				add("tunnel/udp1400_loss", w, loss)
@@ -134,9 +148,23 @@ func (b *boxes) iperf(w *tunnel, args ...string) (r iperf) {
 	return r
 }
 
+// unpaced has sockets in the boxes begin with Reno, which every namespace may choose. Where the machine's default is BBR they
+// would be paced for good, by a timer for each frame, whatever algorithm they are given later.
+func (b *boxes) unpaced() {
+	b.t.Helper()
+	for _, s := range b.spaces {
+		b.must(s.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("reno"), 0) }))
+	}
+}
+
+func knowsCongestionControl(name string) bool {
+	list, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	return slices.Contains(strings.Fields(string(list)), name)
+}
+
 // tcp is what one TCP stream carries, Gbit/s.
-func (b *boxes) tcp(w *tunnel) float64 {
-	return b.iperf(w, "-t", tcpSeconds).End.Received.BitsPerSecond / 1e9
+func (b *boxes) tcp(w *tunnel, congestionControl string) float64 {
+	return b.iperf(w, "-t", tcpSeconds, "-C", congestionControl).End.Received.BitsPerSecond / 1e9
 }
 
 // udp is what arrives of datagrams of 1400 bytes, sent as fast as iperf3 can,

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -217,7 +218,8 @@ func configureWireguard(socket string, own *ecdh.PrivateKey, peer *ecdh.PublicKe
 type vnicOptions struct {
 	name        string // of the peer it is reported as
 	superframes string
-	rdmaMTU     int // 0: 1024, and the functions have ports
+	rdmaMTU     int  // 0: 1024, and the functions have ports
+	pinned      bool // each NIC's thread to a processor of its own (nic.cpu)
 }
 
 // vnic is a `vnic run` for each box, with a function whose port is in the box,
@@ -242,10 +244,14 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 		if o.rdmaMTU > 0 {
 			function = "guest: {unix: bare}"
 		}
+		pin := ""
+		if o.pinned {
+			pin = fmt.Sprintf(", cpu: %d", i%runtime.NumCPU())
+		}
 		socket := filepath.Join(run, fmt.Sprintf("nic%d.ctl", me))
 		config := filepath.Join(run, fmt.Sprintf("nic%d.yaml", me))
 		b.must(os.WriteFile(config, fmt.Appendf(nil, `
-nic: {host: %[13]d}
+nic: {host: %[13]d%[17]s}
 control: %[3]s
 uplink: {name: up%[4]d-%[1]d, bridge: %[5]s, mtu: %[6]d, address: 10.98.%[4]d.%[1]d/24, superframes: %[7]s}
 rdma: {mtu: %[15]d}
@@ -259,7 +265,7 @@ functions:
 attach:
   - {type: unix, name: bare, socket: %[16]s}
 `, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, boxAddress(n, me), function, host(me), host(peer),
-			cmp.Or(o.rdmaMTU, 1024), guest), 0o644))
+			cmp.Or(o.rdmaMTU, 1024), guest, pin), 0o644))
 		log := filepath.Join(run, fmt.Sprintf("nic%d.log", me))
 		p, err := startProcess(port, log, vnic(b.t), "run", "-c", config)
 		b.must(err)
