@@ -58,10 +58,11 @@ func BenchmarkTunnel(b *testing.B) {
 func compareTunnels(b *testing.B, bc tunnelCase) {
 	x := newBoxes(b, bc.mtu)
 	x.unpaced()
+	own := []int{0, 1}
 	ways := []*tunnel{
-		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto, pinned: true}),
+		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto, processors: own}),
 		x.vnic(2, vnicOptions{name: "unpinned", superframes: config.SuperframesAuto}),
-		x.vnic(3, vnicOptions{name: "singly", superframes: config.SuperframesOff, pinned: true}),
+		x.vnic(3, vnicOptions{name: "singly", superframes: config.SuperframesOff, processors: own}),
 		x.wireguard(4), x.vxlan(5), x.bridge(6),
 	}
 	defer func() {

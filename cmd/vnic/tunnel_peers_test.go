@@ -218,8 +218,8 @@ func configureWireguard(socket string, own *ecdh.PrivateKey, peer *ecdh.PublicKe
 type vnicOptions struct {
 	name        string // of the peer it is reported as
 	superframes string
-	rdmaMTU     int  // 0: 1024, and the functions have ports
-	pinned      bool // each NIC's thread to a processor of its own (nic.cpu)
+	rdmaMTU     int   // 0: 1024, and the functions have ports
+	processors  []int // nic.cpu of each NIC, modulo what there are; nil: any
 }
 
 // vnic is a `vnic run` for each box, with a function whose port is in the box,
@@ -245,8 +245,8 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 			function = "guest: {unix: bare}"
 		}
 		pin := ""
-		if o.pinned {
-			pin = fmt.Sprintf(", cpu: %d", i%runtime.NumCPU())
+		if o.processors != nil {
+			pin = fmt.Sprintf(", cpu: %d", o.processors[i]%runtime.NumCPU())
 		}
 		socket := filepath.Join(run, fmt.Sprintf("nic%d.ctl", me))
 		config := filepath.Join(run, fmt.Sprintf("nic%d.yaml", me))
