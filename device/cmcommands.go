@@ -53,7 +53,7 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 			return st
 		}
 		if st = cmStatus(m.Reject(now, fn, c.CMID, c.Reason, priv)); st == abi.StatusOK {
-			delete(f.conns, c.CMID)
+			f.forget(c.CMID)
 		}
 		return st
 	case abi.AdminOpCMDisconnect:
@@ -94,7 +94,8 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 	if err != nil {
 		return 0, cmStatus(err)
 	}
-	f.conns[id] = &connection{qpn: c.QPN}
+	f.conns[id] = &connection{}
+	f.bind(id, c.QPN)
 	return id, abi.StatusOK
 }
 
@@ -116,14 +117,14 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	}
 	if conn.ordered != q.Ordered() { // it would not open (tryOpen)
 		if f.shard.cm.Reject(now, uint32(f.ID), c.CMID, uint32(abi.StatusInvalidArgument), nil) == nil {
-			delete(f.conns, c.CMID)
+			f.forget(c.CMID)
 		}
 		return abi.StatusInvalidArgument
 	}
 	if st := cmStatus(f.shard.cm.Accept(now, uint32(f.ID), c.CMID, c.QPN, q.IRD(), priv)); st != abi.StatusOK {
 		return st
 	}
-	conn.qpn = c.QPN
+	f.bind(c.CMID, c.QPN)
 	return abi.StatusOK
 }
 
@@ -139,25 +140,12 @@ func (f *function) private(addr uint64, n uint16) ([]byte, abi.Status) {
 	return b, abi.StatusOK
 }
 
-// pending says whether a queue pair is already being connected.
-func (f *function) pending(qpn uint32) bool {
-	for _, c := range f.conns {
-		if c.qpn == qpn {
-			return true
-		}
-	}
-	return false
-}
-
 // endConnections disconnects what a queue pair had that is now reset,
 // destroyed or in error by its driver's wish.
 func (f *function) endConnections(now falcon.Time, qpn uint32) {
 	f.unwire(qpn)
-	for id, c := range f.conns {
-		if c.qpn == qpn {
-			// It may have ended by itself already.
-			_ = f.shard.cm.Disconnect(now, uint32(f.ID), id)
-		}
+	for _, id := range f.ofQP[qpn] {
+		_ = f.shard.cm.Disconnect(now, uint32(f.ID), id) // it may have ended by itself already
 	}
 }
 
@@ -258,17 +246,17 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 		}
 		event.Type = abi.EventEstablished
 	case cm.OutRejected:
-		delete(f.conns, o.ID)
+		f.forget(o.ID)
 		event.Type = abi.EventRejected
 		event.Status = uint32(reasonStatus(o.Reason))
 		if o.Reason == cm.ReasonConsumer {
 			event.Status = o.Consumer
 		}
 	case cm.OutDisconnected:
-		delete(f.conns, o.ID)
+		f.forget(o.ID)
 		event.Type, event.Status = abi.EventDisconnected, uint32(reasonStatus(o.Reason))
 	case cm.OutUnreachable:
-		delete(f.conns, o.ID)
+		f.forget(o.ID)
 		event.Type, event.Status = abi.EventUnreachable, uint32(reasonStatus(o.Reason))
 	default:
 		return

@@ -105,7 +105,8 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 		return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
 	}
 	if top.qp != nil {
-		info.qpn, info.peerQPN = p.QPN, p.PeerQPN
+		f.bind(p.ID, p.QPN)
+		info.peerQPN = p.PeerQPN
 		top.qp.LimitReads(p.PeerIRD)
 	}
 	c.credits = credit.New(f.Credits, s.connCredits)

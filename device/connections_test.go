@@ -31,8 +31,8 @@ func settled(t *testing.T, v *virtual) {
 				i, n, len(s.open), len(s.txSAs.current), s.falcon.Stats().Conns, len(s.cm.Connections()))
 		}
 		for _, f := range s.funcs.all {
-			if len(f.conns) != 0 {
-				t.Errorf("%s remembers %d connections", f.ID, len(f.conns))
+			if len(f.conns) != 0 || len(f.ofQP) != 0 {
+				t.Errorf("%s remembers %d connections of %d queue pairs", f.ID, len(f.conns), len(f.ofQP))
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (f *function) linkRequest(now falcon.Time, o *cm.Output) {
 
 // linkEnded is told how an attempt, or the connection it led to, ended.
 func (f *function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
-	delete(f.conns, o.ID)
+	f.forget(o.ID)
 	if o.Kind != cm.OutDisconnected {
 		c.link.Refused(now)
 	}

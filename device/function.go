@@ -27,6 +27,7 @@ type function struct {
 	verbs   *rdma.Function
 	admin   admin
 	conns   map[uint32]*connection // by connection manager's id
+	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
 	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
 	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
 
@@ -59,15 +60,6 @@ type binding struct {
 	rang     bool          // it has put records into its window's ring
 	events   []*eventQueue // by vector
 	breach   func(error)   // ends the session: its guest broke the rules of shared memory
-}
-
-// connection is what a function knows of one of its connections.
-type connection struct {
-	qpn     uint32     // 0 until accepted
-	peerQPN uint32     // once open
-	ordered bool       // the peer's queue pair is strongly ordered, of one that is not accepted yet
-	wired   bool       // asked for by a NIC, not by a driver
-	link    *rdma.Link // then: it carries datagrams
 }
 
 func functionLimits(l *config.Limits, mtu int) rdma.Limits {
@@ -123,7 +115,8 @@ func (f *function) enable() abi.Status {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
-	f.conns, f.wirings, f.held = map[uint32]*connection{}, map[uint32]*wiring{}, map[wireKey]uint32{}
+	f.conns, f.ofQP = map[uint32]*connection{}, map[uint32][]uint32{}
+	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
 	f.verbs.UseFeatures(f.binding.features)
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
@@ -170,6 +163,7 @@ func (f *function) release(now falcon.Time) {
 	s.drainManager(now)
 	s.drainFalcon(now)
 	clear(f.conns)
+	clear(f.ofQP)
 	clear(f.held)
 	for qpn := range f.wirings {
 		f.unwire(qpn)

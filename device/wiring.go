@@ -135,7 +135,8 @@ func (w *wiring) ask(now falcon.Time) {
 		return
 	}
 	w.id = id
-	f.conns[id] = &connection{qpn: w.qpn, wired: true}
+	f.conns[id] = &connection{wired: true}
+	f.bind(id, w.qpn)
 }
 
 func (f *function) wireMTU(q *rdma.QP) int {
@@ -194,18 +195,18 @@ func (f *function) acceptWire(now falcon.Time, id, qpn uint32) {
 		f.rejectReserved(now, id)
 		return
 	}
-	f.conns[id].qpn = qpn
+	f.bind(id, qpn)
 }
 
 // rejectReserved rejects a request of another NIC itself.
 func (f *function) rejectReserved(now falcon.Time, id uint32) {
 	_ = f.shard.cm.Reject(now, uint32(f.ID), id, rejectWrong, nil) // it may have ended by itself
-	delete(f.conns, id)
+	f.forget(id)
 }
 
 // wireEnded is told how an attempt, or the connection it led to, ended.
 func (f *function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
-	delete(f.conns, o.ID)
+	f.forget(o.ID)
 	for k, id := range f.held {
 		if id == o.ID {
 			delete(f.held, k)
