@@ -17,7 +17,7 @@ import (
 
 // Bounds of a comparison: rounds in which each way is measured once.
 const (
-	tunnelRounds = 5
+	tunnelRounds = 7
 	tcpSeconds   = "1"
 	udpSeconds   = "1"
 )
