@@ -15,10 +15,10 @@ import (
 
 // Bounds of what is read from the ports in one turn.
 const (
-	portArena = 4 * tap.FunctionBuffer // a frame may need a whole buffer
-	portBurst = 60_000                 // bytes, about what one frame may stand for: it is sealed while it is still in the processor's cache
-	portBatch = 64                     // frames
-	portReady = 16                     // ports
+	portBurst = 240_000                        // bytes, about four frames that stand for many: still in the processor's cache when they are sealed
+	portArena = portBurst + tap.FunctionBuffer // a frame may need a whole buffer
+	portBatch = 64                             // frames
+	portReady = 16                             // ports
 )
 
 // portSet is the functions' ports as the loop reads and writes them. All are in one epoll instance, so that a turn asks once whichever
