@@ -241,27 +241,37 @@ func TestNewNICFails(t *testing.T) {
 	}
 }
 
-// TestRunWithoutPeers: a NIC alone starts and stops.
-func TestRunWithoutPeers(t *testing.T) {
+// runAlone runs a NIC without peers until stop, which the test has to call.
+func runAlone(t *testing.T, change func(c *config.Config)) (n *NIC, stop func()) {
+	t.Helper()
 	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.Peers, cfg.Control = nil, ""
+	change(cfg)
 	port, err := fabric.New(testMTU).Port("alone")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := NewNIC(cfg, Deps{Uplink: port})
-	if err != nil {
+	if n, err = NewNIC(cfg, Deps{Uplink: port}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { err = n.Run(ctx) })
 	<-n.Ready()
-	cancel()
-	wg.Wait()
-	if err != nil {
-		t.Fatal(err)
+	return n, func() {
+		t.Helper()
+		cancel()
+		wg.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+}
+
+// TestRunWithoutPeers: a NIC alone starts and stops.
+func TestRunWithoutPeers(t *testing.T) {
+	n, stop := runAlone(t, func(*config.Config) {})
+	stop()
 	if _, err := n.Functions(context.Background()); !errors.Is(err, errStopped) {
 		t.Errorf("asked after its end: %v", err)
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/falcon-vnic/vnic/device/tap"
 )
 
 // heldSleep is for how long a sleeping thread keeps its processor of Go's
@@ -89,7 +87,8 @@ func (p *parker) wait(fd, ports int, ns int64, held bool) bool {
 		_, _ = unix.Read(p.event, p.buf[:])
 	}
 	if p.fds[2].Revents != 0 {
-		for _, e := range p.heard[:tap.Ready(p.bells, p.heard[:])] {
+		n, _ := unix.EpollWait(p.bells, p.heard[:], 0)
+		for _, e := range p.heard[:max(n, 0)] {
 			p.rung = append(p.rung, int(e.Fd))
 		}
 	}

@@ -1,17 +1,16 @@
 package device
 
 import (
-	"context"
+	"fmt"
 	"os"
+	"runtime"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // keptTo counts the threads of this process that may run on the given processor alone.
@@ -41,27 +40,14 @@ func TestThreadKeepsToItsProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if allowed.Count() < 2 {
-		t.Skip("the machine has one processor for this process: all threads keep to it")
+		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
+			t.Fatal("this process has one processor, and VNIC_TEST_REQUIRE is set: give it two")
+		}
+		t.Skip("all threads keep to the one processor of this process")
 	}
-	cpu := 0
-	for !allowed.IsSet(cpu) {
-		cpu++
-	}
-	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
-	cfg.Peers, cfg.Control, cfg.NIC.CPU = nil, "", &cpu
-	port, err := fabric.New(testMTU).Port("kept")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := NewNIC(cfg, Deps{Uplink: port})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { err = n.Run(ctx) })
-	<-n.Ready()
-	if _, err := n.Routes(ctx); err != nil { // the shard answered: its thread runs
+	cpu := first(&allowed)
+	n, stop := runAlone(t, func(c *config.Config) { c.NIC.CPU = &cpu })
+	if _, err := n.Routes(t.Context()); err != nil { // the shard answered: its thread runs
 		t.Error(err)
 	}
 	got := keptTo(t, cpu)
@@ -71,20 +57,36 @@ func TestThreadKeepsToItsProcessor(t *testing.T) {
 	if got != 1 {
 		t.Errorf("%d threads keep to processor %d", got, cpu)
 	}
-	cancel()
-	wg.Wait()
-	if err != nil {
-		t.Error(err)
+	stop()
+}
+
+// first is the first processor of a set.
+func first(set *unix.CPUSet) (cpu int) {
+	for !set.IsSet(cpu) {
+		cpu++
 	}
+	return cpu
 }
 
 func TestProcessorThatIsNotThere(t *testing.T) {
-	cpu := 1023
-	err := checkProcessor(&cpu)
-	if err == nil {
-		t.Skip("the machine has 1024 processors")
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
 	}
-	if got := err.Error(); !strings.HasPrefix(got, "nic.cpu: processor 1023 is not there for this process; use one of ") || !strings.HasSuffix(got, ", or leave it out") {
-		t.Error(got)
+	cpu := first(&allowed)
+	free, err := keepToProcessor(cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free()
+	other := cpu + 1
+	want := fmt.Sprintf("nic.cpu: processor %d is not there for this process; use one of %d, or leave it out", other, cpu)
+	if err := checkProcessor(&other); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := checkProcessor(&cpu); err != nil {
+		t.Error(err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
+// sealRounds is more than others need: what other guests of the host do to its
+// memory changes a packet's time by a third, and the cipher's by as much at other times.
 const sealRounds = 11
 
 // BenchmarkTunnelSealCPU is the processor time, user and system, that two `vnic run`
@@ -27,9 +29,6 @@ const sealRounds = 11
 // as NICs of two machines are: on two of one machine (apart) each frame's memory
 // goes from one to the other and back. Without superframes: singly. Each round
 // measures the cipher alone before each way; what is reported is the median.
-//
-// [sealRounds] is more than others need: what other guests of the host do to its
-// memory changes a packet's time by a third, and the cipher's by as much at other times.
 func BenchmarkTunnelSealCPU(b *testing.B) {
 	requireRoot(b)
 	const metric = "tunnel/seal4k_cpu_over_cipher"
