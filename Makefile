@@ -73,6 +73,15 @@ cover: ## statement coverage of the plain tests, build/cover.html
 fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
 	@./tools/fuzz-smoke.sh $(FUZZTIME)
 
+# How many one-operator changes mutate tries, drawn by which seed, in which packages.
+MUTANTS     ?= 300
+MUTATE_SEED ?= 1
+MUTATE      ?= ./falcon/... ./rdma/... ./queues/... ./device/... ./qemu/...
+
+.PHONY: mutate
+mutate: ## change one operator at a time, MUTANTS (300) times, and report changes that a package's own tests do not notice
+	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
+
 .PHONY: bench
 bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
 	@mkdir -p build

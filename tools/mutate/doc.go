@@ -1,0 +1,19 @@
+// Mutate makes small random changes to the program, one operator at a time, and reports those
+// that a package's own tests do not notice (mutation testing).
+//
+// A change that no test notices is a behaviour that is either untested or not needed: test it, or
+// take it out. Some changes truly alter nothing (a hint to the processor's cache, a bound that two
+// other checks hold already); they are listed with the reason in explained.txt.
+//
+//	find sites ─▶ draw n by seed ─▶ go test -overlay ─▶ killed | survived | does not compile
+//	                                                                │
+//	                                              explained.txt ◀───┘ with a reason
+//
+// Sources are never written to: the changed file reaches the compiler by an overlay. A change that
+// does not compile is not counted, and another is drawn in its place. Tests that need root or QEMU
+// run here as under a plain `go test`: they skip where they cannot run.
+//
+// Run it from the project's root by `make mutate`, or for one package:
+//
+//	go -C tools run ./mutate -root .. -n 50 -seed 7 ./falcon ./falcon/cc
+package main

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// errLeft is the answer when more is left than may be.
+var errLeft = errors.New("changes are left that no test notices: test the behaviour, take it out, " +
+	"or give the reason in tools/mutate/explained.txt")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	root, explained string
+	n, jobs         int
+	seed            uint64
+	limit, slack    time.Duration
+	share           float64
+	patterns        []string
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("mutate", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&o.root, "root", ".", "root of the project")
+	fs.StringVar(&o.explained, "explained", "tools/mutate/explained.txt", "changes with a reason, relative to the root")
+	fs.IntVar(&o.n, "n", 300, "changes to try")
+	fs.IntVar(&o.jobs, "j", 2, "changes tried at once")
+	fs.Uint64Var(&o.seed, "seed", 1, "which changes are drawn")
+	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that a package's unchanged tests may take")
+	fs.DurationVar(&o.slack, "slack", 20*time.Second, "added to five times the tests' usual time, before they count as endless")
+	fs.Float64Var(&o.share, "share", 0.1, "greatest share of changes that no test notices, the explained ones included")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.patterns = fs.Args()
+	if len(o.patterns) == 0 {
+		o.patterns = []string{"./falcon/...", "./rdma/...", "./queues/...", "./device/...", "./qemu/..."}
+	}
+	var err error
+	if o.root, err = filepath.Abs(o.root); err != nil {
+		return o, err
+	}
+	if o.n < 1 || o.jobs < 1 {
+		return o, fmt.Errorf("-n %d -j %d: both must be at least 1", o.n, o.jobs)
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	why, err := readExplained(filepath.Join(o.root, o.explained))
+	if err != nil {
+		return err
+	}
+	pkgs, err := list(ctx, o.root, o.patterns)
+	if err != nil {
+		return err
+	}
+	all, err := findAll(pkgs)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
+	mutants := draw(all, rand.New(rand.NewPCG(o.seed, 0)))
+	counts, err := tryAll(ctx, o, mutants, func(m mutant, out outcome) {
+		if out != survived {
+			return
+		}
+		fmt.Fprintf(stdout, "%s\n", m.key(o.root))
+		if reason := why[m.key(o.root)]; reason != "" {
+			fmt.Fprintf(stdout, "\texplained: %s\n", reason)
+		} else {
+			fmt.Fprintf(stdout, "\tat %s:%d\n", m.file, m.line)
+		}
+	}, func(m mutant) bool { return why[m.key(o.root)] != "" })
+	if err != nil {
+		return err
+	}
+	return counts.report(o, stdout)
+}
+
+type counts struct{ tried, survived, explained int }
+
+func (c counts) report(o options, w io.Writer) error {
+	fmt.Fprintf(w, "%d changes tried: %d noticed, %d not, of which %d are explained\n",
+		c.tried, c.tried-c.survived, c.survived, c.explained)
+	if c.survived > c.explained || float64(c.survived) > o.share*float64(c.tried) {
+		return errLeft
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "module example.com/m\n\ngo 1.26\n"
+
+const code = `package m
+
+// Within is held at both borders by the test.
+func Within(n, low, high int) bool { return n >= low && n <= high }
+
+// Half is not tested at all.
+func Half(n int) int { return n / 2 }
+`
+
+const test = `package m
+
+import "testing"
+
+func TestWithin(t *testing.T) {
+	for n, want := range map[int]bool{1: false, 2: true, 3: true, 4: true, 5: false} {
+		if Within(n, 2, 4) != want {
+			t.Fatal(n)
+		}
+	}
+}
+`
+
+func project(t *testing.T, code, test string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": module, "m.go": code, "m_test.go": test} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func mutate(t *testing.T, root string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(context.Background(), append([]string{"-root", root}, args...), &out, &out)
+	return out.String(), err
+}
+
+func TestReportsWhatNoTestNotices(t *testing.T) {
+	root := project(t, code, test)
+	out, err := mutate(t, root, "-n", "100", "./...")
+	if !errors.Is(err, errLeft) {
+		t.Fatalf("err = %v, want %v\n%s", err, errLeft, out)
+	}
+	if !strings.Contains(out, "4 changes tried: 3 noticed, 1 not") || !strings.Contains(out, "m.go Half: n / 2: / -> *") {
+		t.Fatalf("want the change in Half alone:\n%s", out)
+	}
+}
+
+func TestExplainedIsStillCounted(t *testing.T) {
+	root := project(t, code, test)
+	explained := "m.go Half: n / 2: / -> *\n\tNobody calls it.\n"
+	if err := os.WriteFile(filepath.Join(root, "why.txt"), []byte(explained), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := mutate(t, root, "-n", "100", "-explained", "why.txt", "-share", "0.3", "./..."); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := mutate(t, root, "-n", "100", "-explained", "why.txt", "-share", "0.1", "./..."); !errors.Is(err, errLeft) {
+		t.Fatalf("one of four is more than a tenth: %v\n%s", err, out)
+	}
+}
+
+func TestReasonsAreAskedFor(t *testing.T) {
+	root := project(t, code, test)
+	for name, text := range map[string]string{"none": "m.go Half: n / 2: / -> *\n", "alone": "\tbecause\n"} {
+		if err := os.WriteFile(filepath.Join(root, "why.txt"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := mutate(t, root, "-explained", "why.txt", "./..."); err == nil || errors.Is(err, errLeft) {
+			t.Errorf("%s: err = %v, want the file refused\n%s", name, err, out)
+		}
+	}
+}
+
+func TestTestsThatFailAnywayAreAnError(t *testing.T) {
+	root := project(t, code, strings.Replace(test, "5: false", "5: true", 1))
+	out, err := mutate(t, root, "./...")
+	if err == nil || !strings.Contains(err.Error(), "without any change") {
+		t.Fatalf("err = %v\n%s", err, out)
+	}
+}
+
+func TestEndlessLoopIsNoticed(t *testing.T) {
+	root := project(t, `package m
+
+func Count(n int) (sum int) {
+	for i := 0; i < n; i++ {
+		sum = i
+	}
+	return sum
+}
+`, `package m
+
+import "testing"
+
+func TestCount(t *testing.T) {
+	if Count(1) != 0 || Count(3) != 2 || Count(0) != 0 {
+		t.Fatal()
+	}
+}
+`)
+	if out, err := mutate(t, root, "-n", "100", "-slack", "1s", "./..."); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestSeedDrawsTheSame(t *testing.T) {
+	all, err := sites("m", "m.go", []byte(code))
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := func(seed uint64) string {
+		var b strings.Builder
+		for _, m := range draw(all, rand.New(rand.NewPCG(seed, 0))) {
+			b.WriteString(m.key(".") + "\n")
+		}
+		return b.String()
+	}
+	if order(3) != order(3) {
+		t.Error("one seed drew two orders")
+	}
+	if order(3) == order(4) && order(3) == order(5) && order(3) == order(6) {
+		t.Error("the seed changes nothing")
+	}
+}
+
+// Each replacement has to parse: a typo in the table would hide as "does not compile".
+func TestReplacementsParse(t *testing.T) {
+	src := []byte("package p\nfunc f(a, b int, ok bool) {\n" +
+		"_ = a+b; _ = a-b; _ = a*b; _ = a/b; _ = a%b; _ = a&b; _ = a|b; _ = a^b; _ = a&^b; _ = a<<b; _ = a>>b\n" +
+		"_ = ok&&ok; _ = ok||ok; _ = a==b; _ = a!=b; _ = a<b; _ = a<=b; _ = a>b; _ = a>=b; _ = !ok\n" +
+		"a+=b; a-=b; a|=b; a&=b; a<<=b; a>>=b; a++; a--\n}\n")
+	all, err := sites("p", "p.go", src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(replacements) {
+		t.Errorf("%d operators found, %d in the table", len(all), len(replacements))
+	}
+	for _, s := range all {
+		for _, r := range s.news {
+			m := mutant{site: s, replace: r}
+			if _, err := sites("p", "p.go", m.apply(src)); err != nil {
+				t.Errorf("%s: %v", m.key("."), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+)
+
+// A site is one operator in one file, and what can be put in its place.
+type site struct {
+	pkg    string   // import path
+	dir    string   // folder of the package
+	file   string   // absolute path
+	fn     string   // the function around it
+	line   int      // 1-based
+	offset int      // of the operator, in bytes
+	old    string   // the operator as written; empty: nothing is replaced but inserted
+	news   []string // what may replace it
+	text   string   // the expression around it, for the report and explained.txt
+}
+
+// A mutant is a site with its replacement chosen.
+type mutant struct {
+	site
+	replace string
+}
+
+// key names a mutant without a line number, so that explanations outlive edits elsewhere.
+func (m mutant) key(root string) string {
+	rel, err := filepath.Rel(root, m.file)
+	if err != nil {
+		rel = m.file
+	}
+	return fmt.Sprintf("%s %s: %s: %s -> %s", rel, m.fn, m.text, orNothing(m.old), orNothing(m.replace))
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// apply returns the file's bytes with the operator replaced.
+func (m mutant) apply(src []byte) []byte {
+	out := append([]byte(nil), src[:m.offset]...)
+	out = append(out, m.replace...)
+	return append(out, src[m.offset+len(m.old):]...)
+}
+
+// replacements lists, for each operator, those that a slip of the hand would put in its place.
+// Comparisons lose or gain the border first: limits are where tests are thin.
+var replacements = map[token.Token][]string{
+	token.ADD: {"-"}, token.SUB: {"+"}, token.MUL: {"/"}, token.QUO: {"*"}, token.REM: {"*"},
+	token.AND: {"|"}, token.OR: {"&"}, token.XOR: {"&"}, token.AND_NOT: {"&"},
+	token.SHL: {">>"}, token.SHR: {"<<"},
+	token.LAND: {"||"}, token.LOR: {"&&"},
+	token.EQL: {"!="}, token.NEQ: {"=="},
+	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
+	token.ADD_ASSIGN: {"-="}, token.SUB_ASSIGN: {"+="}, token.OR_ASSIGN: {"&="},
+	token.AND_ASSIGN: {"|="}, token.SHL_ASSIGN: {">>="}, token.SHR_ASSIGN: {"<<="},
+	token.INC: {"--"}, token.DEC: {"++"},
+	token.NOT: {""},
+}
+
+// sites finds every operator of a file inside functions. Constants and types outside functions are
+// left alone: they say what the layout is, and golden vectors hold them.
+func sites(pkg, file string, src []byte) ([]site, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var found []site
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		name := funcName(fn)
+		add := func(n ast.Node, pos token.Pos, op token.Token) {
+			news := replacements[op]
+			if news == nil {
+				return
+			}
+			at := fset.Position(pos)
+			found = append(found, site{
+				pkg: pkg, dir: filepath.Dir(file), file: file, fn: name, line: at.Line, offset: at.Offset,
+				old: op.String(), news: news, text: excerpt(src, fset, n),
+			})
+		}
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				// The text of an error or a panic is not behaviour.
+				return !isCall(n, "panic")
+			case *ast.BinaryExpr:
+				if !isString(n.X) && !isString(n.Y) {
+					add(n, n.OpPos, n.Op)
+				}
+			case *ast.UnaryExpr:
+				add(n, n.OpPos, n.Op)
+			case *ast.AssignStmt:
+				add(n, n.TokPos, n.Tok)
+			case *ast.IncDecStmt:
+				add(n, n.TokPos, n.Tok)
+			}
+			return true
+		})
+	}
+	return found, nil
+}
+
+func isCall(c *ast.CallExpr, name string) bool {
+	id, ok := c.Fun.(*ast.Ident)
+	return ok && id.Name == name
+}
+
+func isString(e ast.Expr) bool {
+	lit, ok := e.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING
+}
+
+func funcName(fn *ast.FuncDecl) string {
+	if fn.Recv == nil || len(fn.Recv.List) == 0 {
+		return fn.Name.Name
+	}
+	t := fn.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	if index, ok := t.(*ast.IndexExpr); ok {
+		t = index.X
+	}
+	if id, ok := t.(*ast.Ident); ok {
+		return id.Name + "." + fn.Name.Name
+	}
+	return fn.Name.Name
+}
+
+// excerpt is the source of a node on one line.
+func excerpt(src []byte, fset *token.FileSet, n ast.Node) string {
+	return strings.Join(strings.Fields(string(src[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])), " ")
+}
+
+// draw puts the sites into a random order and chooses a replacement for each.
+func draw(all []site, r *rand.Rand) []mutant {
+	out := make([]mutant, len(all))
+	for i, k := range r.Perm(len(all)) {
+		s := all[k]
+		out[i] = mutant{site: s, replace: s.news[r.IntN(len(s.news))]}
+	}
+	return out
+}
