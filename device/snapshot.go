@@ -165,6 +165,7 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 	if n.link != nil {
 		l := n.link.Stats()
 		v["cmlink.refused_identity"], v["cmlink.handshake_failed"], v["cmlink.down"] = l.RefusedIdentity, l.HandshakeFailed, l.Down
+		v["cmlink.ousted"] = l.Ousted
 		v["cmlink.messages_in"], v["cmlink.messages_out"] = l.MessagesIn, l.MessagesOut
 	}
 	if n.deps.Capture != nil {

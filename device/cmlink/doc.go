@@ -17,6 +17,13 @@
 // name exactly the identity configured for that peer. Anything else is refused,
 // counted and logged at a limited rate.
 //
+// # Strangers
+//
+// Whoever reaches the port can open connections. What has not yet proved an
+// identity is bounded, in all and per address, and the addresses of peers have
+// places of their own. A newcomer takes the place of the oldest that is silent,
+// and one that sends no ClientHello is closed after a second.
+//
 // # Guarantees
 //
 // Messages arrive in order and none is lost between PeerUp and PeerDown: a

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +40,7 @@ type Config struct {
 
 	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s
 	Handshake  time.Duration // bound on TCP connect and TLS handshake; default 5 s
+	Hello      time.Duration // bound on the time until who dialed us has sent its ClientHello; default 1 s
 	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
 	BackoffMax time.Duration // default 5 s
 	Queue      int           // messages waiting to be sent to one peer; default 16384
@@ -51,6 +54,7 @@ func (c *Config) defaults() {
 	}
 	def(&c.Keepalive, 2*time.Second)
 	def(&c.Handshake, 5*time.Second)
+	def(&c.Hello, time.Second)
 	def(&c.BackoffMin, 100*time.Millisecond)
 	def(&c.BackoffMax, 5*time.Second)
 	if c.Queue <= 0 {
@@ -68,9 +72,6 @@ var (
 	ErrFull    = errors.New("send queue full, connection broken")
 )
 
-// handshakes bounds the TLS handshakes of strangers that run at one time.
-const handshakes = 32
-
 // Link keeps the connections to all peers.
 type Link struct {
 	cfg      Config
@@ -78,7 +79,8 @@ type Link struct {
 	listener net.Listener // nil: none
 	peers    map[uint8]*peer
 	byURI    map[string]*peer
-	slots    chan struct{}
+	addrs    map[netip.Addr]bool // of peers
+	greeting greetings
 	refusals limiter
 	stats    counters
 
@@ -88,7 +90,7 @@ type Link struct {
 }
 
 type counters struct {
-	accepted, dialed, refusedIdentity, handshakeFailed, dialFailed, down, queueFull, messagesIn, messagesOut atomic.Uint64
+	accepted, dialed, refusedIdentity, handshakeFailed, ousted, dialFailed, down, queueFull, messagesIn, messagesOut atomic.Uint64
 }
 
 // Stats counts events since New.
@@ -97,6 +99,7 @@ type Stats struct {
 	Dialed          uint64
 	RefusedIdentity uint64 // peers that could not prove who they are
 	HandshakeFailed uint64 // for any other reason
+	Ousted          uint64 // unproved connections that had to go for newer ones: too many at a time
 	DialFailed      uint64
 	Down            uint64 // connections that ended
 	QueueFull       uint64 // of them, by a full send queue
@@ -109,7 +112,7 @@ func (l *Link) Stats() Stats {
 	c := &l.stats
 	return Stats{
 		Accepted: c.accepted.Load(), Dialed: c.dialed.Load(), RefusedIdentity: c.refusedIdentity.Load(),
-		HandshakeFailed: c.handshakeFailed.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
+		HandshakeFailed: c.handshakeFailed.Load(), Ousted: c.ousted.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
 		QueueFull: c.queueFull.Load(), MessagesIn: c.messagesIn.Load(), MessagesOut: c.messagesOut.Load(),
 	}
 }
@@ -123,7 +126,7 @@ func New(cfg Config, h Handler) (*Link, error) {
 	l := &Link{
 		cfg: cfg, handler: h,
 		peers: make(map[uint8]*peer), byURI: make(map[string]*peer),
-		slots: make(chan struct{}, handshakes),
+		addrs: make(map[netip.Addr]bool),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	accepts := false
@@ -173,7 +176,10 @@ func (l *Link) addPeer(c Peer) error {
 			return fmt.Errorf("cmlink: peer host %d: address %q: %w (want address:port)", c.Host, c.Addr, err)
 		}
 	}
-	p := &peer{link: l, Peer: c, dials: c.Host > self.Host, arrived: make(chan *tls.Conn)}
+	if a, err := netip.ParseAddrPort(c.Addr); err == nil {
+		l.addrs[a.Addr().Unmap()] = true
+	}
+	p := &peer{link: l, Peer: c, dials: c.Host > self.Host, arrived: make(chan *tls.Conn, 1)}
 	l.peers[c.Host] = p
 	l.byURI[c.Identity] = p
 	return nil
@@ -212,20 +218,17 @@ func (l *Link) Close() error {
 		}
 	}
 	l.wg.Wait()
+	for _, p := range l.peers {
+		p.offer(nil)
+	}
 	return err
 }
 
 // accept takes connections of peers with lower ids.
 func (l *Link) accept() {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		c, err := l.listener.Accept()
 		if err != nil {
-			<-l.slots
 			if l.ctx.Err() != nil {
 				return
 			}
@@ -235,17 +238,37 @@ func (l *Link) accept() {
 			}
 			continue
 		}
-		l.wg.Go(func() {
-			defer func() { <-l.slots }()
-			l.greet(c)
-		})
+		remote, _ := c.RemoteAddr().(*net.TCPAddr)
+		addr := remote.AddrPort().Addr().Unmap()
+		g := &greeting{conn: c, source: source(addr), known: l.addrs[addr]}
+		if o := l.greeting.add(g); o != nil {
+			_ = o.conn.Close() // its greet sees it
+		}
+		l.wg.Go(func() { l.greet(g) })
 	}
 }
 
 // greet finds out who dialed and hands the connection to that peer.
-func (l *Link) greet(raw net.Conn) {
-	var p *peer
-	conn := tls.Server(raw, tlsConfig(l.cfg.Identity, x509.ExtKeyUsageClientAuth, func(uri string) error {
+func (l *Link) greet(g *greeting) {
+	p, conn, err := l.prove(g)
+	switch {
+	case !l.greeting.remove(g):
+		l.refuse(g.conn.RemoteAddr().String(), errOusted)
+	case err != nil:
+		l.refuse(g.conn.RemoteAddr().String(), err)
+	default:
+		p.offer(conn)
+		return
+	}
+	_ = g.conn.Close()
+}
+
+// prove does the handshake. Until the ClientHello has come the time for it is short: those who
+// say nothing are most of those who mean no good.
+func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
+	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.Handshake)
+	defer cancel()
+	cfg := tlsConfig(l.cfg.Identity, x509.ExtKeyUsageClientAuth, func(uri string) error {
 		p = l.byURI[uri]
 		if p == nil {
 			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
@@ -254,31 +277,37 @@ func (l *Link) greet(raw net.Conn) {
 			return fmt.Errorf("%w: %s must be dialed, not dial", ErrIdentity, uri)
 		}
 		return nil
-	}))
-	if err := l.handshake(conn); err != nil {
-		l.refuse(raw.RemoteAddr().String(), err)
-		_ = raw.Close()
-		return
+	})
+	spoke := false
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		spoke = true
+		l.greeting.heard(g)
+		return nil, g.conn.SetReadDeadline(time.Time{}) // ctx goes on
 	}
-	if !p.offer(conn) {
-		_ = raw.Close()
+	if err := g.conn.SetReadDeadline(time.Now().Add(l.cfg.Hello)); err != nil {
+		return nil, nil, err
 	}
+	conn = tls.Server(g.conn, cfg)
+	err = conn.HandshakeContext(ctx)
+	if !spoke && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("no TLS ClientHello within %v", l.cfg.Hello)
+	}
+	return p, conn, err
 }
 
-func (l *Link) handshake(conn *tls.Conn) error {
-	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.Handshake)
-	defer cancel()
-	return conn.HandshakeContext(ctx)
-}
+var errOusted = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
 
 // refuse counts and logs a connection that failed before it was one.
 func (l *Link) refuse(remote string, err error) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	if errors.Is(err, ErrIdentity) {
+	switch {
+	case errors.Is(err, errOusted):
+		l.stats.ousted.Add(1)
+	case errors.Is(err, ErrIdentity):
 		l.stats.refusedIdentity.Add(1)
-	} else {
+	default:
 		l.stats.handshakeFailed.Add(1)
 	}
 	if skipped, ok := l.refusals.allow(time.Now()); ok {

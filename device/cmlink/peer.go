@@ -18,7 +18,7 @@ type peer struct {
 	Peer
 	link    *Link
 	dials   bool           // we dial it
-	arrived chan *tls.Conn // connections it dialed, checked
+	arrived chan *tls.Conn // the newest connection it dialed, checked; has one place
 
 	mu      sync.Mutex
 	session *session // nil: down
@@ -62,20 +62,24 @@ func (p *peer) send(msg []byte) error {
 	}
 }
 
-// offer gives the peer a connection it dialed. A session still there is over:
+var errDialedAgain = errors.New("the peer dialed again")
+
+// offer gives the peer a connection it dialed, nil for none any more. What was there before is over:
 // the peer would not have dialed otherwise.
-func (p *peer) offer(c *tls.Conn) bool {
+func (p *peer) offer(c *tls.Conn) {
 	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
-	if s != nil {
-		s.end(errors.New("the peer dialed again"))
-	}
+	defer p.mu.Unlock()
 	select {
-	case p.arrived <- c:
-		return true
-	case <-p.link.ctx.Done():
-		return false
+	case old := <-p.arrived:
+		_ = old.NetConn().Close()
+	default:
+	}
+	if c == nil {
+		return
+	}
+	p.arrived <- c // there is a place, and nobody else puts
+	if p.session != nil {
+		p.session.end(errDialedAgain)
 	}
 }
 
@@ -182,6 +186,9 @@ func (p *peer) serve(conn, raw net.Conn) {
 	s := &session{conn: conn, raw: raw, queue: make(chan []byte, p.link.cfg.Queue), ended: make(chan struct{})}
 	p.mu.Lock()
 	p.session = s // before PeerUp, which is answered by sending
+	if len(p.arrived) > 0 {
+		s.end(errDialedAgain)
+	}
 	p.mu.Unlock()
 	p.link.handler.PeerUp(p.Host)
 	p.link.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
