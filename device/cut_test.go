@@ -2,11 +2,13 @@ package device
 
 import (
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -14,16 +16,16 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is 47 segments, and no superframe holds more than
-// 44 of them sealed (65507 / 1472). What is left of one frame leaves with the next while there is one, and at once where there is none.
-func TestCutFillsSuperframes(t *testing.T) {
+// onCutLoop runs f with the loop of a NIC whose guest is behind a bridge, at MTU 1500, and its uplink. The test takes the turns. What send
+// puts into the port is there to be read when send returns, and the kernel sends nothing of its own.
+func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, segments int))) {
+	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
-	const segments, segment, full = 47, 1380, 44
 	v := newPortWorldWith(t, 31, func(_ int, c *config.Config) {
 		c.Uplink.MTU, c.RDMA.MTU = 1500, 1024
 		for _, vf := range []int{0, 3} {
@@ -31,6 +33,11 @@ func TestCutFillsSuperframes(t *testing.T) {
 		}
 	})
 	netns.Run(t, func() {
+		for _, name := range []string{"all", "default"} { // no neighbour discovery
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
 		s := v.shards[0]
 		uplink, err := tap.Open(tap.Config{Name: "up1", MTU: 1500, Superframes: true})
 		if err != nil {
@@ -50,27 +57,110 @@ func TestCutFillsSuperframes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.ports.close()
+		port, err := netlink.LinkByName("vp1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A queue in front of the device may be emptied later, by a thread of the kernel.
+		noQueue := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: port.Attrs().Index, Parent: netlink.HANDLE_ROOT}, QdiscType: "noqueue"}
+		if err := netlink.QdiscReplace(noQueue); err != nil {
+			t.Fatal(err)
+		}
 		for l.turn() { // what the kernel says over new links
 		}
-		for _, c := range []struct{ frames, superframes int }{{1, 2}, {4, 5}, {20, 22}} {
-			before := uplink.Stats()
-			for range c.frames {
-				sendSegments(t, "vp1", s.plain.ports[0], segments, segment)
+		f(l, uplink, func(frames, segments int) {
+			for range frames {
+				sendSegments(t, "vp1", s.plain.ports[0], segments, 1380)
 			}
+		})
+	})
+}
+
+// F51. TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is 47 segments, and no superframe holds more
+// than 44 of them sealed (65507 / 1472). What is left of one frame leaves with the next while there is one, and at once where there is none.
+func TestCutFillsSuperframes(t *testing.T) {
+	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+		for _, c := range []struct{ frames, segments, superframes int }{
+			{1, 47, 2},
+			{4, 47, 5},
+			{20, 47, 22},
+			{20, 35, 16}, // 42 packets are kept in a turn that read nothing
+		} {
+			before := uplink.Stats()
+			send(c.frames, c.segments)
 			for l.turn() {
 			}
 			after := uplink.Stats()
-			if n := int(after.TxFrames - before.TxFrames); n != c.frames*segments {
-				t.Errorf("%d frames: %d packets left, want %d", c.frames, n, c.frames*segments)
+			if n := int(after.TxFrames - before.TxFrames); n != c.frames*c.segments {
+				t.Errorf("%d frames: %d packets left, want %d", c.frames, n, c.frames*c.segments)
 			}
 			if n := int(after.TxSuperframes - before.TxSuperframes); n != c.superframes {
-				t.Errorf("%d frames: %d superframes of at most %d, want %d", c.frames, n, full, c.superframes)
+				t.Errorf("%d frames: %d superframes of at most 44, want %d", c.frames, n, c.superframes)
 			}
-			if n := len(s.tx.pending()); n != 0 {
+			if n := len(l.shard.tx.pending()); n != 0 {
 				t.Errorf("%d packets were kept", n)
 			}
 		}
 	})
+}
+
+// F51. TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before the thread sleeps.
+func TestSleepSendsWhatWasKept(t *testing.T) {
+	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+		before := uplink.Stats()
+		send(4, 47) // a whole burst: there may be more
+		for len(l.shard.tx.pending()) == 0 || l.shard.plain.busy() {
+			if !l.turn() {
+				t.Fatal("nothing was kept")
+			}
+		}
+		l.stop.Store(true) // sleep returns when it would wait
+		l.sleep(l.clock())
+		if n := len(l.shard.tx.pending()); n != 0 {
+			t.Errorf("%d packets were kept in a sleep", n)
+		}
+		if n := int(uplink.Stats().TxFrames - before.TxFrames); n != 4*47 {
+			t.Errorf("%d packets left, want %d", n, 4*47)
+		}
+	})
+}
+
+// F51. TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames of a port still to be sealed. When the
+// uplink takes what waits just before the thread sleeps, it goes on sealing: nothing else would wake it.
+func TestSleepAfterFullQueue(t *testing.T) {
+	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+		before := uplink.Stats()
+		full := &fullPort{Port: uplink, full: true}
+		l.port = full
+		send(4, 47)
+		for l.turn() {
+		}
+		if l.shard.tx.slot() != nil || !l.shard.plain.busy() {
+			t.Fatal("the queue is not full")
+		}
+		full.full = false
+		if !l.sleep(l.clock()) {
+			t.Error("the thread slept with frames to seal")
+		}
+		for l.turn() {
+		}
+		if n := int(uplink.Stats().TxFrames - before.TxFrames); n != 4*47 {
+			t.Errorf("%d packets left, want %d", n, 4*47)
+		}
+	})
+}
+
+// fullPort is a port that takes nothing while it is full.
+type fullPort struct {
+	tap.Port
+	full bool
+}
+
+func (p *fullPort) Write(frames [][]byte, more bool) (int, error) {
+	if p.full {
+		return 0, nil
+	}
+	return p.Port.Write(frames, more)
 }
 
 // sendSegments has the kernel send a TCP frame of so many segments out of a port's device, as its bridge does with one of a guest.

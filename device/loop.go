@@ -125,9 +125,11 @@ func (l *loop) turn() bool {
 	l.read()
 	l.in.FromPorts = l.ports.read(l.shard)
 	l.in.ready = l.shard.inbox.take()
+	sealing := l.shard.plain.busy()
 	l.shard.Step(l.clock(), &l.in, &l.out)
 	l.ports.write(l.shard)
 	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
+	worked = worked || sealing && !l.shard.plain.busy() // the rest of what ports had before
 	for _, m := range l.out.PeerMessages {
 		l.send(m.Host, m.Data)
 	}
@@ -182,9 +184,9 @@ func (l *loop) waiting() *txQueue {
 func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
 	l.ports.write(l.shard)
-	l.write(false)
-	if l.out.More {
-		return true
+	full := l.waiting().slot() == nil
+	if took := l.write(false); l.out.More || full && took {
+		return true // a full queue may have stopped the shard
 	}
 	deadline, fd := min(l.out.Deadline, now+maxPark), l.port.FD()
 	deadline = min(deadline, l.impair[directionRx].deadline(), l.impair[directionTx].deadline())

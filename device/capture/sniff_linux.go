@@ -51,6 +51,16 @@ type Sniffer struct {
 // needs CAP_NET_RAW. On a bridge it sees what the bridge forwards. A superframe
 // the kernel has not segmented is one frame.
 func Sniff(ifname, path string) (*Sniffer, error) {
+	s, err := newSniffer(ifname, path)
+	if err != nil {
+		return nil, err
+	}
+	go s.run()
+	return s, nil
+}
+
+// newSniffer makes a Sniffer that does not read yet.
+func newSniffer(ifname, path string) (*Sniffer, error) {
 	sock, err := openPacketSocket(ifname)
 	if err != nil {
 		return nil, fmt.Errorf("capture: link %s: %w", ifname, err)
@@ -67,9 +77,7 @@ func Sniff(ifname, path string) (*Sniffer, error) {
 		_ = errors.Join(sock.Close(), out.Close())
 		return nil, fmt.Errorf("capture: %s: %w", path, err)
 	}
-	s := &Sniffer{name: ifname, sock: sock, out: out, w: w, done: make(chan struct{})}
-	go s.run()
-	return s, nil
+	return &Sniffer{name: ifname, sock: sock, out: out, w: w, done: make(chan struct{})}, nil
 }
 
 func openPacketSocket(ifname string) (*os.File, error) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -47,9 +48,57 @@ func veth(t *testing.T) (fd int) {
 	index, err := linkIndex(fd, "a1")
 	must(err)
 	must(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0, Ifindex: index}))
+	waitForwarding(t, fd)
 	return fd
 }
 
+// waitForwarding sends probes into fd until the bridge forwards them. The kernel lets a port forward some time after its link is up.
+func waitForwarding(t *testing.T, fd int) {
+	t.Helper()
+	far, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(far) }()
+	index, err := linkIndex(far, "b1")
+	if err == nil {
+		const localExperiment = 0x88b5
+		err = unix.Bind(far, &unix.SockaddrLinklayer{Protocol: htons(localExperiment), Ifindex: index})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe := make([]byte, 60)
+	copy(probe, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5")
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if _, err := unix.Write(fd, probe); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(far), Events: unix.POLLIN}}, 10); n > 0 {
+			return
+		}
+	}
+	t.Fatal("the bridge does not forward")
+}
+
+// patience is how long a test waits for the kernel before it gives up.
+const patience = 30 * time.Second
+
+// waitCounted waits until a sniffer has counted so many of each class.
+func waitCounted(t *testing.T, s *Sniffer, want Counts) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		c := s.Counts()
+		if c.PSP >= want.PSP && c.ARP >= want.ARP && c.ND >= want.ND && c.ICMPv6 >= want.ICMPv6 && c.Other >= want.Other {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("counted %+v, want %+v", c, want)
+		}
+	}
+}
+
+// F51. TestSniff: every frame that crosses a bridge is counted by its class and written to the file.
 func TestSniff(t *testing.T) {
 	netns.Run(t, func() {
 		fd := veth(t)
@@ -86,7 +135,8 @@ func TestSniff(t *testing.T) {
 		if _, err := Sniff("br0", path); err == nil || !errors.Is(err, os.ErrExist) {
 			t.Errorf("the file was overwritten: %v", err)
 		}
-		got, err := s.Close() // takes what is waiting
+		waitCounted(t, s, want)
+		got, err := s.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,6 +158,40 @@ func TestSniff(t *testing.T) {
 		}
 		if nif, err := ng.Interface(0); err != nil || nif.Name != "br0" {
 			t.Errorf("interface %+v, %v", nif, err)
+		}
+	})
+}
+
+// TestCloseTakesWhatWaits: frames that arrived before Close are in the file, read or not.
+func TestCloseTakesWhatWaits(t *testing.T) {
+	netns.Run(t, func() {
+		fd := veth(t)
+		defer func() { _ = unix.Close(fd) }()
+		dir := t.TempDir()
+		witness, err := Sniff("br0", filepath.Join(dir, "witness.pcapng"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newSniffer("br0", filepath.Join(dir, "late.pcapng")) // opened later: the kernel gives it each frame first
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 20
+		for range n {
+			if _, err := unix.Write(fd, []byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb6 what waits")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waitCounted(t, witness, Counts{Other: n})
+		if _, err := witness.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.sock.SetReadDeadline(time.Unix(1, 0)); err != nil { // as if it were closed before it read anything
+			t.Fatal(err)
+		}
+		go s.run()
+		if got, err := s.Close(); err != nil || got.Total() < n {
+			t.Errorf("%+v, %v: want %d frames", got, err, n)
 		}
 	})
 }
