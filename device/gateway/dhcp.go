@@ -114,7 +114,7 @@ func parseDHCP(m []byte) (r request, ok bool) {
 		if len(o) < 2 || len(o) < 2+int(o[1]) {
 			return r, false
 		}
-		v := o[2 : 2+o[1]]
+		v := o[2 : 2+int(o[1])]
 		switch {
 		case o[0] == optMessage && len(v) == 1:
 			r.kind = v[0]

@@ -168,14 +168,18 @@ const (
 	maxCuts    = 128
 )
 
-// check tells whether an offload fits the packet it came with.
+// check tells whether an offload fits the packet it came with. A checksum may be written into the
+// upper layer only: all headers before it are checked, and must leave as they were checked.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
-	if o.NeedsCsum && (start < ipv4Len || at+2 > len(b)) {
+	if o.NeedsCsum && (start < h.l4 || at+2 > len(b)) {
 		return DropOffload
 	}
 	switch o.gso() {
 	case GSONone:
+		if o.GSO != GSONone { // a flag of TCP's without it: no receiver's kernel takes that
+			return DropOffload
+		}
 		return none
 	case GSOTCP4, GSOTCP6:
 		if h.proto != protoTCP || h.v6 != (o.gso() == GSOTCP6) || len(b) < h.l4+tcpLen || o.CsumOffset != tcpCheckAt {

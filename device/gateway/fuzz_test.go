@@ -69,6 +69,9 @@ func FuzzFromPort(f *testing.F) {
 			if why != none || h.total != len(p) || len(p) > tunnelMTU || h.proto == protoFalcon || !n.a.maySend(h.src) || h.dst.IsMulticast() {
 				t.Fatalf("%v %+v %x", why, h, p)
 			}
+			if to, ok := n.a.tenant.find(h.dst); !ok || to.tunnel != n.fwd.Tunnel {
+				t.Fatalf("to %s through the tunnel to host %d: %x", h.dst, n.fwd.Tunnel.Peer, p)
+			}
 			if off.gso() != GSONone && !h.l4Valid(p) {
 				t.Fatalf("a segment's checksum is wrong: %x", p)
 			}
@@ -76,6 +79,9 @@ func FuzzFromPort(f *testing.F) {
 		for _, o := range n.output() {
 			if o.port != n.a && o.port != n.b || len(o.b) < ethLen || MAC(o.b[6:12]) != o.port.Gateway {
 				t.Fatalf("%x at %s", o.b, o.port.Name)
+			}
+			if h, why := parseIP(o.b[ethLen:]); o.port == n.b && (why != none || !n.a.maySend(h.src) || o.off.NeedsCsum && int(o.off.CsumStart) < ethLen+h.l4) {
+				t.Fatalf("%v: %x at %s", why, o.b, o.port.Name)
 			}
 		}
 	})
@@ -129,6 +135,7 @@ func FuzzParseIP(f *testing.F) {
 
 func FuzzParseDHCP(f *testing.F) {
 	f.Add(dhcpFrame(f, macA, layers.DHCPMsgTypeRequest, ipA)[42:])
+	f.Add(longOption(dhcpFrame(f, macA, layers.DHCPMsgTypeRequest, ipA), 255)[42:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, ok := parseDHCP(b); ok && (len(b) < dhcpMinimum || r.kind == 0) {
 			t.Fatalf("%+v", r)
