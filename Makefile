@@ -5,8 +5,8 @@ TOOLS   := $(GO) tool -modfile=tools/go.mod
 BIN     := build/vnic
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Every fuzz target gets this long in fuzz-smoke.
-FUZZTIME ?= 5s
+# How long each fuzz target gets.
+FUZZTIME ?= 60s
 # Which benchmarks: all, or one of falcon tunnel rdma credits guest.
 BENCH   ?= all
 
@@ -48,19 +48,37 @@ generate: ## regenerate the Go types, C header and reference of the device ABI
 deps: ## install what the full tests and the demo need (Debian packages, by apt, as root)
 	@./tools/deps.sh
 
+.PHONY: fetch
+fetch: ## download Go modules and the guests' kernel: nothing is downloaded later
+	@GO='$(GO)' ./tools/fetch.sh
+
+# Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
+# another test. Packages in virtual time and what counts allocations run without the race detector,
+# which makes them ten times as slow.
+TESTENV  := VNIC_TEST_REQUIRE=1 CGO_ENABLED=1
+VIRTUAL  := ./cmd/vnic/scenario
+UNRACED  := $(VIRTUAL) ./queues ./rdma
+RACED     = $$($(GO) list ./... | grep -v '/scenario$$')
+
 .PHONY: test
-test: deps build ## all tests with -race, including the TAP and QEMU ones; fails rather than skips
-	VNIC_TEST_REQUIRE=1 CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 30m ./...
-	VNIC_TEST_REQUIRE=1 $(GO) test ./queues ./rdma # what the race detector hides or is too slow for
-	cd tools && $(GO) test ./...
+test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
+	$(TESTENV) $(GO) test -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED)
+	$(TESTENV) $(GO) test -skip '^TestLong' $(UNRACED)
+	$(GO) -C tools test ./...
+
+.PHONY: test-long
+test-long: deps fetch build ## the long tests, and each fuzz target for a while
+	$(TESTENV) $(GO) test -race -shuffle=on -timeout 40m -run '^TestLong' $(RACED)
+	$(TESTENV) $(GO) test -run '^TestLong' $(VIRTUAL)
+	@./tools/fuzz.sh 20s
 
 # How long soak goes on, and with which seed; none: another each time.
 SOAK      ?= 10m
 SOAK_SEED ?=
 
 .PHONY: soak
-soak: deps build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
-	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^TestSoak' ./cmd/vnic
+soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
+	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?Soak' ./cmd/vnic
 
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html
@@ -69,9 +87,9 @@ cover: ## statement coverage of the plain tests, build/cover.html
 	$(GO) tool cover -html=build/cover.out -o build/cover.html
 	@$(GO) tool cover -func=build/cover.out | tail -1
 
-.PHONY: fuzz-smoke
-fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
-	@./tools/fuzz-smoke.sh $(FUZZTIME)
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's build cache
+	@./tools/fuzz.sh $(FUZZTIME)
 
 # How many one-operator changes mutate tries, drawn by which seed, in which packages.
 MUTANTS     ?= 300
@@ -86,7 +104,12 @@ mutate: ## change one operator at a time, MUTANTS (300) times, and report change
 bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
+	-@GO='$(GO)' ./tools/fetch.sh
 	$(GO) -C tools run ./bench -root .. -rooms $(BENCH) -o ../build/bench.json
+
+.PHONY: clean-machine
+clean-machine: ## test and bench from a clean clone with empty caches and package lists
+	@./tools/clean-machine.sh
 
 .PHONY: clean
 clean: ## remove what the targets made

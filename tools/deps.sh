@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the Debian packages that the demo (`deps.sh demo`), or the full test run
-# and the benchmarks need, and only those that are missing. The guests' kernel is
-# not among them: it is unpacked into a cache folder, never installed.
+# Installs the Debian packages that the demo (`deps.sh demo`), or the full test run and the
+# benchmarks need, and only those that are missing. The guests' kernel is not among them: fetch.sh
+# unpacks it into a cache folder. apt has to know what there is for both.
 set -eu
 need=''
 want() { # command package
@@ -17,14 +17,20 @@ if [ "${1:-}" != demo ]; then
 	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
 	want gcc "gcc libc6-dev" # go test -race
 	want tshark tshark # the test of docs/wireshark
+	want tcpdump tcpdump # docs/tunnel.md
 fi
-[ -n "$need" ] || exit 0
+known() { apt-cache show linux-image-amd64 >/dev/null 2>&1; }
+if [ -z "$need" ] && known; then
+	exit 0
+fi
 if [ "$(id -u)" != 0 ]; then
-	echo "missing packages:$need; run as root, or: sudo apt-get install -y --no-install-recommends$need" >&2
+	[ -n "$need" ] || need=' (none, but the package list is empty)'
+	echo "missing packages:$need; run as root: apt-get update, then apt-get install -y --no-install-recommends with these" >&2
 	exit 1
 fi
-echo "installing$need" >&2
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
+[ -n "$need" ] || exit 0
+echo "installing$need" >&2
 # shellcheck disable=SC2086
 apt-get install -y -qq --no-install-recommends $need >/dev/null

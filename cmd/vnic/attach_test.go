@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// TestAttachPaths runs one workload over every way to attach: each operation in
+// TestLongAttachPaths runs one workload over every way to attach: each operation in
 // both directions, every byte verified by the far side. What a path offers beyond
 // that differs; what a program sees of it must not.
-func TestAttachPaths(t *testing.T) {
+func TestLongAttachPaths(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -101,9 +101,9 @@ func TestConformDriver(t *testing.T) {
 	}
 }
 
-// TestConformInGuest runs the kit in a guest with Debian's kernel, on a PF with a
+// TestLongConformInGuest runs the kit in a guest with Debian's kernel, on a PF with a
 // window and interrupts: only there every clause can be checked.
-func TestConformInGuest(t *testing.T) {
+func TestLongConformInGuest(t *testing.T) {
 	requireGuests(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()

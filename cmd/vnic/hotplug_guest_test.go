@@ -40,7 +40,7 @@ const hotPlugMAC = "02:56:4e:01:00:02"
 // TestHotPlug starts a guest with one of its functions by the printed line, and
 // plugs in while it runs another one's window and port, takes them away and gives
 // them again, and the window of a VF that was not even enabled when it started.
-// TestHotPlugInside is what runs there.
+// TestInsideHotPlug is what runs there.
 func TestHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -65,7 +65,7 @@ func TestHotPlug(t *testing.T) {
 		}
 		console, output := filepath.Join(dir, "console"), filepath.Join(dir, "output")
 		line, err := vnic("qemu", "--functions", "pf0.vf1", "--hotplug", "3", "--memory", "256M", "--kernel", kernel, "--initrd", initrd,
-			"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- -test.v -test.run=^TestHotPlugInside$",
+			"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- -test.v -test.run=^TestInsideHotPlug$",
 			"--", "-nodefaults", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+output)
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestHotPlug(t *testing.T) {
 		if out, err := vnic("qemu", "plug", "pf0.vf2"); err != nil {
 			t.Fatalf("plugged in again: %v %s", err, out)
 		}
-		reports("--- PASS: TestHotPlugInside")
+		reports("--- PASS: TestInsideHotPlug")
 		<-ended
 		if out, err := vnic("qemu", "status"); err == nil || !strings.Contains(err.Error(), "does not run") {
 			t.Errorf("status of a guest that is gone: %v %s", err, out)
@@ -169,8 +169,8 @@ func devices(t *testing.T, s qemu.Status, want ...string) {
 	}
 }
 
-// TestHotPlugInside runs in the guest of TestHotPlug.
-func TestHotPlugInside(t *testing.T) {
+// TestInsideHotPlug runs in the guest of TestHotPlug.
+func TestInsideHotPlug(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
 		t.Skip("runs in the guest of TestHotPlug")
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// TestKernelVsockWorkload runs the workload of TestAttachPaths over the kernel's
+// TestKernelVsockWorkload runs the workload of TestLongAttachPaths over the kernel's
 // AF_VSOCK. The kernel is that of a stock Debian guest, in which everything runs: the
 // NIC, and its clients over vsock loopback and a unix socket.
 func TestKernelVsockWorkload(t *testing.T) {
@@ -32,7 +32,7 @@ func TestKernelVsockWorkload(t *testing.T) {
 	console := filepath.Join(dir, "console")
 	p, err := qemu.Start(ctx, qemu.Machine{
 		Name: "vnic-vsock", Memory: 512, CPUs: 2, Kernel: kernel, Initrd: initrd, Console: qemu.FileChardev(console),
-		InitArgs: []string{"-test.v", "-test.run=^TestKernelVsockInside$"},
+		InitArgs: []string{"-test.v", "-test.run=^TestInsideKernelVsock$"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestKernelVsockWorkload(t *testing.T) {
 	stop := context.AfterFunc(ctx, func() { p.Stop() })
 	defer stop()
 	out, err := io.ReadAll(p.Output())
-	if t.Logf("%s", out); err != nil || !strings.Contains(string(out), "--- PASS: TestKernelVsockInside") {
+	if t.Logf("%s", out); err != nil || !strings.Contains(string(out), "--- PASS: TestInsideKernelVsock") {
 		log, _ := os.ReadFile(console)
 		t.Errorf("%v; console:\n%s", err, log)
 	}
@@ -61,8 +61,8 @@ attach:
   - {type: unix, name: bare, socket: %[1]s.sock}
 `
 
-// TestKernelVsockInside runs in the guest of TestKernelVsockWorkload.
-func TestKernelVsockInside(t *testing.T) {
+// TestInsideKernelVsock runs in the guest of TestKernelVsockWorkload.
+func TestInsideKernelVsock(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
 		t.Skip("runs in the guest of TestKernelVsockWorkload")
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// TestQEMULineBoots runs the printed line as a shell would and lets the guest say
+// TestLongQEMULineBoots runs the printed line as a shell would and lets the guest say
 // which function it has, by which path it rings and is woken, and what that costs.
 // It has two functions and looks at the second.
-func TestQEMULineBoots(t *testing.T) {
+func TestLongQEMULineBoots(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -23,7 +23,7 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
-	if guestinit.Active() { // TestPinnedMemory
+	if guestinit.Active() { // TestLongPinnedMemory
 		guestinit.Run(os.Args[1:])
 	}
 	code := m.Run()

@@ -24,7 +24,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// The guest of TestPinnedMemory and the bare client on the host that it talks to.
+// The guest of TestLongPinnedMemory and the bare client on the host that it talks to.
 const (
 	pinGuest   = "192.168.100.11"
 	pinPeer    = "192.168.100.12"
@@ -49,11 +49,11 @@ attach:
   - %[7]s
 `
 
-// TestPinnedMemory boots a stock Debian guest that does RDMA from and to memory
+// TestLongPinnedMemory boots a stock Debian guest that does RDMA from and to memory
 // of guestlib while the kernel compacts memory and makes huge pages of all it can
-// get: its pages stay where they are (DRV-402). TestPinnedMemoryInside is what runs there: this test's own program is the
+// get: its pages stay where they are (DRV-402). TestInsidePinnedMemory is what runs there: this test's own program is the
 // guest's init.
-func TestPinnedMemory(t *testing.T) {
+func TestLongPinnedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
@@ -82,7 +82,7 @@ func TestPinnedMemory(t *testing.T) {
 	console := filepath.Join(dir, "console")
 	p, err := qemu.Start(ctx, qemu.Machine{
 		Name: "vnic-pinned", Memory: 512, CPUs: 2, Kernel: kernel, Initrd: initrd, Vsock: vhost, Console: qemu.FileChardev(console),
-		InitArgs: []string{"-test.v", "-test.run=^TestPinnedMemoryInside$"},
+		InitArgs: []string{"-test.v", "-test.run=^TestInsidePinnedMemory$"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPinnedMemory(t *testing.T) {
 	}()
 	out, err := io.ReadAll(p.Output())
 	t.Logf("%s", out)
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestPinnedMemoryInside") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestInsidePinnedMemory") {
 		log, _ := os.ReadFile(console)
 		t.Errorf("%v; console:\n%s", err, log)
 	}
@@ -208,10 +208,10 @@ const (
 	fillerSize  = 160 << 20
 )
 
-// TestPinnedMemoryInside runs in the guest of TestPinnedMemory.
-func TestPinnedMemoryInside(t *testing.T) {
+// TestInsidePinnedMemory runs in the guest of TestLongPinnedMemory.
+func TestInsidePinnedMemory(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
-		t.Skip("runs in the guest of TestPinnedMemory")
+		t.Skip("runs in the guest of TestLongPinnedMemory")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Minute)
 	defer cancel()

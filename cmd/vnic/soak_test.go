@@ -59,9 +59,9 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// TestSoakGuests is TestSoak with two QEMU guests that have windows and are
+// TestLongSoakGuests is TestSoak with two QEMU guests that have windows and are
 // switched off and booted again.
-func TestSoakGuests(t *testing.T) {
+func TestLongSoakGuests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -46,16 +46,18 @@ func BenchmarkTunnel(b *testing.B) {
 				_, err := exec.LookPath(tool)
 				require(b, err == nil, tool+" is not installed (make deps)")
 			}
+			vnic(b)
+			wireguard := buildWireguard(b)
 			netns.Run(b, func() {
 				for b.Loop() {
-					compareTunnels(b, bc)
+					compareTunnels(b, bc, wireguard)
 				}
 			})
 		})
 	}
 }
 
-func compareTunnels(b *testing.B, bc tunnelCase) {
+func compareTunnels(b *testing.B, bc tunnelCase, wireguard string) {
 	x := newBoxes(b, bc.mtu)
 	x.unpaced()
 	own := []int{0, 1}
@@ -63,7 +65,7 @@ func compareTunnels(b *testing.B, bc tunnelCase) {
 		x.vnic(1, vnicOptions{superframes: config.SuperframesAuto, processors: own}),
 		x.vnic(2, vnicOptions{name: "unpinned", superframes: config.SuperframesAuto}),
 		x.vnic(3, vnicOptions{name: "singly", superframes: config.SuperframesOff, processors: own}),
-		x.wireguard(4), x.vxlan(5), x.bridge(6),
+		x.wireguard(4, wireguard), x.vxlan(5), x.bridge(6),
 	}
 	defer func() {
 		for _, w := range ways {

@@ -122,16 +122,22 @@ func (b *boxes) vxlan(n int) *tunnel {
 	return &tunnel{name: "vxlan", net: n}
 }
 
-// wireguard is a wireguard-go in each box, built from the version that
-// tools/go.mod names.
-func (b *boxes) wireguard(n int) *tunnel {
-	b.t.Helper()
-	program := filepath.Join(b.dir, "wireguard-go")
+// buildWireguard builds the version of wireguard-go that tools/go.mod names. It may download, so it is called outside of network namespaces
+// and before anything is timed (F50).
+func buildWireguard(t testing.TB) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "wireguard-go")
 	build := exec.Command("go", "build", "-modfile=tools/go.mod", "-o", program, "golang.zx2c4.com/wireguard")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
-		b.t.Fatalf("wireguard-go: %v\n%s", err, out)
+		t.Fatalf("wireguard-go: %v\n%s", err, out)
 	}
+	return program
+}
+
+// wireguard is a wireguard-go in each box.
+func (b *boxes) wireguard(n int, program string) *tunnel {
+	b.t.Helper()
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
 	b.wires("wgu", under)
 	t := &tunnel{name: "wireguard-go", net: n}

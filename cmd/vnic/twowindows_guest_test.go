@@ -14,10 +14,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestTwoWindows has one program in a guest hold two functions at once, each with a
+// TestLongTwoWindows has one program in a guest hold two functions at once, each with a
 // window and interrupts of its own, and send messages from one to the other. What
-// runs in the guest is TestTwoWindowsInside.
-func TestTwoWindows(t *testing.T) {
+// runs in the guest is TestInsideTwoWindows.
+func TestLongTwoWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
@@ -26,17 +26,17 @@ func TestTwoWindows(t *testing.T) {
 	kernel, initrd := testGuest(t, ctx, image.VFIOModules...)
 	config := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, t.TempDir(), true))
 	serveConfig(t, config)
-	said, err := bootPrinted(t, ctx, config, guestFiles{kernel: kernel, initrd: initrd, iommu: true}, 1001, "-test.v", "-test.run=^TestTwoWindowsInside$")
-	if err != nil || !strings.Contains(string(said), "--- PASS: TestTwoWindowsInside") {
+	said, err := bootPrinted(t, ctx, config, guestFiles{kernel: kernel, initrd: initrd, iommu: true}, 1001, "-test.v", "-test.run=^TestInsideTwoWindows$")
+	if err != nil || !strings.Contains(string(said), "--- PASS: TestInsideTwoWindows") {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	t.Logf("%s", said)
 }
 
-// TestTwoWindowsInside runs in the guest of TestTwoWindows.
-func TestTwoWindowsInside(t *testing.T) {
+// TestInsideTwoWindows runs in the guest of TestLongTwoWindows.
+func TestInsideTwoWindows(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
-		t.Skip("runs in the guest of TestTwoWindows")
+		t.Skip("runs in the guest of TestLongTwoWindows")
 	}
 	const rounds, service = 200, 5
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

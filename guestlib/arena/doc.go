@@ -12,7 +12,7 @@
 // compaction and the collapse into transparent huge pages move mlocked pages. GuestRAM therefore maps its own arenas, turns huge pages
 // off (MADV_NOHUGEPAGE), keeps them out of forked children (MADV_DONTFORK), pins them by registering them as buffers of an io_uring
 // instance, which takes a long-term pin in the kernel, and only then reads the page addresses. If any step fails the arena is refused with
-// an error that says what to change. TestPinnedMemory (cmd/vnic) forces both in a guest under traffic, beside mlocked memory that moves.
+// an error that says what to change. TestLongPinnedMemory (cmd/vnic) forces both in a guest under traffic, beside mlocked memory that moves.
 //
 // # Ownership and concurrency
 //

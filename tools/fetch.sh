@@ -1,0 +1,13 @@
+#!/bin/sh
+# Downloads what building, testing and measuring need: Go modules, the tools' own, and the guests'
+# kernel. Nothing is downloaded later, least of all in a network namespace or while a clock runs.
+set -eu
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+$go mod download
+$go mod download -modfile=tools/go.mod
+$go run ./qemu/image/fetch || {
+	[ "$(id -u)" = 0 ] || exit 1
+	apt-get update -qq # the list names a kernel that the archive no longer has
+	$go run ./qemu/image/fetch
+}
