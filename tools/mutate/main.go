@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -84,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
-	mutants := draw(all, rand.New(rand.NewPCG(o.seed, 0)))
+	mutants := draw(all, o.root, o.seed)
 	counts, err := tryAll(ctx, o, mutants, func(m mutant, out outcome) {
 		if out != survived {
 			return

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -129,7 +129,7 @@ func TestSeedDrawsTheSame(t *testing.T) {
 	}
 	order := func(seed uint64) string {
 		var b strings.Builder
-		for _, m := range draw(all, rand.New(rand.NewPCG(seed, 0))) {
+		for _, m := range draw(all, ".", seed) {
 			b.WriteString(m.key(".") + "\n")
 		}
 		return b.String()
@@ -139,6 +139,27 @@ func TestSeedDrawsTheSame(t *testing.T) {
 	}
 	if order(3) == order(4) && order(3) == order(5) && order(3) == order(6) {
 		t.Error("the seed changes nothing")
+	}
+}
+
+// An edit elsewhere leaves the others drawn in the same order, with the same replacements.
+func TestDrawOutlivesEdits(t *testing.T) {
+	order := func(code string) (keys []string) {
+		all, err := sites("m", "m.go", []byte(code))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range draw(all, ".", 7) {
+			if m.fn == "Within" {
+				keys = append(keys, m.key("."))
+			}
+		}
+		return keys
+	}
+	before := order(code)
+	after := order(strings.Replace(code, "n / 2", "(n + 1) / 2", 1))
+	if !slices.Equal(before, after) {
+		t.Errorf("before %q, after %q", before, after)
 	}
 }
 

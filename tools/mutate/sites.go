@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"hash/fnv"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -147,12 +150,27 @@ func excerpt(src []byte, fset *token.FileSet, n ast.Node) string {
 	return strings.Join(strings.Fields(string(src[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])), " ")
 }
 
-// draw puts the sites into a random order and chooses a replacement for each.
-func draw(all []site, r *rand.Rand) []mutant {
-	out := make([]mutant, len(all))
-	for i, k := range r.Perm(len(all)) {
-		s := all[k]
-		out[i] = mutant{site: s, replace: s.news[r.IntN(len(s.news))]}
+// draw puts the sites into a random order and chooses a replacement for each. Both follow from the
+// seed and the site's own text, so that an edit elsewhere does not change what is drawn.
+func draw(all []site, root string, seed uint64) []mutant {
+	type drawn struct {
+		mutant
+		at uint64
+	}
+	seen := map[string]int{} // equal expressions of one function
+	order := make([]drawn, len(all))
+	for i, s := range all {
+		key := mutant{site: s}.key(root)
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%d %s %d", seed, key, seen[key])
+		seen[key]++
+		r := rand.New(rand.NewPCG(h.Sum64(), seed))
+		order[i] = drawn{mutant{site: s, replace: s.news[r.IntN(len(s.news))]}, r.Uint64()}
+	}
+	slices.SortFunc(order, func(a, b drawn) int { return cmp.Compare(a.at, b.at) })
+	out := make([]mutant, len(order))
+	for i, d := range order {
+		out[i] = d.mutant
 	}
 	return out
 }
