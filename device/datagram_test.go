@@ -127,6 +127,7 @@ func TestDatagramsToNobody(t *testing.T) {
 			t.Errorf("%s: after %d ms", name, (v.now-start)/1e6)
 		}
 	}
+	v.idle(3e9)
 	if n := a.fn.verbs.Stats().DatagramsLost; n != 2 {
 		t.Errorf("%d lost", n)
 	}

@@ -311,7 +311,7 @@ func TestTraceDatagrams(t *testing.T) {
 	}
 	b.receive(8192, 4096)
 	start := x.run(func() { a.datagram(to, b.qpn, 100) })
-	x.want(0, start, "falcon SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 acked 100001 cqe_written 100002")
+	x.want(0, start, "falcon SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 cqe_written 3 scheduled 4 sealed 5 acked 100001")
 	x.want(1, start, "falcon UD SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 acked 50004")
 }
 

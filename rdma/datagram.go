@@ -1,8 +1,6 @@
 package rdma
 
 import (
-	"errors"
-
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -10,8 +8,8 @@ import (
 )
 
 // Queue pairs of the unreliable datagram service. They have no connection of their own: each work request names an
-// address handle, whose link carries it in one packet. It completes, successfully, when it left or cannot arrive; only
-// errors of its own entry and memory are errors, which move the QP to SQE.
+// address handle, whose link carries it in one packet. It completes, successfully, when the link took it (outgoing.go) or it
+// cannot arrive; only errors of its own entry and memory are errors, which move the QP to SQE.
 
 // datagrams reports whether the QP is of the datagram service.
 func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
@@ -39,74 +37,26 @@ func (q *QP) checkDatagram(w *work) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// issueDatagram is issueSegment for the work at next, which is sound.
+// issueDatagram is issueSegment for the work at next, which is sound: the work's link takes its datagram, or it is lost.
 func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
-	r, l := &q.req, w.link
-	switch l.want(now); l.state {
-	case linkWanted:
-		l.block(q)
-		return 0, false, false
-	case linkOpen:
-		if len(r.free) == 0 || r.pushes >= maxPushes {
-			return 0, false, false // a completion wakes the QP
-		}
-	}
-	if l.state != linkOpen || int(w.length) > l.segment {
+	l := w.link
+	switch l.want(now); {
+	case l.loses(w):
 		q.fn.stats.DatagramsLost++
-		w.started, w.issued = true, true
-		r.next++
-		q.complete(now)
-		return 0, true, true
-	}
-	op := wire.UDSendOnly
-	if w.wqe.Opcode == abi.OpSendImm {
-		op = wire.UDSendOnlyImm
-	}
-	s := segment{work: r.next, opcode: op, sn: l.sn, length: w.length}
-	switch err := l.conn.PushLast(now, linkTag(q, r.nextSlot()), wire.PushLength(op, int(w.length))); {
-	case err == nil:
-	case errors.Is(err, falcon.ErrXoff):
-		l.block(q)
-		q.fn.stats.CreditWaits++
+	case !l.room(now, q):
 		return 0, false, false
-	default: // closed, its event is on the way
-		l.state = linkIdle
-		return 0, false, true
+	case l.loses(w): // it was what room had to be made of
+		q.fn.stats.DatagramsLost++
+	case !l.take(now, q, w):
+		w.status = abi.WCLocProtErr
+	default:
+		n = int(w.length)
+		q.fn.spend(n)
 	}
-	kept := r.begin(&s)
-	if q.fn.trace != nil {
-		q.noteIssued(w, kept)
-	}
-	l.sn++
-	w.started, w.issued, w.offset = true, true, w.length
-	w.pending++
-	r.pushes++
-	r.next++
-	q.fn.stats.PushesTx++
-	q.fn.stats.BytesTx += uint64(w.length)
-	return int(w.length), true, true
-}
-
-// fillDatagram writes the packet of s.
-func (q *QP) fillDatagram(s *segment, w *work, dst []byte) (int, error) {
-	x, h := &w.wqe, &q.fn.e.headers
-	*h = wire.Headers{RBTH: wire.RBTH{
-		Opcode: s.opcode, DestQP: x.RemoteQPN, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
-		Solicited: x.Flags&abi.SendSolicited != 0,
-	}}
-	h.Datagram = wire.DETH{QKey: x.RemoteQKey, SourceQP: q.number}
-	if x.RemoteQKey&abi.QKeyControlled != 0 {
-		h.Datagram.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
-	}
-	h.Imm.Data = x.Imm
-	return q.fillData(h, s, w, int(s.length), dst)
-}
-
-// datagramDone takes the end of a datagram. Whether it arrived is not the sender's to know.
-func (q *QP) datagramDone(now falcon.Time, tag uint64) {
-	if s := q.req.tagged(tag); s != nil {
-		q.segmentDone(now, tag, s, s.status, 0)
-	}
+	w.started, w.issued = true, true
+	q.req.next++
+	q.complete(now)
+	return n, true, true
 }
 
 // receiveDatagram delivers the datagram of transaction rsn to the next receive, behind the room for the GRH.

@@ -32,8 +32,9 @@ type Engine struct {
 	throttledUntil falcon.Time  // no later than when the first of them may go on
 	works          pool[work]
 	segments       pool[segment]
-	polled         list  // QPs whose send queue ran empty a short while ago
-	linger         list  // failed QPs whose connection is still open, oldest first
+	datagrams      pool[datagram]
+	polled         list[QP] // QPs whose send queue ran empty a short while ago
+	linger         list[QP] // failed QPs whose connection is still open, oldest first
 	stats          Stats // of closed functions
 	fns            []*Function
 	buf            [4096]byte // one WQE, as read from guest memory
@@ -155,8 +156,8 @@ func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int
 // connections carry. It reports whether work is left that could go on now; work that waits for credit, a rate, a window,
 // a fence or a peer does not count.
 func (e *Engine) Run(now falcon.Time) (more bool) {
-	for l := e.linger.head; l != nil && l.qp.lingerUntil <= now; l = e.linger.head {
-		l.qp.closeConn(now)
+	for l := e.linger.head; l != nil && l.of.lingerUntil <= now; l = e.linger.head {
+		l.of.closeConn(now)
 	}
 	e.unthrottle(now)
 	e.timers.run(now)
@@ -186,7 +187,7 @@ func (e *Engine) Ready() bool {
 func (e *Engine) Deadline() falcon.Time {
 	at := e.throttledUntil
 	if l := e.linger.head; l != nil {
-		at = min(at, l.qp.lingerUntil)
+		at = min(at, l.of.lingerUntil)
 	}
 	if len(e.timers) > 0 {
 		at = min(at, e.timers[0].at)

@@ -15,13 +15,7 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 	if q.fn.trace != nil {
 		q.noteFilled(w, s)
 	}
-	var n int
-	var err error
-	if q.datagrams() {
-		n, err = q.fillDatagram(s, w, dst)
-	} else {
-		n, err = q.fillConnected(s, w, dst)
-	}
+	n, err := q.fillConnected(s, w, dst)
 	if err != nil && q.fn.trace != nil {
 		q.fn.trace.Unfilled()
 	}

@@ -52,6 +52,10 @@ type Function struct {
 	links   map[LinkKey]*Link
 	passive map[*Link]struct{} // that peers opened
 
+	linkSerial uint32     // of the next one
+	held       int        // datagrams in the links' queues
+	holding    list[Link] // links that hold some; first the one whose destination was heard of the longest ago
+
 	mws int // of mrs
 
 	pageListBytes int // of the MRs' page lists, at most limits.PageListBytes

@@ -49,7 +49,7 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.XRCDs, d.XRCDs, 1<<16-1)
 	fill(&l.AHs, d.AHs, 1<<20)
 	fill(&l.Links, d.Links, 1<<16)
-	fill(&l.MTU, d.MTU, 4096)
+	fill(&l.MTU, d.MTU, maxDatagram)
 	fill(&l.QPEntries, d.QPEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.CQEntries, d.CQEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.SGEs, d.SGEs, 64)

@@ -1,6 +1,10 @@
 package rdma
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -9,7 +13,7 @@ import (
 
 // Link carries the datagrams between a function and one other, for all their UD queue pairs of one ordering together: queue
 // pairs and connections are many to many (RDMA over Falcon §6.6.3), and an address handle names the links. The first send, or
-// the handle's creation, asks the device for its connection; meanwhile sends wait, a short while.
+// the handle's creation, asks the device for its connection; meanwhile datagrams wait in the link, a short while.
 //
 //	        want                Open
 //	idle ─────────▶ wanted ───────────▶ open
@@ -27,12 +31,13 @@ type Link struct {
 	passive bool // the peer opened it
 	conn    transport
 	segment int    // most data bytes of one datagram
-	sn      uint32 // RBTH sequence number of the next one sent
 	handles int    // that name it
 	flow    uint32 // flow label of the first of them
-	blocked []*QP  // wait for it, or for credit
 	timer   timer
 	pause   falcon.Time // before the next attempt
+	serial  uint32      // of the function's links
+	heard   uint32      // RBTH sequence number that comes next, or later
+	outgoing
 }
 
 // LinkKey is what makes links of a function different: headers that datagrams travel under.
@@ -53,7 +58,7 @@ const (
 )
 
 const (
-	linkPatience  falcon.Time = 2e9  // that sends wait for a connection
+	linkPatience  falcon.Time = 2e9  // that datagrams wait for a connection
 	linkPauseMin  falcon.Time = 1e9  // between two attempts, doubled each time
 	linkPauseMax  falcon.Time = 30e9 // at most
 	linkIdleTime  falcon.Time = 30e9 // that a connection is kept without a handle
@@ -66,9 +71,16 @@ var _ endpoint = (*Link)(nil)
 func (f *Function) link(key LinkKey) *Link {
 	l := f.links[key]
 	if l == nil {
-		l = &Link{f: f, to: key, pause: linkPauseMin}
+		l = f.newLink(key)
 		f.links[key] = l
 	}
+	return l
+}
+
+func (f *Function) newLink(key LinkKey) *Link {
+	l := &Link{f: f, to: key, pause: linkPauseMin, serial: f.linkSerial}
+	l.holding.of = l
+	f.linkSerial++
 	return l
 }
 
@@ -85,7 +97,7 @@ func (f *Function) AcceptLink(key LinkKey) *Link {
 	}
 	l := f.links[key]
 	if l == nil || l.state == linkOpen || l.state == linkWanted {
-		l = &Link{f: f, to: key, pause: linkPauseMin}
+		l = f.newLink(key)
 		if f.links[key] == nil {
 			f.links[key] = l
 		}
@@ -121,7 +133,7 @@ func (l *Link) want(now falcon.Time) {
 	if l.state != linkIdle {
 		return
 	}
-	l.state = linkWanted
+	l.state, l.stalled = linkWanted, false
 	l.f.e.timers.set(&l.timer, l, now+linkPatience)
 	l.f.e.linksWanted = append(l.f.e.linksWanted, l)
 }
@@ -137,11 +149,18 @@ func (l *Link) OpenLoopback(now falcon.Time, conn *Loopback, own [16]byte) {
 }
 
 func (l *Link) open(now falcon.Time, t transport, cfg *falcon.ConnConfig, own [16]byte) {
-	l.state, l.conn, l.own, l.sn, l.pause = linkOpen, t, own, 1, linkPauseMin
+	l.state, l.conn, l.own, l.sn, l.heard, l.pause = linkOpen, t, own, 1, 1, linkPauseMin
 	l.segment = cfg.MTU - wire.UDSendOnlyImm.HeaderLen()
 	l.f.e.timers.stop(&l.timer)
 	l.rest(now)
+	l.advance(now)
+	l.send(now)
 	l.wake()
+}
+
+// loses reports whether the link has no use for the datagram of w.
+func (l *Link) loses(w *work) bool {
+	return l.stalled || l.state == linkRefused || l.state == linkOpen && int(w.length) > l.segment
 }
 
 // Refused says that there is no connection now. Sends are lost until the next attempt.
@@ -149,6 +168,7 @@ func (l *Link) Refused(now falcon.Time) {
 	if l.state == linkOpen {
 		return // too late
 	}
+	l.lose()
 	if l.passive && l.handles == 0 {
 		l.drop()
 		return
@@ -180,6 +200,8 @@ func (l *Link) close(now falcon.Time) {
 	l.conn, l.state, l.passive = nil, linkIdle, false
 	delete(l.f.passive, l)
 	l.f.e.timers.stop(&l.timer)
+	l.f.e.timers.stop(&l.patience)
+	l.lose()
 	if c != nil {
 		c.Close(now)
 	}
@@ -189,12 +211,16 @@ func (l *Link) close(now falcon.Time) {
 	l.wake()
 }
 
-// closeLinks ends them all, with the function.
+// closeLinks ends them all, with the function, in the order they were made: what happens has to follow from a seed.
 func (f *Function) closeLinks(now falcon.Time) {
+	all := slices.Collect(maps.Values(f.links))
 	for l := range f.passive {
-		l.end(now)
+		if f.links[l.to] != l {
+			all = append(all, l)
+		}
 	}
-	for _, l := range f.links {
+	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.serial, b.serial) })
+	for _, l := range all {
 		l.end(now)
 	}
 	clear(f.links)
@@ -234,44 +260,12 @@ func (l *Link) due(now falcon.Time) {
 	}
 }
 
-// block makes q wait until the link opens, is refused or has credit.
-func (l *Link) block(q *QP) {
-	q.waitCredit = true
-	if q.blocked != l {
-		q.blocked = l
-		l.blocked = append(l.blocked, q)
-	}
-}
-
-// wake lets those that wait try again.
-func (l *Link) wake() {
-	for i, q := range l.blocked {
-		l.blocked[i] = nil
-		if q.blocked == l {
-			q.blocked, q.waitCredit = nil, false
-			q.wake()
-		}
-	}
-	l.blocked = l.blocked[:0]
-}
-
-// linkTag names a segment of a QP: epoch 32 | QPN 24 | slot 8. Without the QPN it is the QP's own tag.
-func linkTag(q *QP, slot uint16) uint64 {
-	return uint64(q.req.epoch)<<32 | uint64(q.number)<<8 | uint64(slot)
-}
-
-// tagged returns the QP a tag names, nil when it is gone, and the QP's own tag.
-func (l *Link) tagged(tag uint64) (*QP, uint64) {
-	const number = wire.QPNMask << 8
-	return l.f.QP(uint32(tag&number) >> 8), tag &^ number
-}
-
-// handle implements endpoint. Datagrams end on a connection that was closed too.
+// handle implements endpoint.
 func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	switch ev.Kind {
 	case falcon.EvPushDone:
-		if q, tag := l.tagged(ev.Tag); q != nil {
-			q.datagramDone(now, tag)
+		if l.conn == t {
+			l.sent(now, uint32(ev.Tag), ev.Code)
 		}
 	case falcon.EvPush:
 		if l.conn == t {
@@ -282,6 +276,8 @@ func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
 		t.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 	case falcon.EvCredit:
 		if l.conn == t {
+			l.advance(now)
+			l.send(now)
 			l.wake()
 		}
 	case falcon.EvClosed:
@@ -291,15 +287,6 @@ func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
 		}
 	}
 	l.f.settle(now)
-}
-
-// fill implements endpoint.
-func (l *Link) fill(_ transport, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	q, tag := l.tagged(tag)
-	if q == nil || kind != falcon.TxnPush {
-		return 0, errGone
-	}
-	return q.fillRequest(tag, dst)
 }
 
 // receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and to the receiver

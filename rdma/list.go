@@ -1,17 +1,17 @@
 package rdma
 
-// list is a queue of QPs linked through the QPs themselves, so that queueing never allocates.
-type list struct{ head, tail *link }
+// list is a queue of QPs or links, linked through themselves, so that queueing never allocates.
+type list[T any] struct{ head, tail *node[T] }
 
-// link is a QP's place in one list.
-type link struct {
-	qp         *QP
-	prev, next *link
-	on         *list
+// node is a place in one list.
+type node[T any] struct {
+	of         *T
+	prev, next *node[T]
+	on         *list[T]
 }
 
 // push appends l, unless it is in the list already.
-func (s *list) push(l *link) {
+func (s *list[T]) push(l *node[T]) {
 	if l.on != nil {
 		return
 	}
@@ -25,7 +25,7 @@ func (s *list) push(l *link) {
 }
 
 // remove takes l out of whatever list it is in.
-func (l *link) remove() {
+func (l *node[T]) remove() {
 	s := l.on
 	if s == nil {
 		return

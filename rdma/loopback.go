@@ -404,10 +404,12 @@ func (l *Loopback) wait(c *credit.Cost) {
 	}
 }
 
-// grantCredits tells those who wait and could now issue what they were refused.
+// grantCredits tells those who wait and could now issue what they were refused. Who is told may have to wait again at once,
+// behind the others.
 func (e *Engine) grantCredits(now falcon.Time) {
-	left := e.creditless[:0]
-	for _, l := range e.creditless {
+	n, left := len(e.creditless), 0
+	for i := range n {
+		l := e.creditless[i]
 		switch {
 		case l.closed:
 			l.waiting = false
@@ -416,11 +418,13 @@ func (e *Engine) grantCredits(now falcon.Time) {
 			e.loopEvent = falcon.Event{Kind: falcon.EvCredit}
 			l.owner.handle(now, l, &e.loopEvent)
 		default:
-			left = append(left, l)
+			e.creditless[left] = l
+			left++
 		}
 	}
-	clear(e.creditless[len(left):])
-	e.creditless = left
+	again := copy(e.creditless[left:], e.creditless[n:])
+	clear(e.creditless[left+again:])
+	e.creditless = e.creditless[:left+again]
 }
 
 func (l *Loopback) couldTake() bool {

@@ -51,7 +51,7 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 			break
 		}
 		l.remove()
-		q := l.qp
+		q := l.of
 		n, err := q.sq.ring.Poll()
 		switch {
 		case err != nil:
@@ -78,14 +78,14 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 func (e *Engine) Arm(now falcon.Time) (found bool) {
 	for l := e.polled.head; l != nil; l = e.polled.head {
 		l.remove()
-		if l.qp.sq.sleep() {
+		if l.of.sq.sleep() {
 			found = true
-			if l.qp.fn.trace != nil {
-				l.qp.noteEntries(trace.Found, l.qp.sq.ring.Producer())
+			if l.of.fn.trace != nil {
+				l.of.noteEntries(trace.Found, l.of.sq.ring.Producer())
 			}
-			l.qp.wake()
+			l.of.wake()
 		}
-		l.qp.fn.settle(now)
+		l.of.fn.settle(now)
 	}
 	return found
 }

@@ -100,11 +100,11 @@ func TestPollFair(t *testing.T) {
 	for range 4 {
 		var order []*QP
 		for l := e.polled.head; l != nil && len(order) < pollQuantum; l = l.next {
-			order = append(order, l.qp)
+			order = append(order, l.of)
 		}
 		e.Poll(p.now)
 		for i, l := 0, e.polled.head; l != nil && i < pollQuantum; i, l = i+1, l.next {
-			if l.qp == order[0] {
+			if l.of == order[0] {
 				t.Fatal("a queue that was looked at stands before others")
 			}
 		}

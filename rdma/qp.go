@@ -59,10 +59,10 @@ type QP struct {
 	req requester
 	rsp responder
 
-	ready       link // in its function's ready list: has work to issue or to flush
-	polled      link // in Engine.polled: send queue ran empty
+	ready       node[QP] // in its function's ready list: has work to issue or to flush
+	polled      node[QP] // in Engine.polled: send queue ran empty
 	pollUntil   falcon.Time
-	lingering   link // in Engine.linger: failed, connection still open
+	lingering   node[QP] // in Engine.linger: failed, connection still open
 	lingerUntil falcon.Time
 }
 

@@ -23,7 +23,7 @@ const opCost = 512
 
 // schedule is a function's place among the others.
 type schedule struct {
-	ready   list // QPs with work to issue or to flush, next turn first
+	ready   list[QP] // QPs with work to issue or to flush, next turn first
 	deficit int
 	weight  int // times the quantum
 	place   placement
@@ -118,9 +118,9 @@ func (e *Engine) visit(now falcon.Time) bool {
 	}
 	l.remove()
 	if next := f.ready.head; next != nil {
-		next.qp.prefetch() // comes while this one works
+		next.of.prefetch() // comes while this one works
 	}
-	if l.qp.turn(now) {
+	if l.of.turn(now) {
 		f.ready.push(l)
 	}
 	f.settle(now)

@@ -42,16 +42,28 @@ func (q *QP) noteFilled(w *work, s *segment) {
 		return
 	}
 	e := trace.Event{Kind: trace.Scheduled, Work: q.number, Index: w.index, Extra: s.sn}
-	t := q.conn
-	if w.link != nil {
-		t = w.link.conn
-	}
-	if _, inside := t.(*Loopback); inside {
+	if _, inside := q.conn.(*Loopback); inside {
 		e.Flags = trace.Loopback
 		q.fn.trace.Add(&e)
 		return
 	}
 	q.fn.trace.Filled(&e)
+}
+
+// note notes a step of a datagram.
+func (d *datagram) note(f *Function, kind trace.Kind, flags uint8) {
+	if f.trace.Wants(d.deth.SourceQP) {
+		f.trace.Add(&trace.Event{Kind: kind, Work: d.deth.SourceQP, Index: d.work, Extra: d.sn, Flags: flags})
+	}
+}
+
+// noteFilled notes that the transport takes a datagram.
+func (d *datagram) noteFilled(l *Link) {
+	if _, inside := l.conn.(*Loopback); inside {
+		d.note(l.f, trace.Scheduled, trace.Loopback)
+	} else if l.f.trace.Wants(d.deth.SourceQP) {
+		l.f.trace.Filled(&trace.Event{Kind: trace.Scheduled, Work: d.deth.SourceQP, Index: d.work, Extra: d.sn})
+	}
 }
 
 // noteAcked notes the end of a packet of w.

@@ -80,6 +80,7 @@ func (a *Assembler) step(k key, o *Operation, e *Event) {
 	switch e.Kind {
 	case Issued:
 		o.mark(StepIssued, e.At)
+		o.owed = e.Flags&Owed != 0
 	case Opened:
 		o.mark(StepOpened, e.At)
 	case Scheduled:

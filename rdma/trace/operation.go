@@ -54,6 +54,7 @@ type Operation struct {
 	wantCQE bool
 	wantEvt bool
 	over    bool
+	owed    bool // an acknowledgement
 }
 
 // Mark is a step of an operation and its time.
@@ -102,5 +103,5 @@ func (o *Operation) Whole() bool {
 	case o.Responder:
 		return o.At[StepAcked] != 0 && (!o.wantCQE || o.At[StepCompleted] != 0)
 	}
-	return o.over
+	return o.over && (!o.owed || o.At[StepAcked] != 0)
 }

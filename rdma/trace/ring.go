@@ -35,6 +35,7 @@ const (
 	Silent                      // Completed: no CQE was asked for
 	Loopback                    // inside the NIC
 	Answering                   // Delivered: a response follows
+	Owed                        // Issued: Acked follows, also behind Completed
 )
 
 // Event is one thing that happened.
