@@ -35,7 +35,7 @@ type Engine struct {
 	datagrams      pool[datagram]
 	polled         list[QP] // QPs whose send queue ran empty a short while ago
 	linger         list[QP] // failed QPs whose connection is still open, oldest first
-	stats          Stats // of closed functions
+	stats          Stats    // of closed functions
 	fns            []*Function
 	buf            [4096]byte // one WQE, as read from guest memory
 	cqe            [abi.CQESize]byte
