@@ -80,6 +80,15 @@ SOAK_SEED ?=
 soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
 	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?Soak' ./cmd/vnic
 
+# How long stress goes on, how often each test is to run (0: until the time is over), and which tests.
+STRESS ?= 10m
+RUNS   ?= 0
+MATCH  ?= .
+
+.PHONY: stress
+stress: deps fetch ## repeat the tests that use threads, sockets, TAPs, clocks or guests for STRESS (10m), on a quiet machine and a busy one
+	$(GO) -C tools run ./stress -root .. -for $(STRESS) -runs $(RUNS) -match '$(MATCH)'
+
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html
 	@mkdir -p build

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	root    string
+	dir     string
+	lasts   time.Duration
+	runs    int
+	match   *regexp.Regexp
+	load    bool
+	listing bool
+	pkgs    []string
+}
+
+// Runs of a test in one process: many that boot no guest take less time than their package's start.
+const (
+	runsAtOnce = 5
+	guestShare = 5 // a test with a guest runs once where others run so often
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := stress(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stress:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (o options, err error) {
+	fs := flag.NewFlagSet("stress", flag.ContinueOnError)
+	fs.StringVar(&o.root, "root", ".", "root of the project")
+	fs.StringVar(&o.dir, "o", "build/stress", "folder for the table, the failures and the built tests, in the root")
+	fs.DurationVar(&o.lasts, "for", 10*time.Minute, "how long to go on")
+	fs.IntVar(&o.runs, "runs", 0, "end when each test ran so often, those with guests a fifth of it; 0: when the time is over")
+	fs.BoolVar(&o.load, "load", true, "keep the processors busy in every second round")
+	match := fs.String("match", "", "only tests whose package/name matches this regular expression")
+	fs.BoolVar(&o.listing, "list", false, "list the tests and end")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.pkgs = fs.Args()
+	if len(o.pkgs) == 0 {
+		o.pkgs = []string{"./..."}
+	}
+	if o.dir = filepath.Join(o.root, o.dir); !filepath.IsAbs(o.dir) {
+		if o.dir, err = filepath.Abs(o.dir); err != nil {
+			return o, err
+		}
+	}
+	o.match, err = regexp.Compile(*match)
+	return o, err
+}
+
+func stress(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	tests, err := o.tests()
+	if err != nil {
+		return err
+	}
+	if o.listing {
+		for _, t := range tests {
+			fmt.Fprintln(out, t.path(), map[bool]string{true: "(guest)"}[t.guest])
+		}
+		return nil
+	}
+	if err := o.build(ctx, tests, out); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.lasts)
+	defer cancel()
+	tally := newTally(tests)
+	for round := 0; ctx.Err() == nil && !tally.done(o.runs); round++ {
+		busy := o.load && round%2 == 1
+		end := func() {}
+		if busy {
+			end = load()
+		}
+		rand.Shuffle(len(tests), func(i, j int) { tests[i], tests[j] = tests[j], tests[i] })
+		err := o.round(ctx, tests, round, busy, tally, out)
+		end()
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return tally.report(o, out)
+}
+
+func (t aTest) path() string { return t.pkg.short() + "." + t.name }
+
+// tests lists those that belong and match.
+func (o *options) tests() (list []aTest, err error) {
+	pkgs, err := listPackages(o.root, o.pkgs)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pkgs {
+		chosen, err := choose(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range chosen {
+			if o.match.MatchString(t.path()) {
+				list = append(list, t)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no test of %v that uses the machine matches %q", o.pkgs, o.match)
+	}
+	return list, nil
+}
+
+func (o *options) build(ctx context.Context, tests []aTest, out io.Writer) error {
+	for _, d := range []string{"bin", "failures"} {
+		if err := os.RemoveAll(filepath.Join(o.dir, d)); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, t := range tests {
+		if t.pkg.binary != "" {
+			continue
+		}
+		n++
+		if err := build(ctx, t.pkg, filepath.Join(o.dir, "bin")); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%d tests of %d packages\n", len(tests), n)
+	return nil
+}
+
+// round runs each test that has not had all of its runs.
+func (o *options) round(ctx context.Context, tests []aTest, round int, busy bool, tally *tally, out io.Writer) error {
+	for _, t := range tests {
+		n := runsAtOnce
+		if t.guest {
+			n = runsAtOnce / guestShare
+		}
+		if tally.has(t, o.runs) {
+			continue
+		}
+		r, err := run(ctx, t, n)
+		if err != nil {
+			return err
+		}
+		tally.add(t, busy, r)
+		if r.failed > 0 {
+			name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.Dir)+"."+t.name, round)
+			path := filepath.Join(o.dir, "failures", name)
+			if err := os.WriteFile(path, r.output, 0o644); err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "FAIL %s (%s): %s\n", t.path(), condition(busy), path)
+		}
+	}
+	return nil
+}
+
+func condition(busy bool) string {
+	if busy {
+		return "busy"
+	}
+	return "quiet"
+}
