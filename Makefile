@@ -56,9 +56,9 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # another test. Packages in virtual time and what counts allocations run without the race detector,
 # which makes them ten times as slow.
 TESTENV  := VNIC_TEST_REQUIRE=1 CGO_ENABLED=1
-VIRTUAL  := ./cmd/vnic/scenario
+VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim
 UNRACED  := $(VIRTUAL) ./queues ./rdma
-RACED     = $$($(GO) list ./... | grep -v '/scenario$$')
+RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim)$$')
 
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips

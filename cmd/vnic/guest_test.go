@@ -15,10 +15,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGuestRestarts kills QEMU in the middle of its guest's work, and later the
+// TestLongGuestRestarts kills QEMU in the middle of its guest's work, and later the
 // NIC under a running guest. Each time the same command, on the same socket,
 // serves a guest that attaches and works.
-func TestGuestRestarts(t *testing.T) {
+func TestLongGuestRestarts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	g := workloadGuest(t, ctx)

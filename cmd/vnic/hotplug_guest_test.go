@@ -37,11 +37,11 @@ control: %[2]s.control
 
 const hotPlugMAC = "02:56:4e:01:00:02"
 
-// TestHotPlug starts a guest with one of its functions by the printed line, and
+// TestLongHotPlug starts a guest with one of its functions by the printed line, and
 // plugs in while it runs another one's window and port, takes them away and gives
 // them again, and the window of a VF that was not even enabled when it started.
 // TestInsideHotPlug is what runs there.
-func TestHotPlug(t *testing.T) {
+func TestLongHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
@@ -169,10 +169,10 @@ func devices(t *testing.T, s qemu.Status, want ...string) {
 	}
 }
 
-// TestInsideHotPlug runs in the guest of TestHotPlug.
+// TestInsideHotPlug runs in the guest of TestLongHotPlug.
 func TestInsideHotPlug(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
-		t.Skip("runs in the guest of TestHotPlug")
+		t.Skip("runs in the guest of TestLongHotPlug")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()

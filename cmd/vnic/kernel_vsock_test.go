@@ -18,10 +18,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// TestKernelVsockWorkload runs the workload of TestLongAttachPaths over the kernel's
+// TestLongKernelVsockWorkload runs the workload of TestLongAttachPaths over the kernel's
 // AF_VSOCK. The kernel is that of a stock Debian guest, in which everything runs: the
 // NIC, and its clients over vsock loopback and a unix socket.
-func TestKernelVsockWorkload(t *testing.T) {
+func TestLongKernelVsockWorkload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
@@ -61,10 +61,10 @@ attach:
   - {type: unix, name: bare, socket: %[1]s.sock}
 `
 
-// TestInsideKernelVsock runs in the guest of TestKernelVsockWorkload.
+// TestInsideKernelVsock runs in the guest of TestLongKernelVsockWorkload.
 func TestInsideKernelVsock(t *testing.T) {
 	if os.Getenv("VNIC_GUEST") == "" {
-		t.Skip("runs in the guest of TestKernelVsockWorkload")
+		t.Skip("runs in the guest of TestLongKernelVsockWorkload")
 	}
 	ram := "/tmp/ram"
 	err := os.WriteFile(ram, nil, 0o600)
