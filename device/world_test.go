@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTime bounds whatever a test waits for.
-const testTime = 60 * time.Second
+const testTime = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()

@@ -49,7 +49,11 @@ func TestHostileMessages(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nic, url := startNIC(t, nil)
-			d := openDevice(t, url)
+			d, err := Open(testContext(t), url, Options{Memory: 32 << 20, NoRecovery: true}) // what is lost is to stay lost
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
 			nic.Session(0).Raw(c.raw)
 			if c.want == "" {
 				if _, err := d.Query(testContext(t)); err != nil {

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTime bounds every test that waits for something.
-const testTime = 30 * time.Second
+const testTime = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()

@@ -78,7 +78,7 @@ func checkGuest(t *testing.T, s queues.Session) {
 	if p := s.Peer(); p.CID != testCID {
 		t.Fatalf("peer %+v, want CID %d", p, testCID)
 	}
-	if err := s.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	var gpa uint64

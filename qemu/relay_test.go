@@ -124,7 +124,7 @@ func TestRelayConn(t *testing.T) {
 			t.Fatal(err)
 		}
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			if c1, err = g.Dial(testPort, 5*time.Second); err != nil {
+			if c1, err = g.Dial(testPort, time.Minute); err != nil {
 				return nil, nil, nil, err
 			}
 			c2, err = w.Accept()
@@ -150,7 +150,7 @@ func echo(t *testing.T, c, s net.Conn, n int) {
 	want, got := make([]byte, n), make([]byte, n)
 	rand.New(rand.NewSource(int64(n))).Read(want)
 	go func() { _, _ = c.Write(want) }()
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.ReadFull(c, got); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestWorkerReplaced(t *testing.T) {
 		busy := make(chan error, 1)
 		go func() { // until the flow is reset
 			b := make([]byte, 10_000)
-			_ = c.SetWriteDeadline(time.Now().Add(30 * time.Second))
+			_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
 			for {
 				if _, err := c.Write(b); err != nil {
 					busy <- err

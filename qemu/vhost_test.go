@@ -49,7 +49,7 @@ func startGuest(t *testing.T, v *VhostUser, opt vhosttest.Options) *vhosttest.Gu
 
 func dialGuest(t *testing.T, g *vhosttest.Guest, a queues.Attachment) (net.Conn, queues.Session) {
 	t.Helper()
-	c, err := g.Dial(testPort, 5*time.Second)
+	c, err := g.Dial(testPort, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestVhostUserConn(t *testing.T) {
 		v, a := startBackend(t)
 		g := startGuest(t, v, vhosttest.Options{Slots: slots})
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			c1, err = g.Dial(testPort, 5*time.Second)
+			c1, err = g.Dial(testPort, time.Minute)
 			if err != nil {
 				return nil, nil, nil, err
 			}

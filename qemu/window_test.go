@@ -33,7 +33,7 @@ func dialWindow(t *testing.T, path string) clientWindow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	var fds fdpass.FDs
 	var b [(4 + ivshmem.Vectors) * 8]byte
 	if err := fds.ReadFull(c, b[:], 2+ivshmem.Vectors); err != nil {

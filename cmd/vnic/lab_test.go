@@ -87,7 +87,7 @@ func (l *lab) start(i int) {
 		l.t.Fatal(err)
 	}
 	l.nics[i] = p
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
 	defer cancel()
 	err = p.until(ctx, func(ctx context.Context) error {
 		n, err := l.control(i).NIC(ctx)

@@ -119,7 +119,7 @@ func (l *lab) survive(guests [2]*follower, times int) {
 			if line.Kind != workload.KindDone {
 				t.Errorf("guest %d: %s", i+1, line.Text)
 			}
-		case <-time.After(3 * time.Minute):
+		case <-time.After(testTime):
 			t.Fatalf("guest %d does not come to its end; the last it said: %q", i+1, g.now().last)
 		}
 		said := g.now()
@@ -166,7 +166,7 @@ func TestGuestsSurvive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*testTime)
 	defer cancel()
 	g := workloadGuest(t, ctx)
 	inLab(t, true, func(l *lab) {

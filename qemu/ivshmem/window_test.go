@@ -39,7 +39,7 @@ func meet(t *testing.T, w *Window) *guest {
 		t.Fatal(err)
 	}
 	g := &guest{fd: -1, bell: -1}
-	_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = theirs.SetReadDeadline(time.Now().Add(time.Minute))
 	for i, want := range []int64{0, 1, -1, 0, 1, 1, 1, 1} {
 		var list fdpass.FDs
 		var b [8]byte

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io"
-	"os/exec"
+	"go/types"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // aTest is one test function that stress repeats.
@@ -23,92 +18,79 @@ type aTest struct {
 	guest bool // it boots a virtual machine
 }
 
-// testPackage is a package as go list describes it.
+// testPackage is a package with tests.
 type testPackage struct {
-	ImportPath   string
-	Dir          string
-	TestGoFiles  []string
-	XTestGoFiles []string
-	Module       struct{ Path string }
-
+	path   string // within the module
+	dir    string
 	binary string
 }
 
-func (p *testPackage) short() string {
-	if p.ImportPath == p.Module.Path {
-		return "."
-	}
-	return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")
-}
-
-// listPackages asks go list for the packages under root that have tests.
-func listPackages(root string, patterns []string) (list []*testPackage, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Module"}, patterns...)...)
-	cmd.Dir = root
-	out, err := cmd.Output()
+// listTests reads the packages and returns their tests that use the machine.
+func listTests(root string, patterns []string) (list []aTest, err error) {
+	loaded, err := packages.Load(&packages.Config{
+		Mode:  packages.NeedName | packages.NeedFiles | packages.NeedModule | packages.NeedImports | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo,
+		Dir:   root,
+		Tests: true,
+	}, patterns...)
 	if err != nil {
-		var e *exec.ExitError
-		if errors.As(err, &e) {
-			return nil, fmt.Errorf("go list: %w\n%s", err, e.Stderr)
-		}
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, err
 	}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		p := new(testPackage)
-		switch err := d.Decode(p); {
-		case errors.Is(err, io.EOF):
-			return list, nil
-		case err != nil:
-			return nil, fmt.Errorf("go list: %w", err)
+	byPath, functions := map[string]*testPackage{}, map[string]map[types.Object]*function{}
+	for _, p := range loaded {
+		if len(p.Errors) > 0 {
+			return nil, p.Errors[0]
 		}
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
-			list = append(list, p)
+		if p.Module == nil || !strings.Contains(p.ID, ".test]") { // without its test files
+			continue
+		}
+		path := strings.TrimPrefix(strings.TrimSuffix(p.PkgPath, "_test"), p.Module.Path+"/")
+		if byPath[path] == nil {
+			byPath[path] = &testPackage{path: path, dir: filepath.Dir(p.GoFiles[0])}
+			functions[path] = map[types.Object]*function{}
+		}
+		for _, file := range p.Syntax {
+			if strings.HasSuffix(p.Fset.Position(file.Pos()).Filename, "_test.go") {
+				read(p, file, functions[path])
+			}
 		}
 	}
+	for path, p := range byPath {
+		list = append(list, choose(p, functions[path])...)
+	}
+	slices.SortFunc(list, func(a, b aTest) int { return strings.Compare(a.path(), b.path()) })
+	return list, nil
 }
 
-// machineUse are the packages through which a test depends on the machine, by the last element of
-// their import path, and what of each does not count. Whatever else a test calls from them does.
+// machineUse are the packages whose functions make a test depend on the machine, and the functions of
+// each that do not.
 var machineUse = map[string][]string{
-	"net":     {"IP", "IPv4", "IPMask", "HardwareAddr", "ParseIP", "ParseCIDR", "ParseMAC", "ErrClosed"},
+	"net":     {"ParseIP", "ParseCIDR", "ParseMAC", "IPv4", "IPv4Mask", "CIDRMask", "JoinHostPort", "SplitHostPort"},
 	"exec":    {},
 	"unix":    {},
 	"signal":  {},
 	"netns":   {},
-	"tap":     {"Offload", "Received", "Stats", "Capabilities"},
+	"tap":     {},
 	"netlink": {},
-	"time": {
-		"Duration", "Time", "Unix", "Date", "UTC", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "RFC3339",
-		"ParseDuration",
-	},
+	"time":    {"Unix", "UnixMilli", "Date", "ParseDuration"},
+	"context": {"Background", "TODO", "WithCancel", "WithValue"},
 }
 
 // function is what one function of the test files refers to.
 type function struct {
-	calls   []string
+	uses    []types.Object
 	machine bool
 	guest   bool
 }
 
 // choose returns the tests of a package that use the machine: a go statement, a clock, or one of the
-// packages of machineUse, in the test or in whatever of the test files it calls. Calls are followed by
-// name alone: it rather takes one too many.
-func choose(p *testPackage) (list []aTest, err error) {
-	functions := map[string]*function{}
-	for _, f := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		read(file, functions)
-	}
-	for name := range functions {
-		if !isTest(name) {
+// packages of machineUse, in the test or in whatever of the test files it refers to.
+func choose(p *testPackage, functions map[types.Object]*function) (list []aTest) {
+	for object := range functions {
+		if !isTest(object) {
 			continue
 		}
-		t := aTest{pkg: p, name: name}
-		machine := false
-		reach(functions, name, map[string]bool{}, func(f *function) {
+		t, machine := aTest{pkg: p, name: object.Name()}, false
+		reach(functions, object, map[types.Object]bool{}, func(f *function) {
 			machine = machine || f.machine || f.guest
 			t.guest = t.guest || f.guest
 		})
@@ -116,49 +98,36 @@ func choose(p *testPackage) (list []aTest, err error) {
 			list = append(list, t)
 		}
 	}
-	slices.SortFunc(list, func(a, b aTest) int { return strings.Compare(a.name, b.name) })
-	return list, nil
+	return list
 }
 
 // isTest knows the tests. TestInside… run in the guest of another, and TestMain is none.
-func isTest(name string) bool {
-	rest, ok := strings.CutPrefix(name, "Test")
+func isTest(o types.Object) bool {
+	f, ok := o.(*types.Func)
+	if !ok || f.Signature().Recv() != nil {
+		return false
+	}
+	rest, ok := strings.CutPrefix(o.Name(), "Test")
 	return ok && rest != "Main" && !strings.HasPrefix(rest, "Inside") && (rest == "" || rest[0] < 'a' || rest[0] > 'z')
 }
 
-// read adds the functions of a file. Methods are known by their name.
-func read(file *ast.File, functions map[string]*function) {
-	imports := map[string]bool{}
-	for _, i := range file.Imports {
-		path, _ := strconv.Unquote(i.Path.Value)
-		name := filepath.Base(path)
-		if _, ok := machineUse[name]; ok {
-			imports[name] = true
-		}
-	}
+// read adds the functions of a file.
+func read(p *packages.Package, file *ast.File, functions map[types.Object]*function) {
 	for _, d := range file.Decls {
 		fd, ok := d.(*ast.FuncDecl)
 		if !ok || fd.Body == nil {
 			continue
 		}
-		f := functions[fd.Name.Name]
-		if f == nil {
-			f = &function{}
-			functions[fd.Name.Name] = f
-		}
+		f := &function{}
+		functions[p.TypesInfo.Defs[fd.Name]] = f
 		ast.Inspect(fd.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:
 				f.machine = true
-			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && imports[x.Name] {
-					f.machine = f.machine || !slices.Contains(machineUse[x.Name], n.Sel.Name)
-				} else {
-					f.calls = append(f.calls, n.Sel.Name)
-				}
-				f.guest = f.guest || n.Sel.Name == "FetchKernel"
 			case *ast.Ident:
-				f.calls = append(f.calls, n.Name)
+				if used, ok := p.TypesInfo.Uses[n].(*types.Func); ok {
+					f.use(used)
+				}
 			case *ast.BasicLit:
 				f.guest = f.guest || n.Kind == token.STRING && strings.HasPrefix(n.Value, `"qemu-system-`)
 			}
@@ -167,17 +136,26 @@ func read(file *ast.File, functions map[string]*function) {
 	}
 }
 
-// reach visits a function and all that it refers to.
-func reach(functions map[string]*function, name string, seen map[string]bool, visit func(*function)) {
-	f := functions[name]
-	if f == nil || seen[name] {
+// use notes that a function refers to another.
+func (f *function) use(o *types.Func) {
+	f.uses = append(f.uses, o)
+	f.guest = f.guest || o.Name() == "FetchKernel"
+	if o.Pkg() == nil {
 		return
 	}
-	seen[name] = true
+	harmless, ok := machineUse[o.Pkg().Name()]
+	f.machine = f.machine || ok && o.Signature().Recv() == nil && !slices.Contains(harmless, o.Name())
+}
+
+// reach visits a function and all that it refers to.
+func reach(functions map[types.Object]*function, o types.Object, seen map[types.Object]bool, visit func(*function)) {
+	f := functions[o]
+	if f == nil || seen[o] {
+		return
+	}
+	seen[o] = true
 	visit(f)
-	for _, c := range f.calls {
-		if !isTest(c) {
-			reach(functions, c, seen, visit)
-		}
+	for _, used := range f.uses {
+		reach(functions, used, seen, visit)
 	}
 }

@@ -104,23 +104,17 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 	return tally.report(o, out)
 }
 
-func (t aTest) path() string { return t.pkg.short() + "." + t.name }
+func (t aTest) path() string { return t.pkg.path + "." + t.name }
 
 // tests lists those that belong and match.
 func (o *options) tests() (list []aTest, err error) {
-	pkgs, err := listPackages(o.root, o.pkgs)
+	all, err := listTests(o.root, o.pkgs)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range pkgs {
-		chosen, err := choose(p)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range chosen {
-			if o.match.MatchString(t.path()) {
-				list = append(list, t)
-			}
+	for _, t := range all {
+		if o.match.MatchString(t.path()) {
+			list = append(list, t)
 		}
 	}
 	if len(list) == 0 {
@@ -168,7 +162,7 @@ func (o *options) round(ctx context.Context, tests []aTest, round int, busy bool
 		}
 		tally.add(t, busy, r)
 		if r.failed > 0 {
-			name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.Dir)+"."+t.name, round)
+			name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.dir)+"."+t.name, round)
 			path := filepath.Join(o.dir, "failures", name)
 			if err := os.WriteFile(path, r.output, 0o644); err != nil {
 				return err

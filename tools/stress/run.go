@@ -17,12 +17,12 @@ import (
 
 // build compiles the tests of a package once.
 func build(ctx context.Context, p *testPackage, dir string) error {
-	p.binary = filepath.Join(dir, strings.ReplaceAll(p.short(), "/", "_")+".test")
+	p.binary = filepath.Join(dir, strings.ReplaceAll(p.path, "/", "_")+".test")
 	cmd := exec.CommandContext(ctx, "go", "test", "-race", "-c", "-o", p.binary, ".")
-	cmd.Dir = p.Dir
+	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the tests of %s: %w\n%s", p.short(), err, out)
+		return fmt.Errorf("build the tests of %s: %w\n%s", p.path, err, out)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func run(ctx context.Context, t aTest, n int) (o outcome, err error) {
 	defer os.RemoveAll(temp)
 	entry := mark + filepath.Base(temp)
 	cmd := exec.CommandContext(ctx, t.pkg.binary, "-test.v", "-test.run", "^"+t.name+"$", "-test.count", strconv.Itoa(n), "-test.timeout", hung.String())
-	cmd.Dir = t.pkg.Dir
+	cmd.Dir = t.pkg.dir
 	cmd.Env = append(os.Environ(), "VNIC_TEST_REQUIRE=1", "TMPDIR="+temp, entry)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

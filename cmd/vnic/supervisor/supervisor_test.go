@@ -138,7 +138,7 @@ func (r *testRelay) Detach() {
 // last waits for the n-th worker that spoke.
 func (r *testRelay) last(t *testing.T, n int) (line string, pid int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		r.mu.Lock()
 		said := r.said
 		r.mu.Unlock()
@@ -203,7 +203,7 @@ func supervise(t *testing.T, mode string, change func(*Config)) *scene {
 		cancel()
 		select {
 		case <-s.ended:
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("the supervisor does not end")
 		}
 	})
@@ -222,7 +222,7 @@ func (s *scene) wait(t *testing.T) error {
 	case err := <-s.ended:
 		s.ended <- err
 		return err
-	case <-time.After(60 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the supervisor does not end")
 		return nil
 	}
@@ -347,7 +347,7 @@ func TestGivesUp(t *testing.T) {
 // after pauses.
 func TestCrashLoop(t *testing.T) {
 	s := supervise(t, "crash", nil)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		n := strings.Count(strings.Join(s.states, "|"), "starting another")
 		s.mu.Unlock()
