@@ -203,7 +203,7 @@ func (s *Shard) counts() control.Counters {
 		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
 		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsClosed[falcon.CloseResync], "conns_left_by_peer": f.ConnsClosed[falcon.ClosePeer],
 		"conns_violated": f.ConnsClosed[falcon.CloseULP], "conns_without_keys": f.ConnsClosed[falcon.CloseKeys], "credit_errors": f.CreditErrors,
-		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone,
+		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone, "evicted": f.Evicted, "reclaimed": f.Reclaimed,
 		"fill_errors": f.FillErrors, "repaths": f.Repaths, "ignored_acks": f.IgnoredAcks, "conns": uint64(f.Conns), "tx_contexts": uint64(f.TxContexts), "rx_contexts": uint64(f.RxContexts), "rx_cells": uint64(f.RxCells),
 	} {
 		v["falcon."+name] = n

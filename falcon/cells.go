@@ -1,11 +1,17 @@
 package falcon
 
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
 // cell holds the payload of one received packet that waits for its turn.
 type cell struct {
-	next    *cell
-	conn    *Conn
-	request bool // payload of a peer's request
-	buf     []byte
+	next, prev *cell // next of the free ones; neighbours in cellAges
+	conn       *Conn
+	rx         *rxTxn // the waiting push whose payload it is, else nil
+	request    bool   // payload of a peer's request
+	buf        []byte
 }
 
 // cellPool counts and recycles cells. Memory is allocated when first needed and kept. Requests of peers are limited
@@ -17,17 +23,37 @@ type cellPool struct {
 	requests int // of inUse
 	limit    int // of requests
 	size     int // bytes of a cell
+	shares   []*share
 }
 
-// copyRequest stores the payload of a push for c; nil when the pool or the connection's share is used up.
-func (p *cellPool) copyRequest(c *Conn, payload []byte, share int) *cell {
-	if p.requests >= p.limit || int(c.cells) >= share || len(payload) > p.size {
-		return nil
+// cellAges are the cells that a function's connections hold for requests, the oldest first.
+type cellAges struct {
+	head, tail *cell
+	n          int
+	at         int // in cellPool.shares while n > 0
+}
+
+func (l *cellAges) push(k *cell) {
+	k.prev, k.next = l.tail, nil
+	if l.tail != nil {
+		l.tail.next = k
+	} else {
+		l.head = k
 	}
-	k := p.copyData(c, payload)
-	k.request = true
-	p.requests++
-	return k
+	l.tail = k
+}
+
+func (l *cellAges) remove(k *cell) {
+	if k.prev != nil {
+		k.prev.next = k.next
+	} else {
+		l.head = k.next
+	}
+	if k.next != nil {
+		k.next.prev = k.prev
+	} else {
+		l.tail = k.prev
+	}
 }
 
 // copyData stores pull data.
@@ -40,17 +66,100 @@ func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
 	}
 	p.inUse++
 	c.cells++
-	k.next, k.conn, k.request = nil, c, false
-	k.buf = append(k.buf[:0], payload...)
+	*k = cell{conn: c, buf: append(k.buf[:0], payload...)}
+	return k
+}
+
+// copyRequest stores the payload of a push that waits.
+func (p *cellPool) copyRequest(c *Conn, payload []byte) *cell {
+	k := p.copyData(c, payload)
+	k.request = true
+	p.requests++
+	c.requestCells++
+	s := c.share
+	s.cells.push(k)
+	if s.cells.n++; s.cells.n == 1 {
+		s.cells.at = len(p.shares)
+		p.shares = append(p.shares, s)
+	}
 	return k
 }
 
 func (p *cellPool) put(k *cell) {
 	if k.request {
 		p.requests--
+		k.conn.requestCells--
+		p.leave(k)
 	}
 	p.inUse--
 	k.conn.cells--
-	k.conn = nil
+	k.conn, k.rx, k.prev = nil, nil, nil
 	k.next, p.free = p.free, k
+}
+
+func (p *cellPool) leave(k *cell) {
+	s := k.conn.share
+	s.cells.remove(k)
+	if s.cells.n--; s.cells.n > 0 {
+		return
+	}
+	last := len(p.shares) - 1
+	p.shares[s.cells.at] = p.shares[last]
+	p.shares[s.cells.at].cells.at = s.cells.at
+	p.shares[last] = nil
+	p.shares = p.shares[:last]
+}
+
+// largest is the function that holds the most, or s if no other holds more than s would with one more.
+func (p *cellPool) largest(s *share) *share {
+	for _, o := range p.shares {
+		if o != s && o.cells.n > s.cells.n+1 {
+			s = o
+		}
+	}
+	return s
+}
+
+// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken, the function that holds
+// the most, and within a function a connection that holds more than c, gives up its oldest: that push was not acknowledged,
+// so its initiator sends it again. What fills the holes of others thus does not depend on those who leave theirs open.
+func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
+	p := &e.cells
+	if len(payload) > p.size || p.requests >= p.limit && !e.evict(p.largest(c.share), c) {
+		return nil
+	}
+	if !c.takeOne(credit.NetBufRx) && !(e.evict(c.share, c) && c.takeOne(credit.NetBufRx)) {
+		return nil
+	}
+	k := p.copyRequest(c, payload)
+	e.cellLevel.update(p.requests)
+	return k
+}
+
+func (e *Engine) putCell(k *cell) {
+	if k.request {
+		k.conn.returnOne(credit.NetBufRx)
+	}
+	e.cells.put(k)
+	e.cellLevel.update(e.cells.requests)
+}
+
+// evictScan is how many cells evict looks at.
+const evictScan = 16
+
+// evict frees the oldest cell of s that c may take: any of another function, of its own one of a connection that holds more
+// than c would.
+func (e *Engine) evict(s *share, c *Conn) bool {
+	for range min(evictScan, s.cells.n) {
+		k := s.cells.head
+		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
+			e.stats.Evicted++
+			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
+			k.conn.forget(k.rx)
+			return true
+		}
+		s.cells.remove(k) // looked at last again
+		s.cells.push(k)
+	}
+	return false
 }

@@ -57,6 +57,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e.wheel.stop(&c.paceTimer)
 	e.wheel.stop(&c.flightTimer)
 	e.wheel.stop(&c.ackTimer)
+	e.wheel.stop(&c.reclaimTimer)
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
 		t := c.txns.get(rsn)

@@ -87,12 +87,15 @@ type Conn struct {
 	lists       [connLists]txnList
 
 	// Seldom used.
-	reqPackets  ring[txn]
-	nacks       []nackEntry
-	waitingCost credit.Cost
-	nextWaiting *Conn
-	nextConn    *Conn // of connTable
-	cfg         ConnConfig
+	reqPackets   ring[txn]
+	nacks        []nackEntry
+	requestCells int32  // of cells: payload of the peer's requests
+	reclaimTimer timer  // not later than when something held for the peer may be reclaimed
+	reclaimNext  uint32 // targetNext when that was looked at last
+	waitingCost  credit.Cost
+	nextWaiting  *Conn
+	nextConn     *Conn // of connTable
+	cfg          ConnConfig
 }
 
 // Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are open.
@@ -156,6 +159,8 @@ func (c *Conn) expired(now Time, kind timerKind) {
 		c.onTxnTimer(now)
 	case timerAck:
 		c.ackSoon()
+	case timerReclaim:
+		c.onReclaimTimer(now)
 	}
 }
 

@@ -218,24 +218,3 @@ func (e *Engine) putRx(rx *rxTxn) {
 	rx.nextFree = e.rxFree
 	e.rxFree = rx
 }
-
-// copyRequest copies a push that must wait; nil if there is no room for it.
-func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
-	if !c.takeOne(credit.NetBufRx) {
-		return nil
-	}
-	k := e.cells.copyRequest(c, payload, 2*wire.DataWindow)
-	if k == nil {
-		c.returnOne(credit.NetBufRx)
-	}
-	e.cellLevel.update(e.cells.requests)
-	return k
-}
-
-func (e *Engine) putCell(k *cell) {
-	if k.request {
-		k.conn.returnOne(credit.NetBufRx)
-	}
-	e.cells.put(k)
-	e.cellLevel.update(e.cells.requests)
-}

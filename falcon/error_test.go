@@ -501,3 +501,32 @@ func TestPullDataBeatsResync(t *testing.T) {
 		t.Errorf("sent %v, closed %v", got, s.c.Closed())
 	}
 }
+
+// TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so, also when the NACK is lost or there was no
+// room to queue it: its request is acknowledged, so it is not sent again (F9).
+func TestRefusedPullIsCertain(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		p := newPair(t)
+		p.ulp[1].OnPull = func(now falcon.Time, ev *falcon.Event, key uint64) {
+			if key == 1 {
+				ev.Conn.NackPush(now, ev.RSN, wire.NackCID, 0, 0)
+				return
+			}
+			_ = ev.Conn.RespondPull(now, ev.RSN, key, ev.Length)
+		}
+		if lost {
+			p.dropNth(1, wire.TypeNACK, 1)
+			p.dropNth(1, wire.TypeResync, 1)
+		}
+		p.pull(p.a, 100, 1, 2)
+		p.run(4 * ms)
+		done := p.events(0, falcon.EvPullDone)
+		if len(done) != 2 || done[0].Code != falcon.CmplTargetNackCID || done[1].Code != falcon.CmplAck {
+			t.Errorf("lost %v: completions %+v", lost, done)
+		}
+		if n := len(p.events(1, falcon.EvResponseDone)); n != 1 {
+			t.Errorf("lost %v: %d responses done at the target, want that of the pull it answered", lost, n)
+		}
+		p.wantIdle()
+	}
+}

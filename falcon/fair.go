@@ -21,11 +21,14 @@ type share struct {
 	function uint32
 	open     int // connections
 	weight   int
-	conns    [numClasses]connQueue
-	deficit  [numClasses]int
-	on       [numClasses]*shareList
-	prev     [numClasses]*share
-	next     [numClasses]*share
+
+	cells cellAges
+
+	conns   [numClasses]connQueue
+	deficit [numClasses]int
+	on      [numClasses]*shareList
+	prev    [numClasses]*share
+	next    [numClasses]*share
 }
 
 // shareQueue is what waits in one class.

@@ -35,6 +35,7 @@ type Profile struct {
 	GiveUp         Time // age of a packet at which Resync replaces it, 0 = no limit
 	ResyncGiveUp   Time // age of a Resync at which the connection ends, 0 = no limit
 	TxnTimeout     Time // age of a transaction at which it completes with CmplLocalTO, 0 = never
+	RxTimeout      Time // how long the target holds what waits for its peer, 0 = for ever; longer than peers' TxnTimeout
 
 	OpGap     Time   // least distance of two packets of a connection, 0 = none
 	TurnBytes int    // a connection's turn goes on up to so many bytes of packets, 0 = for one packet
@@ -60,6 +61,7 @@ func Software() Profile {
 		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
 		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
 		TurnBytes: 16 << 10, GiveUp: 8 * int64(time.Second), ResyncGiveUp: 2 * int64(time.Second), TxnTimeout: 30 * int64(time.Second),
+		RxTimeout: 60 * int64(time.Second),
 		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
 	}
@@ -74,6 +76,7 @@ func Hardware() Profile {
 		ARFcwnd: 2, ARPercent: 10,
 		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
 		MaxRetransmits: 7, TxnTimeout: 5 * int64(time.Millisecond), OpGap: 25,
+		RxTimeout: 60 * int64(time.Second),
 		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
 	}
@@ -95,7 +98,7 @@ func (p *Profile) Check() error {
 		return configError("Profile.AckCount, AckTimeout", p.AckCount, "use 1 to 1024 packets and at least 1 ns")
 	case p.ARPercent < 0 || p.ARPercent > 100:
 		return configError("Profile.ARPercent", p.ARPercent, "use 0 to 100")
-	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.OpGap < 0 || p.TurnBytes < 0 || p.MaxRetransmits < 0 || p.OOOCount < 0:
+	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.RxTimeout < 0 || p.OpGap < 0 || p.TurnBytes < 0 || p.MaxRetransmits < 0 || p.OOOCount < 0:
 		return configError("Profile limits", "negative", "use 0 for no limit")
 	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
 		return configError("Profile weights", "below 1", "use at least 1")

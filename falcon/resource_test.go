@@ -168,7 +168,7 @@ func TestCase76_NetworkPools(t *testing.T) {
 	var conns [3]*falcon.Conn
 	for i := range conns {
 		cfg := connConfig(true)
-		cfg.LocalCID, cfg.Credits = uint32(i+1), fns[i]
+		cfg.LocalCID, cfg.LocalFunction, cfg.Credits = uint32(i+1), uint32(i+1), fns[i]
 		var err error
 		if conns[i], err = s.e.Open(s.now, cfg); err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 		return d
 	}
 	if r.Original == wire.TypePullData {
-		c.pullDataGone(r.RSN)
+		c.pullDataGone(r.RSN, r.Code)
 	} else if !c.skip(r.RSN, r.PSN, r.Original == wire.TypePushData) {
 		c.queueNack(nackEntry{psn: r.PSN, code: wire.NackResource, request: r.Original == wire.TypePullRequest})
 		return wire.DropResource
@@ -61,12 +61,18 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 	return d
 }
 
-// pullDataGone completes the pull whose response the target could not deliver.
-func (c *Conn) pullDataGone(rsn uint32) {
-	if t := c.pullOf(rsn); t != nil {
-		c.implicitAck(t)
-		c.complete(t, CmplRemoteErr)
+// pullDataGone completes the pull whose response the target does not deliver.
+func (c *Conn) pullDataGone(rsn uint32, code wire.ResyncCode) {
+	t := c.pullOf(rsn)
+	if t == nil {
+		return
 	}
+	c.implicitAck(t)
+	if code == wire.ResyncCID {
+		c.complete(t, CmplTargetNackCID)
+		return
+	}
+	c.complete(t, CmplRemoteErr)
 }
 
 // skip takes an RSN out of the order of the target: its request will never come, or is withdrawn. It returns false if

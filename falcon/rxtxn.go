@@ -29,6 +29,7 @@ type rxTxn struct {
 	cell     *cell
 	rsn, psn uint32
 	gen      uint32 // incremented when the context is reused
+	since    Time   // how long the peer has left it waiting
 	length   int    // pull: bytes requested
 	state    rxState
 	push     bool

@@ -22,6 +22,8 @@ type Stats struct {
 	Rejected           uint64 // Push or Pull completed at once for lack of room, without flow control
 	RedZone            uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
 	TxnTimeouts        uint64
+	Evicted            uint64 // pushes of peers that lost their cell to a connection that holds less
+	Reclaimed          uint64 // requests of peers, and responses to them, given up because the peer left them waiting
 	ConnsClosed        [CloseReasons]uint64
 	CreditErrors       uint64 // credits returned twice: a bug of this package
 	Repaths            uint64

@@ -32,7 +32,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 		return c.refuseResource(h.PSN, false)
 	}
 	rx := c.e.newRx(c)
-	rx.push, rx.rsn, rx.psn, rx.ackReq = true, h.RSN, h.PSN, h.AckReq
+	rx.push, rx.rsn, rx.psn, rx.ackReq, rx.since = true, h.RSN, h.PSN, h.AckReq, now
 	c.rxs.put(c.targetBase, rx.rsn, rx)
 	c.requests++
 	setBit(&c.dataBits.rx, h.PSN-c.dataRx.base)
@@ -41,9 +41,11 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	case refuse:
 		rx.state, rx.nack, rx.rnr = rxNotReady, wire.NackRNR, c.holdRNR
 		c.nackAgain(rx)
+		c.watchPeer(now)
 		return wire.DropNotReady
 	case !head:
-		rx.state, rx.cell, rx.data = rxWaiting, k, k.buf
+		rx.wait(k)
+		c.watchPeer(now)
 	default:
 		rx.data = payload
 		c.deliver(rx)
@@ -66,7 +68,7 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 		c.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
-	rx.ackReq = h.AckReq
+	rx.ackReq, rx.since = h.AckReq, now
 	if !c.ordered || rx.rsn == c.targetNext {
 		c.hold = c.hold && !c.ordered
 		rx.data = payload
@@ -79,7 +81,7 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 		c.nackAgain(rx)
 		return wire.DropNotReady
 	}
-	rx.state, rx.cell, rx.data = rxWaiting, k, k.buf
+	rx.wait(k)
 	c.coalesce(now, halfPacket)
 	return wire.DropNone
 }
@@ -107,7 +109,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 		return c.refuseResource(h.PSN, true)
 	}
 	rx := c.e.newRx(c)
-	rx.rsn, rx.psn, rx.length = h.RSN, h.PSN, int(m.RequestLength)
+	rx.rsn, rx.psn, rx.length, rx.since = h.RSN, h.PSN, int(m.RequestLength), now
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
 	c.rxs.put(c.targetBase, rx.rsn, rx)
 	c.requests++
@@ -117,6 +119,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 		c.deliver(rx)
 	} else {
 		rx.state = rxWaiting
+		c.watchPeer(now)
 	}
 	return wire.DropNone
 }
@@ -136,14 +139,15 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 }
 
 // admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is charged. In the green
-// zone, below Config.RxContexts and within the credits of every level, everything is accepted. In the red zone above it
-// every connection may still have its head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of
-// requests that wait for one.
+// zone, within the connection's part of Config.RxContexts and the credits of every level, everything is accepted. In the
+// red zone above it every connection may still have its head of line (UR rule, §8.2.1.1), or everything would stop with
+// contexts full of requests that wait for one.
 func (c *Conn) admit(head bool) bool {
-	if c.e.rxInUse < c.e.cfg.RxContexts && c.takeOne(credit.NetPktRx) {
+	first := head && c.guaranteed()
+	if c.e.rxInUse < c.e.cfg.RxContexts && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
 		return true
 	}
-	if !head || !c.guaranteed() {
+	if !first {
 		return false
 	}
 	if c.credits != nil {
@@ -179,6 +183,9 @@ func (c *Conn) deliver(rx *rxTxn) {
 
 func (c *Conn) queueRequest(rx *rxTxn) {
 	rx.state = rxQueued
+	if rx.cell != nil {
+		rx.cell.rx = nil // it waits no more
+	}
 	u := c.e.emit(EvPull, c)
 	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
 	if rx.push {
@@ -214,6 +221,11 @@ func (rx *rxTxn) take(e *Engine, gen uint32, ev *Event) bool {
 		e.lastCell, rx.cell, rx.data = rx.cell, nil, nil
 	}
 	return true
+}
+
+// wait keeps the payload of a push that waits for earlier ones.
+func (rx *rxTxn) wait(k *cell) {
+	rx.state, rx.cell, rx.data, k.rx = rxWaiting, k, k.buf, rx
 }
 
 // dropPayload forgets the payload.
@@ -263,16 +275,34 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 			return
 		}
 		c.queueNack(nackEntry{psn: rx.psn, code: code, ulpCode: ulpCode, request: true})
-		c.finish(rx)
+		resync := wire.ResyncRemoteXLR
+		if code == wire.NackCID {
+			resync = wire.ResyncCID
+		}
+		c.refusePull(now, rx, resync)
 		return
 	}
 	rx.nack, rx.rnr, rx.ulpCode = code, rnr, ulpCode
-	rx.state = rxRefused
+	rx.state, rx.since = rxRefused, now
 	if code == wire.NackRNR {
-		rx.state = rxNotReady
+		rx.state, rx.since = rxNotReady, now+wire.RNRTimeout(rnr)
 		c.holdFrom(rx)
 	}
 	c.nackAgain(rx)
+	c.watchPeer(now)
+}
+
+// refusePull ends a pull that gets no data. Its request is acknowledged, so a NACK that is lost is never asked for again: a
+// Resync in the place of the Pull Data, which is retransmitted until it is acknowledged, tells the initiator for certain.
+func (c *Conn) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
+	t := c.e.newTxn(c, TxnPullData)
+	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
+	t.makeResync(code, CmplRemoteErr)
+	c.dropRx(rx)
+	c.responses++
+	t.enlist(inFresh + listID(TxnPullData))
+	c.e.queues[classTarget].push(c)
+	c.retire()
 }
 
 // nackAgain sends the NACK of a refused push.
@@ -370,6 +400,9 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	c.responses++
 	t.enlist(inStalled)
 	c.startResponse(t)
+	if t.in == inStalled {
+		c.watchPeer(now)
+	}
 	return nil
 }
 
@@ -399,7 +432,9 @@ func (e *Engine) wakeStalled() {
 // responseDone ends a pull response.
 func (c *Conn) responseDone(t *txn, code Completion) {
 	c.responses--
-	u := c.e.emit(EvResponseDone, c)
-	u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
+	if !t.refusal {
+		u := c.e.emit(EvResponseDone, c)
+		u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
+	}
 	c.e.putTxn(t)
 }

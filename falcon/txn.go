@@ -53,6 +53,7 @@ type txn struct {
 	rnr        bool // timer is the delay of an RNR NACK
 	packetDone bool // packet acknowledged, or gone with the connection
 	done       bool // outcome known
+	refusal    bool // a Resync for a pull the target's ULP does not answer
 }
 
 // sent reports whether the packet went out once, and so has a PSN.

@@ -26,6 +26,7 @@ const (
 	timerTxn                        // of a conn: oldest transaction times out
 	timerAck                        // of a conn: its coalesced acknowledgement goes
 	timerRUE                        // of the engine: a result of the Rate Update Engine comes into force
+	timerReclaim                    // of a conn: something held for the peer may be too old
 )
 
 // timer is how its owner knows a timer: its number in the wheel, 0 while it is not armed.

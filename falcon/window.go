@@ -99,6 +99,15 @@ func setBit(b *wire.Bitmap128, n uint32) {
 	}
 }
 
+func clearBit(b *wire.Bitmap128, n uint32) {
+	switch {
+	case n < 64:
+		b.Lo &^= 1 << n
+	case n < 128:
+		b.Hi &^= 1 << (n - 64)
+	}
+}
+
 // trailingOnes counts the ones from bit 0 up.
 func trailingOnes(b *wire.Bitmap128) uint32 {
 	if n := bits.TrailingZeros64(^b.Lo); n < 64 {

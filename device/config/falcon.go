@@ -36,6 +36,7 @@ type Falcon struct {
 	GiveUp           *time.Duration `yaml:"give_up"`
 	ResyncGiveUp     *time.Duration `yaml:"resync_give_up"`
 	TxnTimeout       *time.Duration `yaml:"txn_timeout"`
+	RxTimeout        *time.Duration `yaml:"rx_timeout"`
 	OpGap            *time.Duration `yaml:"op_gap"`
 	TurnBytes        *int           `yaml:"turn_bytes"`
 	MaxTxn           *uint32        `yaml:"max_txn"`
@@ -131,6 +132,7 @@ func (f *Falcon) Build() falcon.Profile {
 	overrideTime(&p.GiveUp, f.GiveUp)
 	overrideTime(&p.ResyncGiveUp, f.ResyncGiveUp)
 	overrideTime(&p.TxnTimeout, f.TxnTimeout)
+	overrideTime(&p.RxTimeout, f.RxTimeout)
 	overrideTime(&p.OpGap, f.OpGap)
 	override(&p.TurnBytes, f.TurnBytes)
 	override(&p.MaxTxn, f.MaxTxn)
@@ -234,6 +236,7 @@ func (f *Falcon) check(r *report) {
 	duration("give_up", f.GiveUp, 0, time.Hour)
 	duration("resync_give_up", f.ResyncGiveUp, 0, time.Hour)
 	duration("txn_timeout", f.TxnTimeout, 0, time.Hour)
+	duration("rx_timeout", f.RxTimeout, 0, time.Hour)
 	duration("op_gap", f.OpGap, 0, time.Second)
 	before := len(r.problems)
 	f.RUE.check(r, duration)

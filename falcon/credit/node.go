@@ -112,6 +112,22 @@ func (n *Node) ReturnOne(i Counter) bool {
 	return true
 }
 
+// Headroom is how much more of a counter the node could take now.
+func (n *Node) Headroom(i Counter) uint32 {
+	most, aside := uint64(Unlimited), uint64(0) // aside: guaranteed to the levels passed, so not limited by those above
+	for m := n; m != nil; m = m.parent {
+		left := uint64(0)
+		if m.limit[i] > m.charged[i] {
+			left = uint64(m.limit[i] - m.charged[i])
+		}
+		most = min(most, aside+left)
+		if m.guarantee[i] > m.charged[i] {
+			aside += uint64(m.guarantee[i] - m.charged[i])
+		}
+	}
+	return uint32(most)
+}
+
 // Covered reports whether what is held of a counter is within a guarantee, of the node or of a level above.
 func (n *Node) Covered(i Counter) bool {
 	for m := n; m.parent != nil; m = m.parent {

@@ -1,0 +1,104 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// What a peer makes the target hold is limited twice: by how much one connection may hold (contexts here, cells in
+// cells.go), and by how long it may leave it waiting (Falcon §6.4, §11: soft state, reclaimed by timeouts on both sides).
+
+// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a few in any case. So those
+// that come later find some, however many the first ones want.
+const (
+	contextPart  = 8
+	contextLeast = 4
+)
+
+func (c *Conn) mayHoldContext() bool {
+	free := c.e.cfg.RxContexts - c.e.rxInUse
+	if c.credits != nil {
+		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
+	}
+	return int(c.requests) < max(free/contextPart, contextLeast)
+}
+
+// watchPeer sees to it that what the connection holds for its peer does not wait for ever.
+func (c *Conn) watchPeer(now Time) {
+	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.armed() {
+		c.reclaimNext = c.targetNext
+		c.e.wheel.arm(&c.reclaimTimer, c, timerReclaim, now+limit)
+	}
+}
+
+// onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of it may be too old.
+func (c *Conn) onReclaimTimer(now Time) {
+	limit := c.e.profile.RxTimeout
+	next := Time(-1)
+	overdue := func(since Time) bool {
+		if since+limit <= now {
+			return true
+		}
+		if next < 0 || since < next {
+			next = since
+		}
+		return false
+	}
+	orderSince := c.waitingSince(now)
+	for rx := range c.rxs.all() {
+		switch {
+		case rx.state == rxWaiting && overdue(max(rx.since, orderSince)), rx.state == rxNotReady && rx.push && overdue(rx.since):
+			c.reclaim(now, rx)
+		case rx.state == rxRefused && overdue(rx.since):
+			c.e.stats.Reclaimed++
+			c.dropRx(rx) // its PSN stays received: it must not reach the ULP again
+		}
+	}
+	for t := c.e.stalled.head; t != nil; {
+		after := t.next
+		if t.conn == c && overdue(t.started) {
+			t.unlink()
+			c.e.stats.Reclaimed++
+			c.responseDone(t, CmplLocalTO)
+		}
+		t = after
+	}
+	c.retire()
+	c.checkDrained()
+	if next >= 0 {
+		c.e.wheel.arm(&c.reclaimTimer, c, timerReclaim, next+limit)
+	}
+}
+
+// waitingSince is how long the order of the connection has waited for the same request. One that was told to come again,
+// and does, is no reason to give up those behind it.
+func (c *Conn) waitingSince(now Time) Time {
+	moved := c.reclaimNext != c.targetNext
+	c.reclaimNext = c.targetNext
+	if moved {
+		return now
+	}
+	if head := c.rxs.at(c.targetBase, c.targetNext); head != nil && head != doneRx {
+		return head.since
+	}
+	return longAgo
+}
+
+// reclaim gives up a request that waits. A push becomes one that never came: it is not acknowledged, so its initiator still
+// has it. A pull is acknowledged, so a Resync tells its initiator; a peer that does not take even that is gone.
+func (c *Conn) reclaim(now Time, rx *rxTxn) {
+	c.e.stats.Reclaimed++
+	if rx.push {
+		c.forget(rx)
+		return
+	}
+	c.refusePull(now, rx, wire.ResyncTimeout)
+}
+
+// forget makes a push one that never came.
+func (c *Conn) forget(rx *rxTxn) {
+	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
+	c.rxs.clear(rx.rsn)
+	c.requests--
+	c.e.putRx(rx)
+}
