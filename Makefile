@@ -62,14 +62,16 @@ RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim)$$')
 
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
-	$(TESTENV) $(GO) test -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED)
-	$(TESTENV) $(GO) test -skip '^TestLong' $(UNRACED)
+	@$(GO) -C tools build -o ../build/report ./report
+	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED) | build/report
+	$(TESTENV) $(GO) test -json -skip '^TestLong' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
 .PHONY: test-long
 test-long: deps fetch build ## the long tests, and each fuzz target for a while
-	$(TESTENV) $(GO) test -race -shuffle=on -timeout 40m -run '^TestLong' $(RACED)
-	$(TESTENV) $(GO) test -run '^TestLong' $(VIRTUAL)
+	@$(GO) -C tools build -o ../build/report ./report
+	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 40m -run '^TestLong' $(RACED) | build/report
+	$(TESTENV) $(GO) test -json -run '^TestLong' $(VIRTUAL) | build/report
 	@./tools/fuzz.sh 20s
 
 # How long soak goes on, and with which seed; none: another each time.

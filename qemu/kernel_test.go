@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestKernelVsock needs a kernel with vsock loopback. TestKernelVsockInGuest
+// TestInsideKernelVsock needs a kernel with vsock loopback. TestKernelVsockInGuest
 // provides one where the machine's own has none.
-func TestKernelVsock(t *testing.T) {
+func TestInsideKernelVsock(t *testing.T) {
 	if _, err := os.Stat("/dev/vsock"); err != nil {
 		t.Skip("no /dev/vsock on this machine: TestKernelVsockInGuest runs this test in a Debian guest instead")
 	}
@@ -64,7 +64,7 @@ func TestKernelVsock(t *testing.T) {
 	})
 }
 
-// TestKernelVsockInGuest runs TestKernelVsock in a guest: this test's own
+// TestKernelVsockInGuest runs TestInsideKernelVsock in a guest: this test's own
 // program is the guest's init.
 func TestKernelVsockInGuest(t *testing.T) {
 	if testing.Short() {
@@ -86,14 +86,14 @@ func TestKernelVsockInGuest(t *testing.T) {
 	}
 	p, err := Start(ctx, Machine{
 		Kernel: k.Image, Initrd: initrd, Console: FileChardev(filepath.Join(dir, "console")),
-		InitArgs: []string{"-test.v", "-test.run=^TestKernelVsock$"},
+		InitArgs: []string{"-test.v", "-test.run=^TestInsideKernelVsock$"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Stop()
 	b, err := io.ReadAll(p.Output())
-	if out := string(b); err != nil || !strings.Contains(out, "--- PASS: TestKernelVsock (") {
+	if out := string(b); err != nil || !strings.Contains(out, "--- PASS: TestInsideKernelVsock (") {
 		t.Errorf("%v, the guest says:\n%s", err, out)
 	}
 }
