@@ -2,8 +2,8 @@ package netns_test
 
 import (
 	"os"
-	"strings"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
