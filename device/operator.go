@@ -74,7 +74,7 @@ func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) 
 	switch c.Action {
 	case "", "enable", "disable":
 		if c.Action == "" && len(c.Set) == 0 {
-			return fmt.Errorf("function %s: nothing to change; there are %s", id, strings.Join(settingNames(), ", "))
+			return fmt.Errorf("function %s: nothing to change; there are %s", id, strings.Join(FunctionSettings(), ", "))
 		}
 		return s.change(now, id, func(to *config.Function) error {
 			for _, key := range slices.Sorted(maps.Keys(c.Set)) {
@@ -143,7 +143,8 @@ var elsewhere = map[string]string{
 	"port_guid":   "the GUID is made of the MAC; set mac",
 }
 
-func settingNames() []string { return slices.Sorted(maps.Keys(settings)) }
+// FunctionSettings names what can be set of a function while the NIC runs.
+func FunctionSettings() []string { return slices.Sorted(maps.Keys(settings)) }
 
 func set(to *config.Function, key, text string) error {
 	if n, ok := otherNames[key]; ok {
@@ -155,7 +156,7 @@ func set(to *config.Function, key, text string) error {
 	if why, ok := elsewhere[key]; ok {
 		return errors.New(why)
 	}
-	return fmt.Errorf("not known; there are %s", strings.Join(settingNames(), ", "))
+	return fmt.Errorf("not known; there are %s", strings.Join(FunctionSettings(), ", "))
 }
 
 func number[T uint32 | uint64](to *T, text string) error {

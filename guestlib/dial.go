@@ -212,7 +212,10 @@ func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn
 	}
 	var answer [8]byte
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: either the NIC ended just now, or this socket is not for a client with memory (attach: {type: unix})", err)
+	}
+	if string(answer[:5]) == "HTTP/" {
+		return nil, errors.New("this is the control socket of a NIC; guests have sockets of their own (attach: {type: unix})")
 	}
 	status := abi.Status(binary.LittleEndian.Uint32(answer[:]))
 	reason := make([]byte, min(binary.LittleEndian.Uint32(answer[4:]), 1024))

@@ -94,7 +94,11 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	return fmt.Sprintf("connection rejected by the peer, reason %d", e.Reason)
+	text := fmt.Sprintf("connection rejected by the peer, reason %d", e.Reason)
+	if len(e.Private) == 0 && abi.Status(e.Reason) == abi.StatusRefused { // what a NIC says for its driver
+		text += " (nobody listens for that service there)"
+	}
+	return text
 }
 
 // Unwrap returns ErrRefused.

@@ -172,10 +172,10 @@ func windowArgs(w Window, at string) [][]string {
 // Port is a function's Ethernet port as the guest has it: a virtio interface on a
 // TAP that exists already.
 type Port struct {
-	Function string // as pf0.vf1
-	TAP      string
-	MAC      string
-	MTU      int
+	Function string `json:"function"` // as pf0.vf1
+	TAP      string `json:"tap"`
+	MAC      string `json:"mac"`
+	MTU      int    `json:"mtu"`
 }
 
 func (p Port) id() string { return "port-" + p.Function }

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/falcon-vnic/vnic/device/control"
 )
 
 func captureCommand() *cobra.Command {
-	var socket, file, mode string
+	var o asking
+	var file, mode string
 	var ports []string
 	var duration time.Duration
 	var limit int64
@@ -33,7 +32,7 @@ else. Frames that stand for several are shown as they are.`,
 		Example: `  vnic capture -w nic.pcapng --for 10s
   vnic capture -w port.pcapng --port pf0.vf1
   vnic capture --mode clear -w - | wireshark -k -i -`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
 			if duration > 0 {
@@ -48,7 +47,7 @@ else. Frames that stand for several are shown as they are.`,
 				mode = ""
 			}
 			n := &limited{w: out, left: limit}
-			err = control.NewClient(socket).Capture(ctx, mode, ports, n)
+			err = o.client().Capture(ctx, mode, ports, n)
 			if errors.Is(err, errLimit) {
 				err = nil
 			}
@@ -59,13 +58,15 @@ else. Frames that stand for several are shown as they are.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	o.socketFlag(f)
 	f.StringVarP(&file, "write", "w", "", "`file` to make, with mode 0600; - for standard output")
 	f.StringVar(&mode, "mode", "both", "sealed, clear or both")
 	f.StringSliceVar(&ports, "port", nil, "frames of these functions' ports, by device or function; any: of all")
 	f.DurationVar(&duration, "for", 0, "how long; 0: until interrupted")
 	f.Int64Var(&limit, "limit", 1<<30, "bytes to write at most")
 	_ = cmd.MarkFlagRequired("write")
+	_ = cmd.RegisterFlagCompletionFunc("mode", words("sealed", "clear", "both"))
+	_ = cmd.RegisterFlagCompletionFunc("port", completePorts)
 	return cmd
 }
 

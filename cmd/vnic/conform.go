@@ -37,11 +37,11 @@ On a PF with VFs to spare (vf_count) the clauses about VFs are checked too.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if match != "" {
 				if cfg.Match, err = regexp.Compile(match); err != nil {
-					return fmt.Errorf("--run: %w", err)
+					return usagef("--run: %w", err)
 				}
 			}
 			if len(args) > 0 && !driver {
-				return errors.New("a command to run needs --driver")
+				return usagef("%sunexpected argument %q: a command to run comes after -- and needs --driver", place(cmd), args[0])
 			}
 			cfg.URL = *url
 			var report *conform.Report
@@ -63,7 +63,7 @@ On a PF with VFs to spare (vf_count) the clauses about VFs are checked too.`,
 	f := cmd.Flags()
 	f.StringVar(&match, "run", "", "only the checks whose name fits this `regexp`")
 	f.DurationVar(&cfg.Wait, "wait", 20*time.Second, "how long what must come may take")
-	f.BoolVar(&asJSON, "json", false, "print JSON instead of TAP")
+	jsonFlag(f, &asJSON)
 	f.BoolVar(&driver, "driver", false, "watch a driver: the command after --")
 	return cmd
 }

@@ -43,7 +43,7 @@ prints two tables and takes everything down.
 With --no-vm two bare clients take the guests' place, over unix sockets and
 shared memory files; then neither root nor QEMU is needed, unless --fabric=tap
 asks for TAPs and a bridge.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
 		},
@@ -58,6 +58,8 @@ asks for TAPs and a bridge.`,
 	f.BoolVar(&o.windows, "windows", false, "give the guests ivshmem devices for their doorbells")
 	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
+	_ = demo.RegisterFlagCompletionFunc("fabric", words("tap", "memory"))
+	_ = demo.RegisterFlagCompletionFunc("capture", words(config.CaptureSealed, config.CaptureClear, config.CaptureBoth))
 	return demo
 }
 
@@ -100,15 +102,15 @@ func (o *demoOptions) check() error {
 	}
 	switch {
 	case o.fabric != "tap" && o.fabric != "memory":
-		return fmt.Errorf("--fabric %q: choose tap or memory", o.fabric)
+		return usagef("--fabric %q: choose tap or memory", o.fabric)
 	case o.capture != "" && !slices.Contains([]string{config.CaptureSealed, config.CaptureClear, config.CaptureBoth}, o.capture):
-		return fmt.Errorf("--capture %q: choose sealed, clear or both", o.capture)
+		return usagef("--capture %q: choose sealed, clear or both", o.capture)
 	case o.noVM && o.windows:
-		return errors.New("--windows is for QEMU guests: leave out --no-vm")
+		return usagef("--windows is for QEMU guests: leave out --no-vm")
 	case o.iommu && !o.windows:
-		return errors.New("--iommu is for the interrupts of windows: add --windows")
+		return usagef("--iommu is for the interrupts of windows: add --windows")
 	case !o.noVM && o.fabric == "memory":
-		return errors.New("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
+		return usagef("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
 	case o.fabric == "tap" && os.Geteuid() != 0:
 		return errors.New("TAPs, a bridge and a network namespace need root: run with sudo, or use vnic demo --no-vm")
 	}

@@ -251,14 +251,15 @@ func TestDemoRefuses(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{[]string{"demo", "--fabric", "ether"}, `vnic: --fabric "ether": choose tap or memory` + "\n"},
-		{[]string{"demo", "--fabric", "memory"}, "vnic: --fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs\n"},
-		{[]string{"demo", "--no-vm", "--out", precious}, "vnic: --out " + precious + ": holds other things than a demo's; name another folder\n"},
-		{[]string{"demo", "now"}, `vnic: unknown command "now" for "vnic demo"` + "\n"},
+		{[]string{"demo", "--fabric", "ether"}, exitUsage, `vnic: --fabric "ether": choose tap or memory` + "\n"},
+		{[]string{"demo", "--fabric", "memory"}, exitUsage, "vnic: --fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs\n"},
+		{[]string{"demo", "--no-vm", "--out", precious}, exitFailed, "vnic: --out " + precious + ": holds other things than a demo's; name another folder\n"},
+		{[]string{"demo", "now"}, exitUsage, `vnic: demo: unexpected argument "now"; write: vnic demo [flags]` + "\n"},
 	} {
-		if _, stderr, code := run(t, tc.args...); code != 1 || stderr != tc.want {
+		if _, stderr, code := run(t, tc.args...); code != tc.code || stderr != tc.want {
 			t.Errorf("%v: exit status %d, %q, want %q", tc.args, code, stderr, tc.want)
 		}
 	}

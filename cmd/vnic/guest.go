@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,12 +25,12 @@ func guestCommand() *cobra.Command {
 	var asJSON bool
 	var samples int
 	info := &cobra.Command{
-		Use: "info", Short: "what the function is, what it offers, and what reaching it costs", Args: cobra.NoArgs,
+		Use: "info", Short: "what the function is, what it offers, and what reaching it costs", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return guestInfo(cmd.Context(), url, samples, asJSON, cmd.OutOrStdout())
 		},
 	}
-	info.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(info.Flags(), &asJSON)
 	info.Flags().IntVar(&samples, "samples", 200, "round trips to measure; 0: none")
 
 	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url), perfCommand(&url), conformCommand(&url))
@@ -73,9 +72,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 		}
 	}
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(guestDescription{
+		return printJSON(w, guestDescription{
 			Device: url, Function: info.Function.String(), Type: info.Type.String(), MAC: info.MAC.String(), GID: info.GID.String(),
 			Tenant: info.Tenant, MTU: info.MTU, Features: info.Features, Limits: limits, Memory: ranges, Path: path, Latency: cost,
 		})
@@ -119,17 +116,17 @@ change places. It prints a JSON line per result.
 
 With --ip it also gives the guest's Ethernet interface that address and measures
 TCP and UDP to the other guest with iperf3 meanwhile.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
 			if err != nil {
-				return fmt.Errorf("--peer: %w", err)
+				return usagef("--peer: %w", err)
 			}
 			cfg.URL, cfg.PeerGID, cfg.First, cfg.Out = *url, gid, first, cmd.OutOrStdout()
 			if ip != "" {
 				address, err := netip.ParsePrefix(ip)
 				if err != nil {
-					return fmt.Errorf("--ip %q: write it as 192.168.100.11/24", ip)
+					return usagef("--ip %q: write it as 192.168.100.11/24", ip)
 				}
 				t := &traffic{Address: address, Peer: peer, Seconds: 2}
 				cfg.Beside = t.run

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -12,35 +12,37 @@ import (
 
 func latencyCommand(url *string) *cobra.Command {
 	cfg := workload.Config{Service: 4792}
-	var first, second bool
+	var first, second, asJSON bool
 	var peer string
 	cmd := &cobra.Command{
 		Use:   "latency --first|--second --peer GID",
-		Short: "what doorbells, wake-ups and small WRITEs cost, as JSON",
+		Short: "what doorbells, wake-ups and small WRITEs cost",
 		Long: `Runs with the same command on another guest, one --first and the other --second.
 The first measures, over messages alone and then over its best path; the second
 lends its memory. All figures are medians in microseconds.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
 			if err != nil {
-				return fmt.Errorf("--peer: %w", err)
+				return usagef("--peer: %w", err)
 			}
 			cfg.URL, cfg.PeerGID, cfg.First = *url, gid, first
 			costs, err := workload.Measure(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
-			if !first {
+			switch {
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), costs)
+			case !first:
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "done")
 				return err
 			}
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return enc.Encode(costs)
+			return printTable(cmd.OutOrStdout(), func(w io.Writer) { printCosts(w, costs) })
 		},
 	}
 	f := cmd.Flags()
+	jsonFlag(f, &asJSON)
 	f.BoolVar(&first, "first", false, "measure")
 	f.BoolVar(&second, "second", false, "be measured with")
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
@@ -49,4 +51,11 @@ lends its memory. All figures are medians in microseconds.`,
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")
 	return cmd
+}
+
+func printCosts(w io.Writer, costs []workload.Cost) {
+	fmt.Fprintln(w, "PATH\tDOORBELL\tBUSY DEVICE\tWAKE\tWRITE 64")
+	for _, c := range costs {
+		fmt.Fprintf(w, "%s\t%.1f µs\t%.1f µs\t%.1f µs\t%.1f µs\n", c.Path, c.Latency.DoorbellUS, c.ShadowUS, c.Latency.WakeUS, c.Write64US)
+	}
 }

@@ -31,7 +31,7 @@ func TestGuestLatency(t *testing.T) {
 		_, err := runHere(t, "guest", "latency", "--second", "--peer", "192.168.100.11", "-d", "unix://"+filepath.Join(dir, "b"))
 		second <- err
 	}()
-	out, err := runHere(t, "guest", "latency", "--first", "--peer", "192.168.100.12", "--samples", "200", "-d", "unix://"+filepath.Join(dir, "a"))
+	out, err := runHere(t, "guest", "latency", "--json", "--first", "--peer", "192.168.100.12", "--samples", "200", "-d", "unix://"+filepath.Join(dir, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +22,7 @@ func injectCommand() *cobra.Command {
 }
 
 func injectLinkCommand() *cobra.Command {
-	var socket string
+	var o asking
 	var clear bool
 	change := control.LinkChange{}
 	link := &cobra.Command{
@@ -37,11 +37,13 @@ they repeat. "vnic show uplinks" shows what is asked and what was done.`,
   vnic inject link --down
   vnic inject link --down=false
   vnic inject link --clear`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1),
+		ValidArgsFunction: firstly(completeUplinks),
 	}
 	f := link.Flags()
-	f.StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	o.flags(f)
 	f.StringVar(&change.Direction, "dir", "", "`rx` for what arrives, tx for what leaves; both when left out")
+	_ = link.RegisterFlagCompletionFunc("dir", words("rx", "tx"))
 	f.BoolVar(&clear, "clear", false, "ask for nothing but what is named beside")
 	fields := linkFields()
 	for _, v := range fields {
@@ -56,7 +58,7 @@ they repeat. "vnic show uplinks" shows what is asked and what was done.`,
 			}
 		}
 		if len(set) == 0 && !clear {
-			return fmt.Errorf("nothing to change: name a value, as --loss 1%%, or --clear")
+			return usagef("nothing to change: name a value, as --loss 1%%, or --clear")
 		}
 		if len(args) > 0 {
 			change.Uplink = args[0]
@@ -66,13 +68,11 @@ they repeat. "vnic show uplinks" shows what is asked and what was done.`,
 		if change.Set, err = json.Marshal(set); err != nil {
 			return err
 		}
-		u, err := control.NewClient(socket).InjectLink(cmd.Context(), change)
+		u, err := o.client().InjectLink(cmd.Context(), change)
 		if err != nil {
 			return err
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		printUplinks(w, []control.Uplink{u})
-		return w.Flush()
+		return o.print(cmd, u, func(w io.Writer) { printUplinks(w, []control.Uplink{u}) })
 	}
 	return link
 }
@@ -136,7 +136,7 @@ func readDuration(text string) (any, error) {
 func readJSON[T any](text string) (any, error) {
 	var v T
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		return nil, fmt.Errorf("%q is not a %T", text, v)
+		return nil, fmt.Errorf("%q: write %s", text, cmp.Or(kinds[fmt.Sprintf("%T", v)], "a value"))
 	}
 	return v, nil
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +29,7 @@ const faultKinds = `  event-lost       an event is not sent             --event 
   starve           the function gets no credits, as long as the rule holds`
 
 func injectFaultCommand() *cobra.Command {
-	var socket string
+	var o asking
 	var r fault.Rule
 	var share config.Share
 	var delay, bound time.Duration
@@ -49,18 +47,19 @@ what they match and take beside:
   vnic inject fault pf0.vf1 cqe-error --status remote-access-error --opcode read --nth 3
   vnic inject fault pf0.vf1 command-fail --command RegMR --probability 10% --seed 7
   vnic inject fault pf0.vf1 stuck-queue --qp 0x11 --for 2s`,
-		Args: cobra.ExactArgs(2),
+		Args:              arguments(2, 2),
+		ValidArgsFunction: firstly(completeFunctions, completeFaults),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Kind, r.DelayNS, r.ForNS, r.Probability = fault.Kind(args[1]), int64(delay), int64(bound), float64(share)
-			list, err := control.NewClient(socket).InjectFault(cmd.Context(), control.FaultChange{Function: args[0], Add: &r})
+			list, err := o.client().InjectFault(cmd.Context(), control.FaultChange{Function: args[0], Add: &r})
 			if err != nil {
 				return err
 			}
-			return writeFaults(cmd.OutOrStdout(), list)
+			return o.printFaults(cmd, list)
 		},
 	}
 	f := cmd.Flags()
-	socketFlag(cmd, &socket)
+	o.flags(cmd.Flags())
 	f.Uint32Var(&r.QP, "qp", 0, "only of this queue pair")
 	f.Uint32Var(&r.CQ, "cq", 0, "only of this completion queue")
 	f.StringVar(&r.Opcode, "opcode", "", "only work requests of this `kind`: send, write, read, fetch-add …")
@@ -78,32 +77,25 @@ what they match and take beside:
 }
 
 func injectListCommand() *cobra.Command {
-	var socket string
-	var asJSON bool
+	var o asking
 	cmd := &cobra.Command{
-		Use: "list", Short: "the rules and profiles of all functions, and how often they struck", Args: cobra.NoArgs,
+		Use: "list", Short: "the rules and profiles of all functions, and how often they struck", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := control.NewClient(socket).Faults(cmd.Context())
+			list, err := o.client().Faults(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(list)
-			}
-			return writeFaults(cmd.OutOrStdout(), list)
+			return o.printFaults(cmd, list)
 		},
 	}
-	socketFlag(cmd, &socket)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	o.flags(cmd.Flags())
 	return cmd
 }
 
 func injectClearCommand() *cobra.Command {
-	var socket string
+	var o asking
 	cmd := &cobra.Command{
-		Use: "clear [FUNCTION [ID]]", Short: "take back a rule, all of a function with its profile, or all there are", Args: cobra.MaximumNArgs(2),
+		Use: "clear [FUNCTION [ID]]", Short: "take back a rule, all of a function with its profile, or all there are", Args: arguments(0, 2), ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := control.FaultChange{Clear: true}
 			if len(args) > 0 {
@@ -112,20 +104,23 @@ func injectClearCommand() *cobra.Command {
 			if len(args) > 1 {
 				id, err := strconv.ParseUint(args[1], 10, 32)
 				if err != nil || id == 0 {
-					return fmt.Errorf("rule %q: write its number, as vnic inject list shows it", args[1])
+					return usagef("rule %q: write its number, as vnic inject list shows it", args[1])
 				}
 				c.ID = uint32(id)
 			}
-			_, err := control.NewClient(socket).InjectFault(cmd.Context(), c)
-			return err
+			left, err := o.client().InjectFault(cmd.Context(), c)
+			if err != nil || !o.json {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), left)
 		},
 	}
-	socketFlag(cmd, &socket)
+	o.flags(cmd.Flags())
 	return cmd
 }
 
 func injectProfileCommand() *cobra.Command {
-	var socket string
+	var o asking
 	c := control.FaultChange{}
 	cmd := &cobra.Command{
 		Use:   "profile FUNCTION hostile|none",
@@ -134,23 +129,20 @@ func injectProfileCommand() *cobra.Command {
 many at once or one by one, sends events late, in another order, and for nothing,
 and cuts messages in pieces: all that a device may do, and nothing that it may
 not. The dice are a function of --seed. "none" ends it.`,
-		Args: cobra.ExactArgs(2),
+		Args:              arguments(2, 2),
+		ValidArgsFunction: firstly(completeFunctions, words("hostile", "none")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Function, c.Profile = args[0], args[1]
-			list, err := control.NewClient(socket).InjectFault(cmd.Context(), c)
+			list, err := o.client().InjectFault(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			return writeFaults(cmd.OutOrStdout(), list)
+			return o.printFaults(cmd, list)
 		},
 	}
-	socketFlag(cmd, &socket)
+	o.flags(cmd.Flags())
 	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "of the dice")
 	return cmd
-}
-
-func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVarP(socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
 }
 
 // textFlag makes a flag of what reads itself from text.
@@ -162,8 +154,11 @@ func (v textFlag) Set(text string) error { return v.share.UnmarshalText([]byte(t
 
 func (v textFlag) Type() string { return "share" }
 
-func writeFaults(out io.Writer, list []control.Fault) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (a *asking) printFaults(cmd *cobra.Command, list []control.Fault) error {
+	return a.print(cmd, list, func(w io.Writer) { writeFaults(w, list) })
+}
+
+func writeFaults(w io.Writer, list []control.Fault) {
 	fmt.Fprintln(w, "FUNCTION\tID\tFAULT\tRULE\tSEEN\tHITS\tSTATE")
 	for _, f := range list {
 		state := "in force"
@@ -175,7 +170,6 @@ func writeFaults(out io.Writer, list []control.Fault) error {
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", f.Function, f.ID, f.Kind, describeRule(&f.Rule), f.Seen, f.Hits, state)
 	}
-	return w.Flush()
 }
 
 // describeRule says what a rule asks for as its flags would.

@@ -80,7 +80,7 @@ func guestCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cos
 		}
 		second <- err
 	}()
-	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--first", "--peer", "192.168.100.13", "--device", "vsock://2:7000?function=pf0.vf1")
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", "vsock://2:7000?function=pf0.vf1")
 	if err != nil {
 		cancel()
 	}

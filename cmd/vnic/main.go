@@ -26,13 +26,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		if errors.Is(err, supervisor.ErrFirst) { // it has said why
-			os.Exit(1)
-		}
+	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // it has said why
 		fmt.Fprintln(os.Stderr, "vnic:", err)
-		os.Exit(1)
 	}
+	os.Exit(exitStatus(err))
 }
 
 // command is the whole command tree.
@@ -45,5 +42,6 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.AddCommand(runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand())
+	strict(root)
 	return root
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -44,7 +43,7 @@ func perfTest(url *string, test perf.Test) *cobra.Command {
 		connection: "RC", atomic: "FETCH_AND_ADD",
 	}
 	cmd := &cobra.Command{
-		Use: test.String() + " [PEER]", Short: test.Title(), Args: cobra.MaximumNArgs(1),
+		Use: test.String() + " [PEER]", Short: test.Title(), Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.cfg.URL = *url
 			return o.run(cmd, args)
@@ -61,9 +60,10 @@ func (o *perfOptions) addFlags(cmd *cobra.Command, test perf.Test) {
 	f.IntVarP(&cfg.Iterations, "iters", "n", 0, "messages per size and queue pair (default 5000, latency 1000)")
 	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", 0, "sends outstanding per queue pair (default 128, latency 32)")
 	f.Uint64VarP(&cfg.Service, "port", "p", 18515, "service number to meet at")
+	f.DurationVar(&cfg.Meet, "wait", time.Minute, "how long to look for the server")
 	f.IntVarP(&cfg.MTU, "mtu", "m", 0, "path MTU: 256 to 4096 (default the device's)")
 	f.IntVarP(&cfg.Timeout, "qp-timeout", "u", 0, "4.096 µs × 2^n (default the device's)")
-	f.BoolVar(&o.json, "json", false, "print the rows as JSON")
+	jsonFlag(f, &o.json)
 	if test.Op != perf.Read && test.Op != perf.Atomic {
 		f.IntVarP(&cfg.Inline, "inline_size", "I", -1, "messages up to this size are copied into the queue; -1: none, for latency up to 220")
 	} else {
@@ -72,6 +72,7 @@ func (o *perfOptions) addFlags(cmd *cobra.Command, test perf.Test) {
 	f.Uint8Var(&cfg.Path.TrafficClass, "tclass", 0, "traffic class: DSCP in its upper six bits")
 	f.Uint32Var(&cfg.Path.FlowLabel, "flow_label", 0, "picks the path through the fabric (default the device does)")
 	if test.Op == perf.Send {
+		_ = cmd.RegisterFlagCompletionFunc("connection", words("RC", "UD"))
 		f.StringVarP(&o.connection, "connection", "c", o.connection, "RC or UD; the server takes the client's")
 		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", 0, "receives outstanding per queue pair (default 512)")
 	}
@@ -98,14 +99,17 @@ func (o *perfOptions) run(cmd *cobra.Command, args []string) (err error) {
 	o.cfg.Duration, o.report.W = time.Duration(o.seconds)*time.Second, cmd.OutOrStdout()
 	if len(args) > 0 {
 		if o.cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
-			return fmt.Errorf("peer: %w", err)
+			return usagef("peer %q: %w", args[0], err)
 		}
 	}
 	if o.cfg.Datagrams = o.connection == "UD"; !o.cfg.Datagrams && o.connection != "RC" {
-		return fmt.Errorf("--connection %s: write RC or UD", o.connection)
+		return usagef("--connection %s: write RC or UD", o.connection)
 	}
 	if o.cfg.CmpSwap = o.atomic == "CMP_AND_SWAP"; !o.cfg.CmpSwap && o.atomic != "FETCH_AND_ADD" {
-		return fmt.Errorf("--atomic_type %s: write FETCH_AND_ADD or CMP_AND_SWAP", o.atomic)
+		return usagef("--atomic_type %s: write FETCH_AND_ADD or CMP_AND_SWAP", o.atomic)
+	}
+	o.cfg.Waiting = func(err error) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the server at %v, up to %v: %v\n", o.cfg.Peer, o.cfg.Meet, err)
 	}
 	if !o.json {
 		o.cfg.Header, o.cfg.Row = o.report.Header, o.report.Row
@@ -115,7 +119,7 @@ func (o *perfOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(rows)
+		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	o.report.End()
 	return nil

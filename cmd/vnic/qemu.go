@@ -33,6 +33,7 @@ type qemuOptions struct {
 	taps   map[string]string // of ports, by function
 	qmp    string
 	line   qemu.Line
+	json   bool
 }
 
 // defaultGuestMemory is enough for a small distribution and a driver's buffers.
@@ -53,10 +54,16 @@ KVM is used where the CPU offers virtualization and /dev/kvm can be opened,
 else TCG. Arguments after -- are passed to QEMU as they are.`,
 		Example: `  vnic qemu -c nic.yaml --guest 1001 --disk debian-12.qcow2 -- -snapshot
   vnic wait -s /run/vnic/nic1.sock && vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-				return fmt.Errorf("unexpected argument %q: QEMU's own arguments come after --", args[0])
+		Args: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); len(args) == 0 || dash == 0 {
+				return nil
 			}
+			if nearest(args[0], subcommands(cmd)) != "" {
+				return unknownCommand(cmd, args[0])
+			}
+			return usagef("%sunexpected argument %q: QEMU's own arguments come after --", place(cmd), args[0])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o.line.Extra = args
 			return guestLine(&o, cmd.OutOrStdout())
 		},
@@ -69,6 +76,7 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "functions", nil, "windows and ports of these functions only (default: all of the guest's)")
 	f.IntVar(&o.line.HotPlug, "hotplug", 2, "root ports for windows and ports that are plugged in later, 0 to 8")
+	jsonFlag(f, &o.json)
 	f.BoolVar(&o.run, "run", false, "run it instead of printing it")
 	f.StringVar(&o.memory, "memory", "", "the guest's memory, as 512M or 4G (default "+defaultGuestMemory+")")
 	f.IntVar(&o.line.CPUs, "cpus", 1, "the guest's CPUs")
@@ -82,6 +90,8 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")
+	_ = cmd.RegisterFlagCompletionFunc("guest", completeGuests)
+	_ = cmd.RegisterFlagCompletionFunc("accel", words("auto", "kvm", "tcg"))
 	cmd.AddCommand(qemuStatusCommand(&o), qemuPlugCommand(&o), qemuUnplugCommand(&o))
 	return cmd
 }
@@ -161,6 +171,13 @@ func functionNames(fs []config.NamedFunction) string {
 	return strings.Join(names, ", ")
 }
 
+// guestStart is what `vnic qemu --json` prints.
+type guestStart struct {
+	Guest uint32      `json:"guest"`
+	Argv  []string    `json:"argv"`
+	Ports []qemu.Port `json:"ports"` // whose TAPs have to be there
+}
+
 func guestLine(o *qemuOptions, w io.Writer) error {
 	cfg, own, err := o.load()
 	if err != nil {
@@ -174,10 +191,17 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	case string(qemu.KVM), string(qemu.TCG):
 		o.line.Accel = qemu.Accel(o.accel)
 	default:
-		return fmt.Errorf("--accel %q: choose auto, kvm or tcg", o.accel)
+		return usagef("--accel %q: choose auto, kvm or tcg", o.accel)
 	}
 	if o.run {
 		return o.exec()
+	}
+	if o.json {
+		argv, err := o.line.Argv()
+		if err != nil {
+			return err
+		}
+		return printJSON(w, guestStart{o.cid, argv, o.line.Ports})
 	}
 	text, err := o.line.Shell()
 	if err != nil {
@@ -203,7 +227,7 @@ func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) err
 		memory = defaultGuestMemory
 	}
 	if err := wanted.UnmarshalText([]byte(memory)); err != nil {
-		return fmt.Errorf("--memory: %w", err)
+		return usagef("--memory: %w", err)
 	}
 	o.line.Memory = int64(wanted)
 	for _, f := range own {

@@ -74,10 +74,7 @@ func serveOn(tb testing.TB, segment *fabric.Switch, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	log, err := newLog("error")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	log := newLog(config.Log{Level: "error"})
 	uplink, err := segment.Port(cfg.Uplink.Name)
 	if err != nil {
 		tb.Fatal(err)

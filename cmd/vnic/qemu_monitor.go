@@ -21,9 +21,8 @@ const monitorTimeout = 20 * time.Second
 const unplugTimeout = 2 * time.Minute
 
 func qemuStatusCommand(o *qemuOptions) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status -c FILE --guest CID", Short: "what a running QEMU says about a guest: state, memory, the devices that lead to the NIC", Args: cobra.NoArgs,
+		Use: "status -c FILE --guest CID", Short: "what a running QEMU says about a guest: state, memory, the devices that lead to the NIC", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, _, err := o.load(); err != nil {
 				return err
@@ -39,18 +38,16 @@ func qemuStatusCommand(o *qemuOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printGuest(cmd.OutOrStdout(), s, asJSON)
+			return printGuest(cmd.OutOrStdout(), s, o.json)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(cmd.Flags(), &o.json)
 	return cmd
 }
 
 func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(s)
+		return printJSON(w, s)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	accel := "TCG"
@@ -84,32 +81,44 @@ func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
 }
 
 func qemuPlugCommand(o *qemuOptions) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "plug -c FILE --guest CID FUNCTION...", Short: "give a running guest the window and the port of further functions",
 		Long: `Plugs the window (where the guest's attachment has windows) and the Ethernet port
 (where it is bridged) of functions that the configuration gives to the guest into
 free root ports of its QEMU. The vsock device, the memory and the machine cannot
 change while the guest runs.`,
 		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.eachDevice(cmd, args, monitorTimeout, "plugged in", qemu.PlugWindow, qemu.PlugPort)
 		},
 	}
+	jsonFlag(cmd.Flags(), &o.json)
+	return cmd
 }
 
 func qemuUnplugCommand(o *qemuOptions) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "unplug -c FILE --guest CID FUNCTION...", Short: "take from a running guest what was plugged in",
 		Long: `Takes the windows and ports of functions away that vnic qemu plug gave to a running
 guest, and waits until the guest's kernel has let go of them, which takes it five
 seconds or more for each. End the programs that use the functions first.`,
 		Example: "  vnic qemu unplug -c nic.yaml --guest 1001 pf0.vf2",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.eachDevice(cmd, args, unplugTimeout, "unplugged", qemu.UnplugWindow, qemu.UnplugPort)
 		},
 	}
+	jsonFlag(cmd.Flags(), &o.json)
+	return cmd
+}
+
+// pluggedDevice is a line of what plug and unplug print with --json.
+type pluggedDevice struct {
+	Function string `json:"function"`
+	Device   string `json:"device"` // window or port
+	Done     string `json:"done"`
+	TAP      string `json:"tap,omitempty"`
 }
 
 // eachDevice does something with the windows and then the ports of the functions named, through QEMU's monitor.
@@ -131,17 +140,28 @@ func (o *qemuOptions) eachDevice(
 		return err
 	}
 	defer q.Close()
+	said := func(d pluggedDevice, text string) error {
+		if o.json {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(d)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+		return err
+	}
 	for _, w := range o.line.Windows {
 		if err := window(ctx, q, w); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "window of %s %s\n", w.Function, done)
+		if err := said(pluggedDevice{w.Function, "window", done, ""}, "window of "+w.Function+" "+done); err != nil {
+			return err
+		}
 	}
 	for _, p := range o.line.Ports {
 		if err := port(ctx, q, p); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "port of %s %s, TAP %s\n", p.Function, done, p.TAP)
+		if err := said(pluggedDevice{p.Function, "port", done, p.TAP}, "port of "+p.Function+" "+done+", TAP "+p.TAP); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,8 @@ type runOptions struct {
 	single   bool
 	worker   bool
 	protocol int
+	json     bool
+	format   string
 }
 
 func runCommand() *cobra.Command {
@@ -32,18 +35,28 @@ func runCommand() *cobra.Command {
 sockets, what is said to QEMU on them, and the TAPs. A worker that ends is
 started again, and guests go on after a reset of their functions, without a
 reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.worker {
-				return runWorker(o.path)
+				return runWorker(o.path, o.format)
+			}
+			if o.json && !o.check {
+				return usagef("--json is for --check; --log-format json is for the log")
+			}
+			if o.format != "" && o.format != config.LogText && o.format != config.LogJSON {
+				return usagef("--log-format %q: write text or json", o.format)
 			}
 			cfg, err := config.Load(o.path)
 			if err != nil {
 				return err
 			}
+			cfg.Log.Format = cmp.Or(o.format, cfg.Log.Format)
 			if o.check {
 				if o.protocol != 0 && o.protocol != supervisor.Protocol {
 					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
+				}
+				if o.json {
+					return printJSON(cmd.OutOrStdout(), checked{o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers)})
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
 				return nil
@@ -51,12 +64,15 @@ reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
 			if o.single {
 				return runNIC(cmd.Context(), cfg)
 			}
-			return supervise(cmd.Context(), cfg, o.path)
+			return supervise(cmd.Context(), cfg, &o)
 		},
 	}
 	f := run.Flags()
 	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
 	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
+	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
+	_ = run.RegisterFlagCompletionFunc("log-format", words(config.LogText, config.LogJSON))
 	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
 	f.BoolVar(&o.worker, "worker", false, "")
 	f.IntVar(&o.protocol, "protocol", 0, "")
@@ -66,12 +82,17 @@ reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
 	return run
 }
 
+// checked is what `vnic run --check --json` prints of a good configuration.
+type checked struct {
+	File      string `json:"file"`
+	Host      uint8  `json:"host"`
+	Functions int    `json:"functions"`
+	Peers     int    `json:"peers"`
+}
+
 // runNIC runs a NIC in this process alone.
 func runNIC(ctx context.Context, cfg *config.Config) error {
-	log, err := newLog(cfg.Log.Level)
-	if err != nil {
-		return err
-	}
+	log := newLog(cfg.Log)
 	attachments, err := attach(cfg, ownSockets{log})
 	if err != nil {
 		return err
@@ -117,10 +138,10 @@ const (
 	stateStopping = "STOPPING=1"
 )
 
-func newLog(level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
+func newLog(c config.Log) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.SlogLevel()}
+	if c.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
 }

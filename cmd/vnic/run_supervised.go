@@ -25,8 +25,8 @@ import (
 
 // outlasting is what a NIC's supervisor keeps for its workers.
 type outlasting struct {
-	path   string // of the configuration
-	text   int    // memfd with the configuration that workers get; -1: none yet
+	o      *runOptions
+	text   int // memfd with the configuration that workers get; -1: none yet
 	shape  []string
 	given  []supervisor.Given
 	relays map[string]supervisor.Relay
@@ -35,24 +35,30 @@ type outlasting struct {
 	close []func() error // in the reverse order
 }
 
-// supervise keeps a worker running that is the NIC.
-func supervise(ctx context.Context, cfg *config.Config, path string) (err error) {
-	log, err := newLog(cfg.Log.Level)
-	if err != nil {
-		return err
+// passed are the flags that workers get as this process got them.
+func (o *runOptions) passed() []string {
+	args := []string{"-c", o.path}
+	if o.format != "" {
+		args = append(args, "--log-format", o.format)
 	}
+	return args
+}
+
+// supervise keeps a worker running that is the NIC.
+func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err error) {
+	log := newLog(cfg.Log)
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	k, err := keep(cfg, path, log)
+	k, err := keep(cfg, o, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
 	return supervisor.Run(ctx, supervisor.Config{
 		Program: program,
-		Args:    []string{"run", "--worker", "-c", path},
+		Args:    append([]string{"run", "--worker"}, o.passed()...),
 		Given:   k.give,
 		Relays:  k.relays,
 		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
@@ -67,8 +73,8 @@ func supervise(ctx context.Context, cfg *config.Config, path string) (err error)
 }
 
 // keep listens wherever the configuration lets guests and operators in.
-func keep(cfg *config.Config, path string, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{path: path, text: -1, relays: map[string]supervisor.Relay{}}
+func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
+	k := &outlasting{o: o, text: -1, relays: map[string]supervisor.Relay{}}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -82,7 +88,7 @@ func keep(cfg *config.Config, path string, log *slog.Logger) (_ *outlasting, err
 		sockets = append(sockets, cfg.Attach[i].Socket)
 	}
 	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }))
-	if err := k.setText(path); err != nil {
+	if err := k.setText(o.path); err != nil {
 		return nil, err
 	}
 	if cfg.Control != "" {
@@ -235,13 +241,13 @@ func shapeOf(cfg *config.Config) (shape []string, err error) {
 // prepare finds out whether the program on disk can take over with the
 // configuration on disk.
 func (k *outlasting) prepare(ctx context.Context, program string) error {
-	check := exec.CommandContext(ctx, program, "run", "--check", "--protocol", strconv.Itoa(supervisor.Protocol), "-c", k.path)
+	check := exec.CommandContext(ctx, program, append([]string{"run", "--check", "--protocol", strconv.Itoa(supervisor.Protocol)}, k.o.passed()...)...)
 	var said bytes.Buffer
 	check.Stderr = &said
 	if err := check.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
 	}
-	cfg, err := config.Load(k.path)
+	cfg, err := config.Load(k.o.path)
 	if err != nil {
 		return err
 	}
@@ -250,9 +256,9 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 		return err
 	}
 	if !slices.Equal(shape, k.shape) {
-		return fmt.Errorf("%s: control, attach, the functions that have windows, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.path)
+		return fmt.Errorf("%s: control, attach, the functions that have windows, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
 	}
-	return k.setText(k.path)
+	return k.setText(k.o.path)
 }
 
 func (k *outlasting) end() error {

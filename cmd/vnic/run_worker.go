@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +39,7 @@ const (
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
-func runWorker(path string) error {
+func runWorker(path, logFormat string) error {
 	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
 	if err != nil {
 		return err
@@ -49,10 +50,8 @@ func runWorker(path string) error {
 	if err != nil {
 		return err
 	}
-	log, err := newLog(cfg.Log.Level)
-	if err != nil {
-		return err
-	}
+	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
+	log := newLog(cfg.Log)
 	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation}}
 	if deps.Capture, err = nextCapture(cfg, w.Generation); err != nil {
 		return err

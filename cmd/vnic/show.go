@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,38 +74,25 @@ var showings = []showing{
 		func(ctx context.Context, c *control.Client) (any, error) { return c.Keys(ctx) },
 		printKeys,
 	},
-	{
-		"counters", "packet and drop counters",
-		func(ctx context.Context, c *control.Client) (any, error) { return c.Counters(ctx) },
-		printCounters,
-	},
 }
 
 func showCommand() *cobra.Command {
 	show := &cobra.Command{Use: "show", Short: "what a running NIC holds"}
-	var socket string
-	var asJSON bool
-	show.PersistentFlags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
-	show.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	var o asking
+	o.flags(show.PersistentFlags())
 	for _, s := range showings {
 		show.AddCommand(&cobra.Command{
-			Use: s.name, Short: s.short, Args: cobra.NoArgs,
+			Use: s.name, Short: s.short, Args: arguments(0, 0),
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				v, err := s.ask(cmd.Context(), control.NewClient(socket))
+				v, err := s.ask(cmd.Context(), o.client())
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					enc := json.NewEncoder(cmd.OutOrStdout())
-					enc.SetIndent("", "  ")
-					return enc.Encode(v)
-				}
-				tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				s.print(tw, v)
-				return tw.Flush()
+				return o.print(cmd, v, func(w io.Writer) { s.print(w, v) })
 			},
 		})
 	}
+	show.AddCommand(countersCommand(&o))
 	return show
 }
 
@@ -231,12 +214,5 @@ func printKeys(w io.Writer, v any) {
 			previous = fmt.Sprintf("%#x", k.Previous)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%#x\t%s\t%s\t%s\n", k.Direction, k.Peer, k.Tenant, k.Class, k.SPI, previous, generation, packets)
-	}
-}
-
-func printCounters(w io.Writer, v any) {
-	counters := v.(control.Counters)
-	for _, name := range slices.Sorted(maps.Keys(counters)) {
-		fmt.Fprintf(w, "%s\t%d\n", name, counters[name])
 	}
 }

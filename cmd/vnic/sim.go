@@ -28,7 +28,7 @@ depend on the file and the seed only, not on the machine.
 
 Scenarios to start from are in falcon/sim/scenarios.`,
 		Example: "  vnic sim falcon/sim/scenarios/incast32.yaml --json out.json --svg plots",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := scenario.Load(args[0])
 			if err != nil {

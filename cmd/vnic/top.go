@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ import (
 )
 
 func topCommand() *cobra.Command {
-	var socket string
+	var o asking
 	var every time.Duration
 	var frames int
 	top := &cobra.Command{
@@ -26,20 +27,31 @@ func topCommand() *cobra.Command {
 		Short: "live view of a running NIC: rates, functions, credits",
 		Long: `Shows what passes, functions by what they send, and where credit is short, and
 draws it anew every interval until interrupted. When the output is no terminal it
-prints one view, of one interval, and ends (--frames for more).`,
-		Args: cobra.NoArgs,
+prints one view, of one interval, and ends (--frames for more). With --json it
+prints a line for each interval.`,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
-				return fmt.Errorf("--interval %v: the NIC would be asked all the time; use 100ms or more", every)
+				return usagef("--interval %v: the NIC would be asked all the time; use 100ms or more", every)
+			}
+			if o.json {
+				return runTop(cmd.Context(), o.client(), every, frames, func(was, is *sample) error {
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(measure(was, is))
+				})
 			}
 			screen := newScreen(cmd.OutOrStdout())
+			defer screen.leave()
 			if frames == 0 && !screen.terminal {
 				frames = 1
 			}
-			return runTop(cmd.Context(), control.NewClient(socket), screen, every, frames)
+			return runTop(cmd.Context(), o.client(), every, frames, func(was, is *sample) error {
+				screen.draw(func(w io.Writer, fit size) { view(w, was, is, fit) })
+				return nil
+			})
 		},
 	}
-	top.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	o.socketFlag(top.Flags())
+	top.Flags().BoolVar(&o.json, "json", false, "print a line of JSON for each interval")
 	top.Flags().DurationVarP(&every, "interval", "i", time.Second, "between two views")
 	top.Flags().IntVarP(&frames, "frames", "n", 0, "views to draw; 0: until interrupted")
 	return top
@@ -69,12 +81,11 @@ func takeSample(ctx context.Context, c *control.Client) (s sample, err error) {
 	return s, err
 }
 
-func runTop(ctx context.Context, c *control.Client, screen *screen, every time.Duration, frames int) error {
+func runTop(ctx context.Context, c *control.Client, every time.Duration, frames int, show func(was, is *sample) error) error {
 	before, err := takeSample(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer screen.leave()
 	for n := 0; frames == 0 || n < frames; n++ {
 		select {
 		case <-ctx.Done():
@@ -88,7 +99,9 @@ func runTop(ctx context.Context, c *control.Client, screen *screen, every time.D
 		if err != nil {
 			return err
 		}
-		screen.draw(func(w io.Writer, fit size) { view(w, &before, &now, fit) })
+		if err := show(&before, &now); err != nil {
+			return err
+		}
 		before = now
 	}
 	return nil

@@ -17,11 +17,12 @@ import (
 
 // traceOptions are the flags of `vnic trace`.
 type traceOptions struct {
-	socket, qp, side string
-	count            int
-	duration         time.Duration
-	json, summary    bool
-	chrome           string
+	asking
+	qp, side string
+	count    int
+	duration time.Duration
+	summary  bool
+	chrome   string
 }
 
 func traceCommand() *cobra.Command {
@@ -52,23 +53,26 @@ sealed, sent or received.`,
 		Example: `  vnic trace pf0.vf1 --count 10
   vnic trace pf0.vf1 --qp 0x11 --for 5s --summary
   vnic trace pf0.vf1 --for 1s --chrome trace.json     # for ui.perfetto.dev`,
-		Args: cobra.RangeArgs(1, 3),
+		Args:              arguments(1, 3),
+		ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, rest := functionName(args)
 			if len(rest) > 0 {
-				return fmt.Errorf("%s: %q is not expected; write one function", name, rest[0])
+				return usagef("%s: %q is not expected; write one function", name, rest[0])
 			}
 			return o.run(cmd.Context(), name, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	o.socketFlag(f)
 	f.StringVar(&o.qp, "qp", "", "of this queue pair only, as 0x11")
 	f.StringVar(&o.side, "side", "both", "requester, responder or both")
 	f.IntVarP(&o.count, "count", "n", 0, "requests to follow; 0: until interrupted")
 	f.DurationVar(&o.duration, "for", 0, "how long; 0: until interrupted")
 	f.BoolVar(&o.json, "json", false, "print one JSON object for each request")
 	f.BoolVar(&o.summary, "summary", false, "print the summary only")
+	_ = cmd.RegisterFlagCompletionFunc("side", words("requester", "responder", "both"))
+	_ = cmd.RegisterFlagCompletionFunc("qp", completeQPs)
 	f.StringVar(&o.chrome, "chrome", "", "write a `file` that ui.perfetto.dev and chrome://tracing show; - for standard output")
 	return cmd
 }
@@ -77,16 +81,16 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 	qpn := uint64(0)
 	if o.qp != "" {
 		if qpn, err = strconv.ParseUint(o.qp, 0, 24); err != nil || qpn == 0 {
-			return fmt.Errorf("--qp %q: write a queue pair's number, as 0x11 (vnic show qps)", o.qp)
+			return usagef("--qp %q: write a queue pair's number, as 0x11 (vnic show qps)", o.qp)
 		}
 	}
 	switch o.side {
 	case "requester", "responder", "both":
 	default:
-		return fmt.Errorf("--side %q: choose requester, responder or both", o.side)
+		return usagef("--side %q: choose requester, responder or both", o.side)
 	}
 	if o.json && o.chrome != "" {
-		return errors.New("--json and --chrome are two formats; choose one")
+		return usagef("--json and --chrome are two formats; choose one")
 	}
 	t := &traceReader{o: o, show: func(op *control.Operation) error { return printOperation(stdout, op) }}
 	done := func() error { return t.sum.print(stdout) }
@@ -104,7 +108,7 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 	case o.summary:
 		t.show = func(*control.Operation) error { return nil }
 	}
-	err = control.NewClient(o.socket).Trace(ctx, control.TraceRequest{Function: function, QPN: uint32(qpn), For: o.duration}, t)
+	err = o.client().Trace(ctx, control.TraceRequest{Function: function, QPN: uint32(qpn), For: o.duration}, t)
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"syscall"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 func upgradeCommand() *cobra.Command {
-	var socket string
+	var o asking
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "upgrade -s SOCKET",
@@ -22,21 +23,28 @@ func upgradeCommand() *cobra.Command {
 started from, with the configuration as it is now. Guests stay: their functions
 are reset, and their drivers begin again. Where program or configuration is not
 good, nothing happens. It is what SIGHUP to vnic run does, and waits for the end.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			before, after, err := upgrade(ctx, control.NewClient(socket))
+			before, after, err := upgrade(ctx, o.client())
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: vnic %s, process %d, took over from vnic %s, process %d\n", after.Name, after.Version, after.Worker, before.Version, before.Worker)
-			return nil
+			return o.print(cmd, upgraded{before, after}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: vnic %s, process %d, took over from vnic %s, process %d\n", after.Name, after.Version, after.Worker, before.Version, before.Worker)
+			})
 		},
 	}
-	cmd.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", "control socket of the NIC (`control:` in its config)")
+	o.flags(cmd.Flags())
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up waiting after this long")
 	return cmd
+}
+
+// upgraded is what `vnic upgrade --json` prints.
+type upgraded struct {
+	Before control.NIC `json:"before"`
+	After  control.NIC `json:"after"`
 }
 
 // upgrade replaces the worker of a NIC and waits for the next.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,19 +11,13 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-const socketHelp = "control socket of the NIC: the `path` of control: in its config"
-
 // vfOptions are what all of `vnic vf` take.
-type vfOptions struct {
-	socket string
-	json   bool
-}
+type vfOptions struct{ asking }
 
 func vfCommand() *cobra.Command {
 	vf := &cobra.Command{Use: "vf", Short: "set, show, enable, disable and reset functions of a running NIC"}
 	o := &vfOptions{}
-	vf.PersistentFlags().StringVarP(&o.socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
-	vf.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
+	o.flags(vf.PersistentFlags())
 	vf.AddCommand(
 		vfSetCommand(o),
 		vfActionCommand(o, "enable", "make a VF, or allow a function that was disabled again"),
@@ -37,7 +30,7 @@ func vfCommand() *cobra.Command {
 
 // change asks the NIC for c and prints what the function is then.
 func (o *vfOptions) change(cmd *cobra.Command, c control.FunctionChange) error {
-	f, err := control.NewClient(o.socket).ChangeFunction(cmd.Context(), c)
+	f, err := o.client().ChangeFunction(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -67,7 +60,8 @@ the NIC ends; the configuration is not written.`,
   vnic vf set pf0.vf3 enable tenant 1 address 192.168.100.13 guest unix:bare
   vnic vf set pf0.vf3 port name=vp3,mode=bridged,bridge=br1
   vnic vf set pf0.vf2 credits req-pkt-tx=64 guarantee req-pkt-tx=16`,
-		Args: cobra.MinimumNArgs(2),
+		Args:              arguments(2, -1),
+		ValidArgsFunction: completeSettings,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := functionChange(args)
 			if err != nil {
@@ -86,11 +80,11 @@ func functionChange(args []string) (c control.FunctionChange, err error) {
 		c.Action, rest = rest[0], rest[1:]
 	}
 	if len(rest)%2 != 0 {
-		return c, fmt.Errorf("%s: %s has no value; write KEY VALUE pairs (vnic vf set --help)", name, rest[len(rest)-1])
+		return c, usagef("%s: %s has no value; write KEY VALUE pairs (vnic vf set --help)", name, rest[len(rest)-1])
 	}
 	for i := 0; i < len(rest); i += 2 {
 		if _, twice := c.Set[rest[i]]; twice {
-			return c, fmt.Errorf("%s: %s is given twice; keep one", name, rest[i])
+			return c, usagef("%s: %s is given twice; keep one", name, rest[i])
 		}
 		c.Set[rest[i]] = rest[i+1]
 	}
@@ -99,11 +93,11 @@ func functionChange(args []string) (c control.FunctionChange, err error) {
 
 func vfActionCommand(o *vfOptions, action, short string) *cobra.Command {
 	return &cobra.Command{
-		Use: action + " FUNCTION", Short: short, Args: cobra.RangeArgs(1, 3),
+		Use: action + " FUNCTION", Short: short, Args: arguments(1, 3), ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, rest := functionName(args)
 			if len(rest) > 0 {
-				return fmt.Errorf("%s: %q is not expected; write one function", name, rest[0])
+				return usagef("%s: %q is not expected; write one function", name, rest[0])
 			}
 			return o.change(cmd, control.FunctionChange{Function: name, Action: action})
 		},
@@ -112,14 +106,17 @@ func vfActionCommand(o *vfOptions, action, short string) *cobra.Command {
 
 func vfShowCommand(o *vfOptions) *cobra.Command {
 	return &cobra.Command{
-		Use: "show [FUNCTION]", Short: "what functions are set to and what they do", Args: cobra.MaximumNArgs(3),
+		Use: "show [FUNCTION]", Short: "what functions are set to and what they do", Args: arguments(0, 3), ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fs, err := control.NewClient(o.socket).Functions(cmd.Context())
+			fs, err := o.client().Functions(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if len(args) > 0 {
-				name, _ := functionName(args)
+				name, rest := functionName(args)
+				if len(rest) > 0 {
+					return usagef("%s: %q is not expected; write one function", name, rest[0])
+				}
 				if fs = named(fs, name); len(fs) == 0 {
 					return fmt.Errorf("function %s: the NIC has none; `vnic show functions` lists them", name)
 				}
@@ -149,9 +146,7 @@ func named(fs []control.Function, name string) (found []control.Function) {
 
 func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(fs)
+		return printJSON(w, fs)
 	}
 	for _, f := range fs {
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -6,30 +6,34 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/falcon-vnic/vnic/device/control"
 )
 
 func waitCommand() *cobra.Command {
-	var socket string
+	var o asking
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait -s SOCKET",
 		Short: "wait until a NIC serves guests",
 		Long: `Returns when the NIC with that control socket answers: its attachments listen
-by then, so that QEMU can be started. Fails with the reason when it does not in
-time.`,
-		Args: cobra.NoArgs,
+by then, so that QEMU can be started. When it does not answer yet, says why at
+once and waits; fails with the reason when it does not in time.`,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
-				return fmt.Errorf("--timeout %v: must be longer than nothing", timeout)
+				return usagef("--timeout %v: must be longer than nothing", timeout)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return control.NewClient(socket).Wait(ctx)
+			nic, err := o.client().Wait(ctx, func(err error) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "waiting up to %v: %v\n", timeout, err)
+			})
+			if err != nil || !o.json {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), nic)
 		},
 	}
-	cmd.Flags().StringVarP(&socket, "socket", "s", "/run/vnic/control.sock", socketHelp)
+	o.flags(cmd.Flags())
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up after this long")
 	return cmd
 }

@@ -93,7 +93,14 @@ func oneOf(r *report, path, value string, choices ...string) {
 
 func (c *Config) checkLog(r *report) {
 	oneOf(r, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(r, "log.format", c.Log.Format, LogText, LogJSON)
 }
+
+// Formats of the log.
+const (
+	LogText = "text" // key=value
+	LogJSON = "json" // one object a line
+)
 
 // SlogLevel is the level as slog knows it.
 func (l Log) SlogLevel() slog.Level {

@@ -48,9 +48,10 @@ type NIC struct {
 	CPU *int `yaml:"cpu"`
 }
 
-// Log sets how much is written to the log: debug, info, warn or error.
+// Log sets how much is written to the log (debug, info, warn or error) and how.
 type Log struct {
-	Level string `yaml:"level"`
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
 }
 
 // Uplink backends.

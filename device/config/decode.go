@@ -253,16 +253,21 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// suggest names the nearest known key when one is a typing slip away, and all
-// of them otherwise.
-func suggest(key string, known []string) string {
-	best, bestDist := "", 3
+// Nearest is the known word that is two typing slips away at most; empty: none is.
+func Nearest(word string, known []string) (best string) {
+	bestDist := 3
 	for _, k := range known {
-		if d := editDistance(key, k); d < bestDist {
+		if d := editDistance(word, k); d < bestDist {
 			best, bestDist = k, d
 		}
 	}
-	if best != "" {
+	return best
+}
+
+// suggest names the nearest known key when one is a typing slip away, and all
+// of them otherwise.
+func suggest(key string, known []string) string {
+	if best := Nearest(key, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	sorted := append([]string(nil), known...)

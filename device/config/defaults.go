@@ -38,6 +38,7 @@ var defaultNICCredits = Credits{
 func (c *Config) setDefaults() {
 	set(&c.NIC.Name, fmt.Sprintf("nic%d", c.NIC.Host))
 	set(&c.Log.Level, "info")
+	set(&c.Log.Format, LogText)
 	set(&c.Uplink.Backend, BackendNative)
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
 	set(&c.Uplink.Superframes, SuperframesAuto)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -28,7 +29,11 @@ type Client struct {
 // NewClient returns a client for the socket at path. Nothing is opened yet.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, err
+		}
+		return &wary{Conn: conn}, nil
 	}
 	return &Client{path: path, http: &http.Client{
 		Timeout:   2 * answerTime,
@@ -128,18 +133,26 @@ func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
 	return v, err
 }
 
-// Wait returns when the NIC answers, or with the last error when ctx ends.
-func (c *Client) Wait(ctx context.Context) error {
+// Wait returns when the NIC answers, or with the reason when ctx ends or no NIC can ever answer there. later, if not nil, is
+// called once with the reason why there is no answer at first.
+func (c *Client) Wait(ctx context.Context, later func(error)) (NIC, error) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
+	var reason error
 	for {
-		_, err := c.NIC(ctx)
-		if err == nil || errors.Is(err, fs.ErrPermission) {
-			return err
+		nic, err := c.NIC(ctx)
+		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrNoControl) {
+			return nic, err
+		}
+		if reason == nil && later != nil && ctx.Err() == nil {
+			later(err)
+		}
+		if reason == nil || ctx.Err() == nil { // an attempt that ctx cut off says nothing
+			reason = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waited for the NIC: %w", err)
+			return nic, fmt.Errorf("waited for the NIC: %w", reason)
 		case <-t.C:
 		}
 	}
@@ -232,6 +245,35 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("nobody answers at control socket %s: the `vnic run` that made it is gone, start it again (%w)", c.path, syscall.ECONNREFUSED)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("control socket %s: only the user that runs `vnic run` may open it, use that user or root (%w)", c.path, fs.ErrPermission)
+	case errors.Is(err, ErrNoControl):
+		return fmt.Errorf("%s is %w: guests' sockets are under attach: in the config of `vnic run`, this command needs the one that `control` names", c.path, ErrNoControl)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("control socket %s: interrupted (%w)", c.path, context.Canceled)
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("control socket %s: no answer in time: `vnic run` is busy or starts its worker again, its log says which (%w)", c.path, context.DeadlineExceeded)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%s was closed without an answer: either `vnic run` ended just now, or this is a guest's socket (attach: in the config) and not the one that `control` names", c.path)
 	}
 	return fmt.Errorf("control socket %s: %w", c.path, err)
+}
+
+// ErrNoControl is a socket at which something else answers than a NIC's control API.
+var ErrNoControl = errors.New("no control socket")
+
+// wary is a connection whose answer has to be HTTP.
+type wary struct {
+	net.Conn
+	seen int // bytes of httpBegins
+}
+
+const httpBegins = "HTTP/"
+
+func (w *wary) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	begin := b[:min(n, len(httpBegins)-w.seen)]
+	if string(begin) != httpBegins[w.seen:w.seen+len(begin)] {
+		return 0, ErrNoControl
+	}
+	w.seen += len(begin)
+	return n, err
 }

@@ -171,7 +171,8 @@ func TestAnswers(t *testing.T) {
 	if routes, err := c.Routes(ctx); err != nil || len(routes) != 1 || routes[0].Tenant != 7 {
 		t.Errorf("%+v, %v", routes, err)
 	}
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, c.Wait(ctx)); err != nil {
+	_, err9 := c.Wait(ctx, nil)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 		t.Fatal(err)
 	}
 	if fn, err := c.ChangeFunction(ctx, FunctionChange{Function: "pf0.vf1", Action: "reset", Set: map[string]string{"guest": "x"}}); err != nil || fn.ID != "pf0.vf1" || fn.State != "reset" || fn.Guest != "x" {
@@ -319,7 +320,7 @@ func TestMissingSocket(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := NewClient(path).Wait(ctx); err == nil {
+	if _, err := NewClient(path).Wait(ctx, nil); err == nil {
 		t.Error("Wait for nothing ends well")
 	}
 }

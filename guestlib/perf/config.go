@@ -83,6 +83,8 @@ type Config struct {
 	NoPeak  bool          // do not keep the times that BW peak needs
 	Meet    time.Duration // how long to look for the peer; 0: 1 min
 
+	// Waiting is called once when no server answers at first, with the reason.
+	Waiting func(error)
 	// Header is called once, when both sides agreed and before the first row.
 	Header func(Header)
 	// Row is called after each size.

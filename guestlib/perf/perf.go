@@ -202,6 +202,7 @@ func (s *session) call(ctx context.Context) error {
 func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
+	waiting := s.Waiting
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := s.dev.Connect(ctx, s.ctl.qp, s.Peer, s.Service, hello)
 		var no *guestlib.RejectedError
@@ -213,10 +214,14 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 		case !errors.Is(err, guestlib.ErrRefused) && !errors.Is(err, guestlib.ErrUnreachable) && !errors.Is(err, guestlib.ErrTimeout):
 			return nil, err
 		}
+		if waiting != nil {
+			waiting(err)
+			waiting = nil
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no server within %v: %w", s.Meet, err)
+			return nil, fmt.Errorf("no server of %s at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Test, s.Peer, s.Service, s.Meet, err)
 		}
 	}
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+const (
+	// socketVariable names the control socket for commands that are not given one.
+	socketVariable = "VNIC_SOCKET"
+	defaultSocket  = "/run/vnic/control.sock"
+	socketHelp     = "control socket of the NIC: the `path` of control: in its config (default also: $" + socketVariable + ")"
+)
+
+// asking is how a command asks a running NIC, and how it prints the answer.
+type asking struct {
+	socket string
+	json   bool
+}
+
+// flags adds the flags of a command that asks a running NIC.
+func (a *asking) flags(f *pflag.FlagSet) {
+	a.socketFlag(f)
+	jsonFlag(f, &a.json)
+}
+
+func (a *asking) socketFlag(f *pflag.FlagSet) {
+	f.StringVarP(&a.socket, "socket", "s", cmp.Or(os.Getenv(socketVariable), defaultSocket), socketHelp)
+}
+
+func (a *asking) client() *control.Client { return control.NewClient(a.socket) }
+
+// print writes an answer: as JSON if that was asked for, else as text whose columns are aligned.
+func (a *asking) print(cmd *cobra.Command, v any, text func(io.Writer)) error {
+	if a.json {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	return printTable(cmd.OutOrStdout(), text)
+}
+
+func jsonFlag(f *pflag.FlagSet, v *bool) { f.BoolVar(v, "json", false, "print JSON") }
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// printTable aligns the columns of what text writes, which tabs separate.
+func printTable(w io.Writer, text func(io.Writer)) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	text(tw)
+	return tw.Flush()
+}

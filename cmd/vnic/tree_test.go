@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+// wrong runs a wrong command line, which must end with exit status 2 and one line.
+func wrong(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := command()
+	cmd.SetArgs(args)
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	if code := exitStatus(err); code != exitUsage {
+		t.Fatalf("vnic %v: exit status %d, %v", args, code, err)
+	}
+	text := err.Error()
+	if strings.Contains(text, "\n") || out.Len() > 0 {
+		t.Errorf("vnic %v: more than a line: %s\n%s", args, text, &out)
+	}
+	for _, foreign := range []string{"strconv", "parsing", "arg(s)", "invalid argument", "required flag"} {
+		if strings.Contains(text, foreign) {
+			t.Errorf("vnic %v: %q leaks %q", args, text, foreign)
+		}
+	}
+	return text
+}
+
+// eachCommand calls f with every command of the tree and its words on the command line. What cobra makes to complete
+// command lines is in it as well.
+func eachCommand(f func(c *cobra.Command, path []string)) {
+	walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
+}
+
+// TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag, values of the wrong
+// kind, nothing, and too many arguments. F58
+func TestWrongCommandLines(t *testing.T) {
+	eachCommand(func(c *cobra.Command, path []string) {
+		if path == nil {
+			path = []string{}
+		}
+		for _, sub := range c.Commands() {
+			name := sub.Name()
+			typo := name[:len(name)-1] + "~"
+			if text := wrong(t, append(slices.Clone(path), typo)...); !strings.Contains(text, "did you mean") {
+				t.Errorf("%v: %s", append(path, typo), text)
+			}
+			wrong(t, append(slices.Clone(path), "zzzzzzzzzz")...)
+		}
+		if c.HasSubCommands() && c.HasParent() && c.Annotations[groupAnnotation] != "" {
+			if text := wrong(t, path...); !strings.Contains(text, "a command is missing; there are ") {
+				t.Errorf("%v: %s", path, text)
+			}
+		}
+		if c.HasSubCommands() && c.Annotations[groupAnnotation] != "" {
+			return
+		}
+		wrong(t, append(slices.Clone(path), "--nosuchflag")...)
+		c.InheritedFlags() // merges them
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if len(f.Name) > 3 {
+				if text := wrong(t, append(slices.Clone(path), "--"+f.Name+"~")...); !strings.Contains(text, "did you mean --") {
+					t.Errorf("%v --%s~: %s", path, f.Name, text)
+				}
+			}
+			if _, ok := kinds[f.Value.Type()]; ok {
+				text := wrong(t, append(slices.Clone(path), "--"+f.Name+"=x=")...)
+				if f.Value.Type() == "stringToString" {
+					return // which that is
+				}
+				if !strings.Contains(text, "--"+f.Name) || !strings.Contains(text, "write ") {
+					t.Errorf("%v --%s x: %s", path, f.Name, text)
+				}
+			}
+		})
+		many := strings.Fields(strings.Repeat("x ", 9))
+		if c.Args(c, many) != nil {
+			wrong(t, append(slices.Clone(path), many...)...)
+		}
+		if c.Args(c, nil) != nil {
+			wrong(t, path...)
+		}
+	})
+}
+
+// TestGuestNumber: F58, what `--guest abc` says.
+func TestGuestNumber(t *testing.T) {
+	want := `qemu: --guest "abc": write a whole number from 0 to 4294967295`
+	if text := wrong(t, "qemu", "--guest", "abc"); text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+// TestExitStatuses runs the program itself: 2 for a wrong command line, 1 for what could not be done, and else 0.
+func TestExitStatuses(t *testing.T) {
+	for _, tc := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{0, "", []string{}},
+		{0, "", []string{"show", "--help"}},
+		{0, "", []string{"help", "show", "nic"}},
+		{2, `show: unknown command "nics"; did you mean "nic"?`, []string{"show", "nics"}},
+		{2, `keys: unknown command "rotat"; did you mean "rotate"?`, []string{"keys", "rotat"}},
+		{2, `unknown command "shwo"; did you mean "show"?`, []string{"help", "shwo"}},
+		{2, `top: unknown flag --jsn; did you mean --json?`, []string{"top", "--jsn"}},
+		{1, "does not exist", []string{"show", "nic", "-s", "/nonexistent"}},
+	} {
+		_, stderr, code := run(t, tc.args...)
+		if code != tc.code || !strings.Contains(stderr, tc.want) || (code == 0) != (stderr == "") {
+			t.Errorf("vnic %v: exit status %d, %q", tc.args, code, stderr)
+		}
+	}
+}
+
+// withoutJSON are the commands that have no --json, and why.
+var withoutJSON = map[string]string{
+	"capture":        "writes pcapng",
+	"demo":           "is to be watched",
+	"guest workload": "prints JSON lines always",
+	"help":           "prints help",
+}
+
+// TestEverythingHasJSON walks the command tree. F61
+func TestEverythingHasJSON(t *testing.T) {
+	eachCommand(func(c *cobra.Command, path []string) {
+		name := strings.Join(path, " ")
+		if c.Annotations[groupAnnotation] != "" || strings.HasPrefix(name, "completion ") {
+			return
+		}
+		c.InheritedFlags()
+		has, why := c.Flags().Lookup("json") != nil, withoutJSON[name]
+		if !has && why == "" {
+			t.Errorf("vnic %s has no --json", name)
+		}
+		if has && why != "" {
+			t.Errorf("vnic %s has --json now", name)
+		}
+	})
+}
+
+// TestSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC. F61
+func TestSocketVariable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "elsewhere.sock")
+	t.Setenv(socketVariable, path)
+	for _, args := range [][]string{
+		{"show", "nic"},
+		{"show", "counters"},
+		{"top"},
+		{"upgrade"},
+		{"keys", "rotate"},
+		{"inject", "list"},
+		{"inject", "link", "--clear"},
+		{"vf", "show"},
+		{"trace", "pf0.vf1"},
+		{"capture", "-w", "-"},
+		{"wait", "--timeout", "50ms"},
+	} {
+		if _, err := runHere(t, args...); err == nil || !strings.Contains(err.Error(), path+" does not exist") || exitStatus(err) != exitFailed {
+			t.Errorf("vnic %v: %v", args, err)
+		}
+	}
+}
+
+// TestWaitSaysWhy: without a NIC it says so at once, and at last again. F58
+func TestWaitSaysWhy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	out, err := runHere(t, "wait", "-s", path, "--timeout", "100ms")
+	if !strings.HasPrefix(out, "waiting up to 100ms: control socket "+path+" does not exist") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%q", out)
+	}
+	if err == nil || !strings.Contains(err.Error(), "does not exist") || strings.Contains(err.Error(), "deadline") {
+		t.Error(err)
+	}
+}
+
+// TestWrongSocket: commands for a NIC at sockets of guests, and for guests at a control socket. F58
+func TestWrongSocket(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		h := l.hosts[0]
+		ours, theirs := h.Control, h.Socket
+		for _, args := range [][]string{
+			{"show", "nic"}, {"top"}, {"wait"}, {"upgrade"}, {"keys", "rotate"}, {"vf", "show"}, {"trace", "pf0.vf1"}, {"capture", "-w", "-"}, {"inject", "list"},
+		} {
+			_, stderr, code := run(t, append(args, "-s", theirs)...)
+			if code != exitFailed || !strings.Contains(stderr, theirs+" is no control socket") || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("vnic %v at a guest's socket: exit status %d, %q", args, code, stderr)
+			}
+		}
+		for _, args := range [][]string{{"guest", "info"}, {"guest", "workload", "--first", "--peer", "192.168.100.12"}, {"guest", "perf", "write_bw"}, {"conform"}} {
+			_, stderr, code := run(t, append(args, "-d", "unix://"+ours)...)
+			if code != exitFailed || !strings.Contains(stderr, "this is the control socket of a NIC") || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("vnic %v at a control socket: exit status %d, %q", args, code, stderr)
+			}
+		}
+	})
+}
+
+// TestSilentSocket: something that closes every connection, as QEMU's own protocol does at a request.
+func TestSilentSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	_, err = runHere(t, "show", "nic", "-s", path)
+	if err == nil || !strings.Contains(err.Error(), path+" was closed without an answer") {
+		t.Error(err)
+	}
+}
+
+// nicServer answers as a NIC with what the tests of the command line look at.
+type nicServer struct{ control.Provider }
+
+func (nicServer) NIC(context.Context) (control.NIC, error) {
+	return control.NIC{Name: "nic1", Uplinks: []control.Uplink{{Name: "up1"}}}, nil
+}
+
+func (nicServer) Functions(context.Context) ([]control.Function, error) {
+	return []control.Function{{ID: "h1.pf0"}, {ID: "h1.pf0.vf1", Port: &control.Port{Name: "vp1"}, TxBytes: 1000}}, nil
+}
+
+func (nicServer) Counters(context.Context) (control.Counters, error) {
+	return control.Counters{"drop.falcon": 0, "drop.psp_auth": 3, "falcon.acks_sent": 2, "falcon.data_sent": 7, "psp.rotations": 0}, nil
+}
+
+func (nicServer) Credits(context.Context) ([]control.CreditNode, error) { return nil, nil }
+
+func (nicServer) RotateKeys(context.Context) (control.Rotation, error) {
+	return control.Rotation{Generation: 2, Keys: 3}, nil
+}
+
+func (nicServer) InjectFault(_ context.Context, c control.FaultChange) ([]control.Fault, error) {
+	return []control.Fault{{Function: c.Function, ID: 1}}, nil
+}
+
+func (nicServer) InjectLink(context.Context, control.LinkChange) (control.Uplink, error) {
+	return control.Uplink{Name: "up1"}, nil
+}
+
+func serveControl(t *testing.T) (path string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "vnic-ctl-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, "c.sock")
+	s, err := control.Serve(path, nicServer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.Close()
+		os.RemoveAll(dir)
+	})
+	return path
+}
+
+// TestJSONIsJSON: F61, of what changed something as well.
+func TestJSONIsJSON(t *testing.T) {
+	socket := serveControl(t)
+	for _, tc := range []struct{ args, want string }{
+		{"wait", `"name": "nic1"`},
+		{"keys rotate", `"generation": 2`},
+		{"inject link --loss 1%", `"name": "up1"`},
+		{"inject fault pf0.vf1 dma", `"function": "pf0.vf1"`},
+		{"inject clear pf0.vf1", `"function": "pf0.vf1"`},
+		{"inject profile pf0.vf1 none", `"function": "pf0.vf1"`},
+		{"top -i 100ms -n 1", `"functions":[{"id":"h1.pf0"`},
+		{"show counters psp_auth", `"drop.psp_auth": 3`},
+	} {
+		out, err := runHere(t, append(strings.Fields(tc.args), "--json", "-s", socket)...)
+		if err != nil || !strings.Contains(out, tc.want) || !json.Valid([]byte(out)) {
+			t.Errorf("%s: %v, %s", tc.args, err, out)
+		}
+	}
+}
+
+// TestCounters: F61, patterns and --nonzero.
+func TestCounters(t *testing.T) {
+	socket := serveControl(t)
+	for _, tc := range []struct{ args, want string }{
+		{"", "drop.falcon drop.psp_auth falcon.acks_sent falcon.data_sent psp.rotations"},
+		{"--nonzero", "drop.psp_auth falcon.acks_sent falcon.data_sent"},
+		{"drop", "drop.falcon drop.psp_auth"},
+		{"drop psp -n", "drop.psp_auth"},
+		{"falcon.*", "falcon.acks_sent falcon.data_sent"},
+		{"falcon.?a*", "falcon.data_sent"},
+		{"rotations --nonzero", ""},
+	} {
+		out, err := runHere(t, append([]string{"show", "counters", "-s", socket}, strings.Fields(tc.args)...)...)
+		var names []string
+		for line := range strings.Lines(out) {
+			names = append(names, strings.Fields(line)[0])
+		}
+		if got := strings.Join(names, " "); err != nil || got != tc.want {
+			t.Errorf("%q: %q, %v; want %q", tc.args, got, err, tc.want)
+		}
+	}
+	if _, err := runHere(t, "show", "counters", "-s", socket, "nosuch"); err == nil || !strings.Contains(err.Error(), "no counter matches nosuch") {
+		t.Error(err)
+	}
+	wrong(t, "show", "counters", "[")
+}
+
+// TestCompletion: F61, functions, ports, keys, and what else the NIC or the program knows.
+func TestCompletion(t *testing.T) {
+	socket := serveControl(t)
+	for _, tc := range []struct{ args, want string }{
+		{"vf show", "pf0.vf1"},
+		{"vf set", "pf0.vf1"},
+		{"vf set pf0.vf1", "max_tx_rate"},
+		{"vf set pf0.vf1 trust", "on"},
+		{"vf reset", "pf0.vf1"},
+		{"trace", "pf0.vf1"},
+		{"inject fault", "pf0.vf1"},
+		{"inject fault pf0.vf1", "event-lost"},
+		{"inject profile pf0", "hostile"},
+		{"inject clear", "pf0.vf1"},
+		{"inject link", "up1"},
+		{"inject link --dir", "tx"},
+		{"capture --port", "vp1"},
+		{"capture --mode", "sealed"},
+		{"show counters", "drop.falcon"},
+	} {
+		words := strings.Fields(tc.args)
+		args := append([]string{"__complete", words[0]}, words[1:]...)
+		if strings.HasPrefix(words[len(words)-1], "--") { // it needs its value next
+			args = append(args[:len(args)-1], "-s", socket, words[len(words)-1], "")
+		} else {
+			args = append(args, "-s", socket, "")
+		}
+		out, err := runHere(t, args...)
+		if err != nil || !slices.Contains(strings.Split(out, "\n"), tc.want) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
+// TestLogFormat: F61, by the configuration and by the flag, of supervisor and worker alike.
+func TestLogFormat(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		h := l.hosts[0]
+		text, err := os.ReadFile(h.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = regexp.MustCompile(`(?m)^log:.*\n`).ReplaceAll(text, nil)
+		for _, tc := range []struct {
+			config string
+			args   []string
+		}{{"log: {level: debug, format: json}\n", nil}, {"log: {level: debug}\n", []string{"--log-format", "json"}}} {
+			if err := os.WriteFile(h.Config, append([]byte(tc.config), text...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(vnic(t), append([]string{"run", "-c", h.Config}, tc.args...)...)
+			var log bytes.Buffer
+			cmd.Stderr = &log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, stderr, code := run(t, "wait", "-s", h.Control); code != 0 {
+				t.Error(stderr)
+			}
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			if log.Len() == 0 {
+				t.Error("nothing was logged")
+			}
+			for line := range bytes.Lines(log.Bytes()) {
+				if !json.Valid(line) {
+					t.Errorf("%v: not JSON: %s", tc.args, line)
+				}
+			}
+		}
+	})
+	wrong(t, "run", "-c", "x", "--log-format", "xml")
+}

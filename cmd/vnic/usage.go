@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// Exit statuses, as docs/operations.md lists them.
+const (
+	exitFailed = 1 // what was asked for could not be done
+	exitUsage  = 2 // the command line is wrong; nothing was done
+)
+
+// usageError is an error of a command line that its command found itself.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// failedError is an error of a command that was begun: its command line had the right form.
+type failedError struct{ error }
+
+func (e failedError) Unwrap() error { return e.error }
+
+// exitStatus is the exit status for what executing the command tree returned.
+func exitStatus(err error) int {
+	var usage usageError
+	var failed failedError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage) || !errors.As(err, &failed):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// groupAnnotation marks a command that is nothing but the group of its subcommands.
+const groupAnnotation = "group"
+
+// strict makes all commands of the tree refuse a wrong command line with what would be right.
+func strict(root *cobra.Command) {
+	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(explainFlag)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .Annotations."+groupAnnotation+")}}", 1))
+	walk(root, func(c *cobra.Command) {
+		if !c.Runnable() {
+			c.Annotations = map[string]string{groupAnnotation: "yes"}
+			c.Args, c.RunE = cobra.ArbitraryArgs, noSubcommand
+		}
+		args, run := c.Args, c.RunE
+		if args == nil {
+			args = cobra.ArbitraryArgs
+		}
+		c.Args = func(c *cobra.Command, given []string) error {
+			if err := args(c, given); err != nil {
+				return err
+			}
+			return missingFlags(c)
+		}
+		if run == nil {
+			return
+		}
+		c.RunE = func(c *cobra.Command, given []string) error {
+			if err := run(c, given); err != nil {
+				return failedError{err}
+			}
+			return nil
+		}
+	})
+}
+
+// walk calls f with every command of a tree.
+func walk(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		walk(sub, f)
+	}
+}
+
+// noSubcommand is what a group of commands does when none of them was named. The program alone says what there is.
+func noSubcommand(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0:
+		return unknownCommand(c, args[0])
+	case !c.HasParent():
+		return c.Help()
+	}
+	return usagef("%sa command is missing; there are %s", place(c), strings.Join(subcommands(c), ", "))
+}
+
+func unknownCommand(c *cobra.Command, name string) error {
+	known := subcommands(c)
+	if n := nearest(name, known); n != "" {
+		return usagef("%sunknown command %q; did you mean %q?", place(c), name, n)
+	}
+	return usagef("%sunknown command %q; there are %s", place(c), name, strings.Join(known, ", "))
+}
+
+func subcommands(c *cobra.Command) (names []string) {
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// nearest is the one of the known words that was likely meant; empty: none.
+func nearest(word string, known []string) string {
+	var begun []string
+	for _, k := range known {
+		if strings.HasPrefix(k, word) {
+			begun = append(begun, k)
+		}
+	}
+	if len(begun) == 1 {
+		return begun[0]
+	}
+	return config.Nearest(word, known)
+}
+
+// place is the command in front of what is wrong with it: "show: ", and nothing for the program itself.
+func place(c *cobra.Command) string {
+	if !c.HasParent() {
+		return ""
+	}
+	_, path, _ := strings.Cut(c.CommandPath(), " ")
+	return path + ": "
+}
+
+// arguments checks how many arguments there are; most < 0 is any number.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%san argument is missing; write: %s", place(c), c.UseLine())
+		case most >= 0 && len(args) > most:
+			return fmt.Errorf("%sunexpected argument %q; write: %s", place(c), args[most], c.UseLine())
+		}
+		return nil
+	}
+}
+
+// missingFlags says which flag a command cannot do without.
+func missingFlags(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if err == nil && len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 && !f.Changed {
+			_, usage := pflag.UnquoteUsage(f)
+			err = fmt.Errorf("%s--%s is missing: %s", place(c), f.Name, usage)
+		}
+	})
+	return err
+}
+
+// kinds says what values of flags look like, by the names pflag has for their types.
+var kinds = map[string]string{
+	"bool": "true or false", "duration": "a time with its unit, as 10ms or 5s", "stringToString": "NAME=VALUE",
+	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0",
+	"uint8": "a whole number from 0 to 255", "uint32": "a whole number from 0 to 4294967295",
+}
+
+// explainFlag says what is wrong with a flag in this program's words.
+func explainFlag(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bad *pflag.InvalidValueError
+	var empty *pflag.ValueRequiredError
+	path := place(c)
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			return fmt.Errorf("%sunknown flag -%s; %s --help lists what there is", path, name, c.CommandPath())
+		}
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		if n := nearest(name, known); n != "" {
+			return fmt.Errorf("%sunknown flag --%s; did you mean --%s?", path, name, n)
+		}
+		return fmt.Errorf("%sunknown flag --%s; %s --help lists what there is", path, name, c.CommandPath())
+	case errors.As(err, &bad):
+		f := bad.GetFlag()
+		if kind, ok := kinds[f.Value.Type()]; ok {
+			return fmt.Errorf("%s--%s %q: write %s", path, f.Name, bad.GetValue(), kind)
+		}
+		return fmt.Errorf("%s--%s: %w", path, f.Name, errors.Unwrap(bad))
+	case errors.As(err, &empty):
+		_, usage := pflag.UnquoteUsage(empty.GetFlag())
+		return fmt.Errorf("%s--%s has no value: %s", path, empty.GetFlag().Name, usage)
+	}
+	return fmt.Errorf("%s%w", path, err)
+}
+
+// helpCommand is `vnic help`.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND ...]", Short: "what a command does and takes",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if c, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				return subcommands(c), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return unknownCommand(c, rest[0])
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}
