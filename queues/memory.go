@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -52,15 +53,7 @@ func NewWindowed(w Window, regions []Region) *Memory {
 // outside the window is left out: accesses to it fail.
 func (m *Memory) SetRegions(regions []Region) {
 	sorted := slices.Clone(regions)
-	slices.SortStableFunc(sorted, func(a, b Region) int {
-		switch {
-		case a.Addr < b.Addr:
-			return -1
-		case a.Addr > b.Addr:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(sorted, func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) })
 	kept := sorted[:0]
 	for _, r := range sorted {
 		n := uint64(len(r.Mem))

@@ -89,6 +89,7 @@ func TestRefused(t *testing.T) {
 		`cqe-error: opcode "sing": there are bind-mw`:           {Kind: CQEError, Opcode: "sing"},
 		`command-fail: command "Fly": write it as in docs/abi`:  {Kind: CommandFail, Command: "Fly"},
 		`event-lost: event "x": there are cq, admin`:            {Kind: EventLost, Event: "x"},
+		`cqe-error: event cq: only`:                             {Kind: CQEError, Event: "cq"},
 		`starve: nth, every, probability or limit`:              {Kind: Starve, Nth: 3},
 		`reset: nth and every 1: give one`:                      {Kind: Reset, Nth: 1, Every: 2},
 		`dma: probability 1.5: write 0 to 1`:                    {Kind: DMA, Probability: 1.5},

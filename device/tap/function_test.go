@@ -77,7 +77,7 @@ func TestFunctionOffloads(t *testing.T) {
 		if p.Write([][]byte{head[:54]}, tap.Offload{NeedsCsum: true, CsumStart: 60000}) {
 			t.Error("nonsense was taken")
 		}
-		if s := p.Stats(); s.TxFrames != 1 || s.TxSuperframes != 1 || s.TxDropped != 1 {
+		if s := p.Stats(); s.TxFrames != 1 || s.TxBytes != uint64(len(head)+payload) || s.TxSuperframes != 1 || s.TxDropped != 1 {
 			t.Errorf("%+v", s)
 		}
 		frame := append(bytes.Repeat([]byte{0xff}, 12), bytes.Repeat([]byte{0x88, 0xb5, 1}, 20)...)

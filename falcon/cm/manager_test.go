@@ -75,6 +75,9 @@ func TestEstablishAndDisconnect(t *testing.T) {
 	w.now = 5 * ms
 	ida, idb := establish(t, w, a, b)
 	w.checkRest()
+	if sa, sb := a.m.Stats(), b.m.Stats(); sa.Received == 0 || sa.Received != sb.Sent || sb.Received != sa.Sent {
+		t.Errorf("%d sent and %d received, %d received and %d sent", sa.Sent, sb.Received, sa.Received, sb.Sent)
+	}
 	p := a.conns[ida].params
 	if p.MTU != 1024 || !p.Ordered || p.QPN != 16 || p.PeerQPN != 99 || p.RemoteTime != 5_000_000_000 || !p.Active {
 		t.Errorf("parameters %+v", p)

@@ -126,6 +126,39 @@ func TestPeerBeyondItsCredit(t *testing.T) {
 	}
 }
 
+// TestNoCreditIsAskedForNothing: a peer without room is asked for credit once something waits for it,
+// and not before.
+func TestNoCreditIsAskedForNothing(t *testing.T) {
+	host, w := device(t, 3776, 16)
+	l, err := host.Listen(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := fromGuest(OpRequest, 5, 7)
+	h.BufAlloc = 4
+	inject(host, h, nil)
+	w.header(t) // the response
+	c, err := l.AcceptConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("full")); err != nil {
+		t.Fatal(err)
+	}
+	if h := w.header(t); h.Op != OpReadWrite || h.Len != 4 {
+		t.Fatalf("%+v", h)
+	}
+	if len(w.packets) != 0 {
+		t.Fatalf("asked for credit with nothing to send: %+v", w.header(t))
+	}
+	if _, err := c.Write([]byte("more")); err != nil {
+		t.Fatal(err)
+	}
+	if h := w.header(t); h.Op != OpCreditRequest {
+		t.Errorf("%+v, want a request for credit", h)
+	}
+}
+
 // TestFullLinkDoesNotStopInput floods a device whose guest offers no receive
 // buffers: everything stays bounded and is answered when there is room.
 func TestFullLinkDoesNotStopInput(t *testing.T) {

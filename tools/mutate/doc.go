@@ -16,4 +16,8 @@
 // Run it from the project's root by `make mutate`, or for one package:
 //
 //	go -C tools run ./mutate -root .. -n 50 -seed 7 ./falcon ./falcon/cc
+//
+// and, after a test was added, for the change that it is to notice:
+//
+//	go -C tools run ./mutate -root .. -only 'gateway.go bucket.take' ./device/gateway
 package main

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -33,6 +34,7 @@ type options struct {
 	seed            uint64
 	limit, slack    time.Duration
 	share           float64
+	only            *regexp.Regexp
 	patterns        []string
 }
 
@@ -48,8 +50,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that a package's unchanged tests may take")
 	fs.DurationVar(&o.slack, "slack", 20*time.Second, "added to five times the tests' usual time, before they count as endless")
 	fs.Float64Var(&o.share, "share", 0.1, "greatest share of changes that no test notices, the explained ones included")
+	only := fs.String("only", "", "try every change whose line in the report matches this, instead of a draw")
 	if err := fs.Parse(args); err != nil {
 		return o, err
+	}
+	if *only != "" {
+		var err error
+		if o.only, err = regexp.Compile(*only); err != nil {
+			return o, fmt.Errorf("-only: %w", err)
+		}
 	}
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {
@@ -82,8 +91,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
 	mutants := draw(all, o.root, o.seed)
+	if o.only != nil {
+		mutants = matching(all, o.root, o.only)
+		o.n = len(mutants)
+	}
+	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
 	counts, err := tryAll(ctx, o, mutants, func(m mutant, out outcome) {
 		if out != survived {
 			return

@@ -64,6 +64,16 @@ func TestReportsWhatNoTestNotices(t *testing.T) {
 	}
 }
 
+func TestOnly(t *testing.T) {
+	root := project(t, code, test)
+	if out, err := mutate(t, root, "-only", "Within", "./..."); err != nil || !strings.Contains(out, "5 changes tried: 5 noticed") {
+		t.Errorf("%v, want every replacement of Within's three operators\n%s", err, out)
+	}
+	if out, err := mutate(t, root, "-only", "(", "./..."); err == nil || errors.Is(err, errLeft) {
+		t.Errorf("err = %v, want the expression refused\n%s", err, out)
+	}
+}
+
 func TestExplainedIsStillCounted(t *testing.T) {
 	root := project(t, code, test)
 	explained := "m.go Half: n / 2: / -> *\n\tNobody calls it.\n"

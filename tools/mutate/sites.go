@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -171,6 +172,19 @@ func draw(all []site, root string, seed uint64) []mutant {
 	out := make([]mutant, len(order))
 	for i, d := range order {
 		out[i] = d.mutant
+	}
+	return out
+}
+
+// matching lists every change whose key the expression finds.
+func matching(all []site, root string, only *regexp.Regexp) []mutant {
+	var out []mutant
+	for _, s := range all {
+		for _, r := range s.news {
+			if m := (mutant{site: s, replace: r}); only.MatchString(m.key(root)) {
+				out = append(out, m)
+			}
+		}
 	}
 	return out
 }
