@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -29,6 +30,7 @@ func TestPlugRefuses(t *testing.T) {
 			}
 		}
 		cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.StderrPipe()
 		if err == nil {
 			err = cmd.Start()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -28,12 +29,13 @@ func TestLongAttachPaths(t *testing.T) {
 		{"ivshmem-msix", []string{"--windows", "--iommu"}},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*testTime)
 			defer cancel()
 			out := filepath.Join(t.TempDir(), "out")
 			cmd := exec.CommandContext(ctx, attachBinary(t, ctx, tt.path != "unix"), append([]string{"demo", "--count", "2", "--out", out}, tt.flags...)...)
 			cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it takes its scene down
-			cmd.WaitDelay = 20 * time.Second
+			cmd.WaitDelay = time.Minute
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			b, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, b)

@@ -41,8 +41,9 @@ func startDemo(t testing.TB, args ...string) *demoRun {
 
 func (d *demoRun) start(args ...string) {
 	d.t.Helper()
-	d.cmd = exec.Command(vnic(d.t), append([]string{"demo", "--timeout", "2m", "--out", d.out}, args...)...)
+	d.cmd = exec.Command(vnic(d.t), append([]string{"demo", "--timeout", "10m", "--out", d.out}, args...)...)
 	d.cmd.Env = append(os.Environ(), d.mark, "TMPDIR="+d.tmp)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	d.text.Reset()
 	d.errs.Reset()
 	d.cmd.Stderr = &d.errs

@@ -118,7 +118,7 @@ func bootPrinted(tb testing.TB, ctx context.Context, configPath string, g guestF
 		return nil, err
 	}
 	sh := exec.CommandContext(ctx, "sh", "-c", "exec "+strings.TrimSpace(stripComments(line)))
-	sh.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	sh.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	sh.Cancel = func() error { return syscall.Kill(-sh.Process.Pid, syscall.SIGKILL) }
 	out, err := sh.CombinedOutput()
 	said, rerr := os.ReadFile(output)
