@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // testTime bounds every test that waits for something.
 const testTime = 2 * time.Minute

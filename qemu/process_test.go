@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeQEMU); mode != "" {
 		os.Exit(playQEMU(mode))
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func playQEMU(mode string) int {

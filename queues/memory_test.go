@@ -6,10 +6,11 @@ import (
 	"errors"
 	"flag"
 	"math"
-	"os"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
 // TestMain makes the models walk far.
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.steps", "100"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 const top = math.MaxUint64

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	if guestinit.Active() { // TestLongPinnedMemory
 		guestinit.Run(os.Args[1:])
 	}
-	code := m.Run()
+	code := leak.Code(m)
 	if program.dir != "" {
 		os.RemoveAll(program.dir)
 	}

@@ -16,10 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
-	"go.uber.org/goleak"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // readAll decodes a capture with gopacket's reader.
 func readAll(t *testing.T, r io.Reader) (*pcapgo.NgReader, []string) {

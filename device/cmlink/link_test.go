@@ -16,16 +16,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if dir, err := fabricKeys(); err == nil {
-			_ = os.RemoveAll(dir)
-		}
-		os.Exit(code)
-	}))
+	code := leak.Code(m)
+	if dir, err := fabricKeys(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
 }
 
 // fabricKeys makes identities once; they are not changed by tests.

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // heapSource is a Source without a device: page i of chunk c has the address c<<32 + permuted i.
 type heapSource struct {

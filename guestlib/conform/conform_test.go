@@ -15,12 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // startNIC returns the URL of a fake NIC.
 func startNIC(t *testing.T, setup func(*fakedev.Server)) string {

@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // pair runs server and client against one NIC.
 func pair(t *testing.T, server, client Config) (rows [2][]Row, text [2]string, errs [2]error) {

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
+	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // pair runs both guests against one NIC and returns their lines and errors.
 func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][]Line, errs [2]error) {

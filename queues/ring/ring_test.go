@@ -5,10 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
 // TestMain makes the models walk far enough to pass over the rings often.
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.steps", "300"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 func entry(n int, v uint64) []byte {

@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
 // workerMode is the environment variable that makes the test binary a worker.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // testWorker keeps what it was given, counts in the memory kept, says what it
