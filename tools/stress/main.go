@@ -26,10 +26,13 @@ type options struct {
 	pkgs    []string
 }
 
-// Runs of a test in one process: many that boot no guest take less time than their package's start.
 const (
-	runsAtOnce = 5
-	guestShare = 5 // a test with a guest runs once where others run so often
+	// A test that is quick runs several times in one process, whose start may take longer: so often
+	// that they take so long, and at most this often.
+	atOnce     = 4 * time.Second
+	runsAtOnce = 20
+	// A test with a guest runs once where others run so often.
+	guestShare = 5
 )
 
 func main() {
@@ -149,14 +152,10 @@ func (o *options) build(ctx context.Context, tests []aTest, out io.Writer) error
 // round runs each test that has not had all of its runs.
 func (o *options) round(ctx context.Context, tests []aTest, round int, busy bool, tally *tally, out io.Writer) error {
 	for _, t := range tests {
-		n := runsAtOnce
-		if t.guest {
-			n = runsAtOnce / guestShare
-		}
 		if tally.has(t, o.runs) {
 			continue
 		}
-		r, err := run(ctx, t, n)
+		r, err := run(ctx, t, tally.atOnce(t))
 		if err != nil {
 			return err
 		}

@@ -40,6 +40,15 @@ func (y *tally) add(t aTest, busy bool, o outcome) {
 	r.most = max(r.most, o.each)
 }
 
+// atOnce is how often a test is to run in its next process.
+func (y *tally) atOnce(t aTest) int {
+	r := y.rows[t.path()]
+	if r.most == 0 {
+		return 1
+	}
+	return int(min(max(atOnce/r.most, 1), runsAtOnce))
+}
+
 // has says whether a test ran as often as it is asked to.
 func (y *tally) has(t aTest, runs int) bool {
 	if t.guest {
