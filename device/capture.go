@@ -271,10 +271,13 @@ func (n *NIC) Capture(ctx context.Context, mode string, ports []string, w io.Wri
 	case <-ctx.Done():
 	case <-c.Failed(): // the reader went away
 	}
-	_ = n.shard.do(func(falcon.Time) { // nothing to do when the shard has ended
-		n.shard.setSinks(slices.DeleteFunc(slices.Clone(n.shard.capture.sinks), func(s sink) bool { return s.to == c }))
-	})
+	_ = n.shard.do(func(falcon.Time) { n.dropSink(c) }) // nothing to do when the shard has ended
 	return c.Close()
+}
+
+// dropSink ends a capture. It runs on the shard's thread.
+func (n *NIC) dropSink(c *capture.Capture) {
+	n.shard.setSinks(slices.DeleteFunc(slices.Clone(n.shard.capture.sinks), func(s sink) bool { return s.to == c }))
 }
 
 // anyPort stands for every function's port.

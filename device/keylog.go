@@ -1,9 +1,14 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
@@ -11,25 +16,58 @@ import (
 // keyLog writes the keys of all SAs, so that a capture can be decrypted. It
 // exists only where the configuration asks for it. The nil keyLog writes
 // nothing.
-type keyLog struct{ w io.Writer }
+//
+// A goroutine writes: no disk makes a shard wait. After the first error nothing more is written.
+type keyLog struct {
+	w      io.WriteCloser
+	failed func(error)
+	done   chan struct{}
 
-// openKeyLog opens the file to append to. One that others may read is refused.
-func openKeyLog(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("psp.keylog: %w", err)
+	mu      sync.Mutex
+	changed *sync.Cond
+	waiting []byte // lines that are not written yet
+	end     bool
+	broken  bool
+}
+
+// maxKeyLog bounds what waits to be written: some 100 000 keys.
+const maxKeyLog = 16 << 20
+
+// newKeyLog takes w over. failed is called at most once, by another goroutine.
+func newKeyLog(w io.WriteCloser, failed func(error)) *keyLog {
+	l := &keyLog{w: w, failed: failed, done: make(chan struct{})}
+	l.changed = sync.NewCond(&l.mu)
+	go l.run()
+	return l
+}
+
+func (l *keyLog) run() {
+	defer close(l.done)
+	for {
+		b, overrun := l.next()
+		if b == nil {
+			return
+		}
+		_, err := l.w.Write(b)
+		if err == nil && overrun {
+			err = errors.New("the disk did not keep up")
+		}
+		if err != nil {
+			l.failed(err)
+			return
+		}
 	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	} else if err == nil && st.Mode().Perm()&0o077 != 0 {
-		err = fmt.Errorf("%s has mode %04o, so others may read keys from it: chmod 600 it, or name another", path, st.Mode().Perm())
+}
+
+// next waits for lines, nil at the end. overrun: others are lost behind them.
+func (l *keyLog) next() (b []byte, overrun bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.waiting) == 0 && !l.end {
+		l.changed.Wait()
 	}
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("psp.keylog: %w", err)
-	}
-	return f, nil
+	b, l.waiting = l.waiting, nil
+	return b, l.broken
 }
 
 // sa writes one line: direction (rx: the peer seals with it, tx: we do), SPI,
@@ -38,5 +76,130 @@ func (l *keyLog) sa(direction string, k saKey, sa *cm.SA) {
 	if l == nil {
 		return
 	}
-	_, _ = fmt.Fprintf(l.w, "%s %08x %d %x peer=%d tenant=%d class=%v\n", direction, sa.SPI, sa.Version, sa.Key, k.peer, k.tenant, k.class)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken = l.broken || len(l.waiting) > maxKeyLog; l.broken {
+		return
+	}
+	l.waiting = fmt.Appendf(l.waiting, "%s %08x %d %x peer=%d tenant=%d class=%v\n", direction, sa.SPI, sa.Version, sa.Key, k.peer, k.tenant, k.class)
+	l.changed.Signal()
+}
+
+// Close writes what waits and closes the file.
+func (l *keyLog) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	l.end = true
+	l.changed.Signal()
+	l.mu.Unlock()
+	<-l.done
+	return l.w.Close()
+}
+
+// openKeyLog opens the file to append to. A file that another user made, may read or can swap is
+// refused: it would be given all keys.
+func openKeyLog(path string) (*os.File, error) {
+	f, err := openPrivate(path, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND)
+	if err != nil {
+		return nil, fmt.Errorf("psp.keylog: %w", err)
+	}
+	return f, nil
+}
+
+// CheckKeyLog tells whether a key log can be written there, without making it.
+func CheckKeyLog(path string) error {
+	f, err := openPrivate(path, unix.O_WRONLY)
+	if errors.Is(err, os.ErrNotExist) {
+		dir, derr := openDirectory(filepath.Dir(path))
+		if derr == nil {
+			err = accessible(dir)
+			_ = dir.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("psp.keylog: %w", err)
+	}
+	if f != nil {
+		_ = f.Close()
+	}
+	return nil
+}
+
+func openPrivate(path string, flags int) (*os.File, error) {
+	dir, err := openDirectory(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), filepath.Base(path), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) {
+			err = errors.New("it is a symbolic link: name the file itself")
+		}
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := private(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// private checks that a file is regular, ours alone and has no other name.
+func private(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return &os.PathError{Op: "fstat", Path: f.Name(), Err: err}
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("%s is not a regular file", f.Name())
+	case int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, not to the one who runs vnic, %d: remove it, or name another", f.Name(), st.Uid, os.Geteuid())
+	case st.Mode&0o077 != 0:
+		return fmt.Errorf("%s has mode %04o, so others may read keys from it: chmod 600 it, or name another", f.Name(), st.Mode&0o7777)
+	case st.Nlink != 1:
+		return fmt.Errorf("%s has %d names (hard links): remove it, or name another", f.Name(), st.Nlink)
+	}
+	return nil
+}
+
+// openDirectory opens a folder in which only we, or root, can change names. Folders above it may be
+// shared by all if they are sticky, as /tmp is.
+func openDirectory(path string) (*os.File, error) {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for p, allowed := path, uint32(0); ; p, allowed = filepath.Dir(p), unix.S_ISVTX {
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return nil, &os.PathError{Op: "lstat", Path: p, Err: err}
+		}
+		if owner := int(st.Uid); owner != 0 && owner != os.Geteuid() || st.Mode&0o022 != 0 && st.Mode&allowed == 0 {
+			return nil, fmt.Errorf("folder %s belongs to or can be written by others (user %d, mode %04o), who could put a file of theirs there: use a folder of your own (mkdir -m 700)", p, st.Uid, st.Mode&0o7777)
+		}
+		if p == filepath.Dir(p) {
+			break
+		}
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// accessible tells whether we may make files in a folder.
+func accessible(dir *os.File) error {
+	if err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
+	}
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
-	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
@@ -52,6 +50,9 @@ type Deps struct {
 type Supervisor struct {
 	PID    int
 	Starts int // of workers, this one included
+
+	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
+	Upgraded func() (asked int, refused string)
 }
 
 // NIC is one emulated NIC: a shard with its thread, the sessions of its
@@ -69,12 +70,12 @@ type NIC struct {
 	mail     map[uint8]*peerMail
 	link     *cmlink.Link
 	control  *control.Server
-	metrics  *metrics.Server // nil: none
-	keyLog   *os.File        // nil: none
+	keyLog   *keyLog // nil: none
 	sessions sessions
 	fitting  sync.Mutex
 
 	remembered remembered
+	warnings   warnings
 	ready      chan struct{}
 }
 
@@ -126,29 +127,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.closeOpened(&deps)
 		return nil, fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", n.deps.Uplink.Name(), got, cfg.Uplink.MTU)
 	}
-	if n.deps.Capture == nil && cfg.Capture != nil {
-		if n.deps.Capture, err = capture.Create(cfg.Capture.File); err != nil {
-			n.closeOpened(&deps)
-			return nil, err
-		}
-	}
-	if cfg.Capture != nil || n.deps.Capture != nil {
-		mode := config.CaptureBoth
-		if cfg.Capture != nil {
-			mode = cfg.Capture.Mode
-		}
-		n.shard.capture.wallOffset = n.wallOffset()
-		n.shard.setSinks([]sink{newSink(n.deps.Capture, mode)})
-	}
-	if cfg.PSP.KeyLog != "" {
-		if n.keyLog, err = openKeyLog(cfg.PSP.KeyLog); err != nil {
-			n.closeOpened(&deps)
-			return nil, err
-		}
-		l := &keyLog{n.keyLog}
-		n.shard.rxSAs.log, n.shard.txSAs.log = l, l
-		n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
-	}
+	n.openRecords()
 	if n.loop, err = newLoop(n.shard, n.deps.Uplink, n.clock, n.sendToPeer, n.log); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
@@ -179,9 +158,7 @@ func (n *NIC) closeOpened(given *Deps) {
 	if given.Capture == nil && n.deps.Capture != nil {
 		_ = n.deps.Capture.Close()
 	}
-	if n.keyLog != nil {
-		_ = n.keyLog.Close()
-	}
+	_ = n.keyLog.Close()
 }
 
 func closeDeps(d *Deps) {
@@ -222,9 +199,7 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 // returns. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
 	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture, Control: n.deps.Control})
-	if n.keyLog != nil {
-		defer n.keyLog.Close()
-	}
+	defer n.keyLog.Close()
 	if err := n.startLink(); err != nil {
 		n.loop.park.close()
 		n.loop.ports.close()
@@ -245,6 +220,11 @@ func (n *NIC) Run(ctx context.Context) error {
 			accepting.Go(func() { n.accept(a) })
 		}
 		accepting.Go(func() { n.fitAlways(ctx.Done()) })
+		if n.cfg.Metrics.Listen.IsValid() {
+			s := n.listenMetrics()
+			accepting.Go(func() { n.keepMetrics(ctx, s) })
+		}
+		accepting.Go(func() { n.watchCapture(ctx) })
 		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", len(n.shard.funcs.all))
 		close(n.ready)
 		<-ctx.Done()
@@ -256,9 +236,6 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	accepting.Wait()
 	n.farewell()
-	if n.metrics != nil {
-		_ = n.metrics.Close()
-	}
 	if n.control != nil {
 		_ = n.control.Close()
 	}
@@ -303,9 +280,6 @@ func (n *NIC) startControl() (err error) {
 		} else {
 			n.control, err = control.Serve(n.cfg.Control, n)
 		}
-	}
-	if addr := n.cfg.Metrics.Listen; err == nil && addr.IsValid() {
-		n.metrics, err = metrics.Serve(addr.String(), n)
 	}
 	return err
 }

@@ -3,10 +3,12 @@ package device
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -121,10 +123,11 @@ func TestKeysRandomPerStart(t *testing.T) {
 // in a file only its owner reads; without the configuration nothing.
 func TestKeyLog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	var logs [2]bytes.Buffer
+	var logs [2]written
+	var keyLogs [2]*keyLog
 	for i, s := range v.shards {
-		l := &keyLog{&logs[i]}
-		s.rxSAs.log, s.txSAs.log = l, l
+		l := newKeyLog(&logs[i], func(err error) { t.Error(err) })
+		s.rxSAs.log, s.txSAs.log, keyLogs[i] = l, l, l
 	}
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
@@ -133,6 +136,11 @@ func TestKeyLog(t *testing.T) {
 	}
 	v.idle(2e9)
 	exchange(t, a, b, 1000)
+	for _, l := range keyLogs {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i, want := range [][]string{{"rx", "tx", "rx"}, {"rx", "tx", "tx"}} {
 		var got []string
 		for line := range strings.Lines(logs[i].String()) {
@@ -152,6 +160,11 @@ func TestKeyLog(t *testing.T) {
 	}
 }
 
+// written is a file in memory.
+type written struct{ bytes.Buffer }
+
+func (*written) Close() error { return nil }
+
 func TestKeyLogFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	for range 2 { // appends to its own
@@ -162,16 +175,97 @@ func TestKeyLogFile(t *testing.T) {
 		if _, err := n.shard.rxSAs.get(saKey{peer: 2, tenant: 7}); err != nil {
 			t.Fatal(err)
 		}
+		if err := n.keyLog.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n.keyLog = nil
 	}
 	text, err := os.ReadFile(path)
 	st, serr := os.Stat(path)
 	if err != nil || serr != nil || st.Mode().Perm() != 0o600 || bytes.Count(text, []byte("rx ")) != 2 {
 		t.Fatalf("mode %v: %q", st.Mode(), text)
 	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
+}
+
+// TestKeyLogIsOurs: keys go into no file that another user made, can read or can swap, and the NIC
+// goes on without (S10, S11).
+func TestKeyLogIsOurs(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
-	if _, err := newTestNIC(t, func(c *config.Config) { c.PSP.KeyLog = path }); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a key log that all may read: %v", err)
+	folder := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(path, "keys")
+	}
+	ok := file("good", 0o600)
+	bad := map[string]string{
+		file("readable", 0o640): "chmod 600", folder("shared", 0o777): "folder of your own", folder("sticky", 0o777|os.ModeSticky): "folder of your own",
+		folder("group", 0o770): "folder of your own", dir: "is a directory", filepath.Join(dir, "none", "keys"): "no such file",
+		"/dev/null": "not a regular file",
+	}
+	for name, link := range map[string]func(string, string) error{"symbolic": os.Symlink, "hard": os.Link} {
+		path := filepath.Join(dir, name)
+		if err := link(file("target of "+name, 0o600), path); err != nil {
+			t.Fatal(err)
+		}
+		bad[path] = map[string]string{"symbolic": "symbolic link", "hard": "hard links"}[name]
+	}
+	if os.Geteuid() == 0 {
+		path := file("another's", 0o600)
+		if err := os.Chown(path, 65534, 0); err != nil {
+			t.Fatal(err)
+		}
+		bad[path] = "belongs to user 65534"
+		if err := os.Chown(filepath.Dir(folder("another's folder", 0o700)), 65534, 0); err != nil {
+			t.Fatal(err)
+		}
+		bad[filepath.Join(dir, "another's folder", "keys")] = "folder of your own"
+	}
+	if err := CheckKeyLog(ok); err != nil {
+		t.Error(err)
+	}
+	for path, want := range bad {
+		if err := CheckKeyLog(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("check of %s: %v, want %q", path, err, want)
+		}
+		n, err := newTestNIC(t, func(c *config.Config) { c.PSP.KeyLog = path })
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if w := n.warnings.list(); len(w) != 1 || !strings.HasPrefix(w[0], "psp.keylog: ") || !strings.Contains(w[0], want) || n.keyLog != nil {
+			t.Errorf("%s: %q, want %q", path, w, want)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(dir, "none")); err == nil {
+		t.Error("made ", st.Name())
+	}
+}
+
+// TestKeyLogFails: the first error of writing ends it, and is told.
+func TestKeyLogFails(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	failed := make(chan error, 2)
+	l := newKeyLog(f, func(err error) { failed <- err })
+	for range 3 {
+		l.sa("rx", saKey{}, &cm.SA{})
+	}
+	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil || len(failed) != 0 {
+		t.Error(err, len(failed))
 	}
 }

@@ -31,7 +31,9 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 	}
 	if s := n.deps.Supervisor; s != nil {
 		v.PID, v.Worker, v.Starts = s.PID, v.PID, s.Starts
+		v.Upgrades, v.UpgradeRefused = s.Upgraded()
 	}
+	v.Warnings = n.warnings.list()
 	err := n.shard.do(func(falcon.Time) {
 		v.Uplinks = []control.Uplink{n.uplink()}
 		for _, p := range n.shard.cm.Peers() {
@@ -171,6 +173,7 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 	if n.deps.Capture != nil {
 		v["capture.dropped"] = n.deps.Capture.Drops()
 	}
+	v["nic.warnings"] = uint64(len(n.warnings.list()))
 	return v, nil
 }
 

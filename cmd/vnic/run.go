@@ -18,13 +18,19 @@ import (
 // runOptions are the flags of `vnic run`.
 type runOptions struct {
 	path     string
-	check    bool
+	check    string
 	single   bool
 	worker   bool
 	protocol int
 	json     bool
 	format   string
 }
+
+// What --check looks at.
+const (
+	checkAll  = "all"
+	checkFile = "file"
+)
 
 func runCommand() *cobra.Command {
 	var o runOptions
@@ -40,20 +46,28 @@ reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
 			if o.worker {
 				return runWorker(o.path, o.format)
 			}
-			if o.json && !o.check {
+			if o.json && o.check == "" {
 				return usagef("--json is for --check; --log-format json is for the log")
 			}
 			if o.format != "" && o.format != config.LogText && o.format != config.LogJSON {
 				return usagef("--log-format %q: write text or json", o.format)
+			}
+			if o.check != "" && o.check != checkAll && o.check != checkFile {
+				return usagef("--check=%s: write --check, or --check=%s for the file alone", o.check, checkFile)
 			}
 			cfg, err := config.Load(o.path)
 			if err != nil {
 				return err
 			}
 			cfg.Log.Format = cmp.Or(o.format, cfg.Log.Format)
-			if o.check {
+			if o.check != "" {
 				if o.protocol != 0 && o.protocol != supervisor.Protocol {
 					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
+				}
+				if o.check == checkAll {
+					if err := device.CheckMachine(cfg); err != nil {
+						return fmt.Errorf("configuration %s is good, but not for this machine:\n%w", o.path, err)
+					}
 				}
 				if o.json {
 					return printJSON(cmd.OutOrStdout(), checked{o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers)})
@@ -69,7 +83,9 @@ reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
 	}
 	f := run.Flags()
 	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
-	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.StringVar(&o.check, "check", "", "only check the configuration, and that this machine has what it names; --check=file: the file alone")
+	f.Lookup("check").NoOptDefVal = checkAll
+	_ = run.RegisterFlagCompletionFunc("check", words(checkAll, checkFile))
 	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
 	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
 	_ = run.RegisterFlagCompletionFunc("log-format", words(config.LogText, config.LogJSON))

@@ -27,6 +27,7 @@ import (
 type outlasting struct {
 	o      *runOptions
 	text   int // memfd with the configuration that workers get; -1: none yet
+	before int // that of before an upgrade which is not settled; -1: none
 	shape  []string
 	given  []supervisor.Given
 	relays map[string]supervisor.Relay
@@ -62,6 +63,8 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 		Given:   k.give,
 		Relays:  k.relays,
 		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
+		Commit:  k.commit,
+		Revert:  k.revert,
 		Kept:    func(name string, fds []int) error { return k.keepWindow(name, fds, qemu.VhostOptions{Log: log}) },
 		Log:     log,
 		Notify: func(state string) {
@@ -74,7 +77,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 
 // keep listens wherever the configuration lets guests and operators in.
 func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{o: o, text: -1, relays: map[string]supervisor.Relay{}}
+	k := &outlasting{o: o, text: -1, before: -1, relays: map[string]supervisor.Relay{}}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -88,7 +91,7 @@ func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, e
 		sockets = append(sockets, cfg.Attach[i].Socket)
 	}
 	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }))
-	if err := k.setText(o.path); err != nil {
+	if k.text, err = keepText(o.path); err != nil {
 		return nil, err
 	}
 	if cfg.Control != "" {
@@ -189,25 +192,37 @@ func (k *outlasting) keepWindow(name string, fds []int, opt qemu.VhostOptions) e
 	return nil
 }
 
-// setText keeps the configuration as it is now: a worker that is started again
+// keepText keeps the configuration as it is now: a worker that is started again
 // is not to stumble over a file that somebody is writing.
-func (k *outlasting) setText(path string) error {
+func keepText(path string) (fd int, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	fd, err := unix.MemfdCreate("vnic-config", unix.MFD_CLOEXEC)
+	fd, err = unix.MemfdCreate("vnic-config", unix.MFD_CLOEXEC)
 	if err != nil {
-		return err
+		return -1, os.NewSyscallError("memfd_create", err)
 	}
 	if n, err := unix.Pwrite(fd, b, 0); err != nil || n != len(b) {
-		return errors.Join(fmt.Errorf("configuration: %d of %d bytes kept: %w", n, len(b), err), unix.Close(fd))
+		return -1, errors.Join(fmt.Errorf("configuration: %d of %d bytes kept: %w", n, len(b), err), unix.Close(fd))
 	}
-	if k.text >= 0 {
-		_ = unix.Close(k.text)
+	return fd, nil
+}
+
+// commit: the worker of an upgrade works. Its configuration is the one to come back to.
+func (k *outlasting) commit() { closeText(&k.before) }
+
+// revert: it does not. The configuration of before is given to the next.
+func (k *outlasting) revert() {
+	closeText(&k.text)
+	k.text, k.before = k.before, -1
+}
+
+func closeText(fd *int) {
+	if *fd >= 0 {
+		_ = unix.Close(*fd)
+		*fd = -1
 	}
-	k.text = fd
-	return nil
 }
 
 // shapeOf lists what a supervisor made for a configuration, and what devices are
@@ -245,7 +260,10 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	var said bytes.Buffer
 	check.Stderr = &said
 	if err := check.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
+		if why := strings.TrimPrefix(strings.TrimSpace(said.String()), "vnic: "); why != "" {
+			err = errors.New(why) // the exit status says nothing more
+		}
+		return err
 	}
 	cfg, err := config.Load(k.o.path)
 	if err != nil {
@@ -258,7 +276,12 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	if !slices.Equal(shape, k.shape) {
 		return fmt.Errorf("%s: control, attach, the functions that have windows, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
 	}
-	return k.setText(k.o.path)
+	text, err := keepText(k.o.path)
+	if err != nil {
+		return err
+	}
+	k.before, k.text = k.text, text
+	return nil
 }
 
 func (k *outlasting) end() error {
@@ -271,9 +294,7 @@ func (k *outlasting) end() error {
 		}
 	}
 	k.close = nil
-	if k.text >= 0 {
-		errs = append(errs, unix.Close(k.text))
-		k.text = -1
-	}
+	closeText(&k.text)
+	closeText(&k.before)
 	return errors.Join(errs...)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
-	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -40,10 +38,20 @@ const (
 
 // runWorker runs a NIC for a supervisor, which started this process.
 func runWorker(path, logFormat string) error {
+	// It may be started by the number of a descriptor, which says nothing in lists of processes.
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
 	if err != nil {
 		return err
 	}
+	if err := workFor(w, path, logFormat); err != nil {
+		w.Failed(err)
+		return err
+	}
+	return nil
+}
+
+func workFor(w *supervisor.Worker, path, logFormat string) error {
 	ctx, cancel := w.Context()
 	defer cancel()
 	cfg, err := givenConfiguration(w, path)
@@ -52,10 +60,10 @@ func runWorker(path, logFormat string) error {
 	}
 	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
 	log := newLog(cfg.Log)
-	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation}}
-	if deps.Capture, err = nextCapture(cfg, w.Generation); err != nil {
-		return err
-	}
+	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation, Upgraded: func() (int, string) {
+		u := w.Upgraded()
+		return u.Asked, u.Refused
+	}}}
 	if cfg.Control != "" {
 		if deps.Control, err = givenListener(w, givenControl); err != nil {
 			return err
@@ -68,9 +76,9 @@ func runWorker(path, logFormat string) error {
 	if err != nil {
 		return err
 	}
-	w.Discard() // devices of a configuration before this one
 	return serve(ctx, nic, log, func(state string) error {
 		if state == stateReady {
+			w.Discard() // devices of a configuration before this one
 			return w.Ready()
 		}
 		return nil // the supervisor knows
@@ -110,21 +118,6 @@ func givenListener(w *supervisor.Worker, name string) (net.Listener, error) {
 	}
 	defer f.Close()
 	return net.FileListener(f)
-}
-
-// nextCapture is the capture of a worker that is not the first: a file with a
-// number, as the one before may end in the middle of a packet.
-func nextCapture(cfg *config.Config, generation int) (*capture.Capture, error) {
-	if cfg.Capture == nil || generation == 1 {
-		return nil, nil // the NIC makes it
-	}
-	ext := filepath.Ext(cfg.Capture.File)
-	for n := generation; ; n++ {
-		c, err := capture.Create(fmt.Sprintf("%s.%d%s", strings.TrimSuffix(cfg.Capture.File, ext), n, ext))
-		if !errors.Is(err, fs.ErrExist) {
-			return c, err
-		}
-	}
 }
 
 // givenSockets are the supervisor's.

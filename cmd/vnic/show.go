@@ -103,6 +103,12 @@ func printNIC(w io.Writer, v any) {
 		fmt.Fprintf(w, ", worker %d, start %d", n.Worker, n.Starts)
 	}
 	fmt.Fprintln(w)
+	if n.UpgradeRefused != "" {
+		fmt.Fprintf(w, "last upgrade refused: %s\n", strings.ReplaceAll(n.UpgradeRefused, "\n", "; "))
+	}
+	for _, text := range n.Warnings {
+		fmt.Fprintf(w, "goes on without %s\n", text)
+	}
 	for _, u := range n.Uplinks {
 		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d\n", u.Name, u.Addr, u.MAC, u.MTU)
 	}

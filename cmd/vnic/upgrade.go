@@ -21,8 +21,8 @@ func upgradeCommand() *cobra.Command {
 		Short: "let the program and the configuration on disk take over from a NIC that runs",
 		Long: `Replaces the worker of a vnic run by the program that is now where that one was
 started from, with the configuration as it is now. Guests stay: their functions
-are reset, and their drivers begin again. Where program or configuration is not
-good, nothing happens. It is what SIGHUP to vnic run does, and waits for the end.`,
+are reset, and their drivers begin again. If program or configuration are not good, the ones of
+before go on, and the reason is printed. SIGHUP to vnic run does the same without an answer.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -60,7 +60,11 @@ func upgrade(ctx context.Context, c *control.Client) (before, after control.NIC,
 	}
 	for {
 		after, err = c.NIC(ctx)
-		if err == nil && after.Worker != before.Worker {
+		switch {
+		case err != nil:
+		case after.Upgrades != before.Upgrades && after.UpgradeRefused != "":
+			return before, after, fmt.Errorf("not upgraded, %s goes on as before: %s", after.Name, after.UpgradeRefused)
+		case after.Worker != before.Worker:
 			return before, after, nil
 		}
 		select {

@@ -91,35 +91,6 @@ func TestWorkerKilled(t *testing.T) {
 	})
 }
 
-// TestUpgradeRefused: what cannot take over is not tried.
-func TestUpgradeRefused(t *testing.T) {
-	inLab(t, false, func(l *lab) {
-		l.start(0)
-		n := l.nic(0, 0)
-		good, err := os.ReadFile(l.hosts[0].Config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, bad := range []string{string(good) + "\nnonsense: 1\n", strings.ReplaceAll(string(good), l.hosts[0].Socket, l.hosts[0].Socket+"2")} {
-			if err := os.WriteFile(l.hosts[0].Config, []byte(bad), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if out, errs, code := run(t, "upgrade", "-s", l.hosts[0].Control, "--timeout", "2s"); code == 0 || !strings.Contains(errs, "still serves") {
-				t.Errorf("exit status %d: %s%s", code, out, errs)
-			}
-		}
-		// A worker that is started again does not read the file either.
-		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		l.nic(0, n.Worker)
-		logged, err := os.ReadFile(l.hosts[0].Log)
-		if err != nil || !strings.Contains(string(logged), "nonsense") || !strings.Contains(string(logged), "the functions that have windows") {
-			t.Errorf("the log does not say why: %s", logged)
-		}
-	})
-}
-
 // TestSupervisorKilled: nothing runs on without the process that was started.
 func TestSupervisorKilled(t *testing.T) {
 	inLab(t, false, func(l *lab) {

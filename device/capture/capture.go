@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,10 +48,11 @@ type iface struct {
 type Capture struct {
 	free, queue chan *record
 	file        io.Closer // nil: not ours to close
+	path        string
 	w           *pcapgo.NgWriter
 	done        chan struct{}
 	failed      chan struct{} // closed at the first error of writing
-	err         error         // of the writer; read after done is closed
+	err         error         // of the writer; read after failed or done is closed
 
 	mu     sync.RWMutex // held shared by Packet, so that Close can wait for it
 	closed bool
@@ -67,24 +70,38 @@ type record struct {
 	comment string
 }
 
-// Create makes a new file with mode 0600. A file already there is an error:
-// captures are evidence.
+// Create makes a new file with mode 0600. Captures are evidence, so a file already there stays as it
+// is, and the new one has a number: nic1.2.pcapng beside nic1.pcapng.
 func Create(path string) (*Capture, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := createNext(path)
 	if err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("capture: %s exists and is not overwritten: remove it or choose another name", path)
-		}
 		return nil, fmt.Errorf("capture: %w", err)
 	}
 	c, err := New(f)
 	if err != nil {
-		_ = f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name())) // nothing is in it
 	}
-	c.file = f
+	c.file, c.path = f, f.Name()
 	return c, nil
 }
+
+// maxNumber bounds the search for a free name.
+const maxNumber = 10_000
+
+func createNext(path string) (*os.File, error) {
+	ext := filepath.Ext(path)
+	name := path
+	for n := 2; ; n++ {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, os.ErrExist) || n > maxNumber {
+			return f, err
+		}
+		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ext), n, ext)
+	}
+}
+
+// Path is the file that Create made.
+func (c *Capture) Path() string { return c.path }
 
 // Port is an Ethernet port that is captured too.
 type Port struct{ Name, Description string }
@@ -183,6 +200,9 @@ func (c *Capture) Drops() uint64 {
 // Failed returns a channel that is closed when writing has failed: nothing more is
 // written.
 func (c *Capture) Failed() <-chan struct{} { return c.failed }
+
+// Err is why writing failed, once Failed is closed.
+func (c *Capture) Err() error { return c.err }
 
 // Close writes what is queued and the statistics, and closes the file. It
 // returns the first error of writing.

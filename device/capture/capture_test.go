@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -93,9 +92,50 @@ func TestCapture(t *testing.T) {
 			t.Errorf("interface %d: %+v, %v", i, nif, err)
 		}
 	}
-	if _, err := Create(path); err == nil || !strings.Contains(err.Error(), "exists and is not overwritten") {
-		t.Error("an existing file was overwritten")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, name := range []string{"x.2.pcapng", "x.3.pcapng"} { // what is there stays
+		next, err := Create(path)
+		if err != nil || next.Path() != filepath.Join(filepath.Dir(path), name) || next.Close() != nil {
+			t.Errorf("%v, want %s: %v", next, name, err)
+		}
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {
+		t.Errorf("the first file was changed: %v", err)
+	}
+}
+
+// TestNoSpace: what cannot be begun leaves no file, what cannot go on says why (S10).
+func TestNoSpace(t *testing.T) {
+	c, err := New(&full{left: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 64 {
+		c.Packet(Sealed, Out, 1, make([]byte, 100), "")
+	}
+	<-c.Failed()
+	if err := c.Err(); !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if err := c.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if _, err := Create("/dev/full/x"); err == nil {
+		t.Error("made a file in a device")
+	}
+}
+
+// full takes so many bytes.
+type full struct{ left int }
+
+func (f *full) Write(b []byte) (int, error) {
+	if f.left -= len(b); f.left < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(b), nil
 }
 
 // TestPorts: ports have interfaces of their own, also those that come while the

@@ -219,10 +219,20 @@ func (c *Config) checkCM(r *report) {
 	}
 }
 
+// Bytes of a unix socket's path: what the kernel allows, and what the control socket may have, which
+// for a moment has a name with the process's number behind it.
+const (
+	maxSocket  = 107
+	maxControl = maxSocket - len(".4194304")
+)
+
 func (c *Config) checkAttach(r *report) {
 	sockets := map[string]string{}
 	if c.Control != "" {
 		sockets[c.Control] = "control"
+	}
+	if n := len(c.Control); n > maxControl {
+		r.add("control", fmt.Sprintf("%q has %d characters", c.Control, n), fmt.Sprintf("use at most %d", maxControl))
 	}
 	names, cids, vsocks := map[string]string{}, map[uint32]string{}, map[uint32]string{}
 	for i := range c.Attach {
@@ -233,7 +243,7 @@ func (c *Config) checkAttach(r *report) {
 				r.add(path+".socket", "missing", "name the socket file to listen on")
 			} else if first, dup := sockets[a.Socket]; dup {
 				r.add(path+".socket", fmt.Sprintf("%q is already used by %s", a.Socket, first), "give each its own socket")
-			} else if len(a.Socket) > 107 {
+			} else if len(a.Socket) > maxSocket {
 				r.add(path+".socket", fmt.Sprintf("%q has %d characters", a.Socket, len(a.Socket)), "the kernel allows 107; use a shorter path")
 			} else {
 				sockets[a.Socket] = path
@@ -328,7 +338,7 @@ func (c *Config) checkWindows(r *report, path string, a *Attach) {
 		r.add(path+".windows", fmt.Sprintf("guest %d has %d functions", a.CID, len(own)), fmt.Sprintf("a guest has room for %d windows; give it fewer functions or no windows", MaxWindows))
 	}
 	for _, f := range own {
-		if s := a.WindowSocket(f); len(s) > 107 {
+		if s := a.WindowSocket(f); len(s) > maxSocket {
 			r.add(path+".socket", fmt.Sprintf("the socket of a window, %q, has %d characters", s, len(s)), "the kernel allows 107; use a shorter path")
 			return
 		}

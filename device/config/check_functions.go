@@ -3,9 +3,11 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -76,6 +78,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
 	c.checkPort(r, path+".port", f, names, owners, macs)
+	c.checkLeast(r, path+".credits", &f.Credits)
 	checkGuarantee(r, path, f)
 	if *f.Enabled && f.Tenant == 0 {
 		r.add(path+".enabled", "true, but the function has no tenant", "give it tenant and address, or leave enabled out")
@@ -102,18 +105,43 @@ func checkGuarantee(r *report, path string, f *Function) {
 	}
 }
 
-// checkCredits sees that every guarantee can be kept at once.
+// checkLeast sees that a limit allows a packet.
+func (c *Config) checkLeast(r *report, path string, limit *Credits) {
+	least := c.leastCredits()
+	for i, n := range limit.each() {
+		value, key := *n.value, path+"."+n.key
+		if r.zeros[key] {
+			value = 0 // behind the default
+		} else if value == 0 {
+			continue // no limit
+		}
+		if l := *least.each()[i].value; value < l {
+			r.add(key, fmt.Sprintf("%d is less than one packet of %d bytes needs, so work would wait for ever", value, c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
+		}
+	}
+}
+
+// checkCredits sees that a packet can be sent at every level, and every guarantee be kept at once.
 func (c *Config) checkCredits(r *report) {
+	c.checkLeast(r, "credits.nic", &c.Credits.NIC)
+	c.checkLeast(r, "credits.host", &c.Credits.Host)
+	c.checkLeast(r, "credits.connection", &c.Credits.Connection)
+	least := c.leastCredits()
 	host, nic := c.Credits.Host.each(), c.Credits.NIC.each()
 	for i, h := range host {
 		if *h.value > *nic[i].value {
 			r.add("credits.host."+h.key, fmt.Sprintf("%d is more than the NIC has, %d", *h.value, *nic[i].value), "lower it or raise credits.nic."+h.key)
 		}
-		var sum uint64
+		var sum, poorest uint64 = 0, math.MaxUint64
 		for _, f := range c.AllFunctions() {
 			if *f.Enabled {
-				sum += uint64(*f.Guarantee.each()[i].value)
+				g := uint64(*f.Guarantee.each()[i].value)
+				sum, poorest = sum+g, min(poorest, g)
 			}
+		}
+		if need := uint64(*least.each()[i].value); sum <= uint64(*h.value) && poorest < need && uint64(*h.value)-sum+poorest < need {
+			r.add("credits.host."+h.key, fmt.Sprintf("%d, of which guarantees leave %d to a function that has none", *h.value, uint64(*h.value)-sum),
+				fmt.Sprintf("a packet needs %d: raise it, or lower the functions' guarantee.%s", need, h.key))
 		}
 		if sum > uint64(*h.value) {
 			r.add("credits.host."+h.key, fmt.Sprintf("%d, but %d are guaranteed to functions", *h.value, sum), "raise it or lower the functions' guarantee."+h.key)
@@ -173,7 +201,10 @@ func checkLimits(r *report, path string, l *Limits) {
 		{"cq_entries", l.CQEntries, 1 << abi.MaxQueueLog2},
 		{"read_atomic", l.ReadAtomic, 128},
 	} {
-		if c.value > c.max {
+		if r.zeros[path+"."+c.key] {
+			c.value = 0 // behind the default
+		}
+		if c.value > c.max || r.zeros[path+"."+c.key] {
 			r.add(path+"."+c.key, fmt.Sprintf("%d is out of range", c.value), fmt.Sprintf("use 1 to %d", c.max))
 		}
 	}
@@ -230,6 +261,10 @@ func (c *Config) checkPeers(r *report) {
 		}
 		if p.Identity == "" {
 			r.add(path+".identity", "missing", fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%d", p.Host))
+		} else if _, n, err := cmlink.ParseURI(p.Identity); err != nil {
+			r.add(path+".identity", fmt.Sprintf("%q is no identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%d", p.Host))
+		} else if n != p.Host {
+			r.add(path+".identity", fmt.Sprintf("%q is that of host %d, the peer is host %d", p.Identity, n, p.Host), "correct one of the two")
 		} else if first, dup := identities[p.Identity]; dup {
 			r.add(path+".identity", fmt.Sprintf("%q is already peers[%d]", p.Identity, first), "each peer has its own identity")
 		} else {

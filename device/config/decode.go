@@ -132,6 +132,8 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 	}
 	if what, remedy := parse(n.Value, path, v); what != "" {
 		d.addAt(n.Line, path, fmt.Sprintf("%q %s", n.Value, what), remedy)
+	} else if v.IsZero() {
+		d.zeros[path] = true
 	}
 }
 

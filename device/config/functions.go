@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // NamedFunction is a function with its place in the tuple <host, PF, VF>.
@@ -90,6 +91,16 @@ func (c *Credits) Cost() (cost credit.Cost) {
 		cost[i] = *n.value
 	}
 	return cost
+}
+
+// leastCredits is what one packet of the path MTU costs of each counter: with less, work waits for
+// ever (Falcon §8.2.3).
+func (c *Config) leastCredits() (least Credits) {
+	cells := credit.Cells(c.RDMA.MTU+wire.MaxDataHeaderLen, credit.DefaultCell)
+	return Credits{
+		RequestPacketTx: 1, RequestBufferTx: cells, RequestPacketRx: 1, RequestBufferRx: cells,
+		DataPacketTx: 1, DataBufferTx: cells, NetworkPacketRx: 1, NetworkBufferRx: 1,
+	}
 }
 
 // SetCost takes the numbers over, in the order of credit.Counter.

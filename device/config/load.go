@@ -37,7 +37,7 @@ func Load(path string) (*Config, error) {
 
 // Parse reads and checks a configuration; see Load.
 func Parse(b []byte) (*Config, error) {
-	r := &report{lines: map[string]int{}}
+	r := &report{lines: map[string]int{}, zeros: map[string]bool{}}
 	c := new(Config)
 	if len(b) > maxFileSize {
 		r.add("", fmt.Sprintf("the file is larger than %d bytes", maxFileSize), "give a NIC configuration file")

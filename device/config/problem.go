@@ -57,6 +57,7 @@ const maxProblems = 100
 type report struct {
 	problems Problems
 	lines    map[string]int
+	zeros    map[string]bool // keys with 0 behind them, which a default must not hide
 }
 
 func (r *report) add(path, what, remedy string) {

@@ -9,7 +9,7 @@ import (
 // Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a configuration: every
 // problem is reported with its path. It is for other files that hold sections of a configuration.
 func Decode(b []byte, v any) error {
-	r := &report{lines: map[string]int{}}
+	r := &report{lines: map[string]int{}, zeros: map[string]bool{}}
 	if len(b) > maxFileSize {
 		r.add("", fmt.Sprintf("the file is larger than %d bytes", maxFileSize), "give a smaller file")
 		return r.problems

@@ -11,15 +11,19 @@ import (
 
 // NIC is the answer of GET /v1/nic.
 type NIC struct {
-	Host     uint8    `json:"host"`
-	Name     string   `json:"name"`
-	Version  string   `json:"version"`
-	PID      int      `json:"pid"`              // of vnic run
-	Worker   int      `json:"worker,omitempty"` // the process that is the NIC, if it is another
-	Starts   int      `json:"starts,omitempty"` // of workers so far
-	UptimeMS int64    `json:"uptime_ms"`        // of the NIC: connections and keys are no older
-	Uplinks  []Uplink `json:"uplinks"`
-	Peers    []Peer   `json:"peers"`
+	Host     uint8  `json:"host"`
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	PID      int    `json:"pid"`                // of vnic run
+	Worker   int    `json:"worker,omitempty"`   // the process that is the NIC, if it is another
+	Starts   int    `json:"starts,omitempty"`   // of workers so far
+	Upgrades int    `json:"upgrades,omitempty"` // that were asked for so far
+	// UpgradeRefused is why the last upgrade was not done; "": it was.
+	UpgradeRefused string   `json:"upgrade_refused,omitempty"`
+	Warnings       []string `json:"warnings,omitempty"` // what the NIC was asked for and goes on without
+	UptimeMS       int64    `json:"uptime_ms"`          // of the NIC: connections and keys are no older
+	Uplinks        []Uplink `json:"uplinks"`
+	Peers          []Peer   `json:"peers"`
 }
 
 // Uplink is a port to the fabric.

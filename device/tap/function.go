@@ -142,14 +142,35 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 }
 
 // inNetns calls f on a thread of its own in a network namespace, given by its name or path. What f opens stays usable.
-func inNetns(name string, f func() error) error {
+func openNetns(name string) (netns.NsHandle, error) {
 	path := name
 	if !filepath.IsAbs(path) {
 		path = filepath.Join("/run/netns", name)
 	}
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
-		return fmt.Errorf("network namespace %q: %w (name one that 'ip netns' lists, or a path)", name, err)
+		return ns, fmt.Errorf("network namespace %q: %w (name one that 'ip netns' lists, or a path)", name, err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(ns), &st); err != nil || st.Type != unix.NSFS_MAGIC {
+		return ns, errors.Join(fmt.Errorf("network namespace %q: %s is none (name one that 'ip netns' lists, or a path)", name, path), err, ns.Close())
+	}
+	return ns, nil
+}
+
+// CheckNetns tells whether there is a network namespace of that name or path.
+func CheckNetns(name string) error {
+	ns, err := openNetns(name)
+	if err != nil {
+		return err
+	}
+	return ns.Close()
+}
+
+func inNetns(name string, f func() error) error {
+	ns, err := openNetns(name)
+	if err != nil {
+		return err
 	}
 	defer ns.Close()
 	done := make(chan error)

@@ -71,16 +71,30 @@ func setUp(cfg Config) (mtu int, err error) {
 	return mtu, nil
 }
 
-func enslave(link netlink.Link, bridge string) error {
-	br, err := findLink(bridge)
+func findBridge(name string) (netlink.Link, error) {
+	br, err := findLink(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if br == nil {
-		return fmt.Errorf("bridge %q does not exist: make it with 'ip link add %s type bridge'", bridge, bridge)
+		return nil, fmt.Errorf("bridge %q does not exist: make it with 'ip link add %s type bridge'", name, name)
 	}
 	if _, ok := br.(*netlink.Bridge); !ok {
-		return fmt.Errorf("bridge %q is a %s, not a bridge", bridge, br.Type())
+		return nil, fmt.Errorf("bridge %q is a %s, not a bridge", name, br.Type())
+	}
+	return br, nil
+}
+
+// CheckBridge tells whether a TAP can join a bridge of that name.
+func CheckBridge(name string) error {
+	_, err := findBridge(name)
+	return err
+}
+
+func enslave(link netlink.Link, bridge string) error {
+	br, err := findBridge(bridge)
+	if err != nil {
+		return err
 	}
 	if err := netlink.LinkSetMaster(link, br); err != nil {
 		return fmt.Errorf("join bridge %q: %w", bridge, err)

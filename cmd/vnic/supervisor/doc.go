@@ -10,9 +10,9 @@
 //	└──────────────────────────────┘              └──────────────────────────────────┘
 //
 // A worker that ends is started again: at once, if it lived long enough, else
-// after a pause that grows to a bound. One that never gets ready, many times in a
-// row, is given up. SIGHUP replaces a worker that runs by the program on disk.
-// Wherever the program on disk does not start, the supervisor's own image does.
+// after a pause that grows to a bound, with the program that the one before ran. SIGHUP replaces a
+// worker that runs by the program on disk. If that one fails before it has served for a while, the
+// program and the configuration of before go on.
 //
 // What the messages carry is known to neither end of this package but by name.
 //

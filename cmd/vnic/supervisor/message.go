@@ -31,6 +31,9 @@ const (
 	kindKeep   = "keep"   // to the supervisor: descriptors for the next worker, by name
 	kindDrop   = "drop"   // to the supervisor: the next worker needs those not
 	kindReady  = "ready"  // to the supervisor
+
+	kindUpgrade = "upgrade" // to the worker: what became of one that was asked for
+	kindFailed  = "failed"  // to the supervisor: why the worker ends
 )
 
 // message is a 32-bit length and so much JSON, with descriptors beside it.
@@ -38,6 +41,8 @@ type message struct {
 	Kind  string `json:"kind"`
 	Name  string `json:"name,omitempty"`
 	Start *Start `json:"start,omitempty"`
+
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
 }
 
 // Start is what a worker is told of itself.
@@ -46,6 +51,7 @@ type Start struct {
 	Generation int       `json:"generation"` // counts the workers, from 1
 	PID        int       `json:"pid"`        // of the supervisor
 	Since      time.Time `json:"since"`      // when the supervisor began
+	Upgrade    Upgrade   `json:"upgrade"`
 }
 
 const (

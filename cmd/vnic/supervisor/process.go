@@ -6,12 +6,47 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// program is what a worker runs, held open: it can be run again when another has taken its name.
+type program struct {
+	path string
+	fd   int
+}
+
+func openProgram(path string) (*program, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	// Where the worker's own descriptors, which come first, do not take its place.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", path, err)
+	}
+	return &program{path, high}, nil
+}
+
+// file names it to the process that is to become it.
+func (p *program) file() string { return fmt.Sprintf("/proc/self/fd/%d", p.fd) }
+
+func (p *program) close() {
+	if p != nil && p.fd >= 0 {
+		_ = unix.Close(p.fd)
+		p.fd = -1
+	}
+}
 
 // process is one worker.
 type process struct {
+	program    *program
+	upgrade    bool // the worker before ended for it, and it has not settled
 	cmd        *exec.Cmd
 	ch         *channel
 	generation int
@@ -19,17 +54,31 @@ type process struct {
 	ready      chan struct{} // closed when it said so
 	ended      chan struct{} // closed when it is gone and nothing of it is left to read
 	err        error         // how it ended, once ended is closed
+
+	mu   sync.Mutex
+	said string // why it ends, in its own words
 }
 
 // start starts a worker and tells it everything. The caller's thread must live
 // as long as the worker.
-func (s *Supervisor) start(program string) (*process, error) {
+func (s *Supervisor) start() (_ *process, err error) {
+	program := s.program
+	if program == nil || s.trying {
+		if program, err = openProgram(s.cfg.Program); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				program.close()
+			}
+		}()
+	}
 	s.generation++
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(program, s.cfg.Args...)
+	cmd := exec.Command(program.file(), s.cfg.Args...)
 	cmd.Args[0] = s.cfg.Program
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs} // ChannelFD
@@ -38,7 +87,8 @@ func (s *Supervisor) start(program string) (*process, error) {
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
-	p := &process{cmd: cmd, ch: &channel{conn: ours}, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	s.trying = false
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
@@ -64,7 +114,7 @@ func (s *Supervisor) start(program string) (*process, error) {
 
 // tell gives a new worker what it starts from.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}
@@ -101,6 +151,8 @@ func (s *Supervisor) hear(p *process) {
 		case m.Kind == kindDrop:
 			s.store.drop(m.Name)
 			_ = p.ch.send(message{Kind: kindGone, Name: m.Name})
+		case m.Kind == kindFailed:
+			p.say(m.Name)
 		case m.Kind == kindReady && !ready:
 			ready = true
 			close(p.ready)
@@ -135,8 +187,20 @@ func (s *Supervisor) stop(p *process) {
 	<-p.ended
 }
 
+// say notes why it ends.
+func (p *process) say(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said = why
+}
+
 // how says in words how a worker ended.
 func (p *process) how() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.said != "" {
+		return p.said
+	}
 	if p.err == nil {
 		return "exit status 0"
 	}

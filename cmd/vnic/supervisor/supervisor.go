@@ -15,6 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Upgrade says what became of the upgrades that were asked for.
+type Upgrade struct {
+	Asked   int    `json:"asked,omitempty"`   // so far
+	Refused string `json:"refused,omitempty"` // why the last was not done; "": it was
+}
+
 // Relay is something in the supervisor that needs connections to the worker.
 type Relay interface {
 	// Attach says how to connect to the worker that runs now.
@@ -36,8 +42,11 @@ type Config struct {
 	Given   func() []Given
 	Relays  map[string]Relay // by the name of the worker's acceptor
 	// Prepare is called before a worker that runs is replaced by the program on
-	// disk. After an error it stays.
-	Prepare func(ctx context.Context) error
+	// disk. After an error it stays. Otherwise Given is what the next worker is to have, and either
+	// Commit or Revert follows: the next has shown that it works, or has failed and Given is again
+	// what the worker before had.
+	Prepare        func(ctx context.Context) error
+	Commit, Revert func()
 	// Kept is called with what a worker keeps, before it is. After an error it is
 	// not.
 	Kept   func(name string, fds []int) error
@@ -45,23 +54,20 @@ type Config struct {
 	Log    *slog.Logger
 
 	Grace  time.Duration // for a worker to end in order; 0: 10 s
-	Settle time.Duration // a worker that lived so long is started again at once; 0: 5 s
+	Settle time.Duration // a worker that lived so long is started again at once, and an upgrade to it has succeeded; 0: 5 s
+	Try    time.Duration // an upgrade to a worker that is not ready after this has failed; 0: 60 s
 	Pause  time.Duration // before the second of several starts in a row, doubled each time; 0: 50 ms
-	Bound  time.Duration // of that pause; 0: 2 s
-	GiveUp int           // workers in a row that did not get ready; 0: 10
+	Bound  time.Duration // of that pause; 0: 5 s
 }
 
 func (c *Config) defaults() {
 	for _, d := range []struct {
 		at    *time.Duration
 		value time.Duration
-	}{{&c.Grace, 10 * time.Second}, {&c.Settle, 5 * time.Second}, {&c.Pause, 50 * time.Millisecond}, {&c.Bound, 2 * time.Second}} {
+	}{{&c.Grace, 10 * time.Second}, {&c.Settle, 5 * time.Second}, {&c.Pause, 50 * time.Millisecond}, {&c.Bound, 5 * time.Second}, {&c.Try, time.Minute}} {
 		if *d.at == 0 {
 			*d.at = d.value
 		}
-	}
-	if c.GiveUp == 0 {
-		c.GiveUp = 10
 	}
 }
 
@@ -72,19 +78,19 @@ type Supervisor struct {
 	since      time.Time
 	generation int
 	served     bool // a worker has been ready
-	unready    int  // workers in a row that never were
-	hasty      int  // that ended soon
+	hasty      int  // workers in a row that ended soon
+
+	program *program // of the last worker that worked; nil: none did yet
+	trying  bool     // the next worker is an upgrade
+	upgrade Upgrade
 }
 
 // ErrFirst says that the first worker ended before it was ready: it has said why
 // itself, on standard error.
 var ErrFirst = errors.New("the worker ended before it was ready")
 
-// ownImage is the program this process runs, also when its file is gone.
-const ownImage = "/proc/self/exe"
-
-// Run runs workers until ctx is done or there is no use in another. No worker is
-// left when it returns.
+// Run runs workers until ctx is done, or the first worker fails. A supervisor whose worker has
+// served never gives up: guests cannot come back to another. No worker is left when it returns.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
 	s := &Supervisor{cfg: cfg, since: time.Now()}
@@ -95,12 +101,14 @@ func Run(ctx context.Context, cfg Config) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	defer func() { s.program.close() }()
 	for {
-		p, err := s.start(s.program())
+		p, err := s.start()
 		again, wait := false, time.Duration(0)
 		if err == nil {
 			again = s.watch(ctx, p, hup)
 			if ctx.Err() != nil {
+				s.settle(p)
 				return nil
 			}
 		} else {
@@ -119,16 +127,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// program is what the next worker runs. A program on disk that does not get ready
-// is not all there is.
-func (s *Supervisor) program() string {
-	if s.unready < 2 || s.unready%2 != 0 {
-		return s.cfg.Program
-	}
-	s.cfg.Log.Warn("the program on disk does not get ready: trying the one this process runs", "program", s.cfg.Program)
-	return ownImage
-}
-
 // watch follows a worker to its end. It reports true if that was for another to
 // take its place at once.
 func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal) (again bool) {
@@ -137,20 +135,28 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 			r.Detach()
 		}
 	}()
-	ready := p.ready
+	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)
+	if p.upgrade {
+		asked = nil // one after the other
+		late = time.After(s.cfg.Try)
+	}
 	for {
 		select {
 		case <-ready:
-			ready = nil
+			ready, asked, late = nil, hup, nil
 			s.nowReady(p)
+		case <-late:
+			late = nil
+			p.say(fmt.Sprintf("not ready after %v", s.cfg.Try))
+			_ = p.cmd.Process.Kill()
 		case <-p.ended:
 			return false
 		case <-ctx.Done():
 			s.cfg.Notify("STOPPING=1")
 			s.stop(p)
 			return false
-		case <-hup:
-			if s.upgrade(ctx, p) {
+		case <-asked:
+			if s.replace(ctx, p) {
 				return true
 			}
 		}
@@ -165,17 +171,42 @@ func (s *Supervisor) nowReady(p *process) {
 	s.cfg.Notify(fmt.Sprintf("READY=1\nSTATUS=worker %d serves (process %d)", p.generation, p.cmd.Process.Pid))
 }
 
-// upgrade ends a worker so that the program on disk takes its place.
-func (s *Supervisor) upgrade(ctx context.Context, p *process) bool {
+// replace ends a worker so that the program on disk takes its place.
+func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 	s.cfg.Notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\nSTATUS=upgrading", monotonicMicros()))
+	s.settle(p)
 	if err := s.cfg.Prepare(ctx); err != nil {
 		s.cfg.Log.Error("not upgraded, the worker goes on", "err", err)
+		s.upgrade = Upgrade{Asked: s.upgrade.Asked + 1, Refused: bounded(err.Error())}
+		_ = p.ch.send(message{Kind: kindUpgrade, Upgrade: &s.upgrade})
 		s.cfg.Notify("READY=1\nSTATUS=not upgraded: see the log")
 		return false
 	}
 	s.cfg.Log.Info("upgrading", "worker", p.cmd.Process.Pid)
 	s.stop(p)
+	s.upgrade = Upgrade{Asked: s.upgrade.Asked + 1}
+	s.trying = true
 	return true
+}
+
+// bounded is as much of a reason as a message may hold.
+func bounded(reason string) string { return reason[:min(len(reason), maxReason)] }
+
+// settle decides that a worker which has served is what the next ones are like.
+func (s *Supervisor) settle(p *process) {
+	switch {
+	case p.program == s.program:
+	case p.isReady():
+		s.program.close()
+		s.program = p.program
+	default:
+		p.program.close()
+		return
+	}
+	if p.upgrade {
+		p.upgrade = false
+		s.cfg.Commit()
+	}
 }
 
 // judge decides after the end of a worker, or a start that failed, when to start
@@ -185,19 +216,19 @@ func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err e
 	if p != nil {
 		how, lived = p.how(), time.Since(p.started)
 	}
-	if p != nil && p.isReady() {
-		s.served, s.unready = true, 0
-	} else {
-		s.unready++
+	if s.trying || p != nil && p.upgrade && (!p.isReady() || lived < s.cfg.Settle) {
+		s.revert(p, how)
+		return 0, nil
+	}
+	if p != nil {
+		s.served = s.served || p.isReady()
+		s.settle(p)
 	}
 	if !s.served {
 		if failure != nil {
 			return 0, failure
 		}
 		return 0, ErrFirst
-	}
-	if s.unready >= s.cfg.GiveUp {
-		return 0, fmt.Errorf("%d workers in a row did not get ready, the last: %s", s.unready, how)
 	}
 	if lived >= s.cfg.Settle {
 		s.hasty = 0
@@ -210,6 +241,18 @@ func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err e
 	s.cfg.Log.Error("worker ended, starting another", "how", how, "lived", lived.Round(time.Millisecond), "in", wait)
 	s.cfg.Notify(fmt.Sprintf("STATUS=worker ended (%s), starting another", how))
 	return wait, nil
+}
+
+// revert goes back to what worked before an upgrade.
+func (s *Supervisor) revert(p *process, how string) {
+	s.trying = false
+	if p != nil {
+		p.program.close()
+	}
+	s.cfg.Revert()
+	s.upgrade.Refused = bounded(how)
+	s.cfg.Log.Error("upgrade failed, program and configuration of before go on", "how", how)
+	s.cfg.Notify("STATUS=upgrade failed, going on as before: see the log")
 }
 
 // monotonicMicros is CLOCK_MONOTONIC as systemd wants it with RELOADING=1.

@@ -40,8 +40,13 @@ func testWorker(mode string) error {
 	if err != nil {
 		return err
 	}
-	if mode == "broken" || mode == "once" && w.Generation > 1 {
-		return errors.New("broken on purpose")
+	switch second := w.Generation == 2; {
+	case mode == "broken", mode == "once" && w.Generation > 1, mode == "second" && second:
+		err := errors.New("broken on purpose")
+		w.Failed(err)
+		return err
+	case mode == "hangs" && second:
+		select {}
 	}
 	counter := w.Take("counter")
 	if len(counter) == 0 {
@@ -77,7 +82,7 @@ func testWorker(mode string) error {
 	}
 	given := w.Take("given")
 	w.Discard()
-	if mode == "crash" {
+	if mode == "crash" || mode == "soon" && w.Generation == 2 {
 		_ = w.Ready()
 		return errors.New("crashed on purpose")
 	}
@@ -90,6 +95,9 @@ func testWorker(mode string) error {
 			}
 			st := unix.Stat_t{}
 			_ = unix.Fstat(counter[0], &st)
+			if u := w.Upgraded(); u.Refused != "" {
+				fmt.Fprintf(c, "upgrade %d: %s; ", u.Asked, u.Refused)
+			}
 			fmt.Fprintf(c, "generation %d, counter of %d, given %d, passing %d, process %d\n", w.Generation, st.Size, len(given), passing, os.Getpid())
 			c.Close()
 		}
@@ -159,6 +167,19 @@ type scene struct {
 	ended  chan error
 	mu     sync.Mutex
 	states []string
+	order  []string // calls of Prepare, Commit and Revert
+}
+
+func (s *scene) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order = append(s.order, what)
+}
+
+func (s *scene) noted() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.order, " ")
 }
 
 // supervise runs a supervisor of workers with a mode.
@@ -179,7 +200,9 @@ func supervise(t *testing.T, mode string, change func(*Config)) *scene {
 		Program: self,
 		Given:   func() []Given { return []Given{{"given", fds[:]}} },
 		Relays:  map[string]Relay{"relay": s.testRelay},
-		Prepare: func(context.Context) error { return nil },
+		Prepare: func(context.Context) error { s.note("prepare"); return nil },
+		Commit:  func() { s.note("commit") },
+		Revert:  func() { s.note("revert") },
 		Kept: func(name string, fds []int) error {
 			if name == "refused" {
 				return errors.New("refused on purpose")
@@ -320,45 +343,132 @@ func TestUpgrade(t *testing.T) {
 	if err := s.end(t); err != nil {
 		t.Fatal(err)
 	}
+	if got := s.noted(); got != "commit" {
+		t.Errorf("called: %s", got)
+	}
 	if all := strings.Join(s.states, "|"); strings.Count(all, "RELOADING=1\nMONOTONIC_USEC=") != 2 || !strings.Contains(all, "STATUS=not upgraded") {
 		t.Errorf("%q", s.states)
 	}
 }
 
-// TestGivesUp: workers that never serve are not started for ever, and one that
-// fails from the start not twice.
-func TestGivesUp(t *testing.T) {
+// TestFirstFails: a worker that fails from the start is not tried twice.
+func TestFirstFails(t *testing.T) {
 	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
 		t.Errorf("%v", err)
 	}
 	if err := supervise(t, "serve", func(c *Config) { c.Program = "/nowhere" }).wait(t); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestNeverGivesUp: once a worker has served, others are tried for ever: guests cannot come back to
+// another supervisor.
+func TestNeverGivesUp(t *testing.T) {
 	s := supervise(t, "once", nil)
 	_, pid := s.last(t, 1)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.wait(t); err == nil || !strings.Contains(err.Error(), "10 workers in a row") {
-		t.Errorf("%v", err)
+	s.ends(t, 15)
+	if err := s.end(t); err != nil {
+		t.Error(err)
 	}
+}
+
+// ends waits until so many workers have ended.
+func (s *scene) ends(t *testing.T, want int) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := strings.Count(strings.Join(s.states, "|"), "starting another")
+		s.mu.Unlock()
+		if n > want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d workers ended", n)
+		}
+	}
+}
+
+// TestUpgradeFails: a worker that was upgraded to and fails, hangs, or ends soon after it was ready
+// is not tried again. What served before goes on, with the program that it ran, and the reason is
+// told (F52).
+func TestUpgradeFails(t *testing.T) {
+	for _, tt := range []struct{ mode, program, why string }{
+		{"second", "", "broken on purpose"},
+		{"hangs", "", "not ready after"},
+		{"soon", "", "exit status 1"},
+		{"serve", "#!/bin/false\n", "exit status 1"},
+		{"serve", "no program\n", "exec format error"},
+	} {
+		t.Run(tt.mode+tt.why, func(t *testing.T) {
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			image, err := os.ReadFile(self)
+			if err != nil {
+				t.Fatal(err)
+			}
+			program := t.TempDir() + "/worker"
+			if err := os.WriteFile(program, image, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s := supervise(t, tt.mode, func(c *Config) {
+				c.Program = program
+				if tt.mode == "hangs" {
+					c.Try = 100 * time.Millisecond
+				}
+			})
+			s.last(t, 1)
+			if tt.program != "" {
+				if err := os.WriteFile(program+".new", []byte(tt.program), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(program+".new", program); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			line := s.spoke(t, "upgrade 1: ")
+			if !strings.Contains(line, tt.why) {
+				t.Errorf("%q", line)
+			}
+			if got := s.noted(); got != "prepare revert" {
+				t.Errorf("called: %s", got)
+			}
+			if err := s.end(t); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// spoke waits for a worker that says something with that in it.
+func (r *testRelay) spoke(t *testing.T, with string) string {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		r.mu.Lock()
+		for _, line := range r.said {
+			if strings.Contains(line, with) {
+				r.mu.Unlock()
+				return line
+			}
+		}
+		r.mu.Unlock()
+	}
+	t.Fatalf("nobody said %q", with)
+	return ""
 }
 
 // TestCrashLoop: workers that serve for a moment only are started again for ever,
 // after pauses.
 func TestCrashLoop(t *testing.T) {
 	s := supervise(t, "crash", nil)
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		n := strings.Count(strings.Join(s.states, "|"), "starting another")
-		s.mu.Unlock()
-		if n > 15 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d crashes", n)
-		}
-	}
+	s.ends(t, 15)
 	if err := s.end(t); err != nil {
 		t.Error(err)
 	}
@@ -376,8 +486,8 @@ func TestStubborn(t *testing.T) {
 	}
 }
 
-// TestProgramGone: when the file of the program is not there any more, workers run
-// the image of the supervisor.
+// TestProgramGone: when the file of the program is not there any more, workers run what the one
+// before ran.
 func TestProgramGone(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -87,6 +87,11 @@ func (w *Worker) listen() {
 			}
 			w.mu.Unlock()
 		}
+		if m.Kind == kindUpgrade && m.Upgrade != nil {
+			w.mu.Lock()
+			w.Start.Upgrade = *m.Upgrade
+			w.mu.Unlock()
+		}
 		if m.Kind == kindStream && len(fds) == 1 {
 			w.Acceptor(m.Name).put(fds[0])
 			continue
@@ -173,6 +178,21 @@ func (w *Worker) Drop(name string) error {
 
 // Ready says that the worker serves.
 func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady}) }
+
+// Failed tells why the worker ends.
+func (w *Worker) Failed(why error) {
+	_ = w.ch.send(message{Kind: kindFailed, Name: bounded(why.Error())}) // fails only when the supervisor is gone
+}
+
+// maxReason bounds what is told of a failure; JSON may need six bytes for one.
+const maxReason = 8 << 10
+
+// Upgraded says what became of the upgrades that were asked for so far.
+func (w *Worker) Upgraded() Upgrade {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Start.Upgrade
+}
 
 // Acceptor hands out the connections that come under a name.
 func (w *Worker) Acceptor(name string) *Acceptor {

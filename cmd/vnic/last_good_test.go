@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// configure writes host i's configuration anew, with parts replaced.
+func (l *lab) configure(i int, oldnew ...string) {
+	l.t.Helper()
+	if err := l.hosts[i].writeConfig(); err != nil {
+		l.t.Fatal(err)
+	}
+	b, err := os.ReadFile(l.hosts[i].Config)
+	if err == nil {
+		err = os.WriteFile(l.hosts[i].Config, []byte(strings.NewReplacer(oldnew...).Replace(string(b))), 0o644)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at once,
+// and can be read afterwards (F52).
+func TestUpgradeRefused(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		h := l.hosts[0]
+		before := l.nic(0, 0)
+		for _, tt := range []struct {
+			change []string
+			want   string
+		}{
+			{[]string{"log:", "nonsense: 1\nlog:"}, "nonsense: unknown key"},
+			{[]string{h.Socket, h.Socket + "2"}, "the functions that have windows"},
+			{[]string{"identity: " + h.Keys, "identity: /nowhere/keys"}, "cm.identity: "},
+			{[]string{"bridge: " + demoBridge, "bridge: nobridge"}, `uplink.bridge: bridge "nobridge" does not exist`},
+			{[]string{"log:", "psp: {keylog: /nowhere/keys}\nlog:"}, "psp.keylog: "},
+			{[]string{"log:", "capture: {file: /nowhere/x}\nlog:"}, "capture.file: /nowhere/x: there is no folder /nowhere"},
+			{[]string{"log:", "metrics: {listen: '192.0.2.1:9000'}\nlog:"}, "metrics.listen: 192.0.2.1 is no address of this host"},
+			// Only the worker finds these out: the check of the configuration takes no ports.
+			{[]string{"listen: " + h.CM, "listen: " + l.hosts[1].CM}, "address already in use"},
+		} {
+			l.configure(0, tt.change...)
+			if strings.Contains(tt.want, "in use") {
+				l.start(1)
+			}
+			out, errs, code := run(t, "upgrade", "-s", h.Control)
+			if code == 0 || !strings.Contains(errs, tt.want) || !strings.Contains(errs, "goes on as before") {
+				t.Errorf("exit status %d: %s%s, want %q", code, out, errs, tt.want)
+			}
+			if n := l.nic(0, 0); n.PID != before.PID || !strings.Contains(n.UpgradeRefused, tt.want) {
+				t.Errorf("%+v", n)
+			}
+			if out, _, _ := run(t, "show", "nic", "-s", h.Control); !strings.Contains(out, "last upgrade refused: ") {
+				t.Error(out)
+			}
+		}
+		// A worker that is started again does not read the file either.
+		n := l.nic(0, 0)
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		l.nic(0, n.Worker)
+		l.joined()
+		l.works()
+		l.configure(0)
+		if out, errs, code := run(t, "upgrade", "-s", h.Control); code != 0 {
+			t.Errorf("exit status %d: %s%s", code, out, errs)
+		}
+		if n := l.nic(0, 0); n.UpgradeRefused != "" || n.PID != before.PID {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// TestGoesOnWithout: a capture, a key log and metrics that cannot be had do not keep a NIC from
+// working, and it says what is missing. A disk that is full ends a capture and no worker (S10).
+func TestGoesOnWithout(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		const metricsAddress = "10.98.0.1:9977"
+		disk := filepath.Join(l.dir, "disk")
+		if err := os.Mkdir(disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		// 64 KiB are full soon.
+		if err := unix.Mount("vnic-test", disk, "tmpfs", 0, "size=64k,mode=700"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}()
+		l.configure(0, "log:", "capture: {file: "+disk+"/x.pcapng, mode: both}\npsp: {keylog: "+disk+"/keys}\nmetrics: {listen: '"+metricsAddress+"'}\nlog:")
+		l.start(0)
+		l.start(1)
+		l.joined()
+		l.works()
+		warns := func(want ...string) {
+			t.Helper()
+			eventually(t, "warnings", func() error {
+				out, _, _ := run(t, "show", "nic", "-s", l.hosts[0].Control)
+				for _, w := range want {
+					if !strings.Contains(out, "goes on without "+w) {
+						return fmt.Errorf("no %q in\n%s", w, out)
+					}
+				}
+				return nil
+			})
+			c, err := l.control(0).Counters(context.Background())
+			if err != nil || c["nic.warnings"] != uint64(len(want)) {
+				t.Errorf("%d warnings, want %q: %v", c["nic.warnings"], want, err)
+			}
+		}
+		warns("capture " + disk + "/x.pcapng: write " + disk + "/x.pcapng: no space left on device")
+		eventually(t, "metrics", func() error {
+			r, err := http.Get("http://" + metricsAddress + "/metrics")
+			if err != nil {
+				return err
+			}
+			return r.Body.Close()
+		})
+		http.DefaultClient.CloseIdleConnections()
+		log, err := os.ReadFile(l.hosts[0].Log)
+		if err != nil || !strings.Contains(string(log), "goes on without capture") {
+			t.Errorf("the log says nothing of the disk: %v", err)
+		}
+		for range 3 { // a full disk stops no worker after the first
+			n := l.nic(0, 0)
+			if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			l.nic(0, n.Worker)
+			warns("capture: ")
+		}
+		// Nor does what is gone altogether.
+		if err := errors.Join(unix.Unmount(disk, unix.MNT_DETACH), unix.Mount("vnic-test", disk, "tmpfs", unix.MS_RDONLY, "size=64k,mode=700")); err != nil {
+			t.Fatal(err)
+		}
+		n := l.nic(0, 0)
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		l.nic(0, n.Worker)
+		warns("capture: ", "psp.keylog: ")
+		l.joined()
+		l.works()
+	})
+}
+
+// TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file alone
+// (F52).
+func TestCheckMachine(t *testing.T) {
+	_, errs, code := run(t, "run", "--check", "-c", exampleConfig)
+	for _, want := range []string{
+		`configuration ` + exampleConfig + ` is good, but not for this machine`,
+		`uplink.bridge: bridge "vbr0" does not exist`, `pf0.vf1.port.bridge: bridge "gbr1" does not exist`,
+		`pf0.vf2.port.netns: network namespace "box2"`, `cm.identity: `, `psp.keylog: `,
+	} {
+		if code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("exit status %d, no %q in\n%s", code, want, errs)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "nic.yaml")
+	for text, want := range map[string]string{
+		"control: /run/" + strings.Repeat("x", 120):             "has 125 characters; use at most 99",
+		"credits: {nic: {request_packet_tx: 0}}":                "credits.nic.request_packet_tx: 0 is less than one packet of 4096 bytes needs, so work would wait for ever; use 1 or more",
+		"functions: [{pf: 0, credits: {request_buffer_tx: 1}}]": "functions[0].credits.request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more",
+		"functions: [{pf: 0, limits: {qp: 0}}]":                 "functions[0].limits.qp: 0 is out of range; use 1 to 65534",
+		"credits: {connection: {data_buffer_tx: 32}}":           "credits.connection.data_buffer_tx: 32 is less",
+		"functions: [{pf: 0, tenant: 1, address: 10.1.0.1}, {pf: 1, tenant: 1, address: 10.1.0.2, guarantee: {request_packet_tx: 1024}}]\ncredits: {host: {request_packet_tx: 1024}}": "1024, of which guarantees leave 0 to a function that has none; a packet needs 1",
+		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: lab, tenants: [1]}]":                                            `peers[0].identity: "lab" is no identity; write the URI in the peer's certificate, as vnic://lab/host/2`,
+		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: 'vnic://lab/host/3', tenants: [1]}]":                            `is that of host 3, the peer is host 2`,
+	} {
+		if err := os.WriteFile(file, []byte("nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\n"+text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs, code := run(t, "run", "--check=file", "-c", file); code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s\nexit status %d: %swant %q", text, code, errs, want)
+		}
+	}
+	if _, errs, code := run(t, "run", "--check=files", "-c", file); code != 1 || !strings.Contains(errs, "write --check, or --check=file") {
+		t.Errorf("exit status %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,92 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// CheckMachine finds what a good configuration asks for and this machine does not have: bridges,
+// namespaces, identities, folders, addresses. It makes nothing and disturbs no NIC that runs.
+func CheckMachine(cfg *config.Config) error {
+	var errs []error
+	add := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	if err := checkProcessor(cfg.NIC.CPU); err != nil {
+		errs = append(errs, err)
+	}
+	if cfg.Uplink.Bridge != "" {
+		add("uplink.bridge", tap.CheckBridge(cfg.Uplink.Bridge))
+	}
+	for _, f := range cfg.AllFunctions() {
+		switch p := f.Port; {
+		case p == nil:
+		case p.Netns != "":
+			add(f.String()+".port.netns", tap.CheckNetns(p.Netns))
+		case p.Bridge != "":
+			add(f.String()+".port.bridge", tap.CheckBridge(p.Bridge))
+		}
+	}
+	if len(cfg.Peers) > 0 {
+		_, err := cmlink.Load(cfg.CM.Identity, cfg.NIC.Host)
+		add("cm.identity", err)
+		add("cm.listen", checkAddress(cfg.CM.Listen.Addr().String()))
+	}
+	if cfg.PSP.KeyLog != "" {
+		if err := CheckKeyLog(cfg.PSP.KeyLog); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if cfg.Capture != nil {
+		add("capture.file", checkFolder(cfg.Capture.File))
+	}
+	if cfg.Metrics.Listen.IsValid() {
+		add("metrics.listen", checkAddress(cfg.Metrics.Listen.Addr().String()))
+	}
+	if cfg.Control != "" {
+		add("control", checkFolder(cfg.Control))
+	}
+	for i := range cfg.Attach {
+		if path := cfg.Attach[i].Socket; path != "" {
+			add(fmt.Sprintf("attach[%d].socket", i), checkFolder(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFolder tells whether files can be made beside path.
+func checkFolder(path string) error {
+	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s: there is no folder %s: make it, or choose another path", path, filepath.Dir(path))
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return accessible(dir)
+}
+
+// checkAddress tells whether an address is one of this host's. It takes no port that is wanted.
+func checkAddress(addr string) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return fmt.Errorf("%s is no address of this host: use one that `ip address` lists", addr)
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}

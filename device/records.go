@@ -1,0 +1,86 @@
+package device
+
+import (
+	"context"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/metrics"
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+// What is recorded of the NIC and told to others: the capture and the key log of the configuration,
+// and metrics. The NIC goes on without each of them, and says so.
+
+// openRecords begins the capture and the key log, before the shard runs.
+func (n *NIC) openRecords() {
+	cfg, mode := n.cfg, config.CaptureBoth
+	if c := cfg.Capture; c != nil {
+		mode = c.Mode
+		if n.deps.Capture == nil {
+			var err error
+			if n.deps.Capture, err = capture.Create(c.File); err != nil {
+				n.warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
+			}
+		}
+	}
+	if n.deps.Capture != nil {
+		n.shard.capture.wallOffset = n.wallOffset()
+		n.shard.setSinks([]sink{newSink(n.deps.Capture, mode)})
+	}
+	if cfg.PSP.KeyLog == "" {
+		return
+	}
+	f, err := openKeyLog(cfg.PSP.KeyLog)
+	if err != nil {
+		n.warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
+		return
+	}
+	n.keyLog = newKeyLog(f, func(err error) { n.warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
+	n.shard.rxSAs.log, n.shard.txSAs.log = n.keyLog, n.keyLog
+	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
+}
+
+// watchCapture ends the configured capture when it cannot be written any more.
+func (n *NIC) watchCapture(ctx context.Context) {
+	c := n.deps.Capture
+	if c == nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-c.Failed():
+	}
+	n.warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
+	_ = n.shard.do(func(falcon.Time) { n.dropSink(c) }) // nothing to do when the shard has ended
+}
+
+// metricsPause is the time between two attempts to serve metrics.
+const metricsPause = 5 * time.Second
+
+// listenMetrics begins to answer Prometheus, nil if it cannot.
+func (n *NIC) listenMetrics() *metrics.Server {
+	s, err := metrics.Serve(n.cfg.Metrics.Listen.String(), n)
+	if err != nil {
+		n.warn(aboutMetrics, err, "it is tried again and again")
+		return nil
+	}
+	n.warnings.clear(aboutMetrics)
+	return s
+}
+
+// keepMetrics answers Prometheus until ctx is done. The address may be one that comes later.
+func (n *NIC) keepMetrics(ctx context.Context, s *metrics.Server) {
+	for s == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(metricsPause):
+			s = n.listenMetrics()
+		}
+	}
+	<-ctx.Done()
+	_ = s.Close()
+}
