@@ -217,7 +217,7 @@ func (s *Shard) counts() control.Counters {
 	for name, n := range map[string]uint64{
 		"posted": r.Posted, "completed": r.Completed, "flushed": r.Flushed, "errors": r.Errors,
 		"pushes_tx": r.PushesTx, "pulls_tx": r.PullsTx, "bytes_tx": r.BytesTx, "pushes_rx": r.PushesRx, "pulls_rx": r.PullsRx, "bytes_rx": r.BytesRx,
-		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "refused": r.Refused, "credit_waits": r.CreditWaits, "rate_waits": r.RateWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
+		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "pulls_deferred": r.PullsDeferred, "refused": r.Refused, "credit_waits": r.CreditWaits, "rate_waits": r.RateWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
 		"datagrams_lost": r.DatagramsLost, "bad_qkeys": r.BadQKeys, "cid_mismatches": r.CIDMismatches,
 	} {
 		v["rdma."+name] = n

@@ -22,7 +22,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 		return d
 	}
 	head := !c.ordered || h.RSN == c.targetNext
-	refuse := c.hold && !head
+	refuse := !head && c.refusesLater()
 	var k *cell
 	if !c.admit(head) {
 		return c.refuseResource(h.PSN, false)
@@ -70,14 +70,13 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 	}
 	rx.ackReq, rx.since = h.AckReq, now
 	if !c.ordered || rx.rsn == c.targetNext {
-		c.hold = c.hold && !c.ordered
 		rx.data = payload
 		c.coalesce(now, halfPacket)
 		c.deliver(rx)
 		return wire.DropNone
 	}
 	var k *cell
-	if c.hold || !c.copyPayload(&k, payload) {
+	if c.refusesLater() || !c.copyPayload(&k, payload) {
 		c.nackAgain(rx)
 		return wire.DropNotReady
 	}
@@ -115,7 +114,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	c.requests++
 	c.reqRx.acknowledge(&c.reqBits, &c.reqBits, h.PSN)
 	c.received(now, h)
-	if head && !c.hold {
+	if head {
 		c.deliver(rx)
 	} else {
 		rx.state = rxWaiting
@@ -175,7 +174,7 @@ func (c *Conn) copyPayload(k **cell, payload []byte) bool {
 // deliver queues the event of a request whose turn it is, and of those that waited for it.
 func (c *Conn) deliver(rx *rxTxn) {
 	c.queueRequest(rx)
-	if c.ordered {
+	if c.ordered && !c.hold {
 		c.targetNext++
 		c.deliverInOrder()
 	}
@@ -283,10 +282,12 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 		return
 	}
 	rx.nack, rx.rnr, rx.ulpCode = code, rnr, ulpCode
-	rx.state, rx.since = rxRefused, now
 	if code == wire.NackRNR {
 		rx.state, rx.since = rxNotReady, now+wire.RNRTimeout(rnr)
 		c.holdFrom(rx)
+	} else {
+		rx.state, rx.since = rxRefused, now
+		c.endHold(rx)
 	}
 	c.nackAgain(rx)
 	c.watchPeer(now)
@@ -298,11 +299,10 @@ func (c *Conn) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
 	t := c.e.newTxn(c, TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
-	c.dropRx(rx)
 	c.responses++
 	t.enlist(inFresh + listID(TxnPullData))
 	c.e.queues[classTarget].push(c)
-	c.retire()
+	c.finish(rx)
 }
 
 // nackAgain sends the NACK of a refused push.
@@ -310,56 +310,9 @@ func (c *Conn) nackAgain(rx *rxTxn) {
 	c.queueNack(nackEntry{psn: rx.psn, code: rx.nack, rnr: rx.rnr, ulpCode: rx.ulpCode})
 }
 
-// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after the timeout of index
-// rnr (Falcon §8.5.3.4). The peer does not notice.
-func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
-		return
-	}
-	rx.state, rx.rnr = rxNotReady, rnr
-	c.e.wheel.arm(&rx.timer, rx, timerRedeliver, now+wire.RNRTimeout(rnr))
-	c.holdFrom(rx)
-}
-
-// expired implements timerOwner: the RNR delay of a pull ends.
-func (rx *rxTxn) expired(Time, timerKind) { rx.conn.redeliver(rx) }
-
-func (c *Conn) redeliver(rx *rxTxn) {
-	if !c.ordered || rx.rsn == c.targetNext {
-		c.hold = c.hold && !c.ordered
-		c.deliver(rx)
-		return
-	}
-	rx.state = rxWaiting
-}
-
-// holdFrom stops the delivery of an ordered connection at a request the ULP was not ready for (Falcon §8.5.3.4). Events
-// of later requests not yet taken are withdrawn: pushes are NACKed too, pulls, already acknowledged, wait.
-func (c *Conn) holdFrom(rx *rxTxn) {
-	if !c.ordered || int32(rx.rsn-c.targetNext) >= 0 {
-		return
-	}
-	end := c.targetNext
-	c.targetNext, c.hold, c.holdRNR = rx.rsn, true, rx.rnr
-	for rsn := rx.rsn + 1; rsn != end; rsn++ {
-		later := c.rxs.at(c.targetBase, rsn)
-		if later == nil || later.state != rxQueued {
-			continue
-		}
-		later.gen++ // its event in the queue is void
-		if !later.push {
-			later.state = rxWaiting
-			continue
-		}
-		later.dropPayload(c.e)
-		later.state, later.nack, later.rnr = rxNotReady, wire.NackRNR, rx.rnr
-		c.nackAgain(later)
-	}
-}
-
 // finish ends a request: answered, or withdrawn by a Resync.
 func (c *Conn) finish(rx *rxTxn) {
+	c.endHold(rx)
 	c.dropRx(rx)
 	c.retire()
 	c.checkDrained()

@@ -38,9 +38,10 @@ func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
 			}
 			w.started, w.next = true, ev.RSN+1
 		}
-		before := w.e.Stats().RNRTx
+		again := func() uint64 { st := w.e.Stats(); return st.RNRTx + st.PullsDeferred }
+		before := again()
 		w.e.HandleEvent(now, ev)
-		if w.e.Stats().RNRTx == before {
+		if again() == before {
 			w.taken[ev.RSN] = true
 		} else {
 			w.next = ev.RSN // it will come again

@@ -122,13 +122,18 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	q.wake()
 }
 
-// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. RNR retry 7 is for ever.
+// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. RNR retry 7 is for ever. On an
+// ordered connection those behind the message that the receiver is not ready for get the same answer (Falcon §8.5.3.4), which
+// is not about them.
 func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
 	s := q.req.tagged(tag)
 	if s == nil {
 		return
 	}
 	q.fn.stats.RNRRx++
+	if q.ordered && s.work != q.req.oldestPush() {
+		return
+	}
 	if s.rnrs < 255 {
 		s.rnrs++
 	}
@@ -139,6 +144,16 @@ func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
 		}
 		q.complete(now)
 	}
+}
+
+// oldestPush is the index of the oldest work that waits for a push.
+func (r *requester) oldestPush() uint32 {
+	for i := r.head; i != r.tail; i++ {
+		if w := r.work(i); !w.done && !w.pulls() && w.pending > 0 {
+			return i
+		}
+	}
+	return r.tail
 }
 
 // complete ends works in order, as far as they are done; in unordered mode those that are done, in any. The first one that

@@ -63,8 +63,9 @@ type loopAnswer struct {
 	rnr    uint8
 	ulp    uint8
 	tag    uint64
-	length int // of the response
-	most   int // that it may have
+	until  falcon.Time // delivered again then
+	length int         // of the response
+	most   int         // that it may have
 }
 
 type answerKind uint8
@@ -73,6 +74,7 @@ const (
 	unanswered answerKind = iota
 	answerAck
 	answerNack
+	answerDefer
 	answerResponse
 )
 
@@ -257,10 +259,10 @@ func (l *Loopback) deliver(now falcon.Time) {
 		l.respond(now, a)
 	case a.kind == answerNack && a.code == falconwire.NackRNR:
 		l.e.timers.set(&l.retry, l, now+falconwire.RNRTimeout(a.rnr))
-		if t.kind == falcon.TxnPush { // of a pull the peer does not notice (Falcon §8.5.3.4)
-			*ev = falcon.Event{Kind: falcon.EvRNR, Tag: t.tag}
-			l.owner.handle(now, l, ev)
-		}
+		*ev = falcon.Event{Kind: falcon.EvRNR, Tag: t.tag}
+		l.owner.handle(now, l, ev)
+	case a.kind == answerDefer:
+		l.e.timers.set(&l.retry, l, a.until)
 	default:
 		l.done(now, falcon.Event{Kind: done, Code: refusal(a), ULPCode: a.ulp})
 	}
@@ -334,9 +336,11 @@ func (l *Loopback) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int
 	return nil
 }
 
-// RNRPull implements transport.
-func (l *Loopback) RNRPull(now falcon.Time, rsn uint32, rnr uint8) {
-	l.NackPush(now, rsn, falconwire.NackRNR, rnr, 0)
+// DeferPull implements transport.
+func (l *Loopback) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
+	if a := &l.answer; a.rsn == rsn {
+		a.kind, a.until = answerDefer, until
+	}
 }
 
 // Close implements transport. The peer finds out with its next transaction; until then it is the connection manager's to

@@ -67,11 +67,8 @@ func (q *QP) responseDone(tag uint64) {
 	}
 }
 
-// contextRetry is the RNR timer index of a pull that found no free slot: 0.08 ms.
-const contextRetry = 6
-
-// rateRetry is that of a pull whose response the function's rate has to wait for: 0.64 ms.
-const rateRetry = 12
+// pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too early.
+const pullRetry falcon.Time = 80e3
 
 // handlePull takes a READ or atomic request. An error is answered with a complete-in-error response, since a pull
 // request was acknowledged before it came here (Falcon §8.5.3.5).
@@ -86,12 +83,12 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	}
 	if at := q.fn.rate.Ready(now); at > now { // the response counts, so the request waits
 		q.fn.stats.RateWaits++
-		q.deferPull(now, ev, rateRetry)
+		q.deferPull(now, ev, at)
 		return
 	}
 	r.initOnce()
 	if len(r.freeServed) == 0 {
-		q.deferPull(now, ev, contextRetry)
+		q.deferPull(now, ev, now+pullRetry)
 		return
 	}
 	slot := r.freeServed[len(r.freeServed)-1]
@@ -112,13 +109,13 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	default:
 		switch r.admit(h.RBTH.SN) {
 		case tooEarly:
-			q.deferPull(now, ev, contextRetry)
+			q.deferPull(now, ev, now+pullRetry)
 			return
 		case misplaced:
 			s.syndrome = synSequence
 		default:
 			if !q.ordered && !q.unordered && atomicOpcode(h.RBTH.Opcode) && h.RBTH.SN != r.sn {
-				q.deferPull(now, ev, contextRetry) // RFC 7306 §5.2.1: atomics in the order sent
+				q.deferPull(now, ev, now+pullRetry) // RFC 7306 §5.2.1: atomics in the order sent
 				return
 			}
 			if q.ordered && !r.legal(&a) {
@@ -153,11 +150,11 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	q.arrived(now, h.RBTH.SN, &a)
 }
 
-// deferPull makes falcon deliver the request again later.
-func (q *QP) deferPull(now falcon.Time, ev *falcon.Event, timer uint8) {
-	q.rsp.notReady = true
-	q.fn.stats.RNRTx++
-	q.conn.RNRPull(now, ev.RSN, timer)
+// deferPull makes falcon deliver the request again later. That is no answer to the peer: what is short here is not the
+// receiver's, and counts against nobody's RNR retries.
+func (q *QP) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
+	q.fn.stats.PullsDeferred++
+	q.conn.DeferPull(now, ev.RSN, until)
 }
 
 // serve checks a request, carries out an atomic and notes what the response needs.

@@ -14,6 +14,7 @@ type Stats struct {
 	BytesRx       uint64 // data bytes of pushes and pull responses placed in memory
 	RNRTx         uint64 // receiver-not-ready answers given
 	RNRRx         uint64 // receiver-not-ready answers received
+	PullsDeferred uint64 // times a READ or atomic request was put off: no slot, no rate, or before its turn
 	Refused       uint64 // requests refused with a syndrome
 	DatagramsLost uint64 // that could not be sent or delivered
 	BadQKeys      uint64 // datagrams with the wrong Q_Key
@@ -39,6 +40,7 @@ func (s *Stats) add(o *Stats) {
 	s.BytesRx += o.BytesRx
 	s.RNRTx += o.RNRTx
 	s.RNRRx += o.RNRRx
+	s.PullsDeferred += o.PullsDeferred
 	s.Refused += o.Refused
 	s.DatagramsLost += o.DatagramsLost
 	s.BadQKeys += o.BadQKeys

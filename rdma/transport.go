@@ -12,7 +12,7 @@ import (
 //	initiator                                            target
 //	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush
 //	     ◀── EvPushDone, after EvRNR as often as it was not ready
-//	Pull ── EvPull ────────────────────────────────────▶ RespondPull, RNRPull or NackPush
+//	Pull ── EvPull ────────────────────────────────────▶ RespondPull, DeferPull or NackPush
 //	     ◀── EvPullDone                  EvResponseDone ◀──
 //
 // Events reach the queue pair through QP.handle, never from within a call. The bytes of requests and responses come from
@@ -29,9 +29,10 @@ type transport interface {
 	// AckPush and NackPush answer an EvPush; NackPush with NackCID an EvPull too.
 	AckPush(now falcon.Time, rsn uint32)
 	NackPush(now falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulpCode uint8)
-	// RespondPull answers an EvPull with length bytes, RNRPull asks for it again later.
+	// RespondPull answers an EvPull with length bytes. DeferPull asks for it again at the given time, and for nothing behind
+	// it before where the connection is ordered; the peer does not notice.
 	RespondPull(now falcon.Time, rsn uint32, tag uint64, length int) error
-	RNRPull(now falcon.Time, rsn uint32, rnr uint8)
+	DeferPull(now falcon.Time, rsn uint32, until falcon.Time)
 
 	// Close ends the connection without telling the peer, Abort does it for a reason.
 	Close(now falcon.Time)

@@ -1,0 +1,171 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+func nackCodes(t *testing.T, sent []sim.Sent) (psns []uint32) {
+	t.Helper()
+	for _, p := range only(sent, wire.TypeNACK) {
+		n, _ := wire.ParseNack(p.Packet)
+		if n.Code != wire.NackRNR {
+			t.Errorf("NACK %+v, want receiver not ready", n)
+		}
+		psns = append(psns, n.PSN)
+	}
+	return psns
+}
+
+// TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was not ready for; that it is
+// delivered again ends nothing (F3, Falcon §8.5.3.4).
+func TestHoldLastsUntilAccepted(t *testing.T) {
+	t.Run("push", func(t *testing.T) {
+		s := newSingle(t, testProfile())
+		s.ulp.OnPush = noAnswer
+		s.want(s.pushData(200, 7, false), wire.DropNone)
+		s.want(s.pushData(202, 9, false), wire.DropNone) // waits for 8
+		s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+		equal(t, "NACKs", nackCodes(t, s.transmit()), []uint32{202, 200})
+		s.want(s.pushData(201, 8, false), wire.DropNotReady)
+		equal(t, "NACKs", nackCodes(t, s.transmit()), []uint32{201})
+
+		s.want(s.pushData(200, 7, false), wire.DropNone) // with the ULP again
+		s.want(s.pushData(201, 8, false), wire.DropNone) // waits for its answer
+		if got := nackCodes(t, s.transmit()); len(got) != 0 || s.count(falcon.EvPush) != 2 {
+			t.Fatalf("NACKs %v, %d deliveries while the ULP decides", got, s.count(falcon.EvPush))
+		}
+		s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+		equal(t, "NACKs after the second refusal", nackCodes(t, s.transmit()), []uint32{201, 200})
+		s.want(s.pushData(203, 10, false), wire.DropNotReady)
+		if st := s.e.Stats(); st.RxCells != 0 {
+			t.Errorf("%d cells held for pushes that come again", st.RxCells)
+		}
+		s.ulp.OnPush = nil
+		for n := range uint32(4) {
+			s.want(s.pushData(200+n, 7+n, false), wire.DropNone)
+		}
+		if n := s.count(falcon.EvPush); n != 6 {
+			t.Errorf("%d deliveries, want 2 refused and 4", n)
+		}
+	})
+	t.Run("pull", func(t *testing.T) {
+		s := newSingle(t, testProfile())
+		s.ulp.OnPull = noAnswer
+		s.want(s.pullRequest(500, 7, false), wire.DropNone)
+		s.c.RNRPull(s.now, 7, 11) // 0.48 ms
+		s.want(s.pushData(200, 8, false), wire.DropNotReady)
+		s.advance(500 * us)
+		s.want(s.pushData(200, 8, false), wire.DropNone)
+		s.transmit()
+		s.c.RNRPull(s.now, 7, 11)
+		equal(t, "NACKs after the second refusal", nackCodes(t, s.transmit()), []uint32{200})
+		s.advance(500 * us)
+		s.want(s.pushData(200, 8, false), wire.DropNone)
+		if err := s.c.RespondPull(s.now, 7, 1, 64); err != nil {
+			t.Fatal(err)
+		}
+		s.drain()
+		if n := s.count(falcon.EvPush); n != 1 {
+			t.Errorf("%d pushes delivered after the pull was answered, want 1", n)
+		}
+	})
+	t.Run("refused for good", func(t *testing.T) {
+		s := newSingle(t, testProfile())
+		s.ulp.OnPush = noAnswer
+		s.want(s.pushData(200, 7, false), wire.DropNone)
+		s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+		s.want(s.pushData(200, 7, false), wire.DropNone)
+		s.want(s.pushData(201, 8, false), wire.DropNone)
+		s.c.NackPush(s.now, 7, wire.NackCIE, 0, 1)
+		s.drain()
+		if n := s.count(falcon.EvPush); n != 3 {
+			t.Errorf("%d deliveries, want the push behind one that completes in error too", n)
+		}
+	})
+}
+
+// TestDeferredPull: a pull that the ULP puts off comes again at the time it said. What is behind it on an ordered connection
+// waits, payload and all, and nobody is told to wait for a timer (F4).
+func TestDeferredPull(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = ordered })
+		var at falcon.Time
+		s.ulp.OnPull = func(now falcon.Time, ev *falcon.Event, key uint64) {
+			if at == 0 {
+				at = now + 123*us
+				ev.Conn.DeferPull(now, ev.RSN, at)
+				return
+			}
+			_ = ev.Conn.RespondPull(now, ev.RSN, key, ev.Length)
+		}
+		request := wire.PullRequest{Header: s.header(wire.TypePullRequest, 500, 7, false), RequestLength: 64}
+		pull := append(request.Append(nil), make([]byte, 44)...)
+		sim.WritePayload(pull[wire.PullRequestLen:], 7)
+		data := wire.PushData{Header: s.header(wire.TypePushData, 200, 8, false), RequestLength: 32}
+		push := append(data.Append(nil), make([]byte, 32)...)
+		sim.WritePayload(push[wire.PushDataLen:], 8)
+		for _, b := range [][]byte{pull, push} { // of one batch: the push is delivered in place before the ULP says anything
+			s.e.Receive(s.now, falcon.Packet{Data: b})
+		}
+		s.drain()
+		clear(push[wire.PushDataLen:])
+		s.want(s.pushData(201, 9, false), wire.DropNone)
+		early := 2
+		if ordered {
+			early = 0
+		}
+		if n := s.count(falcon.EvPush); n != early {
+			t.Errorf("ordered %v: %d pushes before the pull is served, want %d", ordered, n, early)
+		}
+		sent := s.advance(200 * us)
+		if n := len(only(sent, wire.TypeNACK)); n != 0 {
+			t.Errorf("ordered %v: %d NACKs", ordered, n)
+		}
+		if n := s.count(falcon.EvPush); n != 2 || s.ulp.Corrupt != 0 {
+			t.Errorf("ordered %v: %d pushes, %d of them corrupt", ordered, n, s.ulp.Corrupt)
+		}
+		for i, e := range s.ulp.Events {
+			if e.Kind == falcon.EvPull && i > 0 && e.At != at {
+				t.Errorf("ordered %v: delivered again at %d, want %d", ordered, e.At, at)
+			}
+		}
+		if st := s.e.Stats(); st.RxContexts != 0 || st.RxCells != 0 {
+			t.Errorf("ordered %v: %d contexts, %d cells left", ordered, st.RxContexts, st.RxCells)
+		}
+	}
+}
+
+// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again (F4).
+func TestDeferredPullWithoutCells(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 1}, s.ulp)
+	var err error
+	if s.c, err = s.e.Open(s.now, connConfig(true)); err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	s.ulp.OnPull = func(now falcon.Time, ev *falcon.Event, key uint64) {
+		if tries++; tries == 1 {
+			ev.Conn.DeferPull(now, ev.RSN, now+10*us)
+			return
+		}
+		_ = ev.Conn.RespondPull(now, ev.RSN, key, ev.Length)
+	}
+	r := wire.PullRequest{Header: s.header(wire.TypePullRequest, 500, 7, false), RequestLength: 64}
+	s.e.Receive(s.now, falcon.Packet{Data: append(r.Append(nil), make([]byte, 44)...)})
+	for n := range uint32(2) {
+		d := wire.PushData{Header: s.header(wire.TypePushData, 200+n, 8+n, false), RequestLength: 32}
+		s.e.Receive(s.now, falcon.Packet{Data: append(d.Append(nil), make([]byte, 32)...)})
+	}
+	s.drain()
+	s.advance(20 * us)
+	s.want(s.pushData(200, 8, false), wire.DropBehindWindow)
+	s.want(s.pushData(201, 9, false), wire.DropNone)
+	if n := s.count(falcon.EvPush); n != 2 || s.e.Stats().RxCells != 0 {
+		t.Errorf("%d pushes, %d cells held", n, s.e.Stats().RxCells)
+	}
+}
