@@ -22,8 +22,11 @@ type resources struct{ s *Shard }
 
 var _ cm.Resources = resources{}
 
-func (r resources) AllocCID(uint32) (uint32, error) { return r.s.slots.alloc() }
-func (r resources) FreeCID(cid uint32)              { r.s.slots.release(cid) }
+func (r resources) AllocCID(fn uint32) (uint32, error) {
+	return r.s.slots.alloc(fn, r.s.functionByNumber(fn).cidQuota())
+}
+
+func (r resources) FreeCID(cid uint32) { r.s.slots.release(cid) }
 
 func (r resources) ForgetSAs(host cm.HostID) {
 	r.s.rxSAs.forgetPeer(host)
@@ -43,7 +46,7 @@ func (r resources) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
 func (s *Shard) newManager(rand io.Reader) error {
 	c := cm.Config{
 		Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU + ulpHeaders, MaxListeners: driverListeners + reservedListeners,
-		MaxPerFunction: maxSlots,         // limits.qp bounds what it uses, the backlog what it has not answered
+		MaxPerFunction: maxSlots,         // cidQuota bounds what it uses, the backlog what it has not answered
 		MaxPerPeer:     maxSlots * 3 / 4, // no peer takes the last ones
 	}
 	for i := range s.cfg.Peers {

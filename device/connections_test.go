@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -260,14 +261,14 @@ func TestFirstWindow(t *testing.T) {
 func TestSlots(t *testing.T) {
 	s := newSlots(3, 4)
 	var cids []uint32
-	for range 4 {
-		cid, err := s.alloc()
+	for i := range uint32(4) {
+		cid, err := s.alloc(i, 4)
 		if err != nil || cid>>20 != 3 || cid >= 1<<24 {
 			t.Fatalf("%#x, %v", cid, err)
 		}
 		cids = append(cids, cid)
 	}
-	if _, err := s.alloc(); err == nil {
+	if _, err := s.alloc(4, 4); !errors.Is(err, errNoCID) {
 		t.Error("more CIDs than slots")
 	}
 	if s.find(cids[2]) == nil || s.open(cids[2]) != nil || s.find(cids[2]^1<<cidIndexBits) != nil || s.find(1<<12) != nil {
@@ -278,7 +279,7 @@ func TestSlots(t *testing.T) {
 	if s.find(cids[2]) != nil || s.inUse() != 3 {
 		t.Error("released CID is still there")
 	}
-	again, err := s.alloc()
+	again, err := s.alloc(2, 4)
 	if err != nil || again == cids[2] || again&(maxSlots-1) != cids[2]&(maxSlots-1) {
 		t.Errorf("the slot's next CID is %#x after %#x, %v", again, cids[2], err)
 	}

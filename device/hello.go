@@ -22,7 +22,6 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.status, r.why)
 // hello reads the first message, gives the session its function and answers.
 // After an error the function is as it was.
 func (s *session) hello() error {
-	_ = s.conn.SetDeadline(time.Now().Add(helloTimeout))
 	h, body, err := abi.ReadMessage(s.in, make([]byte, abi.MaxMessage))
 	if err != nil {
 		return fmt.Errorf("no hello: %w", err)
@@ -34,6 +33,10 @@ func (s *session) hello() error {
 		err = &refusal{abi.StatusInvalidArgument, err.Error()}
 	} else {
 		err = s.open(&m)
+	}
+	if err == nil && !s.nic.sessions.greet(s.conn) {
+		s.detach(nil)
+		return errors.New("it said hello too late and made room for others")
 	}
 	reply := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor)}
 	var no *refusal

@@ -225,7 +225,7 @@ func (n *NIC) Run(ctx context.Context) error {
 			accepting.Go(func() { n.keepMetrics(ctx, s) })
 		}
 		accepting.Go(func() { n.watchCapture(ctx) })
-		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", len(n.shard.funcs.all))
+		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.shard.funcs.count.Load())
 		close(n.ready)
 		<-ctx.Done()
 	}
@@ -354,7 +354,8 @@ const (
 // sessions are the control streams that are being served.
 type sessions struct {
 	mu   sync.Mutex
-	open map[queues.Session]guestKey
+	open map[queues.Session]*stream
+	last uint64 // number of the newest
 	end  bool
 	wg   sync.WaitGroup
 }
@@ -365,24 +366,29 @@ type guestKey struct {
 	cid        uint32
 }
 
+// stream is one that is being served.
+type stream struct {
+	guestKey
+	number  uint64 // in the order they came
+	greeted bool   // it has a function
+	ousted  bool
+}
+
 // start serves conn in a goroutine of its own, unless the guest has limit
-// streams already or all are to end.
+// streams already or all are to end. One that has not said hello yet makes room:
+// a driver says it at once.
 func (s *sessions) start(conn queues.Session, from guestKey, limit int, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count := 0
-	for _, k := range s.open {
-		if k == from {
-			count++
-		}
-	}
-	if count >= limit || s.end {
+	if s.end || s.count(from) >= limit && !s.oust(from) {
 		return false
 	}
 	if s.open == nil {
-		s.open = map[queues.Session]guestKey{}
+		s.open = map[queues.Session]*stream{}
 	}
-	s.open[conn] = from
+	s.last++
+	s.open[conn] = &stream{guestKey: from, number: s.last}
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout)) // before anybody has it make room
 	s.wg.Go(func() {
 		defer func() {
 			s.mu.Lock()
@@ -391,6 +397,44 @@ func (s *sessions) start(conn queues.Session, from guestKey, limit int, serve fu
 		}()
 		serve()
 	})
+	return true
+}
+
+// count is how many streams a guest has, without those that make room.
+func (s *sessions) count(from guestKey) (n int) {
+	for _, o := range s.open {
+		if o.guestKey == from && !o.ousted {
+			n++
+		}
+	}
+	return n
+}
+
+// oust ends the oldest of a guest's streams that have not said hello, if there is one.
+func (s *sessions) oust(from guestKey) bool {
+	var oldest queues.Session
+	for conn, o := range s.open {
+		if o.guestKey == from && !o.greeted && !o.ousted && (oldest == nil || o.number < s.open[oldest].number) {
+			oldest = conn
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.open[oldest].ousted = true
+	_ = oldest.SetDeadline(longAgo)
+	return true
+}
+
+// greet notes that a stream has said hello; false when it was too late.
+func (s *sessions) greet(conn queues.Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.open[conn]
+	if o == nil || o.ousted {
+		return o == nil
+	}
+	o.greeted = true
 	return true
 }
 

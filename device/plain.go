@@ -72,6 +72,7 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
 	s.plain.gw = gateway.New(s.cfg.Uplink.MTU - s.cfg.SealedOverhead())
+	s.plain.gw.Panicked = func(v any, frame []byte) { s.tellPanic(s.now, "a packet of plain IP", v, frame) }
 	for _, n := range s.cfg.AllFunctions() {
 		if n.Port == nil {
 			continue
@@ -235,13 +236,19 @@ func (s *Shard) transmitPlain(now falcon.Time) {
 		if b == nil {
 			return
 		}
-		packet := p.cut.Next()
+		packet := s.nextPlain(now)
 		if packet == nil {
 			p.cuts = false
 			continue
 		}
 		s.sealPlain(now, b, packet)
 	}
+}
+
+// nextPlain cuts the next packet from the frame at hand.
+func (s *Shard) nextPlain(now falcon.Time) []byte {
+	defer s.survive(now, "a frame of a port", s.plain.cut.Packet)
+	return s.plain.cut.Next()
 }
 
 // sealPlain seals one packet of a port and queues the frame.
@@ -290,6 +297,9 @@ func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, hdr *psp.Hea
 	if !hdr.HasVC || hdr.VC != cookie(tenant) {
 		reasons[gateway.DropWrongVC]++
 		return
+	}
+	if p := s.peers[host]; p != nil && d.Src == p.underlay {
+		s.underlay.Authenticated(now, d)
 	}
 	packet := sealed[pspHeader : len(sealed)-psp.ICVLen]
 	if len(packet) == 0 || hdr.NextHeader != nextHeaderOf(packet) {

@@ -22,7 +22,7 @@ func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
 		s.arrived = s.clock()
 	}
 	s.capture.received(now, frame, segment)
-	d, verdict := s.underlay.Input(now, frame)
+	d, verdict := s.input(now, frame)
 	if verdict != underlay.Deliver {
 		return // ARP, or counted by the underlay
 	}
@@ -39,6 +39,13 @@ func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
 		s.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
 	}
 	s.unseal(now, &d, sealed)
+}
+
+// input is the underlay's part of receiving a frame.
+func (s *Shard) input(now falcon.Time, frame []byte) (d underlay.Datagram, v underlay.Verdict) {
+	defer s.survive(now, "a frame of the uplink", frame)
+	v = underlay.DropRunt // if it is not to be understood
+	return s.underlay.Input(now, frame)
 }
 
 // prefetch has the processor fetch the connection of a sealed packet, which is
@@ -59,9 +66,8 @@ func (s *Shard) prefetch(sealed []byte) {
 
 // unseal opens one PSP packet, which came in d, and hands on what is in it.
 func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
-	hdr, _, clear, err := s.rxSAs.db.Open(sealed)
-	if err != nil {
-		s.drops.count(openDrop(err))
+	hdr, clear, ok := s.openSealed(now, sealed)
+	if !ok {
 		return
 	}
 	if hdr.Class != psp.ClassFalcon { // whatever is inside: the class decides
@@ -72,14 +78,8 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.receiveTransport(now, d, &hdr, clear)
 		return
 	}
-	inner, packet, err := underlay.ParseInner(clear)
-	if err != nil || hdr.NextHeader != nextHeader(inner) {
-		s.drops.count(dropNotFalcon)
-		return
-	}
-	cid, ok := wire.PeekCID(packet)
+	inner, packet, cid, ok := s.parseInner(now, &hdr, clear)
 	if !ok {
-		s.drops.count(dropNotFalcon)
 		return
 	}
 	c := s.slots.open(cid)
@@ -93,6 +93,29 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		return
 	}
 	s.receiveFalcon(now, d, &hdr, c, packet)
+}
+
+// openSealed opens a PSP packet.
+func (s *Shard) openSealed(now falcon.Time, sealed []byte) (hdr psp.Header, clear []byte, ok bool) {
+	defer s.survive(now, "a sealed packet", sealed)
+	hdr, _, clear, err := s.rxSAs.db.Open(sealed)
+	if err != nil {
+		s.drops.count(openDrop(err))
+	}
+	return hdr, clear, err == nil
+}
+
+// parseInner reads the inner headers of an opened packet, up to the connection it is for.
+func (s *Shard) parseInner(now falcon.Time, hdr *psp.Header, clear []byte) (inner underlay.Inner, packet []byte, cid uint32, ok bool) {
+	defer s.survive(now, "an opened packet", clear)
+	inner, packet, err := underlay.ParseInner(clear)
+	if err == nil && hdr.NextHeader == nextHeader(inner) {
+		cid, ok = wire.PeekCID(packet)
+	}
+	if !ok {
+		s.drops.count(dropNotFalcon)
+	}
+	return inner, packet, cid, ok
 }
 
 // receiveTransport takes an opened packet of transport mode: Falcon directly. The
@@ -118,9 +141,13 @@ func (s *Shard) receiveTransport(now falcon.Time, d *underlay.Datagram, hdr *psp
 
 // receiveFalcon hands the Falcon packet of a connection to the transport.
 func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, c *slot, packet []byte) {
+	fresh := int64(hdr.IV-c.guard.RemoteTime()) > 0 // the margin lets packets pass twice
 	if err := c.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
 		s.drops.count(guardDrop(err))
 		return
+	}
+	if fresh && d.Src == c.peer.underlay {
+		s.underlay.Authenticated(now, d)
 	}
 	if !c.fn.LinkUp {
 		s.drops.count(dropLinkDown)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -37,6 +38,9 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	}
 	if err := s.funcs.unique(id, &is); err != nil {
 		return err
+	}
+	if err := s.canAnnounce(id, &is); err != nil {
+		return &refusal{abi.StatusNoResources, fmt.Sprintf("%s: %v; disable another function, or share fewer tenants (peers[].tenants)", id, err)}
 	}
 	f := s.funcs.byID[id]
 	if f == nil {
@@ -88,6 +92,33 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 		s.rdma.RateChanged(now, f.verbs)
 	}
 	return s.reannounce()
+}
+
+// canAnnounce says whether peers can be told of all functions, and of all addresses of ports, once one
+// has new settings.
+func (s *Shard) canAnnounce(id pfvf.ID, is *config.Function) error {
+	var functions []cm.Endpoint
+	var ports []cm.Port
+	add := func(id pfvf.ID, c *config.Function) {
+		if !*c.Enabled {
+			return
+		}
+		f := pfvf.Function{ID: id, Tenant: c.Tenant, Addr: c.Address}
+		functions = append(functions, cm.Endpoint{Tenant: c.Tenant, GID: f.GID(), Function: uint32(id)})
+		if c.Port == nil {
+			return
+		}
+		for _, a := range c.Addresses() {
+			ports = append(ports, cm.Port{Tenant: c.Tenant, Addr: a.As16(), Function: uint32(id)})
+		}
+	}
+	for _, f := range s.funcs.all {
+		if f.ID != id {
+			add(f.ID, &f.cfg)
+		}
+	}
+	add(id, is)
+	return errors.Join(s.cm.CheckEndpoints(functions), s.cm.CheckPorts(ports))
 }
 
 // inReach says which functions there can be, as a remedy.

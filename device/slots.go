@@ -2,9 +2,11 @@ package device
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -26,13 +28,14 @@ const (
 	maxShards = 1 << cidShardBits
 )
 
-var errNoCID = errors.New("device: all connection identifiers are in use")
+var errNoCID = errors.New("device: no connection identifier left")
 
 // slot is what a CID leads to.
 type slot struct {
-	cid  uint32
-	gen  uint32
-	used bool // allocated; open when conn or loop is set
+	cid   uint32
+	gen   uint32
+	used  bool   // allocated; open when conn or loop is set
+	owner uint32 // function it is allocated to
 
 	conn  *falcon.Conn
 	loop  *rdma.Loopback // instead, for a connection inside the NIC
@@ -52,13 +55,14 @@ type slot struct {
 
 // slots is the table of a shard's connection identifiers.
 type slots struct {
-	shard uint32
-	table []slot
-	free  []uint32 // indices, taken from the front: the longest unused first
+	shard  uint32
+	table  []slot
+	free   []uint32          // indices, taken from the front: the longest unused first
+	shares cm.Shares[uint32] // of functions
 }
 
 func newSlots(shard, n int) *slots {
-	t := &slots{shard: uint32(shard), table: make([]slot, n)}
+	t := &slots{shard: uint32(shard), table: make([]slot, n), shares: cm.Shares[uint32]{Size: n, Multiple: 3}}
 	for i := range n {
 		t.free = append(t.free, uint32(i))
 	}
@@ -75,17 +79,22 @@ func (s *slot) srcPort() uint16 {
 // marks for itself (RFC 6040 §4.1).
 func (s *slot) class() uint8 { return s.inner.Class&^3 | underlay.ECT0 }
 
-// alloc returns a new CID.
-func (t *slots) alloc() (uint32, error) {
-	if len(t.free) == 0 {
-		return 0, errNoCID
+// alloc returns a new CID for a function that may have up to quota of them, whatever state their
+// connections are in, and not so many that others find none.
+func (t *slots) alloc(owner uint32, quota int) (uint32, error) {
+	switch n := t.shares.Held(owner); {
+	case n >= quota:
+		return 0, fmt.Errorf("%w: the function has %d, as many as its limits allow", errNoCID, n)
+	case !t.shares.Room(owner):
+		return 0, fmt.Errorf("%w: the function has %d and %d of %d are free, for others", errNoCID, n, len(t.free), len(t.table))
 	}
+	t.shares.Take(owner)
 	i := t.free[0]
 	t.free = t.free[:copy(t.free, t.free[1:])]
 	s := &t.table[i]
 	s.gen = (s.gen + 1) & (1<<cidGenBits - 1)
 	s.cid = t.shard<<(cidIndexBits+cidGenBits) | s.gen<<cidIndexBits | i
-	s.used = true
+	s.used, s.owner = true, owner
 	return s.cid, nil
 }
 
@@ -95,6 +104,7 @@ func (t *slots) release(cid uint32) {
 	if s == nil {
 		return
 	}
+	t.shares.Give(s.owner)
 	*s = slot{gen: s.gen}
 	t.free = append(t.free, cid&(maxSlots-1))
 }
@@ -124,7 +134,7 @@ func (t *slots) open(cid uint32) *slot {
 // close takes the connection out of its slot; the CID stays allocated until
 // the connection manager frees it.
 func (s *slot) close() {
-	*s = slot{cid: s.cid, gen: s.gen, used: s.used}
+	*s = slot{cid: s.cid, gen: s.gen, used: s.used, owner: s.owner}
 }
 
 // inUse counts allocated CIDs.

@@ -71,7 +71,7 @@ func (f *function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) 
 
 const (
 	wireRetry   = 500e6 // ns between two attempts
-	maxHeld     = 64    // requests for queue pairs that are not in RTR yet, per function
+	maxHeld     = 128   // requests for queue pairs that are not in RTR yet, per function; one source has half
 	rejectWrong = 1     // reason of a rejection: the queue pair named has another peer, or is gone
 )
 
@@ -175,7 +175,7 @@ func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
 		switch q := f.verbs.QP(qpn); {
 		case q == nil:
 		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
-			if _, held := f.held[k]; !held && len(f.held) < maxHeld {
+			if _, held := f.held[k]; !held && f.heldFor(o.PeerGID) < maxHeld-len(f.held) {
 				f.held[k] = o.ID
 				return
 			}
@@ -187,6 +187,16 @@ func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
 		}
 	}
 	f.rejectReserved(now, o.ID)
+}
+
+// heldFor counts the requests of a source that are held.
+func (f *function) heldFor(gid [16]byte) (n int) {
+	for k := range f.held {
+		if k.gid == gid {
+			n++
+		}
+	}
+	return n
 }
 
 // acceptWire answers a request for one of our queue pairs in RTR.
@@ -235,7 +245,7 @@ func (f *function) unwire(qpn uint32) {
 // the connection manager does not know of it.
 func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
 	s := f.shard
-	cid, err := s.slots.alloc()
+	cid, err := s.slots.alloc(uint32(f.ID), f.cidQuota())
 	if err != nil {
 		return // its work fails for want of a peer
 	}

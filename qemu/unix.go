@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,8 +44,6 @@ func serveUnix(sock *unixSocket) *unixAttachment {
 		sock:  sock,
 		ready: make(chan *unixSession),
 		done:  make(chan struct{}),
-		slots: make(chan struct{}, maxHandshakes),
-		busy:  make(map[*net.UnixConn]struct{}),
 	}
 	a.wg.Add(1)
 	go a.acceptLoop()
@@ -53,8 +52,9 @@ func serveUnix(sock *unixSocket) *unixAttachment {
 
 const (
 	// maxHandshakes bounds the clients whose preamble is being read or that wait
-	// for Accept; more wait in the socket's backlog.
-	maxHandshakes = 16
+	// for Accept. The oldest makes room for one more: a client sends its preamble
+	// at once, so those that connect and say nothing hold up nobody.
+	maxHandshakes = 64
 	// preambleTimeout bounds how long one of them may take.
 	preambleTimeout = 5 * time.Second
 )
@@ -63,23 +63,25 @@ type unixAttachment struct {
 	sock  *unixSocket
 	ready chan *unixSession
 	done  chan struct{}
-	slots chan struct{}
 	wg    sync.WaitGroup
 	warn  loglimit.Limiter
 
 	mu     sync.Mutex
-	busy   map[*net.UnixConn]struct{} // in their preamble
+	busy   []*handshake // oldest first
 	closed bool
 }
+
+// handshake is a client that is no session yet.
+type handshake struct {
+	conn *net.UnixConn
+	gone chan struct{} // closed when it made room
+}
+
+var errMadeRoom = errors.New("it took longer than others that came later")
 
 func (a *unixAttachment) acceptLoop() {
 	defer a.wg.Done()
 	for {
-		select {
-		case a.slots <- struct{}{}:
-		case <-a.done:
-			return
-		}
 		conn, err := a.sock.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -87,46 +89,62 @@ func (a *unixAttachment) acceptLoop() {
 		if err != nil {
 			a.warn.Warn(slog.Default(), "cannot accept a client", "socket", a.sock.path, "error", err)
 			time.Sleep(100 * time.Millisecond)
-			<-a.slots
 			continue
 		}
-		a.mu.Lock()
-		closed := a.closed
-		if !closed {
-			a.busy[conn] = struct{}{}
-			a.wg.Add(1)
-		}
-		a.mu.Unlock()
-		if closed {
+		if !a.begin(conn) {
 			conn.Close()
 			return
 		}
-		go a.handshake(conn)
 	}
 }
 
-func (a *unixAttachment) handshake(conn *net.UnixConn) {
-	defer a.wg.Done()
-	defer func() { <-a.slots }()
-	_ = conn.SetDeadline(time.Now().Add(preambleTimeout))
-	s, err := newUnixSession(conn)
+// begin reads a client's preamble in a goroutine of its own, unless the attachment is closed.
+func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 	a.mu.Lock()
-	delete(a.busy, conn)
-	closed := a.closed // a client that comes at the end is not refused for what it did
-	a.mu.Unlock()
-	if err != nil {
-		if !closed {
-			a.warn.Warn(slog.Default(), "client refused", "socket", a.sock.path, "reason", err)
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	if len(a.busy) == maxHandshakes {
+		close(a.busy[0].gone)
+		a.busy[0].conn.Close()
+		a.busy = slices.Delete(a.busy, 0, 1)
+	}
+	h := &handshake{conn, make(chan struct{})}
+	a.busy = append(a.busy, h)
+	a.wg.Go(func() { a.handshake(h) })
+	return true
+}
+
+func (a *unixAttachment) handshake(h *handshake) {
+	_ = h.conn.SetDeadline(time.Now().Add(preambleTimeout))
+	s, err := newUnixSession(h.conn)
+	if err == nil {
+		_ = h.conn.SetDeadline(time.Time{})
+		select {
+		case a.ready <- s:
+		case <-h.gone:
+			s.Close()
+		case <-a.done:
+			s.Close()
 		}
-		conn.Close()
+	}
+	a.mu.Lock()
+	closed := a.closed // a client that comes at the end is not refused for what it did
+	a.busy = slices.DeleteFunc(a.busy, func(o *handshake) bool { return o == h })
+	a.mu.Unlock()
+	if err == nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	select {
-	case a.ready <- s:
-	case <-a.done:
-		s.Close()
+	case <-h.gone:
+		err = errMadeRoom
+	default:
 	}
+	if !closed {
+		a.warn.Warn(slog.Default(), "client refused", "socket", a.sock.path, "reason", err)
+	}
+	h.conn.Close()
 }
 
 func (a *unixAttachment) Accept() (queues.Session, error) {
@@ -148,8 +166,8 @@ func (a *unixAttachment) Close() error {
 	}
 	a.closed = true
 	close(a.done)
-	for conn := range a.busy {
-		conn.Close()
+	for _, h := range a.busy {
+		h.conn.Close()
 	}
 	a.mu.Unlock()
 	err := a.sock.Close()

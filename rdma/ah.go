@@ -74,10 +74,21 @@ func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
 	for _, l := range a.links {
 		if l != nil {
 			l.handles--
-			l.rest(now)
+			f.leave(now, l)
 		}
 	}
 	return abi.StatusOK
+}
+
+// leave keeps a link for a while that a handle no longer names, as another may soon. A function that
+// makes and destroys handles faster than links go away by themselves keeps no more than a few.
+func (f *Function) leave(now falcon.Time, l *Link) {
+	const spare = 64
+	if l.handles == 0 && !l.passive && len(f.links) > 2*f.ahs.inUse+f.limits.Links+spare {
+		l.close(now)
+		return
+	}
+	l.rest(now)
 }
 
 // ecnMask are the bits of a traffic class that are the network's.

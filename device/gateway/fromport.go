@@ -19,7 +19,8 @@ type Forward struct {
 
 // FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when there are packets for a tunnel: f tells
 // which, and f.Next gives them. frame is changed in place and part of what comes out.
-func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) bool {
+func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) (forward bool) {
+	defer g.survive(p, g.mark(), frame)
 	g.stats.FromPorts++
 	g.stats.FromPortBytes += uint64(len(frame))
 	f.Tunnel = nil

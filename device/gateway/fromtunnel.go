@@ -13,6 +13,7 @@ type cache struct {
 // FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds the packet behind room for an
 // Ethernet header. outer is the ECN field of the packet around it.
 func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {
+	defer g.survive(nil, g.mark(), frame)
 	g.stats.TunnelIn++
 	g.stats.TunnelInBytes += uint64(len(frame) - ethLen)
 	p, why := g.fromTunnel(from, frame, outer)

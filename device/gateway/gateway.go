@@ -86,6 +86,8 @@ type Address struct {
 
 // Gateway carries plain IP between the ports of a NIC and its peers. See the package comment.
 type Gateway struct {
+	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
+
 	mtu     int // of tunnels, by our own uplink
 	tenants map[uint32]*tenant
 	ports   []*Port

@@ -79,3 +79,32 @@ func TestChecksumOnlyInUpperLayer(t *testing.T) {
 		}
 	}
 }
+
+// A frame in which this code finds a fault of its own leaves nothing behind but a count.
+func TestSurvivesPanic(t *testing.T) {
+	n := newNetwork(t)
+	var told []any
+	n.g.Panicked = func(v any, _ []byte) { told = append(told, v) }
+	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, gwA, macA, ipC, ipA, 100), 0)
+	n.send(arpFrame(macA, ipA, ipC), Offload{})
+
+	tenant := n.a.tenant
+	n.a.tenant = nil // whatever needs it fails
+	for _, f := range [][]byte{udp(t, gwA, macA, ipA, ipC, 100), dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, ipA), arpFrame(macA, ipA, ipB)} {
+		if p := n.send(f, Offload{}); p != nil {
+			t.Errorf("%x went on", p)
+		}
+	}
+	n.a.tenant = tenant
+	n.g.FromTunnel(nil, udp(t, gwA, macA, v6C, v6A, 100), 0)
+
+	if c := n.g.Stats().Reasons[DropPanic]; c != 4 || n.a.Drops[DropPanic] != 3 || len(told) != 4 {
+		t.Errorf("%d counted, %d at the port, %d told: %v", c, n.a.Drops[DropPanic], len(told), told)
+	}
+	if out := n.output(); len(out) != 2 {
+		t.Errorf("%d frames for ports, want the two from before", len(out))
+	}
+	if p := n.send(udp(t, gwA, macA, ipA, ipC, 100), Offload{}); len(p) != 1 {
+		t.Error("the port does not work any more")
+	}
+}

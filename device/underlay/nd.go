@@ -98,8 +98,7 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	case src == s.addr, m.kind == ndAdvertise && target == s.addr:
 		return DropConflict
 	case m.kind == ndAdvertise:
-		s.advertised(now, target, &m)
-		return ND
+		return s.advertised(now, target, &m)
 	case target != s.addr:
 		return ND // the group's other members are asked too
 	}
@@ -108,25 +107,27 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 		s.sendND(multicastMAC(allNodes), allNodes, answer)
 		return ND
 	}
+	v := ND
 	if m.hasMAC {
 		from = m.mac
-		s.learn(now, src, m.mac, true)
+		v = s.learn(now, src, m.mac, true, ND)
 	}
 	answer.flags |= flagSolicited
 	s.sendND(from, ip.src, answer)
-	return ND
+	return v
 }
 
 // advertised updates the entry of an address (RFC 4861 §7.2.5). Nobody asked for those we have none of.
-func (s *Stack) advertised(now int64, target netip.Addr, m *nd) {
+func (s *Stack) advertised(now int64, target netip.Addr, m *nd) Verdict {
 	nb := s.neighbours[target]
 	switch {
 	case nb == nil:
 	case nb.state == incomplete && m.hasMAC, m.hasMAC && (m.flags&flagOverride != 0 || m.mac == nb.mac):
-		s.learn(now, target, m.mac, false)
+		return s.learn(now, target, m.mac, false, ND)
 	case nb.state == probing && !m.hasMAC && m.flags&flagSolicited != 0: // a unicast answer need not repeat the address
-		s.learn(now, target, nb.mac, false)
+		return s.learn(now, target, nb.mac, false, ND)
 	}
+	return ND
 }
 
 func (s *Stack) sendND(to MAC, dst [16]byte, m nd) {

@@ -11,10 +11,19 @@ const (
 	maxRequests  = 3              // unanswered requests before giving up
 	refreshAfter = 30_000_000_000 // a used entry older than this is asked for again, by unicast
 	expireAfter  = 60_000_000_000 // an unused entry older than this is forgotten
+	provedFor    = 15_000_000_000 // after an authentic packet from a station nobody else is believed
+	rivalEvery   = 200_000_000    // of two stations that say they have an address each is tried this long,
+	maxTries     = 10             // this often in all, before both are forgotten and all are asked again
 )
 
 // never is the deadline when no timer runs.
 const never = math.MaxInt64
+
+// A peer's packets are authentic, ARP and neighbour discovery are not. So the first answer for an address
+// is taken, as there is nothing better, but a station that packets authenticated from is not displaced by
+// anybody's word (Authenticated). While nothing has authenticated, a second station that claims an address is
+// its rival: both are tried in turn until packets authenticate from one, and if none do all are asked again. A router's packets need not come from
+// the address that it answers with; it stays as long as it answers when it is asked itself.
 
 // state of a neighbour:
 //
@@ -38,6 +47,8 @@ type neighbour struct {
 	requests  uint8 // unanswered
 	confirmed int64 // last time it told its address
 	used      int64 // last time a frame went to it
+	proved    int64 // last time an authentic packet came from mac; 0: never
+	rival     MAC   // another station that says it has the address; zero: none
 	due       int64 // next timer
 	waiting   [parkedPerPeer][]byte
 	nwaiting  int
@@ -65,9 +76,13 @@ func (s *Stack) Advance(now int64) {
 // expire acts on a neighbour whose timer is due.
 func (s *Stack) expire(now int64, nb *neighbour) {
 	switch {
-	case nb.state == reachable && nb.used+expireAfter > now:
+	case nb.rival != MAC{} && nb.requests < maxTries:
+		nb.mac, nb.rival = nb.rival, nb.mac
+		nb.requests++
+		nb.due = now + rivalEvery
+	case nb.rival == MAC{} && nb.state == reachable && nb.used+expireAfter > now:
 		nb.due = nb.used + expireAfter // it is refreshed by use, so confirmed is recent too
-	case nb.state != reachable && nb.requests < maxRequests:
+	case nb.rival == MAC{} && nb.state != reachable && nb.requests < maxRequests:
 		s.request(now, nb)
 	default:
 		for i := range nb.nwaiting {
@@ -92,7 +107,7 @@ func (s *Stack) remove(nb *neighbour) {
 	s.table[len(s.table)-1] = nil
 	s.table = s.table[:len(s.table)-1]
 	delete(s.neighbours, nb.ip)
-	s.recent = way{}
+	s.recent, s.authentic = way{}, way{}
 }
 
 // Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it need not wait. It
@@ -196,28 +211,77 @@ func (s *Stack) inputARP(now int64, b []byte) Verdict {
 		return DropConflict
 	}
 	forUs := a.op == arpRequest && a.targetIP == s.addr.As4()
+	v := ARP
 	if a.senderIP != [4]byte{} { // zero: the sender probes for a free address (RFC 5227)
-		s.learn(now, netip.AddrFrom4(a.senderIP), a.senderMAC, forUs)
+		v = s.learn(now, netip.AddrFrom4(a.senderIP), a.senderMAC, forUs, ARP)
 	}
 	if forUs {
 		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr.As4(), targetMAC: a.senderMAC, targetIP: a.senderIP})
 	}
-	return ARP
+	return v
 }
 
-// learn updates the entry of a station. A new entry is made only for a station of our subnet that asks for us, as it
-// is about to talk to us, and only while there is ample room: strangers cannot push out peers.
-func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool) {
+// learn updates the entry of a station by its own word. A new entry is made only for a station of our subnet that asks
+// for us, as it is about to talk to us, and only while there is ample room: strangers cannot push out peers. It returns
+// v, or Claim when the station is not the one we know.
+func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) Verdict {
 	nb := s.neighbours[ip]
-	if nb == nil {
-		if !forUs || !s.onSubnet(ip) || len(s.neighbours) >= maxNeighbours-solicitedSpared {
-			return
-		}
+	switch {
+	case nb != nil && nb.state != incomplete && nb.mac != mac:
+		s.claim(now, nb, mac)
+		return Claim
+	case nb != nil:
+	case !forUs || !s.onSubnet(ip) || len(s.neighbours) >= maxNeighbours-solicitedSpared:
+		return v
+	default:
 		nb = s.add(now, ip)
 	}
-	nb.state, nb.mac, nb.requests = reachable, mac, 0
-	nb.confirmed = now
-	nb.due = max(now, nb.used) + expireAfter
+	s.believe(now, nb, mac)
+	return v
+}
+
+// claim takes the word of a station that it has the address of another.
+func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
+	switch {
+	case nb.proved != 0 && now < nb.proved+provedFor:
+	case nb.ip == s.gateway:
+		if nb.state == reachable {
+			s.probe(now, nb)
+		}
+	case nb.rival == MAC{}:
+		nb.rival, nb.requests, nb.due = mac, 0, now+rivalEvery
+		s.deadline = min(s.deadline, nb.due)
+	default:
+		nb.rival = mac
+	}
+}
+
+// Authenticated says that a datagram's payload is its sender's, fresh and not replayed: the station that brought it is
+// where the sender is reached.
+func (s *Stack) Authenticated(now int64, d *Datagram) {
+	if nb := s.authentic.nb; nb != nil && s.authentic.dst == d.Src && nb.mac == d.From && nb.rival == (MAC{}) && nb.state == reachable {
+		nb.proved, nb.confirmed = now, now
+		return
+	}
+	hop, ok := s.nextHop(d.Src)
+	nb := s.neighbours[hop]
+	if !ok || nb == nil {
+		return
+	}
+	if nb.state != incomplete && nb.mac != d.From && hop != d.Src {
+		return // a router's other address
+	}
+	nb.rival, nb.proved = MAC{}, now
+	s.believe(now, nb, d.From)
+	s.authentic = way{d.Src, nb}
+}
+
+// believe takes mac for the address of a neighbour, and sends what waits for it.
+func (s *Stack) believe(now int64, nb *neighbour, mac MAC) {
+	nb.state, nb.mac, nb.confirmed = reachable, mac, now
+	if nb.rival == (MAC{}) {
+		nb.requests, nb.due = 0, max(now, nb.used)+expireAfter
+	}
 	s.deadline = min(s.deadline, nb.due)
 	for i := range nb.nwaiting {
 		f := nb.waiting[i]

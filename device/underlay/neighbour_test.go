@@ -146,8 +146,17 @@ func TestRefreshExpiryAndMove(t *testing.T) {
 	}
 	// The peer moved to another Ethernet address and says so.
 	a.Input(30*second, arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipB.As4(), targetIP: ipB.As4()}))
+	if m, ok := send(30 * second); !ok || m != macB { // anybody can say that (S8)
+		t.Fatalf("another is believed at once: %x %v", m, ok)
+	}
+	a.Advance(30*second + rivalEvery)
 	if m, ok := send(31 * second); !ok || m != macC {
 		t.Fatalf("after the move: %x %v", m, ok)
+	}
+	a.Authenticated(31*second, &Datagram{Src: ipB, From: macC})
+	a.Advance(32 * second)
+	if m, _ := send(32 * second); m != macC || a.Deadline() < 60*second {
+		t.Fatalf("after its packets came from there: %x", m)
 	}
 	// A refresh nobody answers ends the entry while frames still go until then.
 	if _, ok := send(61 * second); !ok {

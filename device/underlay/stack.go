@@ -25,6 +25,7 @@ type Config struct {
 // Datagram is a received PSP datagram.
 type Datagram struct {
 	Src     netip.Addr
+	From    MAC // station that brought it
 	SrcPort uint16
 	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
 	CE      bool  // ECN congestion experienced
@@ -45,6 +46,7 @@ type Stack struct {
 
 	neighbours map[netip.Addr]*neighbour
 	recent     way          // of the last packet
+	authentic  way          // back to where the last authentic packet came from
 	table      []*neighbour // the same in a reproducible order
 	deadline   int64
 	parked     int      // frames waiting at all neighbours together
@@ -150,7 +152,7 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	case ip.protocol != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
+	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), From: src, TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
 }
 
 // hears tells whether frames to a group address may be for us: ARP requests, solicitations for our address, and
@@ -182,7 +184,7 @@ func (s *Stack) input6(now int64, dst, src MAC, packet []byte) (d Datagram, v Ve
 	case ip.next != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE, ECN: ip.class & ecnMask}, payload)
+	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), From: src, TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE, ECN: ip.class & ecnMask}, payload)
 }
 
 func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {

@@ -5,11 +5,12 @@ import "fmt"
 // Verdict says what became of a frame: of a received one (Input) or of one to be sent (Output).
 type Verdict uint8
 
-// Verdicts. Deliver, ARP and ND are the good ends of Input, Sent and Parked those of Output; the others are drops.
+// Verdicts. Deliver, ARP, ND and Claim are the good ends of Input, Sent and Parked those of Output; the others are drops.
 const (
 	Deliver Verdict = iota // a PSP datagram for the caller
 	ARP                    // handled inside
 	ND                     // neighbour discovery, handled inside
+	Claim                  // ARP or neighbour discovery of a station that claims an address which another has
 	Sent                   // completed for the caller to write
 	Parked                 // waits for its neighbour's address
 
@@ -41,7 +42,7 @@ const (
 )
 
 var verdictNames = [NumVerdicts]string{
-	"deliver", "arp", "nd", "sent", "parked",
+	"deliver", "arp", "nd", "claim", "sent", "parked",
 	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-nd", "drop-address-conflict", "drop-ip-header", "drop-fragment",
 	"drop-ttl", "drop-destination", "drop-source", "drop-protocol", "drop-udp-length", "drop-port",
 	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",

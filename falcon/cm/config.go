@@ -18,10 +18,10 @@ type Config struct {
 	RekeyTimeout  Time // between two REKEY or REKEYREQ; default 1 s
 	TimeWait      Time // a CID rests this long before it is used again; default 2 s
 
-	MaxPerPeer     int // connections with one peer, in any state; default 8192
+	MaxPerPeer     int // connections that one peer has asked for, in any state; default 8192
 	MaxPerFunction int // connections of one function, in any state; default 2048
 	MaxListeners   int // per function; default 256
-	Backlog        int // requests of one function not yet answered by it; default 128
+	Backlog        int // requests of one function not yet answered by it; no source has more than the others find free; default 512
 }
 
 func or[T int | int64](v *T, def T) {
@@ -46,7 +46,7 @@ func (c Config) defaults() Config {
 	or(&c.MaxPerPeer, 8192)
 	or(&c.MaxPerFunction, 2048)
 	or(&c.MaxListeners, 256)
-	or(&c.Backlog, 128)
+	or(&c.Backlog, 512)
 	return c
 }
 

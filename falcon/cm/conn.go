@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"container/list"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -21,7 +22,8 @@ type conn struct {
 	created  Time
 
 	deadline Time
-	timer    int // index in the heap, -1: none
+	timer    int           // index in the heap, -1: none
+	waiting  *list.Element // of its function's usage, in StateTimeWait
 }
 
 // takeOffer fills in what the peer decides.
@@ -46,6 +48,9 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
 	}
 	cid, err := m.res.AllocCID(c.par.Function)
+	for err != nil && m.endOldest(now, c.par.Function) {
+		cid, err = m.res.AllocCID(c.par.Function)
+	}
 	if err != nil {
 		return Offer{}, fmt.Errorf("cm: CID for function %#06x: %w", c.par.Function, err)
 	}
@@ -84,28 +89,49 @@ func pspTime(now Time) uint64 { return uint64(now) * 1000 }
 // usage counts what a function has in the tables.
 type usage struct {
 	conns     int
-	backlog   int
+	backlog   Shares[source] // requests it has not answered
 	listeners int
+	waiting   list.List // of *conn in StateTimeWait, the oldest first
 }
+
+// source is who asks for connections: a function and its host.
+type source struct {
+	host     HostID
+	function uint32
+}
+
+func (c *conn) source() source { return source{c.peer.Host, c.par.PeerFunction} }
 
 func (m *Manager) usage(fn uint32) *usage {
 	u := m.functions[fn]
 	if u == nil {
-		u = new(usage)
+		u = &usage{backlog: Shares[source]{Size: m.cfg.Backlog, Multiple: 1}}
 		m.functions[fn] = u
 	}
 	return u
 }
 
-// room checks the limits for one more connection.
-func (m *Manager) room(p *peer, fn uint32) error {
-	if p.conns >= m.cfg.MaxPerPeer {
-		return fmt.Errorf("cm: %d connections with host %d: %w", p.conns, p.Host, ErrLimit)
-	}
-	if u := m.functions[fn]; u != nil && u.conns >= m.cfg.MaxPerFunction {
-		return fmt.Errorf("cm: %d connections of function %#06x: %w", u.conns, fn, ErrLimit)
+// room checks a function's limit for one more connection. Connections that only rest make way.
+func (m *Manager) room(now Time, fn uint32) error {
+	for u := m.functions[fn]; u != nil && u.conns >= m.cfg.MaxPerFunction; {
+		if !m.endOldest(now, fn) {
+			return fmt.Errorf("cm: %d connections of function %#06x: %w", u.conns, fn, ErrLimit)
+		}
 	}
 	return nil
+}
+
+// endOldest ends the rest of the connection of a function that has rested longest, if one does. The rest
+// is a courtesy to a peer that has missed the end; a function that makes connections faster than they
+// rest may not keep others from making any, and is not refused any itself.
+func (m *Manager) endOldest(now Time, fn uint32) bool {
+	u := m.functions[fn]
+	if u == nil || u.waiting.Len() == 0 {
+		return false
+	}
+	m.stats.CutShort++
+	_ = m.fire(now, u.waiting.Front().Value.(*conn), evGiveUp, args{})
+	return true
 }
 
 // add enters a connection into the tables under a new name.
@@ -121,6 +147,7 @@ func (m *Manager) add(now Time, c *conn) {
 	m.conns[c.id] = c
 	if c.passive {
 		m.passive[passiveKey{c.peer.Host, c.remoteID}] = c
+		c.peer.sources.Take(c.par.PeerFunction)
 	}
 	c.peer.conns++
 	m.usage(c.par.Function).conns++
@@ -132,6 +159,7 @@ func (m *Manager) remove(c *conn) {
 	delete(m.conns, c.id)
 	if c.passive {
 		delete(m.passive, passiveKey{c.peer.Host, c.remoteID})
+		c.peer.sources.Give(c.par.PeerFunction)
 	}
 	c.peer.conns--
 	u := m.usage(c.par.Function)
@@ -144,7 +172,7 @@ func (m *Manager) remove(c *conn) {
 }
 
 func (m *Manager) tidy(fn uint32, u *usage) {
-	if *u == (usage{}) {
+	if u.conns == 0 && u.listeners == 0 {
 		delete(m.functions, fn)
 	}
 }

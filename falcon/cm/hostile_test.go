@@ -39,7 +39,7 @@ func answers(t *testing.T, n *node, msg []byte) (got []message) {
 }
 
 func TestRefusedRequests(t *testing.T) {
-	_, _, b := two(t, func(c *Config) { c.Backlog = 2 })
+	_, _, b := two(t, func(c *Config) { c.Backlog = 3 }) // two for one source, one free for another
 	for name, tt := range map[string]struct {
 		change func(*REQ)
 		want   Reason

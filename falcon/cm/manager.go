@@ -69,9 +69,9 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 		rekeyAt:    math.MaxInt64,
 	}
 	for _, p := range cfg.Peers {
-		m.peers[p.Host] = newPeer(p)
+		m.peers[p.Host] = newPeer(p, cfg.MaxPerPeer)
 	}
-	m.self = newPeer(Peer{Host: cfg.Host})
+	m.self = newPeer(Peer{Host: cfg.Host}, cfg.MaxPerPeer)
 	m.self.up, m.self.ready = true, true
 	var r [12]byte
 	if err := m.random(r[:]); err != nil {
@@ -148,7 +148,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	if !p.ready {
 		return 0, fmt.Errorf("cm: destination %v on host %d: %w", to, p.Host, ErrPeerDown)
 	}
-	if err := m.room(p, r.Function); err != nil {
+	if err := m.room(now, r.Function); err != nil {
 		return 0, err
 	}
 

@@ -118,7 +118,7 @@ func TestSimultaneousDisconnect(t *testing.T) {
 }
 
 func TestConnectErrors(t *testing.T) {
-	w, a, b := two(t, func(c *Config) { c.MaxPerFunction, c.MaxPerPeer = 2, 3 })
+	w, a, b := two(t, func(c *Config) { c.MaxPerFunction = 2 })
 	ok := ConnectRequest{Function: fnOf(1, 0), Tenant: 7, QPN: 1, SGID: gidOf(1, 0), DGID: gidOf(2, 0)}
 	for name, tt := range map[string]struct {
 		change func(*ConnectRequest)
@@ -141,7 +141,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 	for i, f := range []uint32{0, 0, 0, 1, 1} {
 		_, err := a.connect(f, 2, 0, 1)
-		if want := i == 2 || i == 4; errors.Is(err, ErrLimit) != want {
+		if want := i == 2; errors.Is(err, ErrLimit) != want {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}
@@ -331,7 +331,7 @@ func TestNamesOfEverything(t *testing.T) {
 	n := 0
 	s := Stats{Sent: 1}
 	s.Each(func(string, uint64) { n++ })
-	if n != 23 {
+	if n != 24 {
 		t.Errorf("%d counters", n)
 	}
 }

@@ -29,7 +29,8 @@ type peer struct {
 	ready    bool   // and Hello arrived on it
 	instance uint64 // of the peer's process at the last Hello; 0: never heard of
 	offers   map[endpointKey]uint32
-	conns    int // connections in any state
+	conns    int            // connections in any state
+	sources  Shares[uint32] // connections that its functions have asked for
 
 	ports []Port // it has, as it said
 	told  bool   // of ports of ours
@@ -39,9 +40,10 @@ type peer struct {
 	wants  map[saKey]uint32 // SPIs for which we asked it for another
 }
 
-func newPeer(p Peer) *peer {
+func newPeer(p Peer, most int) *peer {
 	n := &peer{
-		Peer: p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]uint32),
+		sources: Shares[uint32]{Size: most, Multiple: 3},
+		Peer:    p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]uint32),
 		keys: make(map[saKey]SA), rekeys: make(map[saKey]SA), wants: make(map[saKey]uint32),
 	}
 	for _, t := range p.Tenants {
@@ -55,27 +57,9 @@ func newPeer(p Peer) *peer {
 // another host or an address named twice, ErrLimit if more than MaxEndpoints are
 // offered to one peer; then nothing changes.
 func (m *Manager) SetEndpoints(local []Endpoint) error {
-	byKey := make(map[endpointKey]uint32, len(local))
-	for _, e := range local {
-		k := endpointKey{e.Tenant, e.GID}
-		if e.Function > max24 || HostID(e.Function>>16) != m.cfg.Host {
-			return fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", k, e.Function, m.cfg.Host, ErrInvalid)
-		}
-		if other, twice := byKey[k]; twice {
-			return fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", k, other, e.Function, ErrInvalid)
-		}
-		byKey[k] = e.Function
-	}
-	for _, p := range m.peers {
-		n := 0
-		for _, e := range local {
-			if p.tenants[e.Tenant] {
-				n++
-			}
-		}
-		if n > MaxEndpoints {
-			return fmt.Errorf("cm: %d functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
-		}
+	byKey, err := m.checkEndpoints(local)
+	if err != nil {
+		return err
 	}
 	m.local, m.endpoints = byKey, slices.Clone(local)
 	m.self.offers = byKey
@@ -96,6 +80,38 @@ func (m *Manager) SetEndpoints(local []Endpoint) error {
 		}
 	}
 	return nil
+}
+
+// CheckEndpoints says whether SetEndpoints would do.
+func (m *Manager) CheckEndpoints(local []Endpoint) error {
+	_, err := m.checkEndpoints(local)
+	return err
+}
+
+func (m *Manager) checkEndpoints(local []Endpoint) (map[endpointKey]uint32, error) {
+	byKey := make(map[endpointKey]uint32, len(local))
+	for _, e := range local {
+		k := endpointKey{e.Tenant, e.GID}
+		if e.Function > max24 || HostID(e.Function>>16) != m.cfg.Host {
+			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", k, e.Function, m.cfg.Host, ErrInvalid)
+		}
+		if other, twice := byKey[k]; twice {
+			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", k, other, e.Function, ErrInvalid)
+		}
+		byKey[k] = e.Function
+	}
+	for _, p := range m.peers {
+		n := 0
+		for _, e := range local {
+			if p.tenants[e.Tenant] {
+				n++
+			}
+		}
+		if n > MaxEndpoints {
+			return nil, fmt.Errorf("cm: %d functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
+		}
+	}
+	return byKey, nil
 }
 
 func (m *Manager) sortedPeers() []*peer {

@@ -56,6 +56,20 @@ func ParsePORTS(b []byte) (m PORTS, err error) {
 // SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that are up. Errors: ErrInvalid for a
 // function of another host, ErrLimit if more than MaxPorts are to be told to one peer; then nothing changes.
 func (m *Manager) SetPorts(local []Port) error {
+	if err := m.CheckPorts(local); err != nil {
+		return err
+	}
+	m.ports = slices.Clone(local)
+	for _, p := range m.sortedPeers() {
+		if p.up {
+			m.sayPorts(p)
+		}
+	}
+	return nil
+}
+
+// CheckPorts says whether SetPorts would do.
+func (m *Manager) CheckPorts(local []Port) error {
 	for _, e := range local {
 		if e.Function > max24 || HostID(e.Function>>16) != m.cfg.Host {
 			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, m.cfg.Host, ErrInvalid)
@@ -64,12 +78,6 @@ func (m *Manager) SetPorts(local []Port) error {
 	for _, p := range m.peers {
 		if n := len(p.shared(local)); n > MaxPorts {
 			return fmt.Errorf("cm: %d addresses of ports in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxPorts, ErrLimit)
-		}
-	}
-	m.ports = slices.Clone(local)
-	for _, p := range m.sortedPeers() {
-		if p.up {
-			m.sayPorts(p)
 		}
 	}
 	return nil

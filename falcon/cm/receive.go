@@ -123,7 +123,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 		_ = m.fire(now, c, evDuplicateREQ, args{})
 		return
 	}
-	if why := m.admit(p, q); why != ReasonNone {
+	if why := m.admit(now, p, q); why != ReasonNone {
 		rej := REJ{ReceiverID: q.SenderID, Reason: why}
 		m.send(p, rej.Append(nil))
 		return
@@ -142,7 +142,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 }
 
 // admit checks a request; ReasonNone means it is in order.
-func (m *Manager) admit(p *peer, q *REQ) Reason {
+func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 	if !p.tenants[q.Tenant] {
 		m.stats.TenantRefused++
 		return ReasonTenant
@@ -159,7 +159,7 @@ func (m *Manager) admit(p *peer, q *REQ) Reason {
 		m.stats.NoListener++
 		return ReasonNoListener
 	}
-	if m.room(p, q.PeerFunction) != nil || m.usage(q.PeerFunction).backlog >= m.cfg.Backlog {
+	if !p.sources.Room(q.Function) || !m.usage(q.PeerFunction).backlog.Room(source{p.Host, q.Function}) || m.room(now, q.PeerFunction) != nil {
 		m.stats.LimitRefused++
 		return ReasonNoResources
 	}

@@ -9,6 +9,7 @@ type Stats struct {
 	GIDRefused           uint64 // REQ whose GID is not of the function it names
 	NoListener           uint64
 	LimitRefused         uint64 // REQ refused by a limit
+	CutShort             uint64 // rests that ended early, for another connection of the function
 	DuplicateREQ         uint64
 	BadREP               uint64 // REP with an MTU or order we did not offer
 	UnknownConnection    uint64 // messages for connections not in the table
@@ -38,6 +39,7 @@ func (s *Stats) Each(f func(name string, value uint64)) {
 	f("gid_refused", s.GIDRefused)
 	f("no_listener", s.NoListener)
 	f("limit_refused", s.LimitRefused)
+	f("cut_short", s.CutShort)
 	f("duplicate_req", s.DuplicateREQ)
 	f("bad_rep", s.BadREP)
 	f("unknown_connection", s.UnknownConnection)

@@ -102,8 +102,11 @@ func (m *Manager) fire(now Time, c *conn, ev event, a args) error {
 
 // enter changes the state, keeps the counts of states and sets the timer.
 func (m *Manager) enter(now Time, c *conn, next State) {
-	if c.state == StateReqReceived {
-		m.usage(c.par.Function).backlog--
+	switch u := m.usage(c.par.Function); c.state {
+	case StateReqReceived:
+		u.backlog.Give(c.source())
+	case StateTimeWait:
+		u.waiting.Remove(c.waiting)
 	}
 	c.state, c.tries = next, 0
 	switch next {
@@ -111,9 +114,12 @@ func (m *Manager) enter(now Time, c *conn, next State) {
 		m.remove(c)
 		return
 	case StateReqReceived:
-		m.usage(c.par.Function).backlog++
-	case StateEstablished, StateTimeWait:
+		m.usage(c.par.Function).backlog.Take(c.source())
+	case StateEstablished:
 		c.msg = nil
+	case StateTimeWait:
+		c.msg = nil
+		c.waiting = m.usage(c.par.Function).waiting.PushBack(c)
 	}
 	m.arm(now, c)
 }

@@ -498,7 +498,7 @@ func (w *world) checkRest() {
 					conns++
 				}
 			}
-			if u.conns != conns || u.backlog != 0 {
+			if u.conns != conns || u.backlog.used != 0 || u.waiting.Len() != 0 {
 				w.fatal("host %d: function %#x is counted as %+v, has %d connections", h, fn, *u, conns)
 			}
 		}

@@ -1,0 +1,94 @@
+package underlay
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// S8: who is believed for a neighbour's address.
+func TestClaims(t *testing.T) {
+	const start = 10 * second
+	claim := func(a *Stack, now int64, mac MAC) Verdict {
+		_, v := a.Input(now, arpFrame(macA, mac, arp{op: arpReply, senderMAC: mac, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
+		return v
+	}
+	to := func(t *testing.T, a *Stack, now int64) MAC {
+		t.Helper()
+		a.Advance(now)
+		f, n := payload("x")
+		if _, ok := a.Output(now, ipB, 1, false, f, n); !ok {
+			return MAC{}
+		}
+		return MAC(f[:6])
+	}
+	met := func(t *testing.T) *Stack {
+		a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
+		introduce(t, start, a, b)
+		return a
+	}
+	t.Run("packets authenticate from the neighbour", func(t *testing.T) {
+		a := met(t)
+		for now := int64(start); now < start+100*second; now += second {
+			a.Authenticated(now, &Datagram{Src: ipB, From: macB})
+			if v := claim(a, now, macC); v != Claim {
+				t.Fatal(v)
+			}
+			for d := int64(0); d < second; d += second / 10 {
+				if m := to(t, a, now+d); m != macB {
+					t.Fatalf("sends to %x", m)
+				}
+			}
+		}
+	})
+	t.Run("and then no more", func(t *testing.T) {
+		a := met(t)
+		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		claim(a, start+provedFor, macC)
+		seen := map[MAC]int{}
+		for now := int64(start + provedFor); now < start+provedFor+second; now += second / 10 {
+			seen[to(t, a, now)]++
+		}
+		if seen[macB] < 4 || seen[macC] < 4 {
+			t.Errorf("not both are tried in turn: %v", seen)
+		}
+		a.Authenticated(start+provedFor+second, &Datagram{Src: ipB, From: macB})
+		for now := int64(start + provedFor + second); now < start+provedFor+4*second; now += second / 10 {
+			if m := to(t, a, now); m != macB {
+				t.Fatalf("sends to %x", m)
+			}
+		}
+	})
+	t.Run("none of two", func(t *testing.T) {
+		a := met(t)
+		claim(a, start, macC)
+		for now := int64(start); to(t, a, now) != (MAC{}); now += second / 10 {
+			if now > start+5*second {
+				t.Fatal("all are never asked again")
+			}
+		}
+	})
+	t.Run("the router", func(t *testing.T) {
+		s, err := New(Config{MAC: macA, Addr: netip.MustParsePrefix("10.0.0.1/24"), Gateway: ipB, MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		far := netip.MustParseAddr("192.0.2.1")
+		f, n := payload("x")
+		s.Output(start, far, 1, false, f, n)
+		claim(s, start, macB)
+		out := make([]byte, 1514)
+		for now := int64(start); now < start+50*second; now += second {
+			s.Authenticated(now, &Datagram{Src: far, From: macC}) // a router's packets may come from another address than it answers with
+			claim(s, now, macC)
+			s.Advance(now)
+			for k := s.Next(out); k > 0; k = s.Next(out) {
+				if a, ok := parseARP(out[ethLen:k]); ok && a.op == arpRequest && MAC(out[:6]) == macB {
+					claim(s, now, macB)
+				}
+			}
+			if _, ok := s.Output(now, far, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+				t.Fatalf("sends to %x", f[:6])
+			}
+		}
+	})
+}
