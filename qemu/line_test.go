@@ -86,3 +86,29 @@ func TestBadLines(t *testing.T) {
 		}
 	}
 }
+
+// TestLineLimits: the borders of what a line may ask for are allowed, and one step beyond is not.
+func TestLineLimits(t *testing.T) {
+	good := Line{Name: "g", Memory: MinLineMemory, Accel: TCG, Vsock: "/run/g.sock"}
+	for name, tc := range map[string]struct {
+		change func(*Line)
+		ok     bool
+	}{
+		"as it is":          {func(*Line) {}, true},
+		"most hot-plug":     {func(l *Line) { l.HotPlug = MaxHotPlug }, true},
+		"too much hot-plug": {func(l *Line) { l.HotPlug = MaxHotPlug + 1 }, false},
+		"negative hot-plug": {func(l *Line) { l.HotPlug = -1 }, false},
+		"too little memory": {func(l *Line) { l.Memory = MinLineMemory - 1<<20 }, false},
+		"half a MiB":        {func(l *Line) { l.Memory = MinLineMemory + 1<<19 }, false},
+		"most CPUs":         {func(l *Line) { l.CPUs = 255 }, true},
+		"too many CPUs":     {func(l *Line) { l.CPUs = 256 }, false},
+		"negative CPUs":     {func(l *Line) { l.CPUs = -1 }, false},
+		"no vsock":          {func(l *Line) { l.Vsock = "" }, false},
+	} {
+		l := good
+		tc.change(&l)
+		if err := l.check(); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -50,7 +50,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"scalar document", "hello", []string{`"hello" where a group of keys is expected`}},
 		{"unknown key", base + "upling: {}\n", []string{`line 4: upling: unknown key; did you mean "uplink"?`}},
 		{"unknown nested key", base + "functions:\n  - pf: 0\n    vfs:\n      - {vf: 1, adress: x}\n", []string{`line 7: functions[0].vfs[0].adress: unknown key; did you mean "address"?`}},
-		{"unknown far key", base + "log: {colour: red}\n", []string{"log.colour: unknown key; known here: level"}},
+		{"unknown far key", base + "log: {colour: red}\n", []string{"log.colour: unknown key; known here: format, level"}},
 		{"key twice", base + "log: {level: info, level: warn}\n", []string{"level"}},
 		{"alias", base + "log: &l {level: info}\nrdma: *l\n", []string{"rdma: aliases are not supported"}},
 		{"merge key", base + "rdma: {<<: {mtu: 256}}\n", []string{"rdma.<<: unknown key"}},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -197,13 +198,53 @@ func TestSharesAndRates(t *testing.T) {
 			t.Errorf("%s: written as %s, %v", text, s, err)
 		}
 	}
-	for text, want := range map[string]Rate{"1G": 1e9, "2.5G": 25e8, "100M": 1e8, "64K": 64000, "1T": 1e12, "1234": 1234} {
+	for text, want := range map[string]Rate{"1G": 1e9, "2.5G": 25e8, "100M": 1e8, "64K": 64000, "1K": 1000, "1T": 1e12, "1234": 1234, "999": 999} {
 		var r, again Rate
 		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
 			t.Errorf("%s: %d, %v", text, int64(r), err)
 		}
 		if err := again.UnmarshalText([]byte(r.String())); err != nil || again != r {
 			t.Errorf("%s: written as %s, %v", text, r, err)
+		}
+	}
+}
+
+// TestRatesReadWell: a rate is written with the largest unit that loses nothing.
+func TestRatesReadWell(t *testing.T) {
+	for r, want := range map[Rate]string{
+		0: "0", 1: "1", 999: "999", 1000: "1K", 1001: "1.001K", 1_000_000: "1M", 1_000_001: "1000.001K", 2_500_000_000: "2.5G", 1e12: "1T",
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("%d is written as %s, want %s", int64(r), got, want)
+		}
+	}
+}
+
+// TestFunctionMACsDiffer: functions of one NIC have different addresses, whatever PF and VF.
+func TestFunctionMACsDiffer(t *testing.T) {
+	if got, want := FunctionMAC(3, 5, 0x6ab), (MAC{0x02, 0x56, 0x4e, 3, 0x56, 0xab}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	seen := map[MAC]string{}
+	for pf := range uint8(16) {
+		for _, vf := range []uint16{0, 1, 15, 16, 255, 256, 4095} {
+			mac, name := FunctionMAC(1, pf, vf), fmt.Sprintf("pf%d.vf%d", pf, vf)
+			if other := seen[mac]; other != "" {
+				t.Errorf("%s and %s both have %v", name, other, mac)
+			}
+			seen[mac] = name
+		}
+	}
+}
+
+// TestImpairmentOn: what only says how, and not what, changes nothing.
+func TestImpairmentOn(t *testing.T) {
+	if (Impairment{ReorderDelay: 1, Queue: 2, Seed: 3}).On() {
+		t.Error("a seed, a queue and a delay for packets that are not reordered do something")
+	}
+	for _, i := range []Impairment{{Loss: 0.1}, {Rate: 1000}, {Delay: 1}, {Down: true}} {
+		if !i.On() {
+			t.Errorf("%+v does nothing", i)
 		}
 	}
 }

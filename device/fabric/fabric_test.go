@@ -126,6 +126,19 @@ func TestDropsAreCounted(t *testing.T) {
 	}
 }
 
+func TestTrafficIsCounted(t *testing.T) {
+	s := New(mtu)
+	a, b := open(t, s, "a"), open(t, s, "b")
+	write(t, a, frame(2, 1, 60), frame(2, 1, 100))
+	drain(t, b)
+	if st := a.Stats(); st.TxFrames != 2 || st.TxBytes != 160 || st.RxFrames != 0 || st.RxBytes != 0 {
+		t.Errorf("sender: %+v", st)
+	}
+	if st := b.Stats(); st.RxFrames != 2 || st.RxBytes != 160 || st.TxFrames != 0 || st.TxBytes != 0 {
+		t.Errorf("receiver: %+v", st)
+	}
+}
+
 func TestMACTableIsBounded(t *testing.T) {
 	s := New(mtu)
 	a := open(t, s, "a")

@@ -216,6 +216,37 @@ func TestNotJoined(t *testing.T) {
 	}
 }
 
+// TestNotJoinedIPv6: packets that differ in class, flow label or hop limit stay apart.
+func TestNotJoinedIPv6(t *testing.T) {
+	for name, change := range map[string]func(i int, b []byte){
+		"nothing":    func(int, []byte) {},
+		"class":      func(i int, b []byte) { b[0] |= byte(i) },
+		"flow label": func(i int, b []byte) { b[3] = byte(i) },
+		"hop limit":  func(i int, b []byte) { b[7] -= byte(i) },
+	} {
+		n := newNetwork(t)
+		f, off := whole(t, v6A, v6C, layers.IPProtocolTCP, 0, 3000, 1000, 0)
+		packets := n.send(f, off)
+		if len(packets) < 3 {
+			t.Fatalf("%d packets", len(packets))
+		}
+		n = newNetwork(t)
+		n.g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: addrs("fd00::3"), MTU: 9000}, true)
+		n.g.Learn(2, []Address{{7, v6A, 1, 9000}})
+		for i, b := range packets {
+			change(i, b)
+			n.g.FromTunnel(n.g.Tunnel(2, 7), append(make([]byte, ethLen), b...), 0)
+		}
+		want := len(packets)
+		if name == "nothing" {
+			want = 1
+		}
+		if out := n.output(); len(out) != want {
+			t.Errorf("%s: %d frames, want %d", name, len(out), want)
+		}
+	}
+}
+
 // Flows that arrive interleaved are joined each; what does not fit any list still arrives.
 func TestInterleavedFlows(t *testing.T) {
 	const flows, each = 100, 4

@@ -295,7 +295,7 @@ func TestConformanceRefusals(t *testing.T) {
 				cfg  tap.Config
 				want string
 			}{
-				"16 characters":      {tap.Config{Name: "abcdefghijklmnop"}, "choose a shorter one"},
+				"16 characters":      {tap.Config{Name: "abcdefghijklmnop"}, "the name has 16 characters, interfaces may have 15: choose a shorter one"},
 				"no name":            {tap.Config{}, "1 to 15"},
 				"slash":              {tap.Config{Name: "a/b"}, "choose another"},
 				"pattern":            {tap.Config{Name: "tap%d"}, "choose another"},

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -348,7 +349,13 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%+v: %v", part, err)
 		}
 	}
-	must(t, c.ReadPart(60, make([]byte, 4)))
+	for _, off := range []uint32{0, 8, 60} {
+		want := entry(64, 1)[off:]
+		got := make([]byte, len(want))
+		if must(t, c.ReadPart(off, got)); !bytes.Equal(got, want) {
+			t.Errorf("from %d on: %x, want %x", off, got, want)
+		}
+	}
 }
 
 func second[T any](_ T, err error) error { return err }
