@@ -44,6 +44,9 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 			if err := s.unbind(ctx, c); err != nil {
 				return err
 			}
+			if err := s.late(ctx); err != nil {
+				return err
+			}
 			if s.check(); s.problem != "" {
 				s.out.progress("%s of %d bytes: %s", name(s.round.op), s.round.size, s.problem)
 			}
@@ -59,6 +62,32 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 			return fmt.Errorf("control message %d from the driver", c.kind)
 		}
 	}
+}
+
+// datagramTime is how long datagrams that were sent are waited for before they count as lost.
+const datagramTime = 10 * time.Second
+
+// late waits for the datagrams of the round that CHECK has overtaken: their sends were complete when the NIC had copied them, and
+// they come on another connection than CHECK.
+func (s *server) late(ctx context.Context) error {
+	if s.round.op != Datagram {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, datagramTime)
+	defer cancel()
+	for s.received < int(s.round.count) {
+		wc, err := s.next(soon)
+		switch {
+		case err != nil && soon.Err() != nil && ctx.Err() == nil:
+			return nil // lost: check says so
+		case err != nil:
+			return err
+		case wc.ID >= idControl:
+			return fmt.Errorf("completion of work request %d while datagrams were due", wc.ID)
+		}
+		s.arrived(wc)
+	}
+	return nil
 }
 
 // farewell ends the connection, whose driver has no more to ask.
