@@ -261,7 +261,10 @@ func windowMemory(t testing.TB, win *ivshmem.Window) []byte {
 			break
 		}
 		if int64(binary.LittleEndian.Uint64(b[:])) == -1 && mem == nil {
-			if mem, err = unix.Mmap(m.Take(), 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+			fd := m.Take()
+			mem, err = unix.Mmap(fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			unix.Close(fd)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

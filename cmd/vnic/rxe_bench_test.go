@@ -46,7 +46,7 @@ func BenchmarkRXE(b *testing.B) {
 		_, err := os.Stat(p)
 		require(b, err == nil, p+" is missing: apt-get install ibverbs-providers")
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Minute)
 	defer cancel()
 	m := perfMachine(b, ctx, programs)
 	for b.Loop() {

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -33,7 +35,7 @@ var tests = []struct {
 }
 
 // patience bounds one measurement, with waiting for the peer.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 func main() {
 	if guestinit.Active() {
@@ -57,9 +59,13 @@ func run(args []string) error {
 	if err := makeRXE(args[1]); err != nil {
 		return err
 	}
+	gid, err := gidIndex(args[1])
+	if err != nil {
+		return err
+	}
 	for range runs {
 		for _, t := range tests {
-			rxe := append([]string{"ib_" + t.name, "-d", "rxe0", "-x", "1", "-F"}, t.flags...)
+			rxe := append([]string{"ib_" + t.name, "-d", "rxe0", "-x", gid, "-F"}, t.flags...)
 			vnic := append([]string{"vnic", "guest", "perf", t.name}, t.flags...)
 			if client {
 				rxe, vnic = append(rxe, args[2]), append(vnic, args[3])
@@ -105,6 +111,26 @@ func makeRXE(address string) error {
 }
 
 // measure runs a program until it succeeds: perftest's client ends when its server is not there yet.
+// gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills by itself, in the order in which the
+// addresses of eth0 come to be.
+func gidIndex(address string) (string, error) {
+	ip, _, err := net.ParseCIDR(address)
+	if err != nil {
+		return "", err
+	}
+	const gids = "/sys/class/infiniband/rxe0/ports/1/gids"
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		entries, _ := os.ReadDir(gids)
+		for _, e := range entries {
+			text, _ := os.ReadFile(filepath.Join(gids, e.Name()))
+			if ip.Equal(net.ParseIP(strings.TrimSpace(string(text)))) {
+				return e.Name(), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s: no GID of %s within %v", gids, ip, patience)
+}
+
 func measure(argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
