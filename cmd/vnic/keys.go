@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,24 +34,138 @@ Existing files are never overwritten.`,
 			if err := cmlink.Init(dir, domain, hosts); err != nil {
 				return err
 			}
-			made := make([]identity, len(hosts))
-			for i, h := range hosts {
-				made[i] = identity{h, cmlink.URI(domain, h), dir}
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), made)
-			}
-			for _, m := range made {
-				fmt.Fprintf(cmd.OutOrStdout(), "host %d: %s in %s\n", m.Host, m.Identity, m.Dir)
-			}
-			return nil
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
 		},
 	}
 	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
 	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
 	jsonFlag(initKeys.Flags(), &asJSON)
-	keys.AddCommand(initKeys, rotateKeysCommand())
+	keys.AddCommand(initKeys, addKeysCommand(), showKeysCommand(), revokeKeysCommand(), rotateKeysCommand())
 	return keys
+}
+
+func addKeysCommand() *cobra.Command {
+	var dir, domain string
+	var asJSON bool
+	add := &cobra.Command{
+		Use:   "add HOST [HOST ...]",
+		Short: "make identities for further host numbers with the authority that is there",
+		Long: `Makes host-N.pem and host-N.key for each host number, signed with ca.key of the
+same folder. The domain is that of the identities that are there.
+To replace an identity, revoke it, move its files away and add it again.`,
+		Example: "  vnic keys add --dir keys 3",
+		Args:    arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if domain == "" {
+				if domain, err = cmlink.DomainOf(dir); err != nil {
+					return err
+				}
+			}
+			if err := cmlink.AddHosts(dir, domain, hosts); err != nil {
+				return err
+			}
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
+		},
+	}
+	add.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
+	add.Flags().StringVar(&domain, "domain", "", "of the new identities; default: that of those which are there")
+	jsonFlag(add.Flags(), &asJSON)
+	return add
+}
+
+func showKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "list the identities of a folder and when they expire",
+		Args:  arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := cmlink.Describe(dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "FILE\tIDENTITY\tEXPIRES\tDAYS\tKEY\tSTATE")
+			for _, d := range list {
+				who, key, state := cmp.Or(d.Identity, "the authority"), "here", "good"
+				if !d.Key {
+					key = "elsewhere"
+				}
+				left := time.Until(d.Expires)
+				switch {
+				case d.Revoked:
+					state = "revoked"
+				case left < 0:
+					state = "expired"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.File, who, d.Expires.Format(time.DateOnly), int(left.Hours()/24), key, state)
+			}
+			return w.Flush()
+		},
+	}
+	show.Flags().StringVar(&dir, "dir", "keys", "folder of the identities (`cm.identity` of a NIC)")
+	jsonFlag(show.Flags(), &asJSON)
+	return show
+}
+
+func revokeKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	revoke := &cobra.Command{
+		Use:   "revoke HOST",
+		Short: "have the other NICs refuse a host's certificate",
+		Long: `Adds the certificate host-N.pem to ca.crl, which is signed with ca.key. Copy
+ca.crl into cm.identity of every NIC: a NIC reads it whenever a link to a peer
+is made. Links that are up stay until then; vnic upgrade makes them anew.`,
+		Example: "  vnic keys revoke --dir keys 3",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Revoke(dir, hosts[0]); err != nil {
+				return err
+			}
+			r := revoked{hosts[0], filepath.Join(dir, "ca.crl")}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "host %d: revoked; copy %s to cm.identity of the other NICs\n", r.Host, r.List)
+			return nil
+		},
+	}
+	revoke.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem, ca.key and the host's certificate")
+	jsonFlag(revoke.Flags(), &asJSON)
+	return revoke
+}
+
+// revoked is what `vnic keys revoke --json` prints.
+type revoked struct {
+	Host uint8  `json:"host"`
+	List string `json:"list"` // file
+}
+
+func printIdentities(cmd *cobra.Command, hosts []uint8, domain, dir string, asJSON bool) error {
+	made := make([]identity, len(hosts))
+	for i, h := range hosts {
+		made[i] = identity{h, cmlink.URI(domain, h), dir}
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), made)
+	}
+	for _, m := range made {
+		fmt.Fprintf(cmd.OutOrStdout(), "host %d: %s in %s\n", m.Host, m.Identity, m.Dir)
+	}
+	return nil
 }
 
 // identity is one that `vnic keys init` made.

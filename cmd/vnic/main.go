@@ -16,13 +16,13 @@ import (
 )
 
 // version is set by the Makefile.
-var version = "unknown"
+var version = unknownVersion
 
 func main() {
 	if guestinit.Active() {
 		guestinit.Run(os.Args[1:]) // does not return
 	}
-	device.Version = version
+	device.Version = thisVersion().Version
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()
@@ -37,11 +37,11 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vnic",
 		Short:         "a software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode",
-		Version:       version,
+		Version:       thisVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand())
+	root.AddCommand(runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand(), versionCommand())
 	strict(root)
 	return root
 }

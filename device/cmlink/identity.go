@@ -59,6 +59,9 @@ type Identity struct {
 	Domain string
 	cert   tls.Certificate
 	roots  *x509.CertPool
+
+	dir string            // with the list of revoked certificates, signed by
+	ca  *x509.Certificate // the CA
 }
 
 // URI is the identity in its certificate.
@@ -101,7 +104,7 @@ func Init(dir, domain string, hosts []uint8) error {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		MaxPathLenZero:        true,
-		KeyUsage:              x509.KeyUsageCertSign,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
@@ -233,14 +236,12 @@ func Load(dir string, host uint8) (*Identity, error) {
 		return nil, err
 	}
 	caPath, _ := caPaths(dir)
-	caPEM, err := os.ReadFile(caPath)
+	ca, err := readCertificate(caPath)
 	if err != nil {
-		return nil, fmt.Errorf("identity of host %d: %w (`vnic keys init` makes it)", host, err)
+		return nil, fmt.Errorf("identity of host %d: %w", host, err)
 	}
-	id := &Identity{Host: host, cert: pair, roots: x509.NewCertPool()}
-	if !id.roots.AppendCertsFromPEM(caPEM) {
-		return nil, fmt.Errorf("%s: no certificate in it", caPath)
-	}
+	id := &Identity{Host: host, cert: pair, roots: x509.NewCertPool(), dir: dir, ca: ca}
+	id.roots.AddCert(ca)
 	uri, err := identityOf(pair.Leaf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
@@ -253,6 +254,9 @@ func Load(dir string, host uint8) (*Identity, error) {
 		return nil, fmt.Errorf("%s: it is the identity %s, not that of host %d", certPath, uri, host)
 	}
 	id.Domain = domain
+	if err := id.checkRevoked(pair.Leaf); err != nil {
+		return nil, fmt.Errorf("%s: %w", certPath, err)
+	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: id.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 		return nil, fmt.Errorf("%s: %w (`vnic keys init` in a new folder makes new identities)", certPath, err)
 	}

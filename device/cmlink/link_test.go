@@ -235,9 +235,11 @@ func TestIdentityIsChecked(t *testing.T) {
 		dialerRefuses    bool
 	}{
 		"dialer of another CA": {dialer: func(c *Config) {
-			*c = Config{Identity: &Identity{1, "lab", fake1.cert, c.Identity.roots}, Peers: c.Peers}
+			*c = Config{Identity: &Identity{Host: 1, Domain: "lab", cert: fake1.cert, roots: c.Identity.roots}, Peers: c.Peers}
 		}},
-		"acceptor of another CA":          {acceptor: func(c *Config) { c.Identity = &Identity{2, "lab", fake2.cert, c.Identity.roots} }, dialerRefuses: true},
+		"acceptor of another CA": {acceptor: func(c *Config) {
+			c.Identity = &Identity{Host: 2, Domain: "lab", cert: fake2.cert, roots: c.Identity.roots}
+		}, dialerRefuses: true},
 		"acceptor is another host":        {acceptor: func(c *Config) { c.Identity = identity(t, 3) }, dialerRefuses: true},
 		"dialer is no peer":               {acceptor: func(c *Config) { c.Peers = nil }},
 		"dialer's identity is not listed": {acceptor: func(c *Config) { c.Peers = []Peer{{Host: 1, Identity: "vnic://elsewhere/host/1"}} }},

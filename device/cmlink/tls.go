@@ -41,6 +41,9 @@ func verify(id *Identity, chain []*x509.Certificate, usage x509.ExtKeyUsage, acc
 	if _, err := chain[0].Verify(opts); err != nil {
 		return fmt.Errorf("%w: %w", ErrIdentity, err)
 	}
+	if err := id.checkRevoked(chain[0]); err != nil {
+		return err
+	}
 	uri, err := identityOf(chain[0])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrIdentity, err)

@@ -25,7 +25,7 @@ const (
 	maxPath = 107
 	// answerTime is the most a Provider gets for one request.
 	answerTime = 5 * time.Second
-	// maxClients answered at one time; more wait to be accepted.
+	// maxClients may be connected at one time.
 	maxClients = 64
 )
 
@@ -88,7 +88,6 @@ func ServeOn(ln net.Listener, p Provider) *Server {
 	s := &Server{
 		end: end, done: make(chan struct{}),
 		http: &http.Server{
-			Handler:           handler(life, p),
 			ReadTimeout:       answerTime,
 			ReadHeaderTimeout: answerTime,
 			WriteTimeout:      2 * answerTime,
@@ -96,9 +95,14 @@ func ServeOn(ln net.Listener, p Provider) *Server {
 			MaxHeaderBytes:    1 << 14,
 		},
 	}
+	clients, h := BoundClients(s.http, maxClients), handler(life, p)
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer clients.Busy(r)()
+		h.ServeHTTP(w, r)
+	})
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(newBounded(ln)) // ends by Close
+		_ = s.http.Serve(ln) // ends by Close
 	}()
 	return s
 }
@@ -334,47 +338,4 @@ func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
-}
-
-// bounded is a listener with a limit of connections.
-type bounded struct {
-	net.Listener
-	slots chan struct{}
-	once  sync.Once
-	ended chan struct{}
-}
-
-func newBounded(ln net.Listener) *bounded {
-	return &bounded{Listener: ln, slots: make(chan struct{}, maxClients), ended: make(chan struct{})}
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	select {
-	case b.slots <- struct{}{}:
-	case <-b.ended:
-		return nil, net.ErrClosed
-	}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.slots
-		return nil, err
-	}
-	return &counted{Conn: c, slots: b.slots}, nil
-}
-
-func (b *bounded) Close() error {
-	b.once.Do(func() { close(b.ended) })
-	return b.Listener.Close()
-}
-
-// counted gives its place back when it is closed.
-type counted struct {
-	net.Conn
-	slots chan struct{}
-	once  sync.Once
-}
-
-func (c *counted) Close() error {
-	c.once.Do(func() { <-c.slots })
-	return c.Conn.Close()
 }

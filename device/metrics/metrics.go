@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ const MaxFunctions = 256
 
 const (
 	maxScrapes = 4
+	maxClients = 64 // connected at one time
 	scrapeTime = 5 * time.Second
 )
 
@@ -46,19 +48,38 @@ func Serve(addr string, s Source) (*Server, error) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{s})
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux, h := http.NewServeMux(), &http.Server{ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 4 * scrapeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
+	clients := control.BoundClients(h, maxClients)
+	answer := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes, Timeout: 2 * scrapeTime,
-	}))
-	v := &Server{
-		addr: ln.Addr(), done: make(chan struct{}),
-		http: &http.Server{Handler: mux, ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 4 * scrapeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14},
-	}
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		answer.ServeHTTP(&complete{w, sync.OnceFunc(clients.Busy(r))}, r)
+	})
+	h.Handler = mux
+	v := &Server{addr: ln.Addr(), done: make(chan struct{}), http: h}
 	go func() {
 		defer close(v.done)
 		_ = v.http.Serve(ln) // ends by Close
 	}()
 	return v, nil
+}
+
+// complete notes when an answer begins to be written, which is when all of it is known (promhttp's
+// Timeout sees to that): from then on it is for the client to read, and a slow one may be closed.
+type complete struct {
+	http.ResponseWriter
+	done func()
+}
+
+func (c *complete) WriteHeader(status int) {
+	c.done()
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *complete) Write(b []byte) (int, error) {
+	c.done()
+	return c.ResponseWriter.Write(b)
 }
 
 // Addr is where it listens.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -107,6 +109,41 @@ func TestBounded(t *testing.T) {
 	}
 	if !strings.Contains(text, fmt.Sprintf("vnic_function_qps{function=\"other\"} %d\n", 2*(5000-MaxFunctions))) {
 		t.Error("the other functions are not summed")
+	}
+}
+
+// TestSlowClients: thousands of connections that send half a request take no more descriptors than a
+// few, and Prometheus is answered (S13).
+func TestSlowClients(t *testing.T) {
+	s, err := Serve("127.0.0.1:0", &fake{functions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 1000 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\nX: "))
+		defer c.Close()
+	}
+	resp, err := http.Get("http://" + s.Addr().String() + "/metrics")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(fds); n > 1000+maxClients+50 { // the clients' own are ours too
+		t.Errorf("%d descriptors for 1000 clients", n)
 	}
 }
 

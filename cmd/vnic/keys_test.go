@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+)
+
+// TestKeysGrow: hosts join a domain later, what there is and when it expires can be seen, and an
+// identity is revoked (F59).
+func TestKeysGrow(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	good := func(want string, args ...string) {
+		t.Helper()
+		if out, errs, code := run(t, append([]string{"keys"}, args...)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("keys %v: exit status %d: %s%s, want %q", args, code, out, errs, want)
+		}
+	}
+	good("host 1: vnic://site/host/1", "init", "--dir", dir, "--domain", "site", "1")
+	good("host 2: vnic://site/host/2 in "+dir, "add", "--dir", dir, "2")
+	good("host 2: revoked; copy "+dir+"/ca.crl", "revoke", "--dir", dir, "2")
+	if _, errs, code := run(t, "keys", "add", "--dir", dir, "2"); code == 0 || !strings.Contains(errs, "host-2.pem exists and is not overwritten") {
+		t.Errorf("exit status %d: %s", code, errs)
+	}
+	if _, errs, code := run(t, "keys", "show", "--dir", dir+"/none"); code == 0 || !strings.Contains(errs, "`vnic keys init` makes it") {
+		t.Errorf("exit status %d: %s", code, errs)
+	}
+	out, _, _ := run(t, "keys", "show", "--dir", dir)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 4 || strings.Join(strings.Fields(lines[0]), " ") != "FILE IDENTITY EXPIRES DAYS KEY STATE" {
+		t.Fatalf("%s", out)
+	}
+	for i, want := range []string{"", "ca.pem the authority 20", "host-1.pem vnic://site/host/1 20", "host-2.pem vnic://site/host/2 20"} {
+		line := strings.Join(strings.Fields(lines[i]), " ")
+		state := map[bool]string{false: " here good", true: " here revoked"}[i == 3]
+		if i > 0 && (!strings.HasPrefix(line, want) || !strings.HasSuffix(line, state)) {
+			t.Errorf("%q", line)
+		}
+	}
+	out, _, _ = run(t, "keys", "show", "--dir", dir, "--json")
+	var list []cmlink.Described
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 3 || !list[2].Revoked || list[0].Expires.IsZero() {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestVersion: a program that was built without the Makefile knows its version from Go (F59).
+func TestVersion(t *testing.T) {
+	if out, _, code := run(t, "version"); code != 0 || !strings.HasPrefix(out, "vnic ") || !strings.Contains(out, ", go1.") {
+		t.Errorf("exit status %d: %s", code, out)
+	}
+	info := func(module string, settings ...debug.BuildSetting) *debug.BuildInfo {
+		return &debug.BuildInfo{GoVersion: "go1.26", Main: debug.Module{Version: module}, Settings: settings}
+	}
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef"}
+	for want, got := range map[string]built{
+		"1.0":                versionOf("1.0", info("v0.9", revision)),
+		"v0.9":               versionOf(unknownVersion, info("v0.9", revision)),
+		"0123456789ab":       versionOf(unknownVersion, info("(devel)", revision)),
+		"0123456789ab-dirty": versionOf(unknownVersion, info("", revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"})),
+		unknownVersion:       versionOf(unknownVersion, info("(devel)")),
+	} {
+		if got.Version != want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package cmlink
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestRevoke: a peer whose certificate is revoked is refused at its next link, by a NIC that runs, and
+// does not start itself. What replaces it is let in (F59).
+func TestRevoke(t *testing.T) {
+	dir := t.TempDir()
+	load := func(host uint8) *Identity {
+		t.Helper()
+		id, err := Load(dir, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	if err := Init(dir, "lab", []uint8{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	old := load(1)
+	b, rb := accepting(t, func(c *Config) { c.Identity = load(2) })
+	a, ra := dialing(t, b.Addr().String(), func(c *Config) { c.Identity = old })
+	ra.wait("up 2")
+	rb.wait("up 1")
+	if err := errors.Join(Revoke(dir, 1), Revoke(dir, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Revoke(dir, 1); err == nil || !strings.Contains(err.Error(), "revoked already") {
+		t.Error(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rb.wait("down 1")
+	_, ra = dialing(t, b.Addr().String(), func(c *Config) { c.Identity = old })
+	for b.Stats().RefusedIdentity < 2 {
+		select {
+		case e := <-ra.events:
+			t.Fatal(e)
+		case e := <-rb.events:
+			t.Fatal(e)
+		default:
+		}
+	}
+	if _, err := Load(dir, 1); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "is revoked") {
+		t.Error(err)
+	}
+	certPath, keyPath := hostPaths(dir, 1)
+	if err := errors.Join(os.Remove(certPath), os.Remove(keyPath), AddHosts(dir, "lab", []uint8{1})); err != nil {
+		t.Fatal(err)
+	}
+	_, ra = dialing(t, b.Addr().String(), func(c *Config) { c.Identity = load(1) })
+	ra.wait("up 2")
+
+	list, err := Describe(dir)
+	if err != nil || len(list) != 4 || list[0].Identity != "" || list[1].Revoked || !list[3].Revoked || !list[3].Key || list[2].Identity != "vnic://lab/host/2" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// A list of somebody else lets nobody in.
+	other := t.TempDir()
+	if err := errors.Join(Init(other, "lab", []uint8{1}), Revoke(other, 1), os.Rename(revokedPath(other), revokedPath(dir))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir, 2); err == nil || !strings.Contains(err.Error(), "ca.crl") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,78 @@
+package control
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// Clients bounds the connections of an HTTP server. A newcomer takes the place of the oldest
+// connection for which nothing is being done, so those who open many, and send or read slowly, keep
+// nobody away.
+type Clients struct {
+	most   int
+	mu     sync.Mutex
+	oldest []*client // first
+}
+
+type client struct {
+	conn net.Conn
+	busy bool
+}
+
+type clientKey struct{}
+
+// BoundClients lets a server have at most so many connections. It must be called before it serves.
+func BoundClients(s *http.Server, most int) *Clients {
+	c := &Clients{most: most}
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, clientKey{}, c.add(conn))
+	}
+	s.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			c.remove(conn)
+		}
+	}
+	return c
+}
+
+func (c *Clients) add(conn net.Conn) *client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := &client{conn: conn}
+	if len(c.oldest) >= c.most {
+		i := slices.IndexFunc(c.oldest, func(o *client) bool { return !o.busy })
+		if i < 0 {
+			_ = conn.Close() // all are being answered
+			return n
+		}
+		_ = c.oldest[i].conn.Close()
+		c.oldest = slices.Delete(c.oldest, i, i+1)
+	}
+	c.oldest = append(c.oldest, n)
+	return n
+}
+
+func (c *Clients) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.oldest = slices.DeleteFunc(c.oldest, func(o *client) bool { return o.conn == conn })
+}
+
+// Busy keeps the connection of a request until done is called.
+func (c *Clients) Busy(r *http.Request) (done func()) {
+	n, ok := r.Context().Value(clientKey{}).(*client)
+	if !ok {
+		return func() {}
+	}
+	c.set(n, true)
+	return func() { c.set(n, false) }
+}
+
+func (c *Clients) set(n *client, busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.busy = busy
+}
