@@ -179,8 +179,17 @@ func nextHeader(in underlay.Inner) uint8 {
 	return psp.NextHeaderIPv6
 }
 
-// hops is the 4-bit hop count of Falcon §7.7.1.
-func hops(ttl uint8) uint8 { return min(sealedTTL-ttl, 15) }
+// hops is the 4-bit hop count of Falcon §7.7.1. A peer of another make may begin with 64 or 128.
+func hops(ttl uint8) uint8 {
+	initial := uint8(sealedTTL)
+	switch {
+	case ttl <= 64:
+		initial = 64
+	case ttl <= 128:
+		initial = 128
+	}
+	return min(initial-ttl, 15)
+}
 
 func openDrop(err error) dropReason {
 	switch {

@@ -200,7 +200,20 @@ func (s *Shard) counts() control.Counters {
 			v["falcon.drop_"+counterName(wire.Drop(r).String())] = n
 		}
 	}
+	for code := range f.NackCodesSent {
+		if name := counterName(wire.NackCode(code).String()); wire.NackCode(code).Valid() {
+			v["falcon.nack_sent_"+name], v["falcon.nack_received_"+name] = f.NackCodesSent[code], f.NackCodesReceived[code]
+		}
+	}
+	v["falcon.nack_received_reserved"] = f.NackCodesReceived[0]
+	for code, n := range f.Completions {
+		if name := falcon.Completion(code).Name(); name != "" {
+			v["falcon.completion_"+counterName(name)] = n
+		}
+	}
 	for name, n := range map[string]uint64{
+		"acks_received": f.AcksReceived, "extended_acks_received": f.ExtendedAcksRecvd, "resyncs_received": f.ResyncsReceived,
+		"own_sent": f.OWNSent, "own_received": f.OWNReceived,
 		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
 		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
 		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,

@@ -68,6 +68,9 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	if c.needsExtended() {
 		a.Extended = true
 		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.Lo
+		if a.DataOWN || a.ReqOWN {
+			c.e.stats.OWNSent++
+		}
 		c.dataRx.own, c.reqRx.own = false, false
 		c.e.stats.ExtendedAcksSent++
 	}
@@ -85,5 +88,5 @@ func (c *Conn) needsExtended() bool {
 }
 
 func (c *Conn) congestionInfo() wire.Congestion {
-	return wire.Congestion{Hops: min(c.lastHops, 15), RxOccupancy: c.e.rxOccupancy(), ECN: c.ecn}
+	return wire.Congestion{Hops: min(c.lastHops, 15), RxOccupancy: c.rxOccupancy(), ECN: c.ecn}
 }

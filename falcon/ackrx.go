@@ -14,7 +14,12 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	}
 	c.advanceBases(a.DataBase, a.ReqBase)
 	lost := false
+	c.e.stats.AcksReceived++
 	if a.Extended {
+		c.e.stats.ExtendedAcksRecvd++
+		if a.DataOWN || a.ReqOWN {
+			c.e.stats.OWNReceived++
+		}
 		c.ackBits(&c.dataTx, a.DataBase, a.DataAck.Lo)
 		c.ackBits(&c.dataTx, a.DataBase+64, a.DataAck.Hi)
 		c.ackBits(&c.reqTx, a.ReqBase, a.Req)

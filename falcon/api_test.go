@@ -124,7 +124,7 @@ func TestHeaderChecks(t *testing.T) {
 	s.want(s.receive(h.Append(nil)), wire.DropUnknownCID)
 	s.want(s.receive(nil), wire.DropShort)
 	s.want(s.pullRequest(500, 6, false), wire.DropRSN)
-	s.want(s.pullRequest(500, 7+1000, false), wire.DropResource)
+	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow, false), wire.DropResource)
 	s.want(s.pushData(200, 7, false), wire.DropNone)
 	s.want(s.pullRequest(500, 7, false), wire.DropRSN)
 	st := s.e.Stats()
@@ -137,7 +137,8 @@ func TestHeaderChecks(t *testing.T) {
 }
 
 func TestCreditsChanged(t *testing.T) {
-	node := credit.New(nil, credit.Cost{})
+	node := credit.New(nil, credit.NoLimit())
+	node.Starve(true)
 	s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Credits = node })
 	if err := s.c.Push(s.now, 1, 10); !errors.Is(err, falcon.ErrXoff) {
 		t.Fatalf("push without credits: %v", err)
@@ -146,7 +147,7 @@ func TestCreditsChanged(t *testing.T) {
 	if n := s.count(falcon.EvCredit); n != 0 {
 		t.Errorf("%d EvCredit", n)
 	}
-	node.SetLimit(credit.NoLimit())
+	node.Starve(false)
 	s.e.CreditsChanged()
 	s.drain()
 	if n := s.count(falcon.EvCredit); n != 1 {

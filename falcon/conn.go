@@ -89,7 +89,8 @@ type Conn struct {
 	// Seldom used.
 	reqPackets   ring[txn]
 	nacks        []nackEntry
-	requestCells int32  // of cells: payload of the peer's requests
+	requestCells int32 // of cells: payload of the peer's requests
+	retransmits  uint64
 	reclaimTimer timer  // not later than when something held for the peer may be reclaimed
 	reclaimNext  uint32 // targetNext when that was looked at last
 	waitingCost  credit.Cost

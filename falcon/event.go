@@ -82,10 +82,21 @@ const (
 	CmplOpErr         Completion = 0x9 // pull data larger than requested
 	CmplDeadConn      Completion = 0xA // connection not alive
 	CmplLocalRsrc     Completion = 0xB // local resources exceeded, on a connection without flow control
-	CmplUlpCdtErr     Completion = 0xC // costs more than a limit allows at all, on a connection without flow control
+	CmplUlpCdtErr     Completion = 0xC // costs more than a limit allows at all
 	CmplRemoteErr     Completion = 0xD // remote xLR drop or remote error
 	CmplLocalXlr      Completion = 0xF // dropped locally: the ULP could not supply the data
+
+	CompletionCodes = 16 // values of the 4-bit code
 )
+
+// Name is a short phrase for a counter, "" for a reserved code.
+func (c Completion) Name() string {
+	return [CompletionCodes]string{
+		CmplAck: "success", CmplTargetNackCIE: "complete in error", CmplTargetNackNRE: "non-recoverable error",
+		CmplTargetNackCID: "invalid CID", CmplLocalTO: "timeout", CmplOpErr: "response too long", CmplDeadConn: "dead connection",
+		CmplLocalRsrc: "no resources", CmplUlpCdtErr: "credit limit", CmplRemoteErr: "remote error", CmplLocalXlr: "data unavailable",
+	}[c]
+}
 
 // String returns the name of the specification.
 func (c Completion) String() string {

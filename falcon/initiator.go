@@ -56,7 +56,7 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	offered := c.offered
 	c.offered = false
 	if !c.hasRoom() || !c.take(cost) {
-		if c.cfg.NoFlowControl {
+		if c.cfg.NoFlowControl || c.hopeless(cost) {
 			c.reject(kind, tag, cost)
 			return nil, nil
 		}
@@ -83,11 +83,15 @@ func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
 	}
-	if c.credits != nil && !c.credits.Possible(cost) {
+	if c.hopeless(cost) {
 		ev.Code = CmplUlpCdtErr
 	}
 	c.e.stats.Rejected++
+	c.e.stats.Completions[ev.Code]++
 }
+
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11, kUlpCmplCdtErr).
+func (c *Conn) hopeless(cost *credit.Cost) bool { return c.credits != nil && !c.credits.Possible(cost) }
 
 // hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP Data of Falcon
 // §8.2.2, CR rule 2): their number is bounded by the peers' requests that were admitted.
@@ -142,6 +146,9 @@ func (e *Engine) wakeWaiting() bool {
 		case c.hasRoom() && c.take(&c.waitingCost):
 			c.waiting, c.offered = false, true
 			offered = append(offered, c)
+			e.emit(EvCredit, c)
+		case c.hopeless(&c.waitingCost): // a limit was lowered: it learns that when it tries again
+			c.waiting = false
 			e.emit(EvCredit, c)
 		default:
 			if e.waitTail != nil {
@@ -198,6 +205,7 @@ func (c *Conn) report(t *txn) {
 	u := c.e.emit(EvPushDone, c)
 	ev := &u.ev
 	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
+	c.e.stats.Completions[t.code]++
 	if t.kind == TxnPull {
 		ev.Kind = EvPullDone
 		t.state = pullDataUlpTx

@@ -38,6 +38,7 @@ func (c *Conn) sendNack(dst []byte) int {
 		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
 	}
 	c.e.stats.NacksSent++
+	c.e.stats.NackCodesSent[q.code]++
 	return len(n.Append(dst[:0]))
 }
 
@@ -47,6 +48,11 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 		return d
 	}
 	c.e.stats.NacksReceived++
+	if n.Code.Valid() {
+		c.e.stats.NackCodesReceived[n.Code]++
+	} else {
+		c.e.stats.NackCodesReceived[0]++
+	}
 	// The transaction is looked up before the bases move: a pull request refused by the target's ULP is acknowledged.
 	t := c.refused(n)
 	c.advanceBases(n.DataBase, n.ReqBase)

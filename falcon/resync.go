@@ -82,7 +82,7 @@ func (c *Conn) skip(rsn, psn uint32, push bool) bool {
 	if int32(n) < 0 {
 		return true
 	}
-	if n >= c.e.profile.MaxTxn {
+	if n >= MaxTxWindow {
 		return false
 	}
 	rx := c.rxs.at(c.targetBase, rsn)

@@ -29,6 +29,10 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 	if c == nil {
 		return wire.DropUnknownCID
 	}
+	if p.CE { // acknowledgements too: all that is sent is ECN-capable
+		c.ecn++
+		e.stats.ECNMarked++
+	}
 	switch typ {
 	case wire.TypeBACK, wire.TypeEACK:
 		if d := e.ack.Parse(p.Data); d != wire.DropNone {
@@ -76,6 +80,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		if d != wire.DropNone {
 			return d
 		}
+		e.stats.ResyncsReceived++
 		return c.onResync(now, &m)
 	}
 }
@@ -90,10 +95,6 @@ func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 		return wire.DropProtocol
 	}
 	c.lastT1, c.lastT2, c.lastHops = p.T1, FalconTime(now), p.Hops
-	if p.CE {
-		c.ecn++
-		c.e.stats.ECNMarked++
-	}
 	if h.DataBase == c.dataTx.base && h.ReqBase == c.reqTx.base {
 		return wire.DropNone
 	}

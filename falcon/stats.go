@@ -12,9 +12,17 @@ type Stats struct {
 	DataSent           uint64 // first transmissions of requests and data
 	AcksSent           uint64 // BACK and EACK
 	ExtendedAcksSent   uint64 // EACK alone
+	OWNSent            uint64 // EACKs among them with an out-of-window notification
+	AcksReceived       uint64 // BACK and EACK
+	ExtendedAcksRecvd  uint64 // EACK alone
+	OWNReceived        uint64 // EACKs among them with an out-of-window notification
 	NacksSent          uint64
 	NacksReceived      uint64
+	NackCodesSent      [wire.NackCodes]uint64 // by code
+	NackCodesReceived  [wire.NackCodes]uint64 // by code; reserved ones are 0
 	ResyncsSent        uint64
+	ResyncsReceived    uint64
+	Completions        [CompletionCodes]uint64 // transactions of the initiator, by code of Falcon §11
 	TimeoutRetransmits uint64
 	EarlyRetransmits   uint64
 	FillErrors         uint64
@@ -55,6 +63,7 @@ type ConnInfo struct {
 	DataInFlight      uint32  // the same of the data window
 	WaitingForOrder   int     // cells held
 	TargetTransaction int     // requests of the peer that are not answered, and responses not acknowledged
+	Retransmits       uint64  // packets sent again
 	Xoff              bool    // refused a Push or Pull since the last EvCredit
 }
 
@@ -64,6 +73,6 @@ func (c *Conn) Info() ConnInfo {
 		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
 		Outstanding:      int(c.nextRSN - c.baseRSN),
 		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
-		WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
+		Retransmits: c.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
 	}
 }

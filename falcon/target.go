@@ -104,7 +104,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
 		return d
 	}
-	if c.requests+c.responses >= 2*int32(c.e.profile.MaxTxn) || !c.admit(head) {
+	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head) {
 		return c.refuseResource(h.PSN, true)
 	}
 	rx := c.e.newRx(c)
@@ -129,7 +129,7 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 	switch {
 	case int32(n) < 0:
 		return wire.DropRSN
-	case n >= c.e.profile.MaxTxn:
+	case n >= MaxTxWindow:
 		return wire.DropResource
 	case c.rxs.at(c.targetBase, rsn) != nil:
 		return wire.DropRSN
@@ -364,10 +364,14 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // other's data windows would wait for each other (Falcon §8.2.1.2).
 func (c *Conn) startResponse(t *txn) {
 	cost := credit.PullDataCost(t.length, c.e.cfg.CreditCell)
-	if !c.take(&cost) {
+	switch {
+	case c.take(&cost):
+		t.cost = cost
+	case c.hopeless(&cost):
+		t.makeResync(wire.ResyncLocalXLR, CmplUlpCdtErr) // no data can ever go
+	default:
 		return
 	}
-	t.cost = cost
 	t.unlink()
 	t.enlist(inFresh + listID(TxnPullData))
 	c.e.queues[classTarget].push(c)

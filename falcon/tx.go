@@ -42,6 +42,7 @@ func (c *Conn) sendAgain(now Time, dst []byte) int {
 		return 0
 	}
 	t.unlink()
+	c.retransmits++
 	c.dataFirst = t.kind != TxnPullData
 	if t.kind != TxnPullData {
 		c.window(t.kind).retransmitted++

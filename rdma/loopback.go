@@ -53,6 +53,7 @@ type loopTxn struct {
 	response int // at most, of a pull
 	tag      uint64
 	cost     credit.Cost
+	hopeless bool // a limit is below its cost: it fails in its turn
 }
 
 // loopAnswer is what the target said to the request that is being delivered.
@@ -143,6 +144,10 @@ func (l *Loopback) issue(t loopTxn) error {
 	switch {
 	case l.closed:
 		return falcon.ErrClosed
+	case n < maxLoopTxns && l.hopeless(&t.cost):
+		t.cost, t.hopeless = credit.Cost{}, true
+	}
+	switch {
 	case n == maxLoopTxns, l.cfg.Credits != nil && !l.cfg.Credits.Take(&t.cost):
 		l.wait(&t.cost)
 		return falcon.ErrXoff
@@ -153,6 +158,11 @@ func (l *Loopback) issue(t loopTxn) error {
 	l.tail++
 	l.schedule()
 	return nil
+}
+
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11, kUlpCmplCdtErr).
+func (l *Loopback) hopeless(cost *credit.Cost) bool {
+	return l.cfg.Credits != nil && !l.cfg.Credits.Possible(cost)
 }
 
 func (l *Loopback) txn(rsn uint32) *loopTxn { return &l.txns[rsn&uint32(len(l.txns)-1)] }
@@ -233,6 +243,10 @@ func (l *Loopback) deliver(now falcon.Time) {
 	p := l.peer
 	if p == nil || l.closed {
 		l.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
+		return
+	}
+	if t.hopeless {
+		l.done(now, falcon.Event{Kind: done, Code: falcon.CmplUlpCdtErr})
 		return
 	}
 	n, err := l.owner.fill(l, t.kind, t.tag, l.e.loopBuf[:t.length])
@@ -435,7 +449,7 @@ func (l *Loopback) couldTake() bool {
 	if l.tail-l.head == maxLoopTxns {
 		return false
 	}
-	if l.cfg.Credits == nil {
+	if l.cfg.Credits == nil || l.hopeless(&l.want) {
 		return true
 	}
 	ok := l.cfg.Credits.Take(&l.want)

@@ -20,6 +20,7 @@ type served struct {
 	mr       *MR // READ
 	va       uint64
 	length   uint32
+	pad      uint8  // bytes behind the data
 	original uint64 // atomic
 }
 
@@ -125,7 +126,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 			}
 		}
 	}
-	length := s.opcode.HeaderLen() + wire.Padded(int(s.length))
+	length := s.opcode.HeaderLen() + int(s.length) + int(s.pad)
 	r.freeServed = r.freeServed[:len(r.freeServed)-1]
 	s.busy = true
 	tag := uint64(r.servedEra)<<32 | uint64(slot)
@@ -163,7 +164,15 @@ func (q *QP) serve(h *wire.Headers, s *served, requested int) syndrome {
 		return q.serveAtomic(h, s, requested)
 	}
 	n := h.RETH.Length
-	if n > uint32(q.segment) || requested != wire.PullLength(wire.ReadRequest, int(n)) || q.attr.maxDest == 0 {
+	if n > uint32(q.segment) || q.attr.maxDest == 0 {
+		return synInvalid
+	}
+	pad := uint8(wire.PadLen(int(n)))
+	switch padded := wire.PullLength(wire.ReadRequest, int(n)); requested {
+	case padded:
+	case padded - int(pad): // the peer does not count the pad: it gets none
+		pad = 0
+	default:
 		return synInvalid
 	}
 	if n == 0 {
@@ -172,7 +181,7 @@ func (q *QP) serve(h *wire.Headers, s *served, requested int) syndrome {
 	if s.mr = q.remote(h.RETH.RKey, h.RETH.VA, uint64(n), abi.AccessRemoteRead); s.mr == nil {
 		return synAccess
 	}
-	s.va, s.length = h.RETH.VA, n
+	s.va, s.length, s.pad = h.RETH.VA, n, pad
 	return synNone
 }
 
@@ -213,31 +222,31 @@ func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 		return 0, errGone
 	}
 	n := s.opcode.HeaderLen()
-	if len(dst) < n+wire.Padded(int(s.length)) {
+	if len(dst) < n+int(s.length)+int(s.pad) {
 		return 0, errGone
 	}
 	if q.fn.trace != nil {
 		q.noteResponse(trace.Scheduled, s)
 	}
-	length := int(s.length)
+	length, pad := int(s.length), int(s.pad)
 	if length > 0 && s.syndrome == synNone {
 		if err := s.mr.read(s.va, dst[n:n+length]); err != nil {
 			s.syndrome = synOperation
 		}
 	}
 	if s.syndrome != synNone {
-		length = 0
+		length, pad = 0, 0
 	}
 	h := &q.fn.e.headers
 	*h = wire.Headers{
 		RBTH: wire.RBTH{
-			Opcode: s.opcode | q.service, DestQP: q.peer, SN: s.sn, Pad: uint8(wire.PadLen(length)),
+			Opcode: s.opcode | q.service, DestQP: q.peer, SN: s.sn, Pad: uint8(pad),
 			CE: s.syndrome != synNone, Syndrome: uint8(s.syndrome),
 		},
 		AtomicAck: wire.AtomicAckETH{Original: s.original},
 		STETH:     s.sink,
 	}
 	h.Append(dst[:0])
-	clear(dst[n+length : n+wire.Padded(length)])
-	return n + wire.Padded(length), nil
+	clear(dst[n+length : n+length+pad])
+	return n + length + pad, nil
 }

@@ -128,6 +128,17 @@ func (n *Node) Headroom(i Counter) uint32 {
 	return uint32(most)
 }
 
+// Level is how full the fullest of the node and the levels above it is of a counter, in equal steps from 0 to one less than
+// there are steps.
+func (n *Node) Level(i Counter, steps uint8) (level uint8) {
+	for m := n; m != nil; m = m.parent {
+		if limit := uint64(m.limit[i]); limit > 0 {
+			level = max(level, uint8(min(uint64(m.inUse[i])*uint64(steps)/limit, uint64(steps)-1)))
+		}
+	}
+	return level
+}
+
 // Covered reports whether what is held of a counter is within a guarantee, of the node or of a level above.
 func (n *Node) Covered(i Counter) bool {
 	for m := n; m.parent != nil; m = m.parent {

@@ -111,6 +111,8 @@ const (
 	NackCIE      NackCode = 6 // ULP complete in error
 	NackNRE      NackCode = 7 // ULP non-recoverable error
 	NackCID      NackCode = 8 // invalid CID
+
+	NackCodes = 9 // one more than the highest
 )
 
 // String returns the name of the specification.

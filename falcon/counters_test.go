@@ -1,0 +1,149 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// TestHopelessCost: what costs more than a limit allows completes with kUlpCmplCdtErr instead of waiting for ever, at once or
+// when the limit is lowered under a request that waits; a response so ends at both sides (F11, Falcon §11).
+func TestHopelessCost(t *testing.T) {
+	limit := credit.NoLimit()
+	limit[credit.ReqBufTx] = 1
+	node := credit.New(nil, limit)
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Credits = node })
+	if err := s.c.Push(s.now, 1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	s.drain()
+	if ev := s.ulp.Events; len(ev) != 1 || ev[0].Kind != falcon.EvPushDone || ev[0].Tag != 1 || ev[0].Code != falcon.CmplUlpCdtErr {
+		t.Errorf("events %+v", ev)
+	}
+	node.SetLimit(credit.NoLimit())
+	node.Starve(true)
+	if err := s.c.Push(s.now, 2, 1000); err == nil {
+		t.Fatal("a push without credit was taken")
+	}
+	node.Starve(false)
+	node.SetLimit(limit)
+	s.e.CreditsChanged()
+	s.drain()
+	if s.count(falcon.EvCredit) != 1 || s.c.Push(s.now, 2, 1000) != nil {
+		t.Error("the push that waits is not told that its limit was lowered")
+	}
+	s.drain()
+	if st := s.e.Stats(); st.Completions[falcon.CmplUlpCdtErr] != 2 || st.TxContexts != 0 {
+		t.Errorf("%d completions, %d contexts", st.Completions[falcon.CmplUlpCdtErr], st.TxContexts)
+	}
+
+	p := newPair(t, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {})
+	small := credit.NoLimit()
+	small[credit.DataBufTx] = 1
+	cfg := sim.Mirror(connConfig(true))
+	cfg.LocalCID, cfg.RemoteCID, cfg.Credits = 9, 8, credit.New(nil, small)
+	if _, err := p.be.Open(p.Now, cfg); err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.ae.Open(p.Now, sim.Mirror(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pull(c, 1000, 3)
+	p.run(ms)
+	if done := p.events(0, falcon.EvPullDone); len(done) != 1 || done[0].Code != falcon.CmplRemoteErr {
+		t.Errorf("pull: %+v", done)
+	}
+	if done := p.events(1, falcon.EvResponseDone); len(done) != 1 || done[0].Code != falcon.CmplUlpCdtErr {
+		t.Errorf("response: %+v", done)
+	}
+}
+
+// TestEveryPacketIsCounted: acknowledgements, NACKs by code, out-of-window notifications, Resyncs and completions by code are
+// counted where they are sent and where they are received (F13).
+func TestEveryPacketIsCounted(t *testing.T) {
+	p := newPair(t)
+	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, key uint64) {
+		switch key {
+		case 2:
+			ev.Conn.NackPush(now, ev.RSN, wire.NackCIE, 0, 5)
+		default:
+			ev.Conn.AckPush(now, ev.RSN)
+		}
+	}
+	p.dropNth(0, wire.TypePushData, 3)
+	p.push(p.a, 100, 1, 2, 3, 4, 5, 6)
+	p.run(20 * ms)
+	a, b := p.ae.Stats(), p.be.Stats()
+	for _, c := range []struct {
+		what           string
+		sent, received uint64
+	}{
+		{"ACKs", b.AcksSent, a.AcksReceived},
+		{"EACKs", b.ExtendedAcksSent, a.ExtendedAcksRecvd},
+		{"NACKs with code 6", b.NackCodesSent[wire.NackCIE], a.NackCodesReceived[wire.NackCIE]},
+		{"Resyncs", a.ResyncsSent, b.ResyncsReceived},
+	} {
+		if c.sent == 0 || c.sent != c.received {
+			t.Errorf("%s: %d sent, %d received", c.what, c.sent, c.received)
+		}
+	}
+	if a.Completions[falcon.CmplAck] != 5 || a.Completions[falcon.CmplTargetNackCIE] != 1 {
+		t.Errorf("completions %v", a.Completions)
+	}
+	if n := p.a.Info().Retransmits; n == 0 || n < a.EarlyRetransmits {
+		t.Errorf("%d packets of the connection sent again", n)
+	}
+
+	s := newSingle(t, ackProfile(1, 100*us))
+	s.want(s.pushData(200+wire.DataWindow, 8, false), wire.DropBeyondWindow)
+	s.advance(200 * us)
+	s.want(s.ack(wire.Ack{Extended: true, DataOWN: true}), wire.DropNone)
+	if st := s.e.Stats(); st.OWNSent != 1 || st.OWNReceived != 1 {
+		t.Errorf("out-of-window notifications: %d sent, %d received", st.OWNSent, st.OWNReceived)
+	}
+}
+
+// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (F12, Falcon §7.7.1: ECN-marked packets
+// received).
+func TestMarkedAcknowledgements(t *testing.T) {
+	s := newSingle(t, ackProfile(1, 100*us))
+	cfg := s.c.Config()
+	a := wire.Ack{CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN}
+	n := wire.Nack{CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN, Code: wire.NackResource}
+	for _, b := range [][]byte{a.Append(nil), n.Append(nil)} {
+		s.e.Receive(s.now, falcon.Packet{Data: b, CE: true})
+	}
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	got := only(s.advance(200*us), wire.TypeBACK)
+	if len(got) == 0 || ack(t, got[0].Packet).ECN != 2 {
+		t.Errorf("sent %v, want the two marks told", got)
+	}
+}
+
+// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first (F12).
+func TestLevelOfAFunction(t *testing.T) {
+	limit := credit.NoLimit()
+	limit[credit.NetPktRx] = 64
+	node := credit.New(nil, limit)
+	s := newSingle(t, ackProfile(1, 100*us), func(cfg *falcon.ConnConfig) { cfg.Credits = node })
+	s.ulp.OnPull = noAnswer
+	for range 48 {
+		node.TakeOne(credit.NetPktRx, false)
+	}
+	s.want(s.pullRequest(500, 7, false), wire.DropNone)
+	got := only(s.advance(200*us), wire.TypeBACK)
+	if len(got) == 0 || ack(t, got[0].Packet).RxOccupancy != 24 {
+		t.Errorf("sent %v, want level 24 of 32 with 49 of 64 contexts in use", got)
+	}
+}
+
+// TestPeersMayHaveMore: a peer that has more transactions under way than this side ever would is served (F12).
+func TestPeersMayHaveMore(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
+	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow-1, false), wire.DropNone)
+	s.want(s.pullRequest(501, 7+falcon.MaxTxWindow, false), wire.DropResource)
+}
