@@ -42,6 +42,14 @@ func TestCountersAreExplained(t *testing.T) {
 		if of, what, _ := strings.Cut(name, "."); of == "impair" {
 			name = "_" + what[len("rx_"):]
 		}
+		for _, family := range []string{"falcon.nack_sent_", "falcon.nack_received_", "falcon.completion_"} { // one row for all
+			if rest, ok := strings.CutPrefix(name, family); ok && strings.Contains(page, "`"+family+"…`") {
+				name = "_" + rest
+			}
+		}
+		if name == "_success" {
+			name = "falcon.completion_success"
+		}
 		if !strings.Contains(page, "`"+name+"`") {
 			t.Errorf("docs/troubleshooting.md says nothing of `%s`: add what it counts and what to do about it", name)
 		}

@@ -183,7 +183,10 @@ func TestTransportMode(t *testing.T) {
 
 // TestHops: the hop count comes from the hop limit as from the TTL.
 func TestHops(t *testing.T) {
-	for limit, want := range map[uint8]uint8{255: 0, 254: 1, 240: 15, 64: 15} {
+	for limit, want := range map[uint8]uint8{
+		255: 0, 254: 1, 240: 15, 200: 15, // from 255
+		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that begin with 128 or 64 (F16)
+	} {
 		if got := hops(limit); got != want {
 			t.Errorf("hop limit %d: %d hops, want %d", limit, got, want)
 		}

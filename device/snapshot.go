@@ -127,6 +127,7 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 			if o := n.shard.slots.open(n.shard.open[c.ID]); o != nil && o.id == c.ID { // keys may have been replaced since
 				v.TxSPI = o.tx.SPI()
 				v.RxSPI, _ = o.guard.SPI()
+				v.Retransmits = o.conn.Info().Retransmits
 			}
 			if c.PeerFunction != 0 {
 				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
@@ -212,7 +213,7 @@ func (s *Shard) counts() control.Counters {
 		}
 	}
 	for name, n := range map[string]uint64{
-		"acks_received": f.AcksReceived, "extended_acks_received": f.ExtendedAcksRecvd, "resyncs_received": f.ResyncsReceived,
+		"acks_received": f.AcksReceived, "extended_acks_received": f.ExtendedAcksReceived, "resyncs_received": f.ResyncsReceived,
 		"own_sent": f.OWNSent, "own_received": f.OWNReceived,
 		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
 		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,

@@ -16,7 +16,7 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	lost := false
 	c.e.stats.AcksReceived++
 	if a.Extended {
-		c.e.stats.ExtendedAcksRecvd++
+		c.e.stats.ExtendedAcksReceived++
 		if a.DataOWN || a.ReqOWN {
 			c.e.stats.OWNReceived++
 		}

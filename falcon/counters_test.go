@@ -83,7 +83,7 @@ func TestEveryPacketIsCounted(t *testing.T) {
 		sent, received uint64
 	}{
 		{"ACKs", b.AcksSent, a.AcksReceived},
-		{"EACKs", b.ExtendedAcksSent, a.ExtendedAcksRecvd},
+		{"EACKs", b.ExtendedAcksSent, a.ExtendedAcksReceived},
 		{"NACKs with code 6", b.NackCodesSent[wire.NackCIE], a.NackCodesReceived[wire.NackCIE]},
 		{"Resyncs", a.ResyncsSent, b.ResyncsReceived},
 	} {

@@ -4,40 +4,40 @@ import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // Stats are counters of one engine since it was made, all monotonic except those of the last group.
 type Stats struct {
-	PacketsReceived    uint64
-	Drops              [wire.DropCount]uint64 // by reason; Drops[DropNone] counts accepted packets
-	IgnoredAcks        uint64                 // acknowledgements in packets that were stale or impossible
-	ECNMarked          uint64
-	PacketsSent        uint64 // of every kind
-	DataSent           uint64 // first transmissions of requests and data
-	AcksSent           uint64 // BACK and EACK
-	ExtendedAcksSent   uint64 // EACK alone
-	OWNSent            uint64 // EACKs among them with an out-of-window notification
-	AcksReceived       uint64 // BACK and EACK
-	ExtendedAcksRecvd  uint64 // EACK alone
-	OWNReceived        uint64 // EACKs among them with an out-of-window notification
-	NacksSent          uint64
-	NacksReceived      uint64
-	NackCodesSent      [wire.NackCodes]uint64 // by code
-	NackCodesReceived  [wire.NackCodes]uint64 // by code; reserved ones are 0
-	ResyncsSent        uint64
-	ResyncsReceived    uint64
-	Completions        [CompletionCodes]uint64 // transactions of the initiator, by code of Falcon §11
-	TimeoutRetransmits uint64
-	EarlyRetransmits   uint64
-	FillErrors         uint64
-	Xoffs              uint64 // Push or Pull refused with ErrXoff
-	Rejected           uint64 // Push or Pull completed at once for lack of room, without flow control
-	RedZone            uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
-	TxnTimeouts        uint64
-	Evicted            uint64 // pushes of peers that lost their cell to a connection that holds less
-	Reclaimed          uint64 // requests of peers, and responses to them, given up because the peer left them waiting
-	ConnsClosed        [CloseReasons]uint64
-	CreditErrors       uint64 // credits returned twice: a bug of this package
-	Repaths            uint64
-	RUEEvents          uint64 // events given to the Rate Update Engine
-	RUEBusy            uint64 // not raised: one of the connection was on the way
-	RUESkipped         uint64 // not raised by the policy, or the queue was full
+	PacketsReceived      uint64
+	Drops                [wire.DropCount]uint64 // by reason; Drops[DropNone] counts accepted packets
+	IgnoredAcks          uint64                 // acknowledgements in packets that were stale or impossible
+	ECNMarked            uint64
+	PacketsSent          uint64 // of every kind
+	DataSent             uint64 // first transmissions of requests and data
+	AcksSent             uint64 // BACK and EACK
+	ExtendedAcksSent     uint64 // EACK alone
+	OWNSent              uint64 // EACKs among them with an out-of-window notification
+	AcksReceived         uint64 // BACK and EACK
+	ExtendedAcksReceived uint64 // EACK alone
+	OWNReceived          uint64 // EACKs among them with an out-of-window notification
+	NacksSent            uint64
+	NacksReceived        uint64
+	NackCodesSent        [wire.NackCodes]uint64 // by code
+	NackCodesReceived    [wire.NackCodes]uint64 // by code; reserved ones are 0
+	ResyncsSent          uint64
+	ResyncsReceived      uint64
+	Completions          [CompletionCodes]uint64 // transactions of the initiator, by code of Falcon §11
+	TimeoutRetransmits   uint64
+	EarlyRetransmits     uint64
+	FillErrors           uint64
+	Xoffs                uint64 // Push or Pull refused with ErrXoff
+	Rejected             uint64 // Push or Pull completed at once for lack of room, without flow control
+	RedZone              uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
+	TxnTimeouts          uint64
+	Evicted              uint64 // pushes of peers that lost their cell to a connection that holds less
+	Reclaimed            uint64 // requests of peers, and responses to them, given up because the peer left them waiting
+	ConnsClosed          [CloseReasons]uint64
+	CreditErrors         uint64 // credits returned twice: a bug of this package
+	Repaths              uint64
+	RUEEvents            uint64 // events given to the Rate Update Engine
+	RUEBusy              uint64 // not raised: one of the connection was on the way
+	RUESkipped           uint64 // not raised by the policy, or the queue was full
 
 	Conns      int // open now
 	TxContexts int // transactions held

@@ -158,10 +158,10 @@ func printViolations(w io.Writer, v any) {
 }
 
 func printConnections(w io.Writer, v any) {
-	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU")
+	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS")
 	for _, c := range v.([]control.Connection) {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\n",
-			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\n",
+			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits)
 	}
 }
 

@@ -267,6 +267,7 @@ type Connection struct {
 	TxSPI        uint32 `json:"tx_spi"`
 	RxSPI        uint32 `json:"rx_spi"`
 	MTU          int    `json:"mtu"`
+	Retransmits  uint64 `json:"retransmits"` // packets sent again
 	AgeMS        int64  `json:"age_ms"`
 }
 
