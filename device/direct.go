@@ -29,7 +29,7 @@ func newDirect(conn net.Conn) *direct {
 		return nil
 	}
 	d := &direct{raw: raw}
-	d.call = func(fd uintptr) { d.n, _ = unix.Write(int(fd), d.b) } // net's sockets do not block
+	d.call = func(fd uintptr) { d.n, _ = unix.SendmsgN(int(fd), d.b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) }
 	return d
 }
 

@@ -68,7 +68,7 @@ func (s *session) open(m *abi.Hello) error {
 	}
 	b := &binding{
 		peer: s.conn.Peer(), attach: s.attach, driver: abi.Text(m.Driver[:]), features: m.Features & features,
-		out: newOutbox(), breach: s.breach, end: func() { _ = s.conn.SetReadDeadline(longAgo) },
+		out: newOutbox(), breach: s.breach, end: s.endReader,
 	}
 	b.out.roused, b.out.direct = &s.shard.roused, newDirect(s.conn)
 	st, why := abi.StatusOK, ""
@@ -90,6 +90,11 @@ func (s *session) open(m *abi.Hello) error {
 	}
 	s.b = b
 	s.unwatch = s.conn.Watch(func(regions []queues.Region) {
+		bytes := uint64(0)
+		for _, r := range regions {
+			bytes += uint64(len(r.Mem))
+		}
+		s.nic.guestMemoryIs(s, bytes)
 		// After the shard has stopped nothing uses the memory.
 		_ = s.shard.do(func(falcon.Time) { b.mem.SetRegions(regions) })
 	})

@@ -36,6 +36,7 @@ type loop struct {
 	clock func() int64
 	send  func(host uint8, msg []byte) // to another NIC's connection manager; must not block
 	log   *slog.Logger
+	pulse Pulse
 
 	park *parker
 	stop atomic.Bool
@@ -59,7 +60,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: %w", s.index, err)
 	}
-	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, park: p, impair: newImpaired(port.MTU(), &s.cfg.Uplink.Impair)}
+	l := &loop{shard: s, port: port, clock: clock, send: send, log: log, pulse: noPulse{}, park: p, impair: newImpaired(port.MTU(), &s.cfg.Uplink.Impair)}
 	if runtime.NumCPU() > 1 {
 		l.spin.most = int64(*s.cfg.NIC.Spin)
 	}
@@ -94,8 +95,11 @@ func (l *loop) run() {
 	}
 	defer l.park.close()
 	defer func() { l.ports.close() }() // those of that moment
+	l.pulse.Begin()
+	defer l.pulse.End()
 	idle, turns, until, came := false, 0, int64(0), 0
 	for !l.stop.Load() {
+		l.pulse.Turn()
 		if l.turn() {
 			idle, came = false, l.came
 			continue

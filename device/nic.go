@@ -37,6 +37,7 @@ type Deps struct {
 	TAPs        tap.Keeper       // of the uplink's TAP and the ports'; nil: they go with the NIC
 	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *Supervisor      // nil: none
+	Pulse       Pulse            // of the shard's thread; nil: nobody watches it
 	Settings    Settings         // of functions, beyond the configuration; nil: they go with the NIC
 	Attachments []Attachment     // listening already
 	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
@@ -50,10 +51,25 @@ type Deps struct {
 type Supervisor struct {
 	PID    int
 	Starts int // of workers, this one included
+	Stuck  int // workers replaced because their thread did not turn
 
 	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
 	Upgraded func() (asked int, refused string)
 }
+
+// Pulse is told by a shard's thread that it turns, at least every maxPark.
+type Pulse interface {
+	Begin()
+	Turn()
+	End()
+}
+
+// noPulse is for a thread that nobody watches.
+type noPulse struct{}
+
+func (noPulse) Begin() {}
+func (noPulse) Turn()  {}
+func (noPulse) End()   {}
 
 // NIC is one emulated NIC: a shard with its thread, the sessions of its
 // guests, the link to its peers and the control API. Make it with NewNIC, then
@@ -72,6 +88,7 @@ type NIC struct {
 	control  *control.Server
 	keyLog   *keyLog // nil: none
 	sessions sessions
+	memory   guestMemory
 	fitting  sync.Mutex
 
 	remembered remembered
@@ -102,7 +119,8 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if n.deps.Rand == nil {
 		n.deps.Rand = rand.Reader
 	}
-	err := checkProcessor(cfg.NIC.CPU)
+	n.memory.limit = readMemoryLimit("/")
+	err := errors.Join(checkProcessor(cfg.NIC.CPU), n.memory.limit.check())
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +154,9 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.loop.park.close()
 		n.closeOpened(&deps)
 		return nil, err
+	}
+	if deps.Pulse != nil {
+		n.loop.pulse = deps.Pulse
 	}
 	n.recallPorts()
 	return n, nil
@@ -339,7 +360,7 @@ func (n *NIC) accept(a Attachment) {
 			continue
 		}
 		from := guestKey{a.Addr(), conn.Peer().CID}
-		if !n.sessions.start(conn, from, spareSessions+int(n.shard.funcs.count.Load()), func() { n.serve(conn, a.Name) }) {
+		if !n.sessions.start(conn, from, spareSessions+int(n.shard.funcs.count.Load()), func() { n.serve(conn, a.Name, from) }) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", peerName(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}

@@ -31,6 +31,7 @@ type session struct {
 	conn      queues.Session
 	in        *bufio.Reader // of conn
 	attach    string        // name of the attachment
+	from      guestKey
 	shard     *Shard
 	fn        *function
 	b         *binding
@@ -42,8 +43,8 @@ type session struct {
 // serve runs a session to its end and leaves nothing of it behind. The guest
 // sees the end of the stream only after the device has stopped touching its
 // memory.
-func (n *NIC) serve(conn queues.Session, attach string) {
-	s := &session{nic: n, conn: conn, in: bufio.NewReaderSize(conn, abi.MaxMessage), attach: attach, shard: n.shard}
+func (n *NIC) serve(conn queues.Session, attach string, from guestKey) {
+	s := &session{nic: n, conn: conn, in: bufio.NewReaderSize(conn, abi.MaxMessage), attach: attach, from: from, shard: n.shard}
 	defer conn.Close()
 	if err := s.hello(); err != nil {
 		n.guestLog("guest refused", "attachment", attach, "guest", peerName(conn.Peer()), "reason", err)
@@ -88,6 +89,7 @@ func (s *session) detach(fault error) {
 		s.bell.Close()
 	}
 	s.unwatch()
+	s.nic.guestMemoryIs(s, 0)
 }
 
 // read parses messages until the stream ends. The error says how the guest
@@ -198,8 +200,12 @@ func (s *session) listen() error {
 // breach ends the session from the shard's side.
 func (s *session) breach(err error) {
 	s.bellFault.Store(&err)
-	_ = s.conn.SetReadDeadline(longAgo) // ends the reader
+	s.endReader()
 }
+
+// endReader ends the session's reader, from the shard's thread: elsewhere, since the
+// stream has locks that are held while the guest's memory is copied.
+func (s *session) endReader() { go func() { _ = s.conn.SetReadDeadline(longAgo) }() }
 
 func (s *session) request(it item) bool { return s.b.out.reserve() && s.b.in.put(it) }
 

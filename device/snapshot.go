@@ -30,7 +30,7 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 		Host: c.NIC.Host, Name: c.NIC.Name, Version: Version, PID: os.Getpid(), UptimeMS: time.Since(n.started).Milliseconds(),
 	}
 	if s := n.deps.Supervisor; s != nil {
-		v.PID, v.Worker, v.Starts = s.PID, v.PID, s.Starts
+		v.PID, v.Worker, v.Starts, v.Stuck = s.PID, v.PID, s.Starts, s.Stuck
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()
 	}
 	v.Warnings = n.warnings.list()
@@ -170,6 +170,9 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 		v["cmlink.refused_identity"], v["cmlink.handshake_failed"], v["cmlink.down"] = l.RefusedIdentity, l.HandshakeFailed, l.Down
 		v["cmlink.ousted"] = l.Ousted
 		v["cmlink.messages_in"], v["cmlink.messages_out"] = l.MessagesIn, l.MessagesOut
+	}
+	if s := n.deps.Supervisor; s != nil {
+		v["worker.starts"], v["worker.stuck"] = uint64(s.Starts), uint64(s.Stuck)
 	}
 	if n.deps.Capture != nil {
 		v["capture.dropped"] = n.deps.Capture.Drops()

@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/mdlayher/vsock"
 
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -112,13 +114,16 @@ func (g GuestRAM) mapInto(to *ram) (maps [][]byte, err error) {
 			maps, err = nil, fmt.Errorf("memory of guest %d in %s: %w", g.CID, g.File, err)
 		}
 	}()
-	f, err := os.OpenFile(g.File, os.O_RDWR, 0)
+	f, err := os.OpenFile(g.File, os.O_RDWR|syscall.O_NONBLOCK, 0) // a pipe or device must not make us wait
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
+		return nil, err
+	}
+	if err := vhostuser.CheckMemory(int(f.Fd())); err != nil {
 		return nil, err
 	}
 	var regions []queues.Region

@@ -126,10 +126,11 @@ func mapClient(rs []clientRegion, fds *fdpass.FDs) (regions []queues.Region, map
 	for _, r := range rs {
 		fd := fds.Take()
 		m, err := r.mmap(fd)
-		_ = unix.Close(fd)
 		if err != nil {
+			fds.Add(fd) // closing it may wait for the client, who is told first
 			return regions, maps, err
 		}
+		_ = unix.Close(fd)
 		maps = append(maps, m)
 		regions = append(regions, queues.Region{Addr: r.addr, Mem: m})
 	}

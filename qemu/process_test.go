@@ -26,6 +26,9 @@ import (
 const fakeQEMU = "VNIC_FAKE_QEMU"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(fuseProgram) != "" {
+		runFUSEProgram()
+	}
 	if guestinit.Active() { // TestKernelVsockInGuest
 		guestinit.Run(os.Args[1:])
 	}

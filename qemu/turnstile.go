@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -94,6 +95,26 @@ func (t *turnstile) closing() bool {
 	return t.closed
 }
 
+// closeLimit is how long close waits for a QEMU to be gone. Closing a descriptor that
+// QEMU passed may wait for a program of QEMU's (close(2) of a file on FUSE); the end of
+// this process must not.
+const closeLimit = 5 * time.Second
+
+// waitClosed waits for goroutines that close what others passed.
+func waitClosed(wg *sync.WaitGroup) error {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		wg.Wait()
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-time.After(closeLimit):
+		return fmt.Errorf("a descriptor that a client passed is not closed after %v", closeLimit)
+	}
+}
+
 // close lets nobody in any more, disconnects who is served and waits for that.
 func (t *turnstile) close() error {
 	t.mu.Lock()
@@ -102,7 +123,5 @@ func (t *turnstile) close() error {
 		t.conn.Close()
 	}
 	t.mu.Unlock()
-	err := t.in.Close()
-	t.wg.Wait()
-	return err
+	return errors.Join(t.in.Close(), waitClosed(&t.wg))
 }

@@ -170,9 +170,7 @@ func (a *unixAttachment) Close() error {
 		h.conn.Close()
 	}
 	a.mu.Unlock()
-	err := a.sock.Close()
-	a.wg.Wait()
-	return err
+	return errors.Join(a.sock.Close(), waitClosed(&a.wg))
 }
 
 // unixSession is one client. Its memory lives until Close.

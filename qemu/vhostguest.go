@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,9 +100,12 @@ func (g *vhostGuest) StopVring(i int) (base uint16) {
 	return base
 }
 
-// kickReader calls f for each notification of an eventfd.
+// kickReader calls f for each notification of an eventfd. It never reads the eventfd:
+// QEMU may have made it blocking, and then a read could not be ended. Each write to it
+// is an event of its own for the runtime's poller, whatever the counter was.
 type kickReader struct {
 	file *os.File
+	raw  syscall.RawConn
 	f    func()
 	done chan struct{}
 }
@@ -110,19 +115,25 @@ func newKickReader(fd int, f func()) (*kickReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kick descriptor: %w", err)
 	}
-	// Non-blocking since the conversation checked it: the runtime polls it.
-	return &kickReader{os.NewFile(uintptr(own), "kick"), f, make(chan struct{})}, nil
+	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls no other
+		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), unix.Close(own))
+	}
+	k := &kickReader{file: os.NewFile(uintptr(own), "kick"), f: f, done: make(chan struct{})}
+	if err := k.file.SetReadDeadline(time.Time{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("kick descriptor cannot be polled: %w", err), k.file.Close())
+	}
+	if k.raw, err = k.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), k.file.Close())
+	}
+	return k, nil
 }
 
 func (k *kickReader) run() {
 	defer close(k.done)
-	var b [8]byte
-	for {
-		if _, err := k.file.Read(b[:]); err != nil {
-			return
-		}
+	_ = k.raw.Read(func(uintptr) (done bool) { // called at once, then for each event
 		k.f()
-	}
+		return false
+	})
 }
 
 func (k *kickReader) stop() {

@@ -27,8 +27,9 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // it has said why
-		fmt.Fprintln(os.Stderr, "vnic:", err)
+		fmt.Fprintln(stderr, "vnic:", err)
 	}
+	stderr.flush()
 	os.Exit(exitStatus(err))
 }
 

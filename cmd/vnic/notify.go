@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 )
 
 // notify tells the service manager a change of state, as sd_notify(3) does:
@@ -20,6 +21,7 @@ func notify(state string) error {
 		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
 	}
 	defer c.Close()
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // a service manager that does not read
 	if _, err := c.Write([]byte(state)); err != nil {
 		return fmt.Errorf("NOTIFY_SOCKET %s: %w", path, err)
 	}

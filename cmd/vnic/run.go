@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -155,9 +155,15 @@ const (
 )
 
 func newLog(c config.Log) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.SlogLevel()}
-	if c.Format == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	handler := func(w io.Writer) slog.Handler {
+		o := &slog.HandlerOptions{Level: c.SlogLevel()}
+		if c.Format == config.LogJSON {
+			return slog.NewJSONHandler(w, o)
+		}
+		return slog.NewTextHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
+	stderr.use(handler)
+	log := slog.New(handler(stderr))
+	slog.SetDefault(log) // also of what logs by package log: it must not wait either
+	return log
 }

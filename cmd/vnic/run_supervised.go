@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +26,14 @@ import (
 
 // outlasting is what a NIC's supervisor keeps for its workers.
 type outlasting struct {
-	o      *runOptions
-	text   int // memfd with the configuration that workers get; -1: none yet
-	before int // that of before an upgrade which is not settled; -1: none
-	shape  []string
-	given  []supervisor.Given
-	relays map[string]supervisor.Relay
+	o           *runOptions
+	text        int // memfd with the configuration that workers get; -1: none yet
+	before      int // that of before an upgrade which is not settled; -1: none
+	shape       []string
+	limit       time.Duration // of the watchdog
+	limitBefore time.Duration // the upgrade that is tried
+	given       []supervisor.Given
+	relays      map[string]supervisor.Relay
 
 	mu    sync.Mutex
 	close []func() error // in the reverse order
@@ -58,15 +61,16 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
 	return supervisor.Run(ctx, supervisor.Config{
-		Program: program,
-		Args:    append([]string{"run", "--worker"}, o.passed()...),
-		Given:   k.give,
-		Relays:  k.relays,
-		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
-		Commit:  k.commit,
-		Revert:  k.revert,
-		Kept:    func(name string, fds []int) error { return k.keepWindow(name, fds, qemu.VhostOptions{Log: log}) },
-		Log:     log,
+		Program:  program,
+		Args:     append([]string{"run", "--worker"}, o.passed()...),
+		Given:    k.give,
+		Relays:   k.relays,
+		Prepare:  func(ctx context.Context) error { return k.prepare(ctx, program) },
+		Commit:   k.commit,
+		Revert:   k.revert,
+		Kept:     func(name string, fds []int) error { return k.keepWindow(name, fds, qemu.VhostOptions{Log: log}) },
+		Watchdog: k.watchdog,
+		Log:      log,
 		Notify: func(state string) {
 			if err := notify(state); err != nil {
 				log.Warn("service manager not told", "state", state, "err", err)
@@ -77,7 +81,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 
 // keep listens wherever the configuration lets guests and operators in.
 func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{o: o, text: -1, before: -1, relays: map[string]supervisor.Relay{}}
+	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -216,6 +220,7 @@ func (k *outlasting) commit() { closeText(&k.before) }
 func (k *outlasting) revert() {
 	closeText(&k.text)
 	k.text, k.before = k.before, -1
+	k.limit = k.limitBefore
 }
 
 func closeText(fd *int) {
@@ -281,8 +286,11 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 		return err
 	}
 	k.before, k.text = k.text, text
+	k.limitBefore, k.limit = k.limit, *cfg.NIC.Watchdog
 	return nil
 }
+
+func (k *outlasting) watchdog() time.Duration { return k.limit }
 
 func (k *outlasting) end() error {
 	k.mu.Lock()

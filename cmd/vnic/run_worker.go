@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/sandbox"
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -38,6 +42,7 @@ const (
 
 // runWorker runs a NIC for a supervisor, which started this process.
 func runWorker(path, logFormat string) error {
+	signal.Ignore(syscall.SIGHUP) // the supervisor's, also when a whole process group gets it (F53)
 	// It may be started by the number of a descriptor, which says nothing in lists of processes.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
@@ -60,10 +65,13 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	}
 	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
 	log := newLog(cfg.Log)
-	deps := device.Deps{Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation, Upgraded: func() (int, string) {
-		u := w.Upgraded()
-		return u.Asked, u.Refused
-	}}}
+	deps := device.Deps{
+		Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Pulse: w.Pulse,
+		Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
+			u := w.Upgraded()
+			return u.Asked, u.Refused
+		}},
+	}
 	if cfg.Control != "" {
 		if deps.Control, err = givenListener(w, givenControl); err != nil {
 			return err
@@ -79,10 +87,34 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	return serve(ctx, nic, log, func(state string) error {
 		if state == stateReady {
 			w.Discard() // devices of a configuration before this one
+			restrict(cfg, log)
 			return w.Ready()
 		}
 		return nil // the supervisor knows
 	})
+}
+
+// restrict takes from a worker that serves what it needs no longer. It keeps what changes
+// at run time need: CAP_NET_ADMIN makes ports; CAP_SYS_ADMIN makes them in the network
+// namespaces of a configuration that has some; the memory files of guests on the kernel's
+// vsock belong to QEMU's user.
+func restrict(cfg *config.Config, log *slog.Logger) {
+	keep := []int{unix.CAP_NET_ADMIN}
+	for _, f := range cfg.AllFunctions() {
+		if f.Port != nil && f.Port.Netns != "" {
+			keep = append(keep, unix.CAP_SYS_ADMIN)
+			break
+		}
+	}
+	for i := range cfg.Attach {
+		if len(cfg.Attach[i].RAM) > 0 {
+			keep = append(keep, unix.CAP_DAC_OVERRIDE)
+			break
+		}
+	}
+	if err := sandbox.Enter(keep...); err != nil {
+		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }
 
 // givenConfiguration is the one that the supervisor has checked: the file may

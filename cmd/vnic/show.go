@@ -102,6 +102,9 @@ func printNIC(w io.Writer, v any) {
 	if n.Worker != 0 {
 		fmt.Fprintf(w, ", worker %d, start %d", n.Worker, n.Starts)
 	}
+	if n.Stuck != 0 {
+		fmt.Fprintf(w, ", %d replaced because the thread did not turn", n.Stuck)
+	}
 	fmt.Fprintln(w)
 	if n.UpgradeRefused != "" {
 		fmt.Fprintf(w, "last upgrade refused: %s\n", strings.ReplaceAll(n.UpgradeRefused, "\n", "; "))

@@ -91,6 +91,44 @@ func TestWorkerKilled(t *testing.T) {
 	})
 }
 
+// TestWorkerStopped is S2's watchdog: a worker that is stopped (SIGSTOP) does not turn any
+// more. That is told in the log, by vnic show and as a counter, and another worker serves.
+// A signal to the process group of vnic run is not for the worker (F53).
+func TestWorkerStopped(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		n := l.nic(0, 0)
+		if group, err := syscall.Getpgid(n.Worker); err != nil || group != n.Worker {
+			t.Errorf("the worker is in process group %d, %v", group, err)
+		}
+		if err := syscall.Kill(n.Worker, syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(n.Worker, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		next := l.nic(0, n.Worker)
+		if next.Stuck != 1 || next.Starts != 2 {
+			t.Errorf("%+v", next)
+		}
+		logged, err := os.ReadFile(l.hosts[0].Log)
+		if err != nil || !strings.Contains(string(logged), "does not turn") {
+			t.Errorf("the log does not tell: %s", logged)
+		}
+		if out, _, _ := run(t, "show", "nic", "-s", l.hosts[0].Control); !strings.Contains(out, "1 replaced because the thread did not turn") {
+			t.Error(out)
+		}
+		c, err := l.control(0).Counters(context.Background())
+		if err != nil || c["worker.stuck"] != 1 || c["worker.starts"] != 2 {
+			t.Errorf("worker.stuck %d, worker.starts %d, %v", c["worker.stuck"], c["worker.starts"], err)
+		}
+		l.joined()
+		l.works()
+	})
+}
+
 // TestSupervisorKilled: nothing runs on without the process that was started.
 func TestSupervisorKilled(t *testing.T) {
 	inLab(t, false, func(l *lab) {

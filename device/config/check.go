@@ -22,8 +22,9 @@ const (
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
 	maxSpin        = 10 * time.Millisecond
-	maxCPUs        = 1024 // of the kernel's fixed set, CPU_SETSIZE
-	maxQueues      = 16   // tap.MaxQueues
+	minWatchdog    = time.Second // a thread with nothing to do turns every half second
+	maxCPUs        = 1024        // of the kernel's fixed set, CPU_SETSIZE
+	maxQueues      = 16          // tap.MaxQueues
 )
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
@@ -55,6 +56,9 @@ func (c *Config) check(r *report) {
 	}
 	if e := *c.NIC.Spin; e < 0 || e > maxSpin {
 		r.add("nic.spin", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use 0s to %s", maxSpin))
+	}
+	if e := *c.NIC.Watchdog; e != 0 && e < minWatchdog {
+		r.add("nic.watchdog", fmt.Sprintf("%s is too short", e), fmt.Sprintf("use %s or more, or 0s for none", minWatchdog))
 	}
 	if n := c.NIC.CPU; n != nil && (*n < 0 || *n >= maxCPUs) {
 		r.add("nic.cpu", fmt.Sprintf("%d is out of range", *n), fmt.Sprintf("use 0 to %d, or leave it out", maxCPUs-1))

@@ -46,6 +46,9 @@ type NIC struct {
 	// CPU is the processor that the NIC's thread keeps to, as the kernel counts
 	// them; absent: any.
 	CPU *int `yaml:"cpu"`
+	// Watchdog is for how long the NIC's thread may not turn before vnic run replaces
+	// the worker; 0: for ever.
+	Watchdog *time.Duration `yaml:"watchdog"`
 }
 
 // Log sets how much is written to the log (debug, info, warn or error) and how.

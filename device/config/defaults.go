@@ -15,6 +15,7 @@ const (
 	DefaultReplayMargin = time.Second
 	DefaultRotateEvery  = 24 * time.Hour
 	DefaultSpin         = 200 * time.Microsecond
+	DefaultWatchdog     = time.Second
 	DefaultVsockPort    = 7000
 )
 
@@ -58,6 +59,10 @@ func (c *Config) setDefaults() {
 	if c.NIC.Spin == nil {
 		spin := DefaultSpin
 		c.NIC.Spin = &spin
+	}
+	if c.NIC.Watchdog == nil {
+		limit := DefaultWatchdog
+		c.NIC.Watchdog = &limit
 	}
 	if c.PSP.RotateEvery == nil {
 		every := DefaultRotateEvery

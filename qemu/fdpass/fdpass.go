@@ -28,7 +28,15 @@ func (f *FDs) Take() int {
 	return fd
 }
 
-// Close closes those nobody took.
+// Add puts a descriptor to the others; a negative one is none.
+func (f *FDs) Add(fd int) {
+	if fd >= 0 {
+		f.list = append(f.list, fd)
+	}
+}
+
+// Close closes those nobody took. It may wait for whoever passed them: close(2) of a file
+// on FUSE does.
 func (f *FDs) Close() {
 	for _, fd := range f.list {
 		_ = unix.Close(fd)

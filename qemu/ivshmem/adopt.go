@@ -3,10 +3,10 @@ package ivshmem
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -46,8 +46,8 @@ func Adopt(fds []int) (_ *Window, err error) {
 	}
 	w.dev, w.ino = st.Dev, st.Ino
 	for _, fd := range fds[1:] {
-		if what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || !strings.Contains(what, "[eventfd]") {
-			return nil, fmt.Errorf("descriptor %d is %q (%v), want an eventfd", fd, what, err)
+		if err := eventfd.Check(fd); err != nil {
+			return nil, err
 		}
 	}
 	w.mem, err = unix.Mmap(fds[0], 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

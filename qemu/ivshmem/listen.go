@@ -3,8 +3,7 @@ package ivshmem
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -14,7 +13,7 @@ import (
 type listener struct {
 	win     *Window
 	bell    int
-	vectors [Vectors]int
+	vectors [Vectors]eventfd.Event
 	ring    *ring.Consumer
 	closed  bool
 }
@@ -31,7 +30,11 @@ func (w *Window) Listen() (queues.Bell, error) {
 	for i := range w.vectors {
 		clear(w.events(i))
 	}
-	return &listener{win: w, bell: w.bell, vectors: w.vectors, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}, nil
+	l := &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}
+	for i, fd := range w.vectors {
+		l.vectors[i].Set(fd)
+	}
+	return l, nil
 }
 
 func (l *listener) FD() int { return l.bell }
@@ -77,15 +80,14 @@ func (l *listener) EventQueues() (all []ring.Bytes) {
 
 // Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
 // message of it, now or when the guest unmasks the vector.
-func (l *listener) Interrupt(vector int) {
-	_, _ = unix.Write(l.vectors[vector], one[:]) // EAGAIN: it is raised already
-}
-
-var one = [8]byte{1}
+func (l *listener) Interrupt(vector int) { l.vectors[vector].Signal() }
 
 func (l *listener) Close() {
 	if !l.closed {
 		l.closed = true
+		for i := range l.vectors {
+			l.vectors[i].Set(-1)
+		}
 		l.win.unclaim()
 	}
 }

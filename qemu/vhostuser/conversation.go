@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
 // Device is what the conversation drives. All methods are called from Serve's
@@ -229,7 +229,7 @@ func (c *Conversation) setMemTable(m *Message) error {
 		}
 	}
 	for _, r := range rs {
-		mp, err := next.mapNew(r, m.TakeFD())
+		mp, err := next.mapNew(r, m)
 		if err != nil {
 			undo()
 			return err
@@ -248,7 +248,7 @@ func (c *Conversation) addRegion(m *Message) error {
 		return fmt.Errorf("more than %d memory regions", MaxMemSlots)
 	}
 	next := State{Regions: slices.Clone(c.State.Regions)}
-	mp, err := next.mapNew(r, m.TakeFD())
+	mp, err := next.mapNew(r, m)
 	if err != nil {
 		return err
 	}
@@ -276,9 +276,10 @@ func parseSlot(m *Message) (Region, error) {
 	return parseRegion(m.Payload[8:]), nil
 }
 
-// mapNew checks and maps one more region and appends it to the state. It
-// consumes fd.
-func (s *State) mapNew(r Region, fd int) (*Mapping, error) {
+// mapNew checks and maps one more region and appends it to the state. The
+// descriptor of a region that is refused stays the message's.
+func (s *State) mapNew(r Region, m *Message) (*Mapping, error) {
+	fd := m.TakeFD()
 	if fd < 0 {
 		return nil, fmt.Errorf("memory region %#x+%#x has no descriptor", r.GPA, r.Size)
 	}
@@ -288,7 +289,7 @@ func (s *State) mapNew(r Region, fd int) (*Mapping, error) {
 		mp, err = mapRegion(r, fd)
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		m.giveBack(fd)
 		return nil, err
 	}
 	s.Regions = append(s.Regions, r)
@@ -398,14 +399,12 @@ func (c *Conversation) setVringFD(m *Message) error {
 	}
 	fd := m.TakeFD()
 	if v&noFD != 0 && fd >= 0 {
-		unix.Close(fd)
+		m.giveBack(fd)
 		return fmt.Errorf("ring %d: a descriptor came with the no-descriptor bit", i)
 	}
 	if v&noFD == 0 {
-		if err := checkEventFD(fd); err != nil {
-			if fd >= 0 {
-				unix.Close(fd)
-			}
+		if err := eventfd.Check(fd); err != nil {
+			m.giveBack(fd)
 			return fmt.Errorf("ring %d: %w", i, err)
 		}
 	}
@@ -459,20 +458,4 @@ func replaceFD(at *int, fd int) {
 		_ = unix.Close(*at)
 	}
 	*at = fd
-}
-
-// checkEventFD accepts event descriptors only: anything else could block a write
-// or be readable for ever.
-func checkEventFD(fd int) error {
-	if fd < 0 {
-		return errors.New("the event descriptor is missing")
-	}
-	what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return fmt.Errorf("event descriptor: %w", err)
-	}
-	if !strings.Contains(what, "[eventfd]") {
-		return fmt.Errorf("the event descriptor is %q, want an eventfd", what)
-	}
-	return unix.SetNonblock(fd, true)
 }

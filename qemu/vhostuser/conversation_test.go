@@ -449,16 +449,41 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestBlockingEventFD is a front end whose eventfd would block a full write.
-func TestBlockingEventFD(t *testing.T) {
-	f, _ := attach(t, &recorder{})
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	must(t, err)
-	defer unix.Close(fd)
-	must(t, f.Ask(vhostuser.SetVringCall, vhosttest.U64(0), fd))
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	must(t, err)
-	if flags&unix.O_NONBLOCK == 0 {
-		t.Error("the eventfd can block us")
+// TestMemoryOnDisk is S2: a page of a file on a disk, or worse on FUSE, is somebody
+// else's to provide.
+func TestMemoryOnDisk(t *testing.T) {
+	for _, slots := range []bool{false, true} {
+		f, ended := attach(t, &recorder{})
+		file := diskFile(t, len(f.Mem))
+		memory := f.File
+		f.File = int(file.Fd())
+		if err := f.ShareMemory(slots); err == nil {
+			t.Error("memory on a disk was taken")
+		}
+		f.File = memory
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "memory-backend-memfd") {
+			t.Error(err)
+		}
 	}
+}
+
+// diskFile makes a file that is not on tmpfs.
+func diskFile(t *testing.T, size int) *os.File {
+	t.Helper()
+	for _, dir := range []string{"", "."} {
+		f, err := os.CreateTemp(dir, "ram-")
+		must(t, err)
+		t.Cleanup(func() {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		})
+		must(t, f.Truncate(int64(size)))
+		var st unix.Statfs_t
+		must(t, unix.Fstatfs(int(f.Fd()), &st))
+		if st.Type != unix.TMPFS_MAGIC {
+			return f
+		}
+	}
+	t.Skip("there is no disk: every folder is on tmpfs")
+	return nil
 }

@@ -16,16 +16,29 @@ type Mapping struct {
 	whole []byte // what munmap needs: the file from offset 0
 }
 
+// CheckMemory accepts files whose pages the kernel itself provides: memfds and files on
+// tmpfs or hugetlbfs. A page of any other file comes from a disk or, on FUSE, from a
+// program that may never answer, and whoever touches it waits.
+//
+// fstatfs(2) would name the file system, but FUSE asks its program for the answer. The
+// seals are the kernel's to tell, and only these two file systems have them.
+func CheckMemory(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil {
+		return fmt.Errorf("the file is not on tmpfs or hugetlbfs, nor a memfd (%w); use -object memory-backend-memfd,share=on, or a mem-path in /dev/shm or on hugetlbfs", err)
+	}
+	return nil
+}
+
 // mapRegion maps a region and owns fd if it succeeds. The mapping starts at file offset 0 because huge page
 // files can only be mapped at multiples of their page size, while QEMU splits
 // low memory at 0xa0000.
 func mapRegion(r Region, fd int) (*Mapping, error) {
+	if err := CheckMemory(fd); err != nil {
+		return nil, fmt.Errorf("memory region %#x+%#x: %w", r.GPA, r.Size, err)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("memory region %#x+%#x: fstat: %w", r.GPA, r.Size, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("memory region %#x+%#x: the descriptor is no shared-memory file", r.GPA, r.Size)
 	}
 	end := r.Offset + r.Size
 	if uint64(st.Size) < end {

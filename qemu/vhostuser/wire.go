@@ -25,6 +25,10 @@ func (m *Message) FDs() int { return m.fds.Len() }
 // TakeFD removes the first descriptor from the message, -1 if there is none.
 func (m *Message) TakeFD() int { return m.fds.Take() }
 
+// giveBack returns a descriptor that was taken: one that is refused may be of a kind that
+// cannot be closed at once, and the refusal goes first.
+func (m *Message) giveBack(fd int) { m.fds.Add(fd) }
+
 // Close closes the descriptors nobody took.
 func (m *Message) Close() { m.fds.Close() }
 

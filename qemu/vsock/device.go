@@ -6,8 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/vring"
 )
@@ -29,13 +28,24 @@ type Device struct {
 	tx      *ring
 	rx      *ring // guarded by Transport.mu
 	scratch []byte
+	notify  [2]notify // of each queue
 }
 
-// ring is a queue with the descriptors that notify its driver.
+// notify is how a queue's driver is told: of buffers that were used, and that the
+// queue is not used any more. It outlives the queue, so that what waits for one QEMU
+// does not multiply.
+type notify struct{ call, err eventfd.Event }
+
+func (n *notify) set(call, errfd int) {
+	n.call.Set(call)
+	n.err.Set(errfd)
+}
+
+// ring is a queue that runs.
 type ring struct {
-	q           *vring.Queue
-	call, errfd int
-	broken      error
+	q      *vring.Queue
+	notify *notify
+	broken error
 }
 
 // NewDevice returns the device of the guest with context ID cid, without queues.
@@ -64,7 +74,8 @@ func Config(cid uint32, off uint32, b []byte) bool {
 // Start runs queue i. call and errfd are eventfds (negative: none) that stay the
 // caller's and must live until Stop or the next SetCall.
 func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
-	r := &ring{q: q, call: call, errfd: errfd}
+	r := &ring{q: q, notify: &d.notify[i]}
+	r.notify.set(call, errfd)
 	if i == QueueTX {
 		d.mu.Lock()
 		d.tx = r
@@ -81,7 +92,7 @@ func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
 func (d *Device) SetCall(i, call, errfd int) {
 	d.exclusive(func() {
 		if r := d.ring(i); r != nil {
-			r.call, r.errfd = call, errfd
+			r.notify.set(call, errfd)
 			r.interrupt()
 		}
 	})
@@ -97,6 +108,7 @@ func (d *Device) Stop(i int) (base uint16) {
 			return
 		}
 		base = r.q.Base()
+		r.notify.set(-1, -1)
 		if i == QueueTX {
 			d.tx = nil
 		} else {
@@ -197,25 +209,24 @@ func (d *Device) drain() bool {
 // until it is set up again.
 func (d *Device) breakRing(i int, r *ring, err error) {
 	r.broken = err
-	d.Refuse(i, err, r.errfd)
+	d.refuse(i, err)
 }
 
-// Refuse says why queue i is not used and signals its error eventfd.
+// Refuse says why queue i, which does not run, is not used and signals its error
+// eventfd.
 func (d *Device) Refuse(i int, err error, errfd int) {
+	n := &d.notify[i]
+	n.err.Set(errfd)
+	d.refuse(i, err)
+	n.err.Set(-1)
+}
+
+func (d *Device) refuse(i int, err error) {
 	d.limit.Warn(d.log, "vsock queue not used until the guest's next reset", "queue", i, "reason", err)
-	signal(errfd)
+	d.notify[i].err.Signal()
 }
 
-func (r *ring) interrupt() { signal(r.call) }
-
-// signal adds one to an eventfd. A full counter means the other side has not
-// looked yet, which is as good.
-func signal(fd int) {
-	if fd >= 0 {
-		one := [8]byte{1}
-		_, _ = unix.Write(fd, one[:])
-	}
-}
+func (r *ring) interrupt() { r.notify.call.Signal() }
 
 // rxLink is the Link over the guest's receive queue.
 type rxLink struct {

@@ -54,6 +54,8 @@ type process struct {
 	ready      chan struct{} // closed when it said so
 	ended      chan struct{} // closed when it is gone and nothing of it is left to read
 	err        error         // how it ended, once ended is closed
+	pulse      *Pulse        // of its thread, until ended is closed and after
+	pulseFD    int
 
 	mu   sync.Mutex
 	said string // why it ends, in its own words
@@ -78,16 +80,22 @@ func (s *Supervisor) start() (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
+	pulse, pulseFD, err := newPulse()
+	if err != nil {
+		return nil, errors.Join(err, ours.Close(), theirs.Close())
+	}
 	cmd := exec.Command(program.file(), s.cfg.Args...)
 	cmd.Args[0] = s.cfg.Program
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs} // ChannelFD
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A process group of its own: what a terminal or a shell signals to ours is for us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	err = cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
-		return nil, errors.Join(err, ours.Close())
+		pulse.unmap()
+		return nil, errors.Join(err, ours.Close(), unix.Close(pulseFD))
 	}
-	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulse: pulse, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	s.trying = false
 	heard := make(chan struct{})
 	go func() {
@@ -101,7 +109,9 @@ func (s *Supervisor) start() (_ *process, err error) {
 		p.err = err
 		close(p.ended)
 	}()
-	if err := s.tell(p); err != nil {
+	err = s.tell(p)
+	_ = unix.Close(pulseFD)
+	if err != nil {
 		s.cfg.Log.Warn("worker not told all it needs", "err", err)
 		_ = cmd.Process.Kill() // it is half informed
 		return p, nil
@@ -114,11 +124,14 @@ func (s *Supervisor) start() (_ *process, err error) {
 
 // tell gives a new worker what it starts from.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}
 	give := func(name string, fds []int) error { return p.ch.send(message{Kind: kindGive, Name: name}, fds...) }
+	if err := give(givenPulse, []int{p.pulseFD}); err != nil {
+		return err
+	}
 	for _, g := range s.cfg.Given() {
 		if err := give(g.Name, g.FDs); err != nil {
 			return err

@@ -58,6 +58,9 @@ type Config struct {
 	Try    time.Duration // an upgrade to a worker that is not ready after this has failed; 0: 60 s
 	Pause  time.Duration // before the second of several starts in a row, doubled each time; 0: 50 ms
 	Bound  time.Duration // of that pause; 0: 5 s
+	// Watchdog is for how long a worker's thread may not turn before the worker is
+	// replaced; asked for each worker. nil or 0: for ever.
+	Watchdog func() time.Duration
 }
 
 func (c *Config) defaults() {
@@ -83,6 +86,7 @@ type Supervisor struct {
 	program *program // of the last worker that worked; nil: none did yet
 	trying  bool     // the next worker is an upgrade
 	upgrade Upgrade
+	stuck   int // workers replaced because their thread did not turn
 }
 
 // ErrFirst says that the first worker ended before it was ready: it has said why
@@ -134,14 +138,22 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 		for _, r := range s.cfg.Relays {
 			r.Detach()
 		}
+		p.pulse.unmap()
 	}()
 	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)
 	if p.upgrade {
 		asked = nil // one after the other
 		late = time.After(s.cfg.Try)
 	}
+	dog, bark := s.watchdogOf(p)
+	defer bark.Stop()
 	for {
 		select {
+		case now := <-bark.C:
+			if dog.check(now) {
+				s.replaceStuck(p, dog)
+				return false
+			}
 		case <-ready:
 			ready, asked, late = nil, hup, nil
 			s.nowReady(p)
@@ -160,6 +172,36 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 				return true
 			}
 		}
+	}
+}
+
+// watchdogOf returns the watchdog of a worker, and when it is to look.
+func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
+	limit := time.Duration(0)
+	if s.cfg.Watchdog != nil {
+		limit = s.cfg.Watchdog()
+	}
+	pid := p.cmd.Process.Pid
+	w := &watchdog{limit: limit, pulse: p.pulse, look: func() (map[int]threadTime, error) { return threadsOf(pid) }, seen: time.Now()}
+	if limit <= 0 {
+		t := time.NewTicker(time.Hour)
+		t.Stop()
+		return w, t
+	}
+	return w, time.NewTicker(w.every())
+}
+
+// replaceStuck kills a worker whose thread does not turn: it cannot end in order.
+func (s *Supervisor) replaceStuck(p *process, w *watchdog) {
+	s.stuck++
+	pid := p.cmd.Process.Pid
+	s.cfg.Log.Error("the NIC's thread does not turn: replacing the worker", "pid", pid, "for", w.still.Round(time.Millisecond), "why", w.why(pid), "limit", w.limit)
+	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.ended:
+	case <-time.After(s.cfg.Grace): // it waits in the kernel where signals do not reach
+		s.cfg.Log.Error("the worker cannot be killed; waiting for its end", "pid", pid)
+		<-p.ended
 	}
 }
 

@@ -107,6 +107,9 @@ func testWorker(mode string) error {
 	}
 	ctx, cancel := w.Context()
 	defer cancel()
+	if mode == "turning" {
+		turn(ctx, w.Pulse)
+	}
 	<-ctx.Done()
 	if mode == "stubborn" {
 		select {}

@@ -1,0 +1,59 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Enter restricts all threads of the process, for ever. It keeps those of the
+// capabilities that it has. The error joins what could not be done; the rest is.
+func Enter(keep ...int) error {
+	return errors.Join(dropCapabilities(keep), noNewPrivileges(), install(filter()))
+}
+
+// dropCapabilities leaves the process with some capabilities, as far as it has them.
+func dropCapabilities(keep []int) error {
+	had, err := capabilities()
+	if err != nil {
+		return err
+	}
+	var kept uint64
+	for _, c := range keep {
+		kept |= 1 << c
+	}
+	for c := range unix.CAP_LAST_CAP + 1 {
+		if kept&(1<<c) == 0 && had&(1<<unix.CAP_SETPCAP) != 0 { // else there are none to come back to
+			// EINVAL: a kernel that does not know so many
+			if err := everyThread(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c)); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("capabilities are not dropped: bounding set: %w", err)
+			}
+		}
+	}
+	if err := setCapabilities(had & kept); err != nil {
+		return fmt.Errorf("capabilities are not dropped: %w", err)
+	}
+	return nil
+}
+
+// everyThread makes a system call on every thread of the process.
+func everyThread(trap, a1, a2 uintptr) error {
+	_, _, errno := syscall.AllThreadsSyscall(trap, a1, a2, 0)
+	if errno == syscall.ENOTSUP {
+		return errors.New("this program was built with cgo, and cannot reach all of its threads")
+	}
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// noNewPrivileges is for this thread; seccomp's TSYNC takes it to the others.
+func noNewPrivileges() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs is not set: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pulse shows that a worker's thread turns. It lies in memory that supervisor and
+// worker share, so that reading it needs nothing of the worker.
+type Pulse struct {
+	thread atomic.Int32 // its id; 0: there is none to watch
+	turns  atomic.Uint64
+}
+
+// Begin says that the calling thread turns from now on.
+func (p *Pulse) Begin() { p.thread.Store(int32(unix.Gettid())) }
+
+// Turn is called by the thread at least every half second.
+func (p *Pulse) Turn() { p.turns.Add(1) }
+
+// End says that the thread ends in order.
+func (p *Pulse) End() { p.thread.Store(0) }
+
+const pulseSize = 4096
+
+// givenPulse is the name under which a worker gets its pulse.
+const givenPulse = "pulse"
+
+// newPulse makes a pulse and the descriptor of its memory.
+func newPulse() (p *Pulse, fd int, err error) {
+	fd, err = unix.MemfdCreate("vnic-pulse", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, -1, fmt.Errorf("pulse: memfd_create: %w", err)
+	}
+	if err = unix.Ftruncate(fd, pulseSize); err == nil {
+		p, err = mapPulse(fd)
+	}
+	if err != nil {
+		return nil, -1, errors.Join(fmt.Errorf("pulse: %w", err), unix.Close(fd))
+	}
+	return p, fd, nil
+}
+
+func mapPulse(fd int) (*Pulse, error) {
+	b, err := unix.Mmap(fd, 0, pulseSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mmap: %w", err)
+	}
+	return (*Pulse)(unsafe.Pointer(&b[0])), nil
+}
+
+func (p *Pulse) unmap() {
+	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(p)), pulseSize))
+}

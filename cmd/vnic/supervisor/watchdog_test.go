@@ -1,0 +1,180 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// turn is a worker's thread that turns until the worker is to end.
+func turn(ctx context.Context, p *Pulse) {
+	go func() {
+		runtime.LockOSThread()
+		p.Begin()
+		for ctx.Err() == nil {
+			p.Turn()
+			time.Sleep(10 * time.Millisecond)
+		}
+		p.End()
+	}()
+}
+
+// kennel is a watchdog in virtual time over threads that a test makes up.
+type kennel struct {
+	watchdog
+	now     time.Time
+	threads map[int]threadTime
+	looks   int
+}
+
+func newKennel() *kennel {
+	k := &kennel{now: time.Unix(1, 0), threads: map[int]threadTime{1: {state: 'S'}, 2: {state: 'S'}}}
+	k.watchdog = watchdog{limit: time.Second, pulse: &Pulse{}, seen: k.now, look: func() (map[int]threadTime, error) {
+		k.looks++
+		c := map[int]threadTime{}
+		for id, t := range k.threads {
+			c[id] = t
+		}
+		return c, nil
+	}}
+	k.pulse.thread.Store(1)
+	k.pulse.Turn()
+	k.watchdog.check(k.now)
+	return k
+}
+
+// run passes time in which every ready thread runs for a share of it, and reports after
+// how long the watchdog barked; 0: not at all.
+func (k *kennel) run(d time.Duration, share float64) time.Duration {
+	for at := time.Duration(0); at < d; {
+		at += k.every()
+		k.now = k.now.Add(k.every())
+		for id, t := range k.threads {
+			if t.state == 'R' {
+				t.ran += time.Duration(share * float64(k.every()))
+				k.threads[id] = t
+			}
+		}
+		if k.check(k.now) {
+			return at
+		}
+	}
+	return 0
+}
+
+// TestWatchdogTells: S2, a thread that does not turn is told from one that may not run.
+func TestWatchdogTells(t *testing.T) {
+	const long = time.Minute
+	for _, c := range []struct {
+		name    string
+		threads map[int]threadTime
+		share   float64
+		stuck   bool
+	}{
+		{"waits in the kernel", map[int]threadTime{1: {state: 'D'}, 2: {state: 'S'}}, 0, true},
+		{"blocked by a write", map[int]threadTime{1: {state: 'S'}, 2: {state: 'S'}}, 0, true},
+		{"stopped", map[int]threadTime{1: {state: 'T'}, 2: {state: 'T'}}, 0, true},
+		{"runs in circles", map[int]threadTime{1: {state: 'R'}, 2: {state: 'S'}}, 1, true},
+		{"runs in circles on a busy machine", map[int]threadTime{1: {state: 'R'}, 2: {state: 'S'}}, 0.3, true},
+		{"blocked while others work", map[int]threadTime{1: {state: 'S'}, 2: {state: 'R'}}, 0.9, true},
+		{"gets no processor", map[int]threadTime{1: {state: 'R'}, 2: {state: 'S'}}, 0, false},
+		{"waits for one that gets no processor", map[int]threadTime{1: {state: 'S'}, 2: {state: 'R'}}, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newKennel()
+			k.threads = c.threads
+			after := k.run(long, c.share)
+			if (after != 0) != c.stuck {
+				t.Errorf("barked after %v; should it: %v", after, c.stuck)
+			}
+			if c.stuck && after < k.limit {
+				t.Errorf("barked after %v already, the limit is %v", after, k.limit)
+			}
+		})
+	}
+}
+
+// TestWatchdogIsQuiet: a thread that turns, has not begun or has ended is left alone, and
+// so is one after a time in which the supervisor itself did not run.
+func TestWatchdogIsQuiet(t *testing.T) {
+	k := newKennel()
+	for range 100 {
+		if k.run(2*k.every(), 0) != 0 {
+			t.Fatal("barked at an idle thread")
+		}
+		k.pulse.Turn()
+	}
+	if k.looks > 100 {
+		t.Errorf("looked %d times at the threads of an idle worker", k.looks)
+	}
+	k.now = k.now.Add(time.Hour)
+	if k.check(k.now) {
+		t.Error("barked at once after an hour in which nobody looked")
+	}
+	k.pulse.End()
+	if k.run(time.Minute, 0) != 0 {
+		t.Error("barked at a thread that has ended")
+	}
+}
+
+// TestThreadsOf looks at this process.
+func TestThreadsOf(t *testing.T) {
+	threads, err := threadsOf(os.Getpid())
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%v, %v", threads, err)
+	}
+	ran := time.Duration(0)
+	for id, th := range threads {
+		if !strings.ContainsRune("RSD", rune(th.state)) {
+			t.Errorf("thread %d in state %q", id, th.state)
+		}
+		ran += th.ran
+	}
+	if ran == 0 {
+		t.Error("no thread ever ran")
+	}
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// TestStuckWorker: S2, a worker whose thread stops turning is replaced, and its successor
+// is told.
+func TestStuckWorker(t *testing.T) {
+	var log safeBuffer
+	s := supervise(t, "turning", func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c.Watchdog = func() time.Duration { return time.Second }
+	})
+	_, pid := s.last(t, 1)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, next := s.last(t, 2); next == pid {
+		t.Error("the same worker")
+	}
+	if line := log.String(); !strings.Contains(line, "does not turn") || !strings.Contains(line, "state T") {
+		t.Error(line)
+	}
+}

@@ -1,0 +1,132 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// What a NIC needs for itself, worker and supervisor, when little and when much happens.
+const (
+	leastMemory = 64 << 20
+	ownMemory   = 192 << 20
+)
+
+// memoryLimit is the narrowest limit of this process's control groups.
+type memoryLimit struct {
+	bytes uint64 // 0: none
+	file  string // that says so
+}
+
+// Files with a limit, in a group of version 2 and of version 1.
+var (
+	limitFiles2 = []string{"memory.max", "memory.high"}
+	limitFiles1 = []string{"memory.limit_in_bytes"}
+)
+
+// readMemoryLimit reads what cgroups(7) describes, below root.
+func readMemoryLimit(root string) (l memoryLimit) {
+	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return l
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		f := strings.SplitN(line, ":", 3)
+		switch {
+		case len(f) < 3:
+		case f[1] == "":
+			l.narrow(filepath.Join(root, "sys/fs/cgroup"), f[2], limitFiles2)
+			l.narrow(filepath.Join(root, "sys/fs/cgroup/unified"), f[2], limitFiles2)
+		case strings.Contains(","+f[1]+",", ",memory,"):
+			l.narrow(filepath.Join(root, "sys/fs/cgroup/memory"), f[2], limitFiles1)
+		}
+	}
+	return l
+}
+
+// narrow takes the limits of a group and all above it.
+func (l *memoryLimit) narrow(mount, group string, files []string) {
+	for group = path.Clean("/" + group); ; group = path.Dir(group) {
+		for _, name := range files {
+			file := filepath.Join(mount, group, name)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+			if err == nil && n < 1<<62 && (l.bytes == 0 || n < l.bytes) { // "max", or version 1's many
+				*l = memoryLimit{n, file}
+			}
+		}
+		if group == "/" {
+			return
+		}
+	}
+}
+
+// check refuses a limit that cannot do.
+func (l memoryLimit) check() error {
+	if l.bytes != 0 && l.bytes < leastMemory {
+		return fmt.Errorf("%s allows %d MiB of memory, and a NIC without guests needs %d: raise it (MemoryMax= of a systemd unit; docs/operations.md)", l.file, l.bytes>>20, uint64(leastMemory)>>20)
+	}
+	return nil
+}
+
+// guestMemory adds up the memory of the guests that are attached. A page that a guest
+// never touched is charged to the NIC when the NIC reads or writes it first, so the limit
+// has to cover it (S9).
+type guestMemory struct {
+	limit memoryLimit
+
+	mu  sync.Mutex
+	all map[*session]uint64
+	max uint64 // of what was added up so far
+}
+
+// is says how much memory a session sees; 0: it has ended. The text is a warning, "" if
+// there is no reason for one.
+func (m *guestMemory) is(s *session, bytes uint64) (warning string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[*session]uint64{}
+	}
+	if m.all[s] = bytes; bytes == 0 {
+		delete(m.all, s)
+	}
+	need := ownMemory + m.sum()
+	if m.limit.bytes == 0 || need <= max(m.limit.bytes, m.max) {
+		return ""
+	}
+	m.max = need
+	return fmt.Sprintf("%s allows %d MiB, the guests' memory and the NIC's own are %d MiB: the kernel may kill the NIC when it touches guest memory first; "+
+		"raise MemoryMax, or give QEMU prealloc=on for its memory (docs/operations.md)", m.limit.file, m.limit.bytes>>20, need>>20)
+}
+
+// sum adds up the memory of all guests. The sessions of one guest see the same.
+func (m *guestMemory) sum() (total uint64) {
+	guests := map[guestKey]uint64{}
+	for s, n := range m.all {
+		if s.from.cid == 0 { // a client without a VM has its own
+			total += n
+			continue
+		}
+		guests[s.from] = max(guests[s.from], n)
+	}
+	for _, n := range guests {
+		total += n
+	}
+	return total
+}
+
+// guestMemoryIs keeps account of a guest's memory and warns.
+func (n *NIC) guestMemoryIs(s *session, bytes uint64) {
+	if w := n.memory.is(s, bytes); w != "" {
+		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", peerName(s.conn.Peer()), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
+	}
+}

@@ -1,0 +1,98 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// cgroups lays out files as the kernel shows them.
+func cgroups(t *testing.T, files map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		bytes uint64
+		file  string
+	}{
+		{"none", nil, 0, ""},
+		{"unified", map[string]string{
+			"proc/self/cgroup": "0::/system.slice/vnic.service\n",
+			"sys/fs/cgroup/system.slice/vnic.service/memory.max":  "314572800\n",
+			"sys/fs/cgroup/system.slice/vnic.service/memory.high": "max\n",
+			"sys/fs/cgroup/system.slice/memory.max":               "max\n",
+		}, 300 << 20, "vnic.service/memory.max"},
+		{"a group above is narrower", map[string]string{
+			"proc/self/cgroup":             "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "314572800\n",
+			"sys/fs/cgroup/a/memory.high":  "104857600\n",
+		}, 100 << 20, "a/memory.high"},
+		{"version 1", map[string]string{
+			"proc/self/cgroup": "5:cpu:/\n4:memory:/x\n0::/\n",
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "73400320\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
+		}, 70 << 20, "x/memory.limit_in_bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := readMemoryLimit(cgroups(t, c.files))
+			if l.bytes != c.bytes || !strings.HasSuffix(l.file, c.file) {
+				t.Errorf("%+v", l)
+			}
+		})
+	}
+	if err := (memoryLimit{bytes: leastMemory - 1, file: "x"}).check(); err == nil || !strings.Contains(err.Error(), "MemoryMax") {
+		t.Error(err)
+	}
+	if err := (memoryLimit{bytes: leastMemory}).check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMemoryOfGuests: S9, guests whose memory does not fit under the limit are named
+// before the kernel kills the NIC.
+func TestMemoryOfGuests(t *testing.T) {
+	m := guestMemory{limit: memoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
+	a, b := &session{from: guestKey{"vhost-user:a", 3}}, &session{from: guestKey{"vhost-user:b", 4}}
+	bAgain, client := &session{from: b.from}, &session{from: guestKey{"unix:c", 0}}
+	client2 := &session{from: client.from}
+	steps := []struct {
+		guest *session
+		bytes uint64
+		warns bool
+	}{
+		{a, 200 << 20, false},
+		{b, 200 << 20, true},
+		{bAgain, 200 << 20, false}, // the same memory
+		{b, 100 << 20, false},
+		{bAgain, 0, false},
+		{a, 0, false},
+		{client, 150 << 20, false},
+		{client2, 150 << 20, false}, // as much as was told before
+		{client2, 151 << 20, true},
+	}
+	for i, s := range steps {
+		if w := m.is(s.guest, s.bytes); (w != "") != s.warns {
+			t.Errorf("step %d: %q", i, w)
+		} else if s.warns && !strings.Contains(w, "prealloc=on") {
+			t.Error(w)
+		}
+	}
+	if w := (&guestMemory{}).is(a, 1<<40); w != "" {
+		t.Error(w)
+	}
+}
