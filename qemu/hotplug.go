@@ -5,7 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
@@ -34,6 +39,10 @@ func PlugWindow(ctx context.Context, q *QMP, w Window) error {
 
 // PlugPort gives a running guest the Ethernet port of a function.
 func PlugPort(ctx context.Context, q *QMP, p Port) error {
+	// QEMU would make a TAP that is not there, which then leads nowhere.
+	if there, err := q.hasInterface(p.TAP); err == nil && !there {
+		return fmt.Errorf("port of %s: there is no TAP %s where QEMU runs; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
+	}
 	return plug(ctx, q, p.id(), func(bus string) error {
 		if err := q.Execute(ctx, "netdev_add", map[string]any{"type": "tap", "id": p.id(), "ifname": p.TAP, "script": "no", "downscript": "no"}, nil); err != nil {
 			return fmt.Errorf("%w: is there a TAP %s that QEMU may open (ip tuntap add %[2]s mode tap)?", err, p.TAP)
@@ -114,4 +123,32 @@ func unplug(ctx context.Context, q *QMP, id string) error {
 			return fmt.Errorf("%s: the guest does not let go of it: end what uses it there, and it goes by itself: %w", id, ctx.Err())
 		}
 	}
+}
+
+// hasInterface says whether the network namespace that QEMU is in has a device of that name.
+func (q *QMP) hasInterface(name string) (bool, error) {
+	c, ok := q.conn.(*net.UnixConn)
+	if !ok {
+		return false, errors.New("a monitor of another machine")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var peer *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, failed); err != nil {
+		return false, err
+	}
+	devices, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", peer.Pid))
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(devices)) {
+		if device, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(device) == name {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
@@ -31,6 +33,7 @@ type Line struct {
 	Initrd  string
 	Append  string   // kernel command line
 	Disk    string   // boots this image, qcow2 or raw
+	Share   string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
 	Extra   []string // QEMU arguments of the user's own
 
 	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
@@ -84,6 +87,9 @@ func (l *Line) Options() ([][]string, error) {
 	for _, p := range l.Ports {
 		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
 	}
+	if len(l.Ports) == 0 {
+		groups = append(groups, []string{"-nic", "none"}) // else QEMU adds one that leads around the tunnel
+	}
 	for i := range l.HotPlug {
 		groups = append(groups, []string{"-device", rootPort(i)})
 	}
@@ -95,6 +101,9 @@ func (l *Line) Options() ([][]string, error) {
 		return nil, err
 	}
 	groups = append(append(groups, boot...), []string{"-nographic"})
+	if !slices.Contains(l.Extra, "-serial") {
+		groups = append(groups, []string{"-serial", "mon:stdio"}) // Ctrl-C goes to the guest; Ctrl-A X ends QEMU
+	}
 	if len(l.Extra) > 0 {
 		groups = append(groups, l.Extra)
 	}
@@ -180,6 +189,12 @@ type Port struct {
 
 func (p Port) id() string { return "port-" + p.Function }
 
+// MakeTAP is the shell command that makes the port's TAP in a bridge. Its MTU is the port's, which is
+// what the guest is told by DHCP: what is longer than a TAP's own MTU would be lost without a word.
+func (p Port) MakeTAP(bridge string) string {
+	return fmt.Sprintf("ip tuntap add %s mode tap && ip link set %[1]s mtu %d master %s up", p.TAP, p.MTU, bridge)
+}
+
 func (p Port) netdev() string {
 	return "tap,id=" + p.id() + ",ifname=" + p.TAP + ",script=no,downscript=no"
 }
@@ -235,6 +250,9 @@ func (l *Line) boot() (groups [][]string, err error) {
 			return nil, err
 		}
 		groups = append(groups, []string{"-drive", "file=" + escape(l.Disk) + ",if=virtio,format=" + format})
+	}
+	if l.Share != "" {
+		groups = append(groups, []string{"-virtfs", "local,path=" + escape(l.Share) + ",mount_tag=" + guestinit.ShareTag + ",security_model=none"})
 	}
 	return groups, nil
 }

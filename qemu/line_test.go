@@ -31,6 +31,7 @@ func TestLine(t *testing.T) {
   -object memory-backend-memfd,id=m0,size=1024M,share=on \
   -chardev socket,id=vsock,path=/run/g,,7.sock \
   -device vhost-user-vsock-pci,id=vsock,chardev=vsock \
+  -nic none \
   -kernel /k \
   -initrd /i \
   -append 'console=ttyS0 root='\''x'\''' \
@@ -60,7 +61,7 @@ func TestLine(t *testing.T) {
 	l = Line{Name: "g", Memory: 2 << 30, Accel: KVM, KernelVsock: &KernelVsock{CID: 42, RAMFile: "/dev/shm/g"}}
 	argv, err = l.Argv()
 	wantArgs := "qemu-system-x86_64 -name g -machine q35,memory-backend=m0 -accel kvm -cpu host -smp 1 -m 2048M" +
-		" -object memory-backend-file,id=m0,mem-path=/dev/shm/g,size=2048M,share=on -device vhost-vsock-pci,id=vsock,guest-cid=42 -nographic"
+		" -object memory-backend-file,id=m0,mem-path=/dev/shm/g,size=2048M,share=on -device vhost-vsock-pci,id=vsock,guest-cid=42 -nic none -nographic -serial mon:stdio"
 	if err != nil || strings.Join(argv, " ") != wantArgs {
 		t.Errorf("%v\n%q", err, argv)
 	}

@@ -42,7 +42,11 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(), injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), guestCommand(), bareConformCommand(), versionCommand())
+	root.AddCommand(
+		runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(),
+		injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), imageCommand(), guestCommand(),
+		bareConformCommand(), versionCommand(),
+	)
 	strict(root)
 	return root
 }

@@ -33,6 +33,8 @@ type qemuOptions struct {
 	taps   map[string]string // of ports, by function
 	qmp    string
 	line   qemu.Line
+	image  string
+	exec   string
 	json   bool
 }
 
@@ -53,7 +55,8 @@ becomes that QEMU.
 KVM is used where the CPU offers virtualization and /dev/kvm can be opened,
 else TCG. Arguments after -- are passed to QEMU as they are.`,
 		Example: `  vnic qemu -c nic.yaml --guest 1001 --disk debian-12.qcow2 -- -snapshot
-  vnic wait -s /run/vnic/nic1.sock && vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0`,
+  vnic image --out guest && vnic qemu -c nic.yaml --guest 1001 --image guest --share work --run
+  vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); len(args) == 0 || dash == 0 {
 				return nil
@@ -83,6 +86,9 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg")
 	f.StringVar(&o.line.Binary, "qemu", "qemu-system-x86_64", "QEMU's program")
 	f.StringVar(&o.line.Name, "name", "", "name in process lists (default vnic-guestCID)")
+	f.StringVar(&o.image, "image", "", "`folder` that vnic image made: boot it, with a shell on the console")
+	f.StringVar(&o.exec, "exec", "", "with --image: do this instead of the shell, as \"guest info\" or \"/usr/bin/iperf3 -s\", and power off")
+	f.StringVar(&o.line.Share, "share", "", "`folder` of the host for the guest: /share with --image, else 9p with the tag share")
 	f.StringVar(&o.line.Kernel, "kernel", "", "kernel to boot directly")
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
 	f.StringVar(&o.line.Append, "append", "", "command line of that kernel")
@@ -183,6 +189,9 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := o.boot(); err != nil {
+		return err
+	}
 	if o.line.Name == "" {
 		o.line.Name = fmt.Sprintf("vnic-guest%d", o.cid)
 	}
@@ -194,7 +203,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 		return usagef("--accel %q: choose auto, kvm or tcg", o.accel)
 	}
 	if o.run {
-		return o.exec()
+		return o.become()
 	}
 	if o.json {
 		argv, err := o.line.Argv()
@@ -211,7 +220,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	for _, f := range own {
 		fmt.Fprintf(w, "#   %s: tenant %d, address %s\n", f, f.Tenant, f.Address)
 		if p := o.port(f); p != nil {
-			fmt.Fprintf(w, "#     its port: ip tuntap add %s mode tap && ip link set %[1]s master %s up\n", p.TAP, bridgeName(f.Port))
+			fmt.Fprintf(w, "#     its port: %s\n", p.MakeTAP(bridgeName(f.Port)))
 		}
 	}
 	_, err = io.WriteString(w, text)
@@ -297,8 +306,8 @@ func bridgeName(p *config.Port) string {
 	return p.Bridge
 }
 
-// exec makes this process QEMU.
-func (o *qemuOptions) exec() error {
+// become makes this process QEMU.
+func (o *qemuOptions) become() error {
 	argv, err := o.line.Argv()
 	if err != nil {
 		return err
@@ -319,9 +328,16 @@ func (o *qemuOptions) exec() error {
 		}
 	}
 	for _, p := range o.line.Ports {
-		if _, err := net.InterfaceByName(p.TAP); err != nil {
-			return fmt.Errorf("port of %s: there is no TAP %s; make it (ip tuntap add %[2]s mode tap, and into the port's bridge) or name another with --tap", p.Function, p.TAP)
+		device, err := net.InterfaceByName(p.TAP)
+		if err != nil {
+			return fmt.Errorf("port of %s: there is no TAP %s; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
 		}
+		if device.MTU < p.MTU {
+			return fmt.Errorf("port of %s: TAP %s has MTU %d and the port %d: what is longer would be lost; ip link set %[2]s mtu %[4]d", p.Function, p.TAP, device.MTU, p.MTU)
+		}
+	}
+	if !slices.Contains(o.line.Extra, "-serial") {
+		fmt.Fprintln(os.Stderr, "The guest's console: Ctrl-A X ends the guest, Ctrl-A H lists what else there is.")
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
 }

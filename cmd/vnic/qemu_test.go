@@ -61,7 +61,7 @@ func TestQEMUPrints(t *testing.T) {
 	want := `# Guest 1001 of NIC lab. Start ` + "`vnic run`" + ` first: QEMU needs its socket.
 #   pf0: tenant 100, address 192.168.100.10
 #   pf0.vf1: tenant 100, address 192.168.100.11
-#     its port: ip tuntap add vp1g mode tap && ip link set vp1g master gbr1 up
+#     its port: ip tuntap add vp1g mode tap && ip link set vp1g mtu 4432 master gbr1 up
 qemu-system-x86_64 \
   -name vnic-guest1001 \
   -machine q35,memory-backend=m0 \
@@ -80,6 +80,7 @@ qemu-system-x86_64 \
   -kernel /k \
   -append 'console=ttyS0 quiet' \
   -nographic \
+  -serial mon:stdio \
   -no-reboot
 `
 	if d := cmp.Diff(want, got); d != "" {

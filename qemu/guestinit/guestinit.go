@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,8 +17,15 @@ const (
 	// Environment is set in the child, so that it knows it is not PID 1's logic
 	// that is asked for.
 	Environment = "VNIC_GUEST=1"
-	// outputDevice is the child's stdout.
+	// outputDevice is the child's stdout. Where the machine has no second serial line it is the console.
 	outputDevice = "/dev/ttyS1"
+	// consoleDevice is what a shell runs on.
+	consoleDevice = "/dev/ttyS0"
+	// startScript is run before the shell or the command, in images that have it.
+	startScript = "/etc/vnic/start"
+	// ShareTag names the host's folder that a guest mounts on shareFolder, if it is given one.
+	ShareTag    = "share"
+	shareFolder = "/share"
 	// hostname of every guest; nothing depends on it.
 	hostname = "vnic-guest"
 )
@@ -61,7 +69,39 @@ func prepare() error {
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	return loadModules()
+	if err := loadModules(); err != nil {
+		return err
+	}
+	return prepareSystem()
+}
+
+// prepareSystem is what only images with a whole system need: more file systems, the shared folder,
+// and their start script.
+func prepareSystem() error {
+	if _, err := os.Stat(startScript); err != nil {
+		return nil
+	}
+	for _, m := range []struct{ kind, at string }{{"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/run"}} {
+		if err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.kind, m.at, m.kind, 0, "")); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.kind, m.at, err)
+		}
+	}
+	err := unix.Mount(ShareTag, shareFolder, "9p", 0, "trans=virtio,version=9p2000.L,msize=262144")
+	if err != nil && !errors.Is(err, unix.ENOENT) { // which is: none was given
+		say("shared folder: %v", err)
+	}
+	script, err := os.StartProcess(startScript, []string{startScript}, &os.ProcAttr{Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", startScript, err)
+	}
+	if status, err := reapUntil(script.Pid); err != nil || status.ExitStatus() != 0 {
+		say("%s: exit status %d %v", startScript, status.ExitStatus(), err)
+	}
+	return nil
+}
+
+func environment() []string {
+	return []string{Environment, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/", "HOME=/root", "TMPDIR=/tmp"}
 }
 
 // loadModules loads what the list names. A module that fails is said on the
@@ -91,22 +131,58 @@ func loadModule(path string) error {
 	return nil
 }
 
-// runChild runs the program's normal command line and waits for its end.
+// shell is what runs on the console when no command is given.
+const shell = "/bin/bash"
+
+// runChild runs the program's normal command line, or a shell when there is none, and waits for its
+// end.
 func runChild(args []string) error {
-	out, err := openOutput()
-	if err != nil {
-		return err
+	if len(args) == 0 {
+		if _, err := os.Stat(shell); err != nil {
+			return errors.New("no command, and this image has no shell: write what it is to do behind -- on the kernel's command line, as: console=ttyS0 -- guest info")
+		}
+		return runShell()
 	}
-	defer out.Close()
+	out, err := openOutput()
+	switch {
+	case errors.Is(err, unix.EIO) || errors.Is(err, unix.ENOENT): // F54: QEMU was given one serial line
+		out = os.Stderr
+	case err != nil:
+		return err
+	default:
+		defer out.Close()
+	}
 	program, argv := command(args)
-	p, err := os.StartProcess(program, argv, &os.ProcAttr{
-		Dir:   "/tmp",
-		Env:   []string{Environment, "PATH=/:/bin", "HOME=/tmp", "TMPDIR=/tmp"},
-		Files: []*os.File{nil, out, os.Stderr},
-	})
+	p, err := os.StartProcess(program, argv, &os.ProcAttr{Dir: "/tmp", Env: environment(), Files: []*os.File{nil, out, os.Stderr}})
 	if err != nil {
 		return fmt.Errorf("start %q: %w", args, err)
 	}
+	return end(p, out, args)
+}
+
+// runShell runs a shell that has the console as its terminal.
+func runShell() error {
+	console, err := os.OpenFile(consoleDevice, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	defer console.Close()
+	argv := []string{"-bash"} // a login shell
+	p, err := os.StartProcess(shell, argv, &os.ProcAttr{
+		Dir: "/", Env: environment(), Files: []*os.File{console, console, console},
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start a shell: %w", err)
+	}
+	if err := end(p, console, argv); err != nil {
+		say("%v", err) // of the last command in it
+	}
+	return nil
+}
+
+// end waits until a process has ended and what it wrote has left.
+func end(p *os.Process, out *os.File, args []string) error {
 	status, err := reapUntil(p.Pid)
 	if err != nil {
 		return err
@@ -153,6 +229,9 @@ func openOutput() (*os.File, error) {
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err == nil { // fails where there is a device file and no serial line
+		_, err = unix.IoctlGetInt(int(f.Fd()), unix.TIOCMGET)
+	}
 	if err == nil {
 		t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
 		t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200

@@ -19,6 +19,7 @@ const (
 	cpioDir  = 0o040000
 	cpioFile = 0o100000
 	cpioChar = 0o020000
+	cpioLink = 0o120000
 )
 
 type cpioEntry struct {

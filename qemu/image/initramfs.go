@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -27,7 +28,17 @@ type Initramfs struct {
 	// Files are further files, host paths, at the same paths in the guest; libraries
 	// come with those they need.
 	Files []string
+
+	// Packages are Debian packages (FetchPackages), unpacked and not configured. With them a guest has
+	// a shell on its console when it is given no command.
+	Packages []Package
+
+	// Put are further files as they are, without libraries.
+	Put []Put
 }
+
+// Put is a file, or a folder with all that is in it, and where the guest has it.
+type Put struct{ From, To string }
 
 // Write makes the archive at path, uncompressed: under emulation unpacking costs
 // more than reading. The file appears complete or not at all.
@@ -61,18 +72,31 @@ func (r Initramfs) Write(path string) (err error) {
 }
 
 func (r Initramfs) archive(c *cpioWriter, modules []string, programs []file) error {
-	for _, dir := range []string{"dev", "proc", "sys", "tmp", "etc", "lib", path.Dir(guestinit.ModuleList[1:])} {
-		c.add(cpioEntry{name: dir, mode: cpioDir | 0o755}, nil)
+	made := map[string]bool{}
+	if len(r.Packages) > 0 {
+		if err := c.root(r.Packages); err != nil {
+			return err
+		}
+		for _, dir := range append([]string{"lib/modules", "tmp", "etc", "bin"}, mergedFolders...) {
+			made[dir] = true
+		}
+	}
+	for _, dir := range []string{"dev", "proc", "sys", "tmp", "etc", path.Dir(guestinit.ModuleList[1:])} {
+		c.folders(dir, made)
 	}
 	// The kernel opens it for init before anything is mounted.
 	c.add(cpioEntry{name: "dev/console", mode: cpioChar | 0o600, major: 5, minor: 1}, nil)
 	if err := c.addFile("init", r.Init, 0o755); err != nil {
 		return err
 	}
-	made := map[string]bool{"dev": true, "lib": true}
 	for _, p := range programs {
-		c.addFolders(path.Dir(p.name), made)
+		c.folders(path.Dir(p.name), made)
 		if err := c.addFile(p.name, p.from, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, p := range r.Put {
+		if err := c.put(p, made); err != nil {
 			return err
 		}
 	}
@@ -86,6 +110,22 @@ func (r Initramfs) archive(c *cpioWriter, modules []string, programs []file) err
 	}
 	c.add(cpioEntry{name: guestinit.ModuleList[1:], mode: cpioFile | 0o644, size: int64(list.Len())}, strings.NewReader(list.String()))
 	return c.close()
+}
+
+// put writes a file, or a folder with all that is in it, as they are.
+func (c *cpioWriter) put(p Put, made map[string]bool) error {
+	return filepath.WalkDir(p.From, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.Trim(path.Join(p.To, strings.TrimPrefix(at, p.From)), "/")
+		fi, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		c.folders(path.Dir(name), made)
+		return c.addFile(name, at, uint32(fi.Mode().Perm()))
+	})
 }
 
 func (c *cpioWriter) addFile(name, from string, perm uint32) error {

@@ -19,7 +19,8 @@ var VsockModules = []string{"virtio_pci", "vmw_vsock_virtio_transport"}
 var VFIOModules = []string{"vfio_pci", "vfio_iommu_type1"}
 
 // moduleClosure returns the files of the named modules and all they depend on,
-// dependencies first. Modules built into the kernel need no file.
+// dependencies first. Modules built into the kernel need no file. A name that ends in
+// .ko is the path of a module that is not the kernel's own.
 func moduleClosure(k Kernel, names []string) ([]string, error) {
 	files, err := moduleFiles(k.Modules)
 	if err != nil {
@@ -33,6 +34,10 @@ func moduleClosure(k Kernel, names []string) ([]string, error) {
 	state := make(map[string]int) // 1: being visited, 2: in order
 	var visit func(name, neededBy string) error
 	visit = func(name, neededBy string) error {
+		own := ""
+		if strings.HasSuffix(name, ".ko") {
+			own = name
+		}
 		name = moduleName(name)
 		if builtin[name] || state[name] == 2 {
 			return nil
@@ -41,6 +46,9 @@ func moduleClosure(k Kernel, names []string) ([]string, error) {
 			return fmt.Errorf("module %s depends on itself", name)
 		}
 		file, ok := files[name]
+		if own != "" {
+			file, ok = own, true
+		}
 		if !ok {
 			return fmt.Errorf("kernel %s has no module %s%s", k.Release, name, neededBy)
 		}

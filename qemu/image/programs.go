@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,14 +92,4 @@ func findLibrary(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no library %s in %s", name, strings.Join(libraryFolders, ", "))
-}
-
-// addFolders makes a folder and those above it, unless they have been made.
-func (c *cpioWriter) addFolders(dir string, made map[string]bool) {
-	if dir == "." || dir == "/" || made[dir] {
-		return
-	}
-	c.addFolders(path.Dir(dir), made)
-	made[dir] = true
-	c.add(cpioEntry{name: dir, mode: cpioDir | 0o755}, nil)
 }

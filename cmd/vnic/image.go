@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// Files of a folder that `vnic image` makes.
+const (
+	imageKernel = "vmlinuz"
+	imageInitrd = "initrd"
+)
+
+// imageOptions are the flags of `vnic image`.
+type imageOptions struct {
+	out, kernel              string
+	packages, modules, files []string
+	json                     bool
+}
+
+// madeImage is what `vnic image --json` prints.
+type madeImage struct {
+	Folder   string          `json:"folder"`
+	Release  string          `json:"kernel"`
+	Bytes    int64           `json:"initrd_bytes"`
+	Packages []image.Package `json:"packages"`
+}
+
+func imageCommand() *cobra.Command {
+	var o imageOptions
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "make what a guest boots: Debian's kernel and packages, and this program",
+		Long: `Makes a folder with Debian's stock kernel and an initial RAM disk that is the
+guest's whole system: a shell, what one tries a network and a NIC with (iproute2,
+ping, tcpdump, iperf3, perftest, Soft-RoCE's modules), the packages you add, and
+this program as vnic. "vnic qemu --image FOLDER --run" boots it.
+
+Packages come by apt from the sources of this machine, a Debian one; they and the
+kernel are kept in ~/.cache/vnic and not installed here, so root is not needed. In
+the guest they are unpacked and not configured: programs work, services are not
+set up. All of it is in the guest's memory, and each start is a new one; what is to
+stay goes to a shared folder ("vnic qemu --share").`,
+		Example: `  vnic image --out guest
+  vnic image --out guest --package python3 --package strace --file test.py:/root/test.py
+  vnic image --out guest --module ./driver.ko`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			made, err := o.make(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), made)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: kernel %s, %d packages, %d MiB; boot it with vnic qemu --image %[1]s --run\n", made.Folder, made.Release, len(made.Packages), made.Bytes>>20)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.out, "out", "o", "guest-image", "`folder` to make the guest in; its kernel and RAM disk are replaced")
+	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with what it depends on")
+	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or of your own, as FILE.ko; loaded at the start")
+	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with all that is in it; without PATH in /root")
+	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
+	jsonFlag(f, &o.json)
+	return cmd
+}
+
+func (o *imageOptions) make(ctx context.Context, progress io.Writer) (m madeImage, err error) {
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return m, err
+	}
+	r := image.Initramfs{Init: self(), Modules: append(append([]string{}, image.GuestModules...), o.modules...)}
+	if r.Put, err = o.put(); err != nil {
+		return m, err
+	}
+	fmt.Fprintln(progress, "Debian's kernel and packages, downloaded what is missing in", filepath.Dir(cache))
+	if o.kernel != "" {
+		r.Kernel, err = image.OpenKernel(o.kernel)
+	} else {
+		r.Kernel, err = image.FetchKernel(ctx, cache)
+	}
+	if err != nil {
+		return m, err
+	}
+	if r.Packages, err = image.FetchPackages(ctx, filepath.Dir(cache), append(append([]string{}, image.Packages...), o.packages...)); err != nil {
+		return m, err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return m, err
+	}
+	if err := copyFile(r.Kernel.Image, filepath.Join(o.out, imageKernel)); err != nil {
+		return m, err
+	}
+	initrd := filepath.Join(o.out, imageInitrd)
+	if err := r.Write(initrd); err != nil {
+		return m, err
+	}
+	st, err := os.Stat(initrd)
+	if err != nil {
+		return m, err
+	}
+	return madeImage{o.out, r.Kernel.Release, st.Size(), r.Packages}, nil
+}
+
+// put reads --file.
+func (o *imageOptions) put() (files []image.Put, err error) {
+	for _, f := range o.files {
+		from, to, _ := strings.Cut(f, ":")
+		if _, err := os.Stat(from); err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		if to == "" {
+			to = "/root/" + filepath.Base(from)
+		}
+		if !strings.HasPrefix(to, "/") {
+			return nil, usagef("--file %s: write the path in the guest with a leading /", f)
+		}
+		files = append(files, image.Put{From: filepath.Clean(from), To: to})
+	}
+	return files, nil
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// imageArgs make the kernel of an image quick, and end QEMU when the guest ends.
+const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
+
+// boot fills in what --image and --share stand for.
+func (o *qemuOptions) boot() error {
+	if o.line.Share != "" {
+		st, err := os.Stat(o.line.Share)
+		if err != nil || !st.IsDir() {
+			return fmt.Errorf("--share %s: no folder of that name; make it first", o.line.Share)
+		}
+	}
+	if o.image == "" {
+		if o.exec != "" {
+			return usagef("--exec is for --image; for a kernel of your own write the command behind -- in --append")
+		}
+		return nil
+	}
+	if o.line.Kernel != "" || o.line.Initrd != "" || o.line.Disk != "" {
+		return usagef("--image has a kernel and a RAM disk: leave out --kernel, --initrd and --disk")
+	}
+	o.line.Kernel, o.line.Initrd = filepath.Join(o.image, imageKernel), filepath.Join(o.image, imageInitrd)
+	st, err := os.Stat(o.line.Initrd)
+	if err != nil {
+		return fmt.Errorf("--image %s: no guest there: make one with vnic image --out %[1]s", o.image)
+	}
+	if least := 3 * st.Size(); o.line.Memory < least {
+		return usagef("--memory: %d MiB are too little for an image of %d MiB, which is unpacked in memory; give it %d MiB or more", o.line.Memory>>20, st.Size()>>20, least>>20)
+	}
+	words := append([]string{imageArgs}, strings.Fields(o.line.Append)...)
+	if o.exec != "" {
+		if strings.ContainsAny(o.exec, "\"'") {
+			return usagef("--exec %q: quotes do not survive the kernel's command line; put the command into a script in the shared folder, and write /bin/sh /share/SCRIPT", o.exec)
+		}
+		words = append(append(words, "--"), strings.Fields(o.exec)...)
+	}
+	o.line.Append = strings.Join(words, " ")
+	o.line.Extra = append([]string{"-no-reboot"}, o.line.Extra...)
+	return nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/netns"
+)
+
+const imageConfig = `
+nic: {host: 1}
+control: %[1]s/control
+uplink: {name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}, port: {mode: bridged, name: vp1, bridge: gbr1}}
+attach:
+  - {type: vhost-user, socket: %[1]s/g1.sock, cid: 1001}
+`
+
+// console is what a guest prints; it can be waited for.
+type console struct {
+	out io.Reader
+	all bytes.Buffer
+	new int // where what was not waited for begins
+}
+
+// until reads to what a guest is to print.
+func (c *console) until(t *testing.T, what string) string {
+	t.Helper()
+	buf := make([]byte, 4096)
+	for {
+		if at := bytes.Index(c.all.Bytes()[c.new:], []byte(what)); at >= 0 {
+			said := string(c.all.Bytes()[c.new : c.new+at+len(what)])
+			c.new += at + len(what)
+			return said
+		}
+		n, err := c.out.Read(buf)
+		c.all.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("%v before %q:\n%s", err, what, &c.all)
+		}
+	}
+}
+
+// TestLongGuestImage makes a guest by vnic image and boots it as vnic qemu says, with a port and a
+// shared folder: a shell on the console, which Ctrl-C reaches, an address and an MTU by DHCP, the
+// packages, the program, what was added, and verbs by Soft-RoCE. Then it boots the image with a command. F54, F55
+func TestLongGuestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
+	requireGuests(t)
+	dir, err := os.MkdirTemp("", "vnic-image-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	share, config, guest := filepath.Join(dir, "share"), filepath.Join(dir, "nic.yaml"), filepath.Join(dir, "guest")
+	for path, text := range map[string]string{config: fmt.Sprintf(imageConfig, dir), filepath.Join(share, "hello"): "from the host\n"} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, stderr, code := run(t, "image", "--out", guest, "--package", "strace", "--file", config+":/root/here/nic.yaml", "--json")
+	if code != 0 || !strings.Contains(out, `"name": "strace"`) || !strings.Contains(out, `"name": "iperf3"`) {
+		t.Fatalf("exit status %d, %s\n%s", code, out, stderr)
+	}
+	qemu := []string{"qemu", "-c", config, "--guest", "1001", "--accel", "tcg", "--image", guest, "--share", share}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	netns.Run(t, func() {
+		for _, words := range []string{"link add gbr1 type bridge", "link set gbr1 up"} {
+			if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v %s", words, err, out)
+			}
+		}
+		nic := exec.CommandContext(ctx, vnic(t), "run", "-c", config)
+		nic.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		nic.Cancel = func() error { return nic.Process.Signal(syscall.SIGTERM) }
+		var log bytes.Buffer
+		nic.Stderr = &log
+		if err := nic.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = nic.Process.Signal(syscall.SIGTERM)
+			if err := nic.Wait(); err != nil || t.Failed() {
+				t.Errorf("vnic run: %v\n%s", err, &log)
+			}
+		}()
+		if _, stderr, code := run(t, "wait", "-s", filepath.Join(dir, "control")); code != 0 {
+			t.Fatal(stderr)
+		}
+		line, err := runHere(t, qemu...)
+		_, tap, found := strings.Cut(line, "its port: ")
+		if err != nil || !found {
+			t.Fatalf("%v %s", err, line)
+		}
+		tap, _, _ = strings.Cut(tap, "\n")
+		if out, err := exec.Command("sh", "-c", tap).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", tap, err, out)
+		}
+		cmd := exec.CommandContext(ctx, vnic(t), append(qemu, "--run")...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		in, err1 := cmd.StdinPipe()
+		said, err2 := cmd.StdoutPipe()
+		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		c := &console{out: said}
+		const prompt = "vnic-guest:~# "
+		c.until(t, prompt)
+		for _, tc := range [][2]string{
+			{"vnic guest info --samples 0", "192.168.100.11"},
+			{"ip -br addr show dev eth0", "192.168.100.11/24"},
+			{"ip link show dev eth0", "mtu 4432"},
+			{"cat /share/hello", "from the host"},
+			{"cat /root/here/nic.yaml", "cid: 1001"},
+			{"strace -V", "strace -- version"},
+			{"iperf3 --version", "iperf 3"},
+			{"type ib_write_bw tcpdump ping", "/usr/bin/ping"},
+			{"rdma link add rxe0 type rxe netdev eth0; ibv_devices", "rxe0 "},
+			{"echo from the guest > /share/answer; sync", ""},
+			{"sleep 1000\n\x03echo $?", "130"},
+		} {
+			fmt.Fprintln(in, tc[0])
+			if got := c.until(t, prompt); !strings.Contains(got, tc[1]) {
+				t.Errorf("%s: %q is not in\n%s", tc[0], tc[1], got)
+			}
+		}
+		fmt.Fprintln(in, "exit")
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, &c.all)
+		}
+		if b, err := os.ReadFile(filepath.Join(share, "answer")); string(b) != "from the guest\n" {
+			t.Errorf("%q, %v", b, err)
+		}
+
+		cmd = exec.CommandContext(ctx, vnic(t), append(qemu, "--run", "--exec", "guest info --samples 0")...)
+		text, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(text, []byte("h1.pf0.vf1")) {
+			t.Errorf("%v %s", err, text)
+		}
+	})
+}
