@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,8 +9,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -311,6 +314,25 @@ func TestSocketOfAnotherIsNotRemoved(t *testing.T) {
 		t.Errorf("the other's socket is gone: %v", err)
 	}
 	_ = other.Close()
+}
+
+// TestPathsAreExplained: docs/control-api.md has every request. F63
+func TestPathsAreExplained(t *testing.T) {
+	page, err := os.ReadFile("../../docs/control-api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	handler(t.Context(), sample()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/nothing", nil))
+	paths := regexp.MustCompile(`/v1/[a-z/]+[a-z]`).FindAllString(w.Body.String(), -1)
+	if len(paths) < 15 {
+		t.Fatalf("%s", w.Body)
+	}
+	for _, p := range paths[1:] { // the first is the one that was asked for
+		if !bytes.Contains(page, []byte(" "+p+"`")) {
+			t.Errorf("docs/control-api.md says nothing of %s", p)
+		}
+	}
 }
 
 func TestMissingSocket(t *testing.T) {
