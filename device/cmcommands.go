@@ -90,6 +90,7 @@ func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Statu
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: c.QPN, Service: c.Service,
 		SGID: f.GID(), DGID: c.DGID, MTU: mtu + ulpHeaders, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv,
+		CompleteInError: q.CompletesInError(),
 	})
 	if err != nil {
 		return 0, cmStatus(err)
@@ -115,7 +116,7 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	if conn == nil || conn.wired {
 		return abi.StatusNotFound
 	}
-	if conn.ordered != q.Ordered() { // it would not open (tryOpen)
+	if conn.ordered != q.Ordered() || conn.inError != q.CompletesInError() { // it would not open (tryOpen)
 		if f.shard.cm.Reject(now, uint32(f.ID), c.CMID, uint32(abi.StatusInvalidArgument), nil) == nil {
 			f.forget(c.CMID)
 		}
@@ -232,13 +233,13 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 			f.reservedRequest(now, o)
 			return
 		}
-		f.conns[o.ID] = &connection{ordered: o.Ordered}
+		f.conns[o.ID] = &connection{ordered: o.Ordered, inError: o.CompleteInError}
 		event.Type, event.Service, event.SrcGID = abi.EventConnectRequest, o.Service, o.PeerGID
 	case cm.OutOpen:
 		f.openConnection(now, o.Params)
 		return
 	case cm.OutClose:
-		f.closeConnection(now, o.ID, closeReason(o.Reason))
+		f.closeConnection(now, o.ID, o.Reason)
 		return
 	case cm.OutEstablished:
 		if conn != nil {

@@ -26,7 +26,12 @@ func (r resources) AllocCID(fn uint32) (uint32, error) {
 	return r.s.slots.alloc(fn, r.s.functionByNumber(fn).cidQuota())
 }
 
-func (r resources) FreeCID(cid uint32) { r.s.slots.release(cid) }
+func (r resources) FreeCID(cid uint32) {
+	if c := r.s.slots.open(cid); c != nil && c.parting {
+		c.conn.Abort(r.s.now, falcon.CloseLocal) // it never lasts as long
+	}
+	r.s.slots.release(cid)
+}
 
 func (r resources) ForgetSAs(host cm.HostID) {
 	r.s.rxSAs.forgetPeer(host)
@@ -106,6 +111,9 @@ func (f *function) tryOpen(now falcon.Time, p *cm.Params) error {
 	}
 	if top.qp != nil && top.qp.Ordered() != p.Ordered {
 		return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
+	}
+	if top.qp != nil && top.qp.CompletesInError() != p.CompleteInError {
+		return fmt.Errorf("queue pair %#x does not have the error mode its peer has: make both with the same", p.QPN)
 	}
 	if top.qp != nil {
 		f.bind(p.ID, p.QPN)
@@ -240,7 +248,7 @@ func closeReason(r cm.Reason) falcon.CloseReason {
 
 // closeConnection ends a connection that the connection manager has closed:
 // the queue pair flushes, the transport ends what it still has under way.
-func (f *function) closeConnection(now falcon.Time, id uint32, reason falcon.CloseReason) {
+func (f *function) closeConnection(now falcon.Time, id uint32, why cm.Reason) {
 	s := f.shard
 	c := s.slots.find(s.open[id])
 	delete(s.open, id)
@@ -263,7 +271,19 @@ func (f *function) closeConnection(now falcon.Time, id uint32, reason falcon.Clo
 		return
 	}
 	conn := c.conn
-	if reason != falcon.CloseLocal {
+	u, connected := conn.User().(*rdma.QP)
+	if connected && parts(why) {
+		switch {
+		case !u.Owns(conn):
+			u = nil
+		case why == cm.ReasonLocal:
+			disconnected(now, u)
+			u = nil
+		}
+		s.part(now, c, u)
+		return
+	}
+	if reason := closeReason(why); reason != falcon.CloseLocal {
 		conn.Abort(now, reason)
 	}
 	switch u := conn.User().(type) {
@@ -297,6 +317,10 @@ func (s *Shard) connClosed(now falcon.Time, ev *falcon.Event) {
 		return
 	}
 	f, id := c.fn, c.id
+	if c.parting {
+		c.close()
+		return
+	}
 	if ev.Code != falcon.CmplAck {
 		s.log.line(now, slog.LevelWarn, "connection lost", "function", f.describe(), "peer", c.peer.host, "reason", ev.Reason.String())
 	}

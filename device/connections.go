@@ -11,6 +11,7 @@ type connection struct {
 	qpn     uint32     // 0 until accepted
 	peerQPN uint32     // once open
 	ordered bool       // the peer's queue pair is strongly ordered, of one that is not accepted yet
+	inError bool       // its requests complete in error, likewise
 	wired   bool       // asked for by a NIC, not by a driver
 	link    *rdma.Link // then: it carries datagrams
 }

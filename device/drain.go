@@ -42,8 +42,12 @@ func (f *function) disconnect(now falcon.Time, id uint32) abi.Status {
 }
 
 // drained takes the transport's word that a connection has nothing under way.
-func (s *Shard) drained(conn *falcon.Conn) {
-	if c := s.slots.open(conn.LocalCID()); c != nil && c.conn == conn {
+func (s *Shard) drained(now falcon.Time, conn *falcon.Conn) {
+	switch c := s.slots.open(conn.LocalCID()); {
+	case c == nil || c.conn != conn:
+	case c.parting:
+		s.parted(now, c)
+	default:
 		s.drains.over = append(s.drains.over, drain{conn: conn, f: c.fn, id: c.id})
 	}
 }

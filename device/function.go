@@ -161,6 +161,7 @@ func (f *function) release(now falcon.Time) {
 		f.verbs = nil
 	}
 	s.drainManager(now)
+	s.endPartingsOf(now, f)
 	s.drainFalcon(now)
 	clear(f.conns)
 	clear(f.ofQP)

@@ -245,10 +245,11 @@ func TestOrderings(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	mode := abi.ErrorModeCompleteInError
 	make1 := func(e *endpoint, o abi.Ordering) *endpoint {
 		x := *e
 		var err error
-		x.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: e.cq, Access: allAccess, Ordering: o, ErrorMode: abi.ErrorModeCompleteInError})
+		x.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: e.cq, Access: allAccess, Ordering: o, ErrorMode: mode})
 		must(t, err)
 		return &x
 	}
@@ -285,20 +286,29 @@ func TestOrderings(t *testing.T) {
 			t.Fatalf("%v: QPs in %v and %v", o, x.qp.State(), y.qp.State())
 		}
 	}
-	x, y := make1(a, abi.OrderingStrong), make1(b, abi.OrderingWeak)
-	l, err := b.dev.Listen(ctx, 60)
-	must(t, err)
-	go func() {
-		if r, err := l.Accept(ctx); err == nil {
-			_ = r.Accept(ctx, y.qp, nil)
+	// Ends that are made differently do not come together (F20).
+	for i, ordering := range []abi.Ordering{abi.OrderingWeak, abi.OrderingStrong} {
+		service := uint64(60 + i)
+		x := make1(a, abi.OrderingStrong)
+		if ordering == abi.OrderingStrong {
+			mode = abi.ErrorModeVerbs
 		}
-	}()
-	_, err = a.dev.Connect(ctx, x.qp, b.dev.GID(), 60, nil)
-	if err == nil {
-		select {
-		case <-x.qp.Down():
-		case <-time.After(testTime):
-			t.Error("a strongly ordered QP is connected to a weakly ordered one")
+		y := make1(b, ordering)
+		l, err := b.dev.Listen(ctx, service)
+		must(t, err)
+		accepted := make(chan error, 1)
+		go func() {
+			r, err := l.Accept(ctx)
+			if err == nil {
+				err = r.Accept(ctx, y.qp, nil)
+			}
+			accepted <- err
+		}()
+		if _, err = a.dev.Connect(ctx, x.qp, b.dev.GID(), service, nil); err == nil {
+			t.Errorf("a QP is connected to one of another ordering or error mode (%d)", i)
+		}
+		if err := <-accepted; !errors.Is(err, guestlib.ErrInvalid) {
+			t.Errorf("accept: %v", err)
 		}
 	}
 }

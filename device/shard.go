@@ -82,6 +82,7 @@ type Shard struct {
 	open         map[uint32]uint32 // CID by connection manager's id
 	peers        map[cm.HostID]*peer
 	drains       drains
+	partings     partings
 	funcs        *functionSet
 	connCredits  credit.Cost // the most one connection holds
 	faulted      []*function // to be stopped at the end of the Step
@@ -228,6 +229,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.drainFalcon(now)
 	more = s.transmit(now) || more
 	s.endDrains(now)
+	s.endPartings(now)
 	s.stopFaulted(now)
 	if len(s.faulty) > 0 {
 		s.advanceFaults(now)
@@ -285,6 +287,9 @@ func (s *Shard) deadline() falcon.Time {
 	if w := s.drains.waiting; len(w) > 0 {
 		at = min(at, w[0].until)
 	}
+	if w := s.partings.waiting; len(w) > 0 {
+		at = min(at, w[0].until)
+	}
 	return at
 }
 
@@ -297,7 +302,7 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 		case falcon.EvClosed:
 			s.connClosed(now, ev)
 		case falcon.EvDrained:
-			s.drained(ev.Conn)
+			s.drained(now, ev.Conn)
 		}
 	}
 	s.drainLoopbacks(now)

@@ -46,6 +46,7 @@ type slot struct {
 	id    uint32 // of the connection manager
 
 	draining bool // its driver disconnected it
+	parting  bool // the connection manager knows that it has ended
 
 	credits *credit.Node // the connection's, below its function's
 

@@ -129,6 +129,7 @@ func (w *wiring) ask(now falcon.Time) {
 	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
 		Function: uint32(f.ID), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
 		MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
+		CompleteInError: q.CompletesInError(),
 	})
 	if err != nil {
 		w.later(now)
@@ -252,6 +253,7 @@ func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
 	mtu := f.wireMTU(q)
 	p := &cm.Params{
 		Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, MTU: mtu + ulpHeaders, Ordered: q.Ordered(),
+		CompleteInError: q.CompletesInError(),
 	}
 	c := s.slots.find(cid)
 	if err := s.openLoopback(c, f, p, underlay.Inner{Src: f.Addr, Dst: f.Addr}, q); err != nil {

@@ -1,6 +1,8 @@
 package falcon
 
 import (
+	"math"
+
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -22,9 +24,13 @@ type ConnConfig struct {
 	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull without room is not refused
 	// with ErrXoff but completes at once with CmplLocalRsrc, or with CmplUlpCdtErr if waiting would not help.
 	NoFlowControl bool
-	GiveUp        Time // overrides Profile.GiveUp if not 0
-	User          any  // the ULP's own
+	// GiveUp overrides Profile.GiveUp if not 0, and Profile.TxnTimeout where it is longer. With Forever nothing times out.
+	GiveUp Time
+	User   any // the ULP's own
 }
+
+// Forever is a ConnConfig.GiveUp without limit.
+const Forever Time = math.MaxInt64
 
 // Conn is one end of a connection. All methods belong to the engine's owner.
 //

@@ -69,8 +69,8 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	c.nextRSN++
 	c.txns.put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
-	if !c.txnTimer.armed() && c.e.profile.TxnTimeout > 0 {
-		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+c.e.profile.TxnTimeout)
+	if limit := c.txnTimeout(); !c.txnTimer.armed() && limit > 0 {
+		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+limit)
 	}
 	c.e.queues[classInitiator].push(c)
 	return t, nil
@@ -229,10 +229,18 @@ func (c *Conn) release(t *txn) {
 	c.e.putTxn(t)
 }
 
+// txnTimeout is the age at which a transaction completes with CmplLocalTO, 0 = never.
+func (c *Conn) txnTimeout() Time {
+	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
+		return max(limit, c.cfg.GiveUp)
+	}
+	return 0
+}
+
 // onTxnTimer completes transactions that are too old. They are as old as their RSN says, so only the oldest is looked at.
 // A receiver that is not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
 func (c *Conn) onTxnTimer(now Time) {
-	limit := c.e.profile.TxnTimeout
+	limit := c.txnTimeout()
 	for c.baseRSN != c.nextRSN {
 		t := c.oldest()
 		if t == nil {

@@ -39,7 +39,7 @@ func (c *Conn) onTimeout(now Time, t *txn) {
 		limit = p.ResyncGiveUp
 	}
 	since := max(t.firstSent, c.lastRNR) // a peer that is not ready is alive
-	if p.MaxRetransmits > 0 && t.retries > p.MaxRetransmits || limit > 0 && now-since >= limit {
+	if p.MaxRetransmits > 0 && limit != Forever && t.retries > p.MaxRetransmits || limit > 0 && now-since >= limit {
 		if t.resync != 0 {
 			c.fail()
 			return

@@ -41,7 +41,7 @@ const notOurs abi.WCStatus = 0xff
 func (q *QP) loseResponse(now falcon.Time, w *work) {
 	q.fn.stats.CIDMismatches++
 	w.unanswered = true
-	if q.patience.place == 0 {
+	if q.patience.place == 0 && q.attr.timeout != 0 { // 0 is for ever
 		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
@@ -104,6 +104,11 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	switch {
 	case s.status != abi.WCSuccess:
 		st = s.status // falcon reports what Fill said in its own words, or nothing where the request completes in error
+	case st != abi.WCSuccess && q.leaving:
+		st = abi.WCWRFlushErr
+		if q.wired {
+			st = abi.WCRetryExcErr
+		}
 	case st == abi.WCRetryExcErr && s.rnrs > 0:
 		st = abi.WCRNRRetryExcErr // the peer answered, to the end, that it was not ready
 	}

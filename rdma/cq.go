@@ -19,6 +19,7 @@ type CQ struct {
 	notified uint32 // index after the last solicited or failed completion
 	armed    armState
 	failed   bool // overflowed: writes nothing any more
+	resized  bool // indices of an older area may still be on their way
 	users    int  // send and receive queues using it
 
 	// Moderation: an event waits for count completions, but not longer than period.
@@ -107,7 +108,7 @@ func (f *Function) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 		return st
 	}
 	c.stop()
-	c.area, c.ring, c.notified, c.armed = area, ring.NewCQWriter(area, layout), 0, disarmed
+	c.area, c.ring, c.notified, c.armed, c.resized = area, ring.NewCQWriter(area, layout), 0, disarmed, true
 	f.zero(701, abi.RingCQ, c.number, area, layout.Size())
 	f.out.CQEvent(c.number)
 	return abi.StatusOK
@@ -256,11 +257,12 @@ func (c *CQ) fail(err error) {
 
 // armFor asks for one event when there is an entry at or after index, or, with solicitedOnly, such an entry that is
 // solicited or failed. Entries already there count, so that none is missed between polling and arming. An index far behind
-// is a doorbell that was overtaken, or a coalesced one that came late, and costs no more than an early event.
+// is a doorbell that was overtaken, or a coalesced one that came late, and costs no more than an early event. So does one ahead
+// where a ResizeCQ overtook it: indices of the old area mean nothing any more.
 func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	f := c.fn
 	next := c.ring.Next()
-	if int32(index-next) > 0 {
+	if int32(index-next) > 0 && !c.resized {
 		f.broke(708, abi.RingCQ, c.number, index, word(index))
 		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
 			c.number, index, next)

@@ -8,6 +8,45 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
+// TestArmOvertaken is F31: an arming of the old area that comes after ResizeCQ, as of a kernel's req_notify_cq on another processor,
+// brings an event at once and is no fault. One ahead of a queue that was never resized is one still.
+// (DEV-720, DRV-708)
+func TestArmOvertaken(t *testing.T) {
+	for _, resized := range []bool{true, false} {
+		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+		h := p.hosts[0]
+		for range 4 {
+			p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 100))
+		}
+		success(t, p.a.send.wait(4))
+		layout := ring.CQLayout(6)
+		n := int(layout.Size())
+		at := h.alloc(n)
+		late := &abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: p.a.send.number, Index: p.a.send.reader.Next() + 1}
+		if resized {
+			late.Index--
+			ok(t, h.fn.ResizeCQ(&abi.ResizeCQ{CQN: p.a.send.number, Log2Entries: 6, Levels: 1, Pages: h.pageList(at, n, 1)}))
+			p.a.send.reader = ring.NewCQReader(ring.Mem(h.bytes(at, n)), layout)
+		}
+		h.cqEvents = nil
+		h.fn.Doorbell(p.now, late)
+		if failed := len(h.faults) != 0; failed == resized || len(h.violations) != len(h.faults) {
+			t.Fatalf("resized %t: faults %v, violations %+v", resized, h.reasons, h.violations)
+		}
+		if !resized {
+			continue
+		}
+		if len(h.cqEvents) != 1 {
+			t.Fatalf("%d events", len(h.cqEvents))
+		}
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 100))
+		success(t, p.a.send.wait(1))
+		if len(h.cqEvents) != 1 {
+			t.Fatalf("%d events: the late arming holds on", len(h.cqEvents))
+		}
+	}
+}
+
 // TestResizeCQ moves a queue with entries in it to a larger and a smaller area, under traffic: each completion is there once,
 // in order, the old area first.
 // (DEV-720)

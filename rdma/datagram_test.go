@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -812,6 +813,52 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 	if _, got := b.recv.poll(); got {
 		t.Error("something was received")
+	}
+}
+
+// TestDatagramSequence is F26: on an ordered link the sequence numbers of a peer only rise (RDMA over Falcon §8.2); what comes with an
+// older one is lost. One that is left out is a datagram that its sender gave up.
+func TestDatagramSequence(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		raw := &rawULP{}
+		p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
+		p.refuse = true
+		h, b := p.hosts[1], p.qps[1]
+		l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid(), Ordered: ordered})
+		cfg := falcon.ConnConfig{
+			LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, User: l, Ordered: ordered,
+		}
+		c, err := h.fe.Open(p.now, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Open(p.now, c, h.gid())
+		cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction, cfg.User = 1, 2, 1, 2, nil
+		from, err := p.sim.Nodes[0].Engine.Open(p.now, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []uint32
+		for i, sn := range []uint32{1, 2, 2, 1, 5, 4, 6, 0} {
+			b.receive(uint64(i), p.mem[1].sge(0, 2048))
+			hd := wire.Headers{RBTH: wire.RBTH{Opcode: wire.UDSendOnlyImm, DestQP: b.number, SN: sn}, Datagram: wire.DETH{QKey: testQKey, SourceQP: 3}}
+			hd.Imm.Data = sn
+			raw.send = hd.Append(nil)
+			if err := from.Push(p.now, 1, len(raw.send)); err != nil {
+				t.Fatal(err)
+			}
+			p.settle(1e6)
+			if r, any := b.recv.poll(); any {
+				got = append(got, r.Imm)
+			}
+		}
+		want := []uint32{1, 2, 2, 1, 5, 4, 6, 0}
+		if ordered {
+			want = []uint32{1, 2, 5, 6}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("ordered %t: delivered %d, want %d", ordered, got, want)
+		}
 	}
 }
 

@@ -99,10 +99,13 @@ func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
 // handle takes one event of t, which once was made for q. Most mean nothing any more when q has let go of it.
 func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	if q.conn != t {
-		if ev.Kind == falcon.EvPush {
+		switch ev.Kind { // the connection is closing
+		case falcon.EvPush:
 			t.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
+		case falcon.EvPull:
+			t.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		}
-		return // the connection is closing
+		return
 	}
 	switch ev.Kind {
 	case falcon.EvPush:

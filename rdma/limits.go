@@ -18,7 +18,7 @@ type Limits struct {
 	CQEntries          int // entries of a completion queue
 	SGEs               int // SGEs of one work request, at most 64
 	Inline             int // inline bytes of one work request, at most 1024
-	ReadAtomic         int // READs and atomics in flight per QP, 1 to 128
+	ReadAtomic         int // READ and atomic packets in flight per QP, 1 to 64
 }
 
 // DefaultLimits are the limits of a function nobody configured.
@@ -26,7 +26,7 @@ var DefaultLimits = Limits{
 	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, MWs: 4096, SRQs: 256, XRCDs: 64, AHs: 4096, Links: 256, MTU: 4096,
 	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
 	QPEntries:     4096, CQEntries: 65536,
-	SGEs: 16, Inline: 224, ReadAtomic: 16,
+	SGEs: 16, Inline: 224, ReadAtomic: maxPulls,
 }
 
 // WithDefaults returns l with zero fields replaced by DefaultLimits, powers of two rounded down and everything cut

@@ -301,7 +301,7 @@ func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	}
 	l.conn.AckPush(now, ev.RSN)
 	data, ok := h.RBTH.Data(ev.Data, n)
-	if err != nil || !ok || len(data) > f.limits.MTU || !f.working() {
+	if err != nil || !ok || len(data) > f.limits.MTU || !f.working() || !l.inOrder(h.RBTH.SN) {
 		f.stats.DatagramsLost++
 		return
 	}
@@ -314,6 +314,19 @@ func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	default:
 		q.receiveDatagram(now, l, ev.RSN, h, data)
 	}
+}
+
+// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered link they only rise. One is left out where
+// the sender gave its datagram up.
+func (l *Link) inOrder(sn uint32) bool {
+	if !l.to.Ordered {
+		return true
+	}
+	if int32(sn-l.heard) < 0 {
+		return false
+	}
+	l.heard = sn + 1
+	return true
 }
 
 // packetType is what completions of receives carry as service level: the RoCE packet type, as hardware has it

@@ -464,5 +464,8 @@ func (q *QP) ConnectLoopback(now falcon.Time, l *Loopback, peerQPN uint32, pathM
 	return q.connect(l, &l.cfg, peerQPN, pathMTU, peerGID)
 }
 
+// Drain implements transport. Inside the NIC no acknowledgement can be lost.
+func (l *Loopback) Drain(now falcon.Time) { l.Close(now) }
+
 // Abort implements transport.
 func (l *Loopback) Abort(now falcon.Time, _ falcon.CloseReason) { l.Close(now) }

@@ -254,6 +254,66 @@ func TestCompleteInError(t *testing.T) {
 	}
 }
 
+// TestErrorModesDiffer is F20: a queue pair that fails as verbs do never takes what a peer that completes in error could not supply
+// for data. Connection management does not let such queue pairs meet (DEV-950).
+func TestErrorModesDiffer(t *testing.T) {
+	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm} {
+		for _, n := range []int{300, 6000} {
+			for _, m := range modes[:2] {
+				p := newPair(t, m.ordered, 8192, worldConfig{}, qpConfig{ordering: m.ordering, cie: true})
+				a := p.hosts[0].createQP(p.pd[0], qpConfig{ordering: m.ordering, cie: true})
+				b := p.hosts[1].createQP(p.pd[1], qpConfig{ordering: m.ordering})
+				p.connect(a, b, m.ordered)
+				p.a, p.b = a, b
+				if op != abi.OpWrite {
+					b.receive(5, p.mb.sge(0, 8000))
+				}
+				vanish(p, op, n)
+				if got := a.send.wait(1)[0]; got.Status == abi.WCSuccess {
+					t.Fatalf("%s: %v of %d bytes: %+v", m.name, op, n, got)
+				}
+				p.settle(1e9)
+				if r, any := b.recv.poll(); any && r.Status == abi.WCSuccess || any == (op == abi.OpWrite) {
+					t.Errorf("%s: %v of %d bytes: receive %t %+v", m.name, op, n, any, r)
+				}
+				if b.q.State() != abi.QPStateErr {
+					t.Errorf("%s: %v of %d bytes: target in %v", m.name, op, n, b.q.State())
+				}
+			}
+		}
+	}
+}
+
+// TestBadReceiveForImmediate is F24: a receive whose SGE names no memory fails, and with it the WRITE that takes it for its
+// immediate data, as a SEND does.
+// (DEV-610, DEV-952)
+func TestBadReceiveForImmediate(t *testing.T) {
+	for _, cie := range []bool{false, true} {
+		for _, op := range []abi.Opcode{abi.OpSend, abi.OpWriteImm} {
+			for _, m := range modes[:2] {
+				p := newPair(t, m.ordered, 8192, worldConfig{}, qpConfig{ordering: m.ordering, cie: cie})
+				bad := p.mb.sge(0, 8192)
+				bad.LKey ^= 1
+				p.b.receive(5, bad)
+				p.b.receive(6, p.mb.sge(0, 8192))
+				for range 2 {
+					p.a.post(p.remote(op, 0), p.ma.sge(0, 3000))
+				}
+				sent, got := p.a.send.wait(2), p.b.recv.wait(2)
+				want := [2]abi.WCStatus{abi.WCWRFlushErr, abi.WCWRFlushErr}
+				state := abi.QPStateErr
+				if cie {
+					want, state = [2]abi.WCStatus{}, abi.QPStateRTS
+				}
+				if sent[0].Status != abi.WCRemOpErr || sent[1].Status != want[0] || got[0].WRID != 5 || got[0].Status != abi.WCLocProtErr || got[1].Status != want[1] ||
+					p.a.q.State() != state || p.b.q.State() != state {
+					t.Errorf("complete in error %t, %s, %v: sends %s, receives %s, QPs in %v and %v", cie, m.name, op, describe(sent), describe(got), p.a.q.State(), p.b.q.State())
+				}
+			}
+		}
+	}
+}
+
 // target0 is memory of host 0 that is always good.
 func target0(p *pair) *region { return p.hosts[0].register(p.pd[0], 4096, allAccess) }
 

@@ -1,6 +1,8 @@
 package rdma
 
 import (
+	"slices"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -15,6 +17,11 @@ const (
 	// attrConnected is what a connection made by connection management takes before it is made.
 	attrConnected = abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
 		abi.QPAttrMaxRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrMaxDestRdAtomic
+
+	// attrResponder is what a connection needs beside to serve READs and receives.
+	attrResponder = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
+	// attrDrained may change while the send queue is drained. A path is given again as it is: it cannot change.
+	attrDrained = attrInit | attrConnected&^abi.QPAttrPathMTU | abi.QPAttrCurState | abi.QPAttrAV
 
 	attrInit = abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess
 
@@ -33,12 +40,35 @@ type transition struct {
 var rcTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected},
 	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected},
-	{abi.QPStateInit, abi.QPStateRTR, attrPath | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
+	{abi.QPStateInit, abi.QPStateRTR, attrPath | attrResponder, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
 	{abi.QPStateRTR, abi.QPStateRTS, attrRetry | abi.QPAttrMaxRdAtomic, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
 	{abi.QPStateRTS, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
 	{abi.QPStateRTS, abi.QPStateSQD, 0, abi.QPAttrSQDNotify},
 	{abi.QPStateSQD, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
-	{abi.QPStateSQD, abi.QPStateSQD, 0, attrInit | attrConnected&^abi.QPAttrPathMTU | abi.QPAttrCurState},
+	{abi.QPStateSQD, abi.QPStateSQD, 0, attrDrained},
+}
+
+// xrcSendTransitions and xrcRecvTransitions are the tables of the two ends of an extended reliable connection, of which one has
+// no responder and the other no requester. What the other end alone needs is taken too: RC's table once stood for both.
+var (
+	xrcSendTransitions = rcTransitionsBut(
+		transition{abi.QPStateInit, abi.QPStateRTR, attrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
+	)
+	xrcRecvTransitions = rcTransitionsBut(transition{
+		abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrTimeout | abi.QPAttrSQPSN,
+		abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer | attrRetry | abi.QPAttrMaxRdAtomic,
+	})
+)
+
+// rcTransitionsBut is RC's table with another row.
+func rcTransitionsBut(row transition) []transition {
+	table := slices.Clone(rcTransitions)
+	for i, t := range table {
+		if t.from == row.from && t.to == row.to {
+			table[i] = row
+		}
+	}
+	return table
 }
 
 // udTransitions is the table of datagrams.
@@ -123,6 +153,8 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusInvalidArgument
 	case to == abi.QPStateErr && q.state == abi.QPStateReset:
 		return abi.StatusBadState
+	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && m.DGID != q.peerGID:
+		return abi.StatusInvalidArgument // the connection is to this peer
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
 	const whenever = abi.QPAttrAccess | attrConnected
@@ -148,8 +180,13 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 
 // transitions is the table of the QP's type.
 func (q *QP) transitions() []transition {
-	if q.datagrams() {
+	switch q.typ {
+	case abi.QPTypeUD, abi.QPTypeGSI:
 		return udTransitions
+	case abi.QPTypeXRCSend:
+		return xrcSendTransitions
+	case abi.QPTypeXRCRecv:
+		return xrcRecvTransitions
 	}
 	return rcTransitions
 }

@@ -31,7 +31,9 @@ func TestTransitions(t *testing.T) {
 		p.q.typ = typ
 		try := func(from, to abi.QPState, mask uint32) abi.Status {
 			p.q.state = from
-			st := h.fn.ModifyQP(w.now, complete(p.number, mask, to))
+			m := complete(p.number, mask, to)
+			p.q.peerGID = m.DGID
+			st := h.fn.ModifyQP(w.now, m)
 			if got := p.q.state; st == abi.StatusOK && got != to || st != abi.StatusOK && got != from {
 				t.Fatalf("%v %v→%v: %v, but the QP is in %v", typ, from, to, st, got)
 			}
@@ -242,4 +244,65 @@ func TestCommEstablished(t *testing.T) {
 	}
 	ok(t, h.fn.ModifyQP(w.now, complete(p.b.number, attrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
 	success(t, p.b.send.wait(1))
+}
+
+// TestXRCTransitions is F21: both ends of an XRC connection come up with the masks of verbs, which ibv_xsrq_pingpong sends, and
+// neither with less.
+// (DEV-907)
+func TestXRCTransitions(t *testing.T) {
+	const (
+		state = abi.QPAttrState
+		init  = state | abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess
+		path  = state | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN
+		recv  = path | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
+		retry = state | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic
+	)
+	for name, c := range map[string]struct {
+		typ      abi.QPType
+		rtr, rts uint32
+	}{
+		"initiator":                 {abi.QPTypeXRCSend, path, retry},
+		"target":                    {abi.QPTypeXRCRecv, recv, state | abi.QPAttrTimeout | abi.QPAttrSQPSN},
+		"initiator, masks of RC":    {abi.QPTypeXRCSend, recv, retry},
+		"target, masks of RC":       {abi.QPTypeXRCRecv, recv, retry},
+		"reliable connection, both": {abi.QPTypeRC, recv, retry},
+	} {
+		w := newWorld(t, worldConfig{})
+		h := w.hosts[0]
+		h.fn.UseFeatures(abi.FeatureExtendedVerbs)
+		pd, _ := h.fn.AllocPD()
+		xrcd, _ := h.fn.OpenXRCD()
+		p := h.createQP(pd, qpConfig{typ: c.typ, xrcd: xrcd})
+		peer := [16]byte{15: 9}
+		try := func(mask uint32, to abi.QPState) abi.Status {
+			return h.fn.ModifyQP(w.now, &abi.ModifyQP{
+				QPN: p.number, Mask: mask, State: to, PathMTU: abi.MTU1024, DestQPN: 5, DGID: peer, Timeout: 14, RetryCnt: 7, MinRNRTimer: 12,
+				MaxDestRdAtomic: 1, MaxRdAtomic: 1,
+			})
+		}
+		steps := []struct {
+			mask uint32
+			to   abi.QPState
+		}{{init, abi.QPStateInit}, {c.rtr, abi.QPStateRTR}, {c.rts, abi.QPStateRTS}, {state, abi.QPStateSQD}}
+		for _, s := range steps {
+			for bit := uint32(2); bit <= s.mask; bit <<= 1 {
+				required := s.mask&bit != 0 && s.to != abi.QPStateInit && s.to != abi.QPStateSQD
+				if required && name != "initiator, masks of RC" && name != "target, masks of RC" {
+					if st := try(s.mask&^bit, s.to); st != abi.StatusInvalidArgument {
+						t.Errorf("%s to %v without %#x: %v", name, s.to, bit, st)
+					}
+				}
+			}
+			if st := try(s.mask, s.to); st != abi.StatusOK {
+				t.Fatalf("%s to %v: %v", name, s.to, st)
+			}
+		}
+		if st := try(abi.QPAttrAV, 0); st != abi.StatusOK {
+			t.Errorf("%s: the path again: %v", name, st)
+		}
+		peer[0]++
+		if st := try(abi.QPAttrAV, 0); st != abi.StatusInvalidArgument {
+			t.Errorf("%s: another path: %v", name, st)
+		}
+	}
 }

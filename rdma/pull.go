@@ -12,6 +12,7 @@ import (
 // transmission of the response is made from. An atomic ran when it arrived, once; only its result is here.
 type served struct {
 	busy     bool
+	sent     bool        // the response, at least once
 	opcode   wire.Opcode // of the response
 	syndrome syndrome    // complete in error
 	sn       uint32
@@ -30,6 +31,7 @@ type servedPulls struct {
 	served     []served
 	freeServed []uint16
 	servedEra  uint32
+	unsent     int // of them, whose response was never sent: the peer cannot have it
 }
 
 func (p *servedPulls) initOnce() {
@@ -44,6 +46,7 @@ func (p *servedPulls) initOnce() {
 // dropServed forgets all of them; falcon gets no more data for their responses.
 func (p *servedPulls) dropServed() {
 	p.servedEra++
+	p.unsent = 0
 	p.freeServed = p.freeServed[:0]
 	for i := range p.served {
 		p.served[i] = served{}
@@ -60,9 +63,18 @@ func (p *servedPulls) serving(tag uint64) *served {
 	return &p.served[i]
 }
 
+// answered notes that the response to s is on its way, for the first time or again.
+func (p *servedPulls) answered(s *served) {
+	if !s.sent {
+		s.sent = true
+		p.unsent--
+	}
+}
+
 // responseDone takes the end of a response: nothing of it is needed any more.
 func (q *QP) responseDone(tag uint64) {
 	if s := q.rsp.serving(tag); s != nil {
+		q.rsp.answered(s)
 		*s = served{}
 		q.rsp.freeServed = append(q.rsp.freeServed, uint16(tag))
 	}
@@ -119,9 +131,10 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 				q.deferPull(now, ev, now+pullRetry) // RFC 7306 §5.2.1: atomics in the order sent
 				return
 			}
-			if q.ordered && !r.legal(&a) {
+			switch {
+			case q.ordered && !r.legal(&a), r.unsent >= int(q.ird): // RDMA over Falcon §8.3.2: RMSN counts packets
 				s.syndrome = synInvalid
-			} else {
+			default:
 				s.syndrome, own = q.serve(h, s, ev.Length), true
 			}
 		}
@@ -129,6 +142,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	length := s.opcode.HeaderLen() + int(s.length) + int(s.pad)
 	r.freeServed = r.freeServed[:len(r.freeServed)-1]
 	s.busy = true
+	r.unsent++
 	tag := uint64(r.servedEra)<<32 | uint64(slot)
 	if q.fn.trace != nil {
 		q.noteDelivered(q.conn, ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
@@ -225,6 +239,7 @@ func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 	if len(dst) < n+int(s.length)+int(s.pad) {
 		return 0, errGone
 	}
+	q.rsp.answered(s)
 	if q.fn.trace != nil {
 		q.noteResponse(trace.Scheduled, s)
 	}

@@ -46,11 +46,13 @@ type QP struct {
 	segment    int // most data bytes of one packet
 	waitCredit bool
 	blocked    *Link // has the QP in its list
-	peerIRD    uint8 // READs and atomics that the peer takes
+	ird        uint8 // READ and atomic packets that the peer was told it may have unanswered
+	peerIRD    uint8 // that the peer takes
 	heard      bool  // a packet of the peer arrived
 	violated   bool  // one of them was no valid request
 	wired      bool  // the driver named the peer
 	peerLeft   bool  // a wired QP had a connection
+	leaving    bool  // the peer ends the connection
 	patience   timer // of a wired QP without one
 	lastWQE    bool  // EventLastWQE was sent
 	windows    int   // bound to it
@@ -108,7 +110,10 @@ func (q *QP) State() abi.QPState { return q.state }
 // Ordered reports whether the QP wants an ordered connection (RDMA over Falcon §6.2).
 func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
-// IRD is how many READs and atomics of the peer the QP takes at a time.
+// CompletesInError reports whether a request of the QP that fails does so alone (RDMA over Falcon §6.3).
+func (q *QP) CompletesInError() bool { return q.cie }
+
+// IRD is how many READs and atomics of the peer the QP takes at a time, in packets (RDMA over Falcon §8.3.2).
 func (q *QP) IRD() uint8 { return q.attr.maxDest }
 
 // LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes, whatever its driver says as long as
@@ -132,13 +137,17 @@ func (q *QP) PathMTU() int {
 }
 
 // RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for falcon.ConnConfig.GiveUp;
-// 0, the profile's choice, when the driver set neither or asked for no limit. Falcon's own timers decide when a packet
-// is sent again.
+// 0, the profile's choice, when the driver set neither; falcon.Forever when it set the timeout to 0, as verbs have it.
+// Falcon's own timers decide when a packet is sent again.
 func (q *QP) RetryTime() falcon.Time {
-	if a := &q.attr; a.timed && a.timeout != 0 {
+	switch a := &q.attr; {
+	case !a.timed:
+		return 0
+	case a.timeout == 0:
+		return falcon.Forever
+	default:
 		return max(falcon.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
 	}
-	return 0
 }
 
 // DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
@@ -153,7 +162,7 @@ func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
 
 func (q *QP) destroy(now falcon.Time) {
 	q.stopWork()
-	q.closeConn(now)
+	q.leaveConn(now)
 	q.state = abi.QPStateReset
 	q.unbindWindows()
 	if q == q.fn.gsi {
@@ -191,7 +200,8 @@ func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMT
 // begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through RTR itself stays where
 // it is.
 func (q *QP) begin(t transport, ordered bool, segment int) {
-	q.conn, q.ordered, q.segment, q.waitCredit, q.heard, q.violated = t, ordered, segment, false, false, false
+	q.conn, q.ordered, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = t, ordered, segment, false, false, false, false
+	q.ird = q.attr.maxDest
 	q.req.connect()
 	q.rsp.connect(ordered, q.receives())
 	if q.state == abi.QPStateInit {

@@ -37,6 +37,10 @@ func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend on each other: their QP
 // goes on receiving.
 func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
+	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
+		q.enterErr(now)
+		return
+	}
 	if !q.datagrams() {
 		q.fail(now, st, "send work request failed: "+st.String())
 		return
@@ -72,7 +76,7 @@ func (q *QP) enterErr(now falcon.Time) {
 func (q *QP) reset(now falcon.Time) {
 	q.stopWork()
 	q.wired, q.peerLeft = false, false
-	q.closeConn(now)
+	q.leaveConn(now)
 	q.sq.reset()
 	q.rq.reset()
 	q.unbindWindows()
@@ -101,18 +105,39 @@ func (q *QP) stopWork() {
 
 // closeConn closes the connection and forgets it; falcon's last events for it find no owner.
 func (q *QP) closeConn(now falcon.Time) {
-	q.lingering.remove()
-	if c := q.conn; c != nil {
-		q.conn = nil
-		q.rsp.dropServed()
+	if c := q.letGo(); c != nil {
 		if q.violated {
 			c.Abort(now, falcon.CloseULP)
 		} else {
 			c.Close(now)
 		}
 	}
-	q.forgetPeer()
 }
+
+// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device closes it.
+func (q *QP) leaveConn(now falcon.Time) {
+	if q.violated {
+		q.closeConn(now)
+	} else if c := q.letGo(); c != nil {
+		c.Drain(now)
+	}
+}
+
+// letGo forgets the connection, and returns it.
+func (q *QP) letGo() transport {
+	q.lingering.remove()
+	c := q.conn
+	if c != nil {
+		q.conn = nil
+		q.rsp.dropServed()
+	}
+	q.forgetPeer()
+	return c
+}
+
+// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that cannot carry out any more is
+// flushed, as if it had ended already. Disconnected or PeerLeft follows.
+func (q *QP) PeerLeaves() { q.leaving = true }
 
 // forgetPeer forgets whose connection the QP had, unless the driver named him.
 func (q *QP) forgetPeer() {
@@ -129,7 +154,7 @@ func (q *QP) Disconnected(now falcon.Time) {
 		return
 	}
 	q.enterErr(now)
-	q.closeConn(now)
+	q.leaveConn(now)
 	q.fn.settle(now)
 }
 
@@ -137,6 +162,9 @@ func (q *QP) Disconnected(now falcon.Time) {
 func (q *QP) connClosed(now falcon.Time, ev *falcon.Event) {
 	q.lingering.remove()
 	q.conn = nil
+	if q.leaving && !q.wired {
+		q.enterErr(now)
+	}
 	q.fail(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())
 	q.forgetPeer()
 	q.rsp.dropServed()

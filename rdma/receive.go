@@ -116,9 +116,6 @@ func (q *QP) finishRecv(now falcon.Time, v *receive, st abi.WCStatus) {
 
 // received completes the receive v of the message that a ends.
 func (q *QP) received(now falcon.Time, v *receive, a *arrival, bytes uint64, failed abi.WCStatus) {
-	if v.status != abi.WCSuccess {
-		failed = v.status
-	}
 	if q.fn.trace != nil {
 		q.noteReceiving(q.conn, a.rsn)
 	}

@@ -196,7 +196,7 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 		q.start(w)
 		started = true
 	}
-	if len(r.free) == 0 || w.pulls() && r.pulls >= maxPulls || !w.pulls() && r.pushes >= maxPushes {
+	if len(r.free) == 0 || w.pulls() && r.pulls >= int(q.attr.maxRdAtomic) || !w.pulls() && r.pushes >= maxPushes {
 		return 0, started, false
 	}
 	s := segment{work: r.next, opcode: q.opcode(w), sn: r.sn, offset: w.offset, at: w.at}

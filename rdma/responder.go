@@ -275,7 +275,7 @@ func (q *QP) addressed(h *wire.Headers) bool {
 func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *receive, recv abi.WCStatus) {
 	q.fn.stats.Refused++
 	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
-	if recv != abi.WCSuccess {
+	if v != nil && recv != abi.WCSuccess {
 		q.finishRecv(now, v, recv)
 	}
 	q.failServing(now, syn)
@@ -324,18 +324,23 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 		if v = q.receiveFor(a.rmsn); v == nil {
 			return synRNR, nil, abi.WCSuccess
 		}
-		if v.srq != s || v.done {
+		switch {
+		case v.srq != s || v.done:
 			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
+		case v.status != abi.WCSuccess: // though a WRITE with immediate data puts nothing there
+			return synOperation, v, v.status
 		}
 	}
-	if q.cie && h.RBTH.CE {
+	switch {
+	case !h.RBTH.CE:
+	case q.cie:
 		a.failed = abi.WCRemAbortErr // the peer gave it up
 		return synNone, v, abi.WCSuccess
+	default: // what it holds is no data
+		return synOperation, v, abi.WCRemAbortErr
 	}
 	if class(a.opcode) == classSend {
 		switch {
-		case v.status != abi.WCSuccess:
-			return synOperation, v, v.status
 		case uint64(a.offset)+uint64(len(data)) > v.capacity:
 			return synInvalid, v, abi.WCLocLenErr
 		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(q.domain(), a.imm) == nil:

@@ -97,6 +97,7 @@ func TestPullFlood(t *testing.T) {
 	}
 	attacker := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
 	ok(t, b.q.Connect(w.now, open(h.fe, 2, 1, 2, 1, b.q), 9, pathMTU, [16]byte{}))
+	b.q.ird = 255 // it was told that it may
 	dropping := true
 	w.sim.Filter = func(from int, p []byte) sim.Verdict {
 		typ, _ := falconwire.Peek(p)
@@ -152,7 +153,7 @@ func TestRetryTime(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retry uint8
 		want           falcon.Time
-	}{{0, 7, 0}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, leastGiveUp}} {
+	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, leastGiveUp}} {
 		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrTimeout | abi.QPAttrRetryCnt, Timeout: c.timeout, RetryCnt: c.retry})
 		if got := p.a.q.RetryTime(); got != c.want {
 			t.Errorf("timeout %d, retry %d: %d, want %d", c.timeout, c.retry, got, c.want)

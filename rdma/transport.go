@@ -34,6 +34,8 @@ type transport interface {
 	RespondPull(now falcon.Time, rsn uint32, tag uint64, length int) error
 	DeferPull(now falcon.Time, rsn uint32, until falcon.Time)
 
+	// Drain makes the connection finish what is under way and issue nothing new; it goes on answering.
+	Drain(now falcon.Time)
 	// Close ends the connection without telling the peer, Abort does it for a reason.
 	Close(now falcon.Time)
 	Abort(now falcon.Time, reason falcon.CloseReason)

@@ -95,7 +95,7 @@ func (q *QP) PeerLeft(now falcon.Time) {
 		q.Disconnected(now)
 		return
 	}
-	q.closeConn(now)
+	q.leaveConn(now)
 	q.peerLeft = true
 	if r := &q.req; r.head != r.tail {
 		q.failAlone(now, "its queue pair has gone")

@@ -19,7 +19,7 @@ const (
 	DefaultVsockPort    = 7000
 )
 
-var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, AH: 4096, SRQ: 256, MW: 4096, XRCD: 64, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 16, PageLists: 64 << 20}
+var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, AH: 4096, SRQ: 256, MW: 4096, XRCD: 64, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 64, PageLists: 64 << 20}
 
 var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,

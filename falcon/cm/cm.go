@@ -100,6 +100,8 @@ type ConnectRequest struct {
 	Ordered  bool
 	IRD      uint8  // READs and atomics the function's queue pair takes at a time
 	Private  []byte // at most MaxPrivate bytes
+
+	CompleteInError bool // requests that fail do so alone (RDMA over Falcon §6.3)
 }
 
 // Params are what is needed to open the Falcon connection and to connect the
@@ -130,6 +132,8 @@ type Params struct {
 	Ordered    bool
 	RemoteTime uint64 // the peer's PSP clock (ps) when it made its offer
 	Active     bool   // this side asked
+
+	CompleteInError bool // of both ends
 }
 
 // OutputKind says what the owner must do.
@@ -138,7 +142,7 @@ type OutputKind uint8
 // Outputs and the fields of Output they use beside ID and Function.
 const (
 	OutSend         OutputKind = iota + 1 // send Msg to Peer, or give it to Receive if that is this host (ID and Function are 0)
-	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Ordered, Private: Accept or Reject it
+	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Ordered, CompleteInError, Private: Accept or Reject it
 	OutOpen                               // Params: open the Falcon connection now
 	OutEstablished                        // Private (active side: what the listener sent)
 	OutClose                              // Reason: close the Falcon connection
@@ -178,8 +182,10 @@ type Output struct {
 	Class        Class
 	SA           SA
 	Time         uint64 // PSP clock of the peer, ps
-	Consumer     uint32 // what the listener gave Reject, with ReasonConsumer
-	Private      []byte
+
+	CompleteInError bool   // of an OutRequest
+	Consumer        uint32 // what the listener gave Reject, with ReasonConsumer
+	Private         []byte
 }
 
 // Errors of Manager calls. They are wrapped with the object they are about.

@@ -255,16 +255,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestOfferIRD: the READs a side takes share a byte with the ordering.
+// TestOfferIRD: the READs a side takes share a byte with the ordering and the error mode.
 func TestOfferIRD(t *testing.T) {
-	for _, want := range []Offer{{IRD: MaxIRD, Ordered: true}, {IRD: 1}, {IRD: 64, Ordered: true}, {}} {
+	for _, want := range []Offer{{IRD: MaxIRD, Ordered: true}, {IRD: 1}, {IRD: 32, Ordered: true}, {CompleteInError: true}, {IRD: MaxIRD, CompleteInError: true, Ordered: true}, {}} {
 		want.CID, want.MTU, want.SA = 5, 1024, SA{SPI: 9, Key: make([]byte, 16)}
 		req := REQ{SenderID: 1, QPN: 4, Offer: want}
 		m, err := ParseREQ(req.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Offer; got.IRD != want.IRD || got.Ordered != want.Ordered {
+		if got := m.Offer; got.IRD != want.IRD || got.Ordered != want.Ordered || got.CompleteInError != want.CompleteInError {
 			t.Errorf("%+v became %+v", want, got)
 		}
 	}

@@ -65,6 +65,7 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	return Offer{
 		CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
 		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, IRD: c.par.IRD, SA: sa, Time: pspTime(now),
+		CompleteInError: c.par.CompleteInError,
 	}, nil
 }
 

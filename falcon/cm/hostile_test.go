@@ -104,6 +104,7 @@ func TestBadREP(t *testing.T) {
 	for name, change := range map[string]func(*Offer){
 		"larger MTU": func(o *Offer) { o.MTU = 2048 },
 		"unordered":  func(o *Offer) { o.Ordered = false },
+		"in error":   func(o *Offer) { o.CompleteInError = true },
 	} {
 		w, a, b := two(t, nil)
 		id, _ := a.connect(0, 2, 0, 1)

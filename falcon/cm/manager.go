@@ -155,6 +155,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	c := &conn{peer: p, timer: -1, par: Params{
 		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: rt.function,
 		LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
+		CompleteInError: r.CompleteInError,
 	}}
 	offer, err := m.offer(now, c)
 	if err != nil {

@@ -17,16 +17,19 @@ type Offer struct {
 	IRD     uint8  // READs and atomics the offering side takes at a time, at most MaxIRD
 	SA      SA     // the receiver of the offer seals with it
 	Time    uint64 // PSP clock of the offering side, ps
+
+	CompleteInError bool // requests of the queue pair that fail do so alone
 }
 
 const (
 	keyField    = 32
 	flagOrdered = 1
-	irdShift    = 1 // the rest of the flags
+	irdShift    = 1 // to 6
+	flagInError = 1 << 7
 )
 
 // MaxIRD is the largest IRD of an offer.
-const MaxIRD = 127
+const MaxIRD = 63
 
 // keyLen is the length of the key of a PSP version (PSP Architecture
 // Specification, "Packet Processing").
@@ -47,6 +50,9 @@ func (o *Offer) append(b []byte) []byte {
 	if o.Ordered {
 		flags |= flagOrdered
 	}
+	if o.CompleteInError {
+		flags |= flagInError
+	}
 	b = append(b, flags, o.SA.Version)
 	b = binary.BigEndian.AppendUint32(b, o.SA.SPI)
 	b = binary.BigEndian.AppendUint64(b, o.Time)
@@ -65,7 +71,7 @@ func (d *decoder) offer() (o Offer) {
 		d.fail("MTU %d: want %d to %d", o.MTU, MinMTU, MaxMTU)
 	}
 	flags := d.u8()
-	o.Ordered, o.IRD = flags&flagOrdered != 0, flags>>irdShift
+	o.Ordered, o.IRD, o.CompleteInError = flags&flagOrdered != 0, flags>>irdShift&MaxIRD, flags&flagInError != 0
 	o.SA.Version = d.u8()
 	o.SA.SPI = d.u32()
 	o.Time = d.u64()

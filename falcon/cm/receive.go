@@ -131,6 +131,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, timer: -1, par: Params{
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
+		CompleteInError: q.Offer.CompleteInError,
 	}}
 	m.takeOffer(c, &q.Offer)
 	m.add(now, c)
@@ -138,6 +139,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	m.emit(Output{
 		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.Host, Service: q.Service, Tenant: q.Tenant,
 		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Ordered: q.Offer.Ordered, Private: q.Private,
+		CompleteInError: q.Offer.CompleteInError,
 	})
 }
 
@@ -173,7 +175,8 @@ func (m *Manager) rep(now Time, p *peer, r *REP) {
 		return
 	}
 	ev, a := evREP, args{rep: r}
-	if int(r.Offer.MTU) > c.par.MTU || r.Offer.Ordered != c.par.Ordered {
+	o := &r.Offer
+	if int(o.MTU) > c.par.MTU || o.Ordered != c.par.Ordered || o.CompleteInError != c.par.CompleteInError {
 		ev, a = evBadREP, args{rep: r, reason: ReasonInvalid, tell: ReasonInvalid}
 		if c.state == StateReqSent {
 			m.stats.BadREP++

@@ -3,7 +3,7 @@ package cm
 import "encoding/binary"
 
 // REP accepts a connection. The MTU in its offer is the smaller of both sides',
-// its Ordered flag is the request's.
+// its Ordered and CompleteInError flags are the request's.
 //
 //	sender ID 32 | receiver ID 32 | QPN 32 | offer | private data
 type REP struct {

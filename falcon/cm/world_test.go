@@ -409,7 +409,7 @@ func (n *node) note(r *record, o *Output) {
 func (n *node) connect(f uint32, to HostID, g uint32, service uint64) (uint32, error) {
 	id, err := n.m.Connect(n.w.now, ConnectRequest{
 		Function: fnOf(n.host, f), Tenant: 7, QPN: 16 + f, Service: service,
-		SGID: gidOf(n.host, f), DGID: gidOf(to, g), MTU: 1024, Ordered: true, Private: []byte("req"),
+		SGID: gidOf(n.host, f), DGID: gidOf(to, g), MTU: 1024, Ordered: true, Private: []byte("req"), CompleteInError: g&1 != 0,
 	})
 	if err == nil {
 		n.conns[id] = &record{id: id, fn: fnOf(n.host, f)}
@@ -527,7 +527,7 @@ func (w *world) checkRest() {
 			TxVersion: sa.Version, TxSPI: sa.SPI, TxKey: sa.Key, RxSPI: q.TxSPI,
 			TxDataPSN: q.RxDataPSN, TxReqPSN: q.RxReqPSN, TxRSN: q.RxRSN,
 			RxDataPSN: q.TxDataPSN, RxReqPSN: q.TxReqPSN, RxRSN: q.TxRSN,
-			MTU: q.MTU, Ordered: q.Ordered, RemoteTime: p.RemoteTime, Active: !q.Active,
+			MTU: q.MTU, Ordered: q.Ordered, RemoteTime: p.RemoteTime, Active: !q.Active, CompleteInError: q.CompleteInError,
 		}
 		if fmt.Sprintf("%+v", *p) != fmt.Sprintf("%+v", want) {
 			w.fatal("ends differ:\n%+v\n%+v", *p, want)

@@ -720,7 +720,7 @@ struct vnic_modify_qp {
 	uint8_t min_rnr_timer; /* delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31. */
 	uint8_t retry_cnt; /* timeouts before the QP fails: 0 to 7. */
 	uint8_t rnr_retry; /* receiver-not-ready answers before the QP fails: 0 to 7, 7 means for ever. */
-	uint8_t timeout; /* 4.096 µs × 2^n: 0 to 31, 0 means the device's own limit. */
+	uint8_t timeout; /* 4.096 µs × 2^n: 0 to 31; 0: no limit, a request waits for its answer for ever. */
 	uint8_t max_rd_atomic; /* READs and atomics in flight as initiator. */
 	uint8_t max_dest_rd_atomic; /* READs and atomics in flight as target. */
 	vnic_le16 pkey_index; /* index of the P_Key (1.2). */

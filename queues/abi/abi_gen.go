@@ -1969,7 +1969,7 @@ type ModifyQP struct {
 	MinRNRTimer     uint8    // @14: delay asked of the peer when no receive is posted, as ibv_qp_attr.min_rnr_timer: 0 to 31.
 	RetryCnt        uint8    // @15: timeouts before the QP fails: 0 to 7.
 	RNRRetry        uint8    // @16: receiver-not-ready answers before the QP fails: 0 to 7, 7 means for ever.
-	Timeout         uint8    // @17: 4.096 µs × 2^n: 0 to 31, 0 means the device's own limit.
+	Timeout         uint8    // @17: 4.096 µs × 2^n: 0 to 31; 0: no limit, a request waits for its answer for ever.
 	MaxRdAtomic     uint8    // @18: READs and atomics in flight as initiator.
 	MaxDestRdAtomic uint8    // @19: READs and atomics in flight as target.
 	PKeyIndex       uint16   // @20: index of the P_Key (1.2).

@@ -1,0 +1,52 @@
+package falcon_test
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+)
+
+// TestGiveUp is F26: a connection is given up when its own limit says so, though the profile's are shorter, and never where it has
+// none.
+func TestGiveUp(t *testing.T) {
+	const second = 1000 * ms
+	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {
+		for _, c := range []struct {
+			limit, outage falcon.Time
+			survives      bool
+		}{
+			{falcon.Forever, 500 * second, true},
+			{60 * second, 50 * second, true},
+			{60 * second, 70 * second, false},
+		} {
+			if profile.MaxRetransmits > 0 && c.limit != falcon.Forever {
+				continue // it counts attempts
+			}
+			p := newPair(t, func(cfg *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {
+				for i := range cfg {
+					cfg[i].Profile = profile
+				}
+				conn.GiveUp = c.limit
+			})
+			for i := range p.Links {
+				p.Links[i].Set(sim.Impairment{Down: true})
+			}
+			p.push(p.a, 100, 1)
+			p.run(c.outage)
+			for i := range p.Links {
+				p.Links[i].Set(sim.Impairment{})
+			}
+			p.run(30 * second)
+			done, code := 0, falcon.Completion(0)
+			for _, e := range p.ulp[0].Events {
+				if e.Kind == falcon.EvPushDone {
+					done, code = done+1, e.Code
+				}
+			}
+			if done != 1 || (code == falcon.CmplAck) != c.survives {
+				t.Errorf("limit %d s, outage %d s: %d completions, the last one %v", c.limit/second, c.outage/second, done, code)
+			}
+		}
+	}
+}
