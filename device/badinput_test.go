@@ -130,6 +130,9 @@ func TestForeignSPI(t *testing.T) {
 			t.Errorf("cookie %#x: %s counted %d times, want once", vc, want, n)
 		}
 	}
+	if n := v.shards[1].cm.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3
+		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
+	}
 	exchange(t, a, b, 1000)
 }
 

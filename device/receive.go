@@ -144,6 +144,9 @@ func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.He
 	fresh := int64(hdr.IV-c.guard.RemoteTime()) > 0 // the margin lets packets pass twice
 	if err := c.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
 		s.drops.count(guardDrop(err))
+		if sa := s.rxSAs.current[c.tx.key]; sa != nil && errors.Is(err, psp.ErrSPI) {
+			_ = s.cm.SPIRefused(now, c.tx.key.peer, c.tx.key.tenant, c.tx.key.class, sa.sa) // a peer that is gone needs no key
+		}
 		return
 	}
 	if fresh && d.Src == c.peer.underlay {

@@ -38,6 +38,7 @@ type peer struct {
 	keys   map[saKey]SA     // newest the peer gave us to seal with
 	rekeys map[saKey]SA     // what we gave it and it has not confirmed
 	wants  map[saKey]uint32 // SPIs for which we asked it for another
+	retold Time             // not before then is it told of a key once more because of a wrong SPI
 }
 
 func newPeer(p Peer, most int) *peer {

@@ -42,6 +42,18 @@ func (m *Manager) Rekey(host HostID, tenant uint32, class Class, sa SA) error {
 	return nil
 }
 
+// SPIRefused says that a packet of a connection with the peer did not pass the SPI check (Falcon §9.2.2.3). The peer is told
+// again to seal with sa, at most once in each Config.RekeyTimeout. Errors as Rekey.
+func (m *Manager) SPIRefused(now Time, host HostID, tenant uint32, class Class, sa SA) error {
+	m.stats.SPIRefused++
+	p, err := m.sharing(host, tenant, class)
+	if err != nil || now < p.retold {
+		return err
+	}
+	p.retold = now + m.cfg.RekeyTimeout
+	return m.Rekey(host, tenant, class, sa)
+}
+
 // RequestRekey asks a peer for another SA than the one with this SPI, 0 for
 // none. OutRekey follows. Errors: ErrNotFound.
 func (m *Manager) RequestRekey(host HostID, tenant uint32, class Class, spi uint32) error {

@@ -138,3 +138,28 @@ func TestRekeyRefused(t *testing.T) {
 	b.drain()
 	w.checkRest()
 }
+
+// TestSPIRefused: a packet under a wrong SPI reaches the connection manager, which tells the peer again which key to use, and
+// does not do so for every packet (F12, Falcon §9.2.2.3).
+func TestSPIRefused(t *testing.T) {
+	w, a, b := linked(t)
+	sa, err := a.RxSA(2, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.prevSPI[2] = sa.SPI // one confirmation is due
+	for range 100 {
+		if err := a.m.SPIRefused(w.now, 2, 7, ClassFalcon, sa); err != nil {
+			t.Fatal(err)
+		}
+		w.advance(ms / 1000)
+		w.settle()
+	}
+	if st := a.m.Stats(); st.SPIRefused != 100 || st.Rekeyed != 1 || b.openTo(1)[0].params.TxSPI != sa.SPI {
+		t.Errorf("%d reported, told %d times", st.SPIRefused, st.Rekeyed)
+	}
+	w.checkRest()
+	if err := a.m.SPIRefused(w.now, 9, 7, ClassFalcon, sa); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown peer: %v", err)
+	}
+}

@@ -21,6 +21,7 @@ type Stats struct {
 	KeysReceived         uint64 // new SAs of peers, in offers and REKEY
 	Rekeyed              uint64 // our new SAs that a peer confirmed
 	RekeyRequests        uint64 // of peers whose SA is nearly used up
+	SPIRefused           uint64 // packets of connections under an SPI that is not theirs
 	RouteTenantRefused   uint64 // offers in a tenant not shared with the peer
 	RouteFunctionRefused uint64 // offers of a function of another host
 	RouteConflicts       uint64 // offers of an address someone else has
@@ -48,6 +49,7 @@ func (s *Stats) Each(f func(name string, value uint64)) {
 	f("timeouts", s.Timeouts)
 	f("established", s.Established)
 	f("disconnected", s.Disconnected)
+	f("spi_refused", s.SPIRefused)
 	f("peer_restarts", s.PeerRestarts)
 	f("keys_received", s.KeysReceived)
 	f("rekeyed", s.Rekeyed)
