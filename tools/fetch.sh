@@ -1,6 +1,6 @@
 #!/bin/sh
 # Downloads what building, testing and measuring need: Go modules, the tools' own, and the guests'
-# kernel. Nothing is downloaded later, least of all in a network namespace or while a clock runs.
+# kernel and packages. Nothing is downloaded later, least of all in a network namespace or while a clock runs.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}

@@ -86,8 +86,8 @@ func TestLongQuickStart(t *testing.T) {
 	requireIn(t, said, "lab/host1.yaml: good", "peer 2      10.99.0.2     vnic://lab/host/2  up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
 }
 
-// TestTunnelTutorial runs docs/tunnel-tutorial.md as it stands. F63
-func TestTunnelTutorial(t *testing.T) {
+// TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands. F63
+func TestLongTunnelTutorial(t *testing.T) {
 	require(t, have("iperf3"), "iperf3 is not installed")
 	said := runPage(t, "tunnel-tutorial.md")
 	requireIn(t, said, "10.99.0.3     vnic://lab/host/3  up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")

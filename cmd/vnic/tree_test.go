@@ -216,6 +216,22 @@ func TestWrongSocket(t *testing.T) {
 	})
 }
 
+// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do. F58
+func TestPerfWithoutServer(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		_, stderr, code := run(t, "guest", "perf", "write_bw", "--wait", "1s", "-d", "unix://"+l.hosts[0].Socket, l.hosts[0].PeerGI)
+		waiting, end, _ := strings.Cut(stderr, "\n")
+		if code != exitFailed || !strings.HasPrefix(waiting, "waiting for the server at ") || !strings.Contains(waiting, "up to 1s") {
+			t.Errorf("exit status %d, %q", code, stderr)
+		}
+		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
+			t.Errorf("%q", end)
+		}
+	})
+}
+
 // TestSilentSocket: something that closes every connection, as QEMU's own protocol does at a request.
 func TestSilentSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")

@@ -221,7 +221,7 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no server of %s at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Test, s.Peer, s.Service, s.Meet, err)
+			return nil, fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Peer, s.Service, s.Meet, err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command fetch puts the guests' kernel into this user's cache folder, so that no test, benchmark or
-// demo downloads it while a clock runs.
+// Command fetch puts the guests' kernel and packages into this user's cache folder, so that no test,
+// benchmark or demo downloads them while a clock runs.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -17,6 +18,9 @@ func main() {
 	cache, err := image.DefaultCache()
 	if err == nil {
 		_, err = image.FetchKernel(ctx, cache)
+	}
+	if err == nil {
+		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append([]string{"strace"}, image.Packages...)) // with what a test adds
 	}
 	stop()
 	if err != nil {
