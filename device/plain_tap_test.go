@@ -259,7 +259,7 @@ func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
 		if _, err := client.WriteTo(out, server.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
-		_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = client.SetReadDeadline(time.Now().Add(testTime))
 		n, _, err := client.ReadFrom(in)
 		if err != nil {
 			t.Fatalf("datagram %d of %d bytes: %v", i, size, err)

@@ -152,10 +152,10 @@ func TestSilentDevice(t *testing.T) {
 		opts Options
 		call func(*Device) error
 	}{
-		{"hello", abi.MsgHello, Options{CommandTimeout: 50 * time.Millisecond}, nil},
-		{"register", abi.MsgRegRead, Options{CommandTimeout: 50 * time.Millisecond}, nil},
-		{"command", abi.MsgDoorbell, Options{CommandTimeout: 50 * time.Millisecond}, nil},
-		{"heartbeat", abi.MsgHeartbeat, Options{Heartbeat: 5 * time.Millisecond, HeartbeatTimeout: 50 * time.Millisecond}, func(d *Device) error {
+		{"hello", abi.MsgHello, Options{CommandTimeout: time.Second}, nil},
+		{"register", abi.MsgRegRead, Options{CommandTimeout: time.Second}, nil},
+		{"command", abi.MsgDoorbell, Options{CommandTimeout: time.Second}, nil},
+		{"heartbeat", abi.MsgHeartbeat, Options{Heartbeat: 5 * time.Millisecond, HeartbeatTimeout: time.Second}, func(d *Device) error {
 			<-d.Done()
 			return d.Err()
 		}},

@@ -135,7 +135,7 @@ func startFake(t *testing.T, mode string) (*Process, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return Start(ctx, Machine{Binary: exe, Name: "fake", Kernel: "k", Console: FileChardev("c")})
 }

@@ -101,7 +101,7 @@ func TestStderrNotRead(t *testing.T) {
 		l.nic(0, n.Worker)
 		l.joined()
 		l.works()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testTime)
 		defer cancel()
 		if err := l.nics[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestStderrNotRead(t *testing.T) {
 			t.Fatal("it does not end")
 		}
 		l.nics[0] = nil
-		_ = r.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = r.SetReadDeadline(time.Now().Add(testTime))
 		if b, err := io.ReadAll(r); err != nil || len(b) == 0 {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}

@@ -34,7 +34,7 @@ func TestReadiness(t *testing.T) {
 	expect := func(want string) {
 		t.Helper()
 		b := make([]byte, 100)
-		if err := manager.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := manager.SetReadDeadline(time.Now().Add(testTime)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := manager.Read(b); err != nil || string(b[:n]) != want {

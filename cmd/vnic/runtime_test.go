@@ -92,7 +92,7 @@ func introduced(t *testing.T, path string) {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(testTime))
 		var fds fdpass.FDs
 		defer fds.Close()
 		var b [(4 + ivshmem.Vectors) * 8]byte
