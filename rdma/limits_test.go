@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// The tests of this file hold limits at their edge: what is exactly allowed passes, one more does not (F65).
+
+// TestAttributeLimits: the largest value of each attribute, and one more.
+func TestAttributeLimits(t *testing.T) {
+	w := newWorld(t, worldConfig{limits: Limits{ReadAtomic: 5}})
+	f := w.hosts[0].fn
+	for name, c := range map[string]struct {
+		mask uint32
+		set  func(m *abi.ModifyQP, v uint32)
+		most uint32
+	}{
+		"Timeout":         {abi.QPAttrTimeout, func(m *abi.ModifyQP, v uint32) { m.Timeout = uint8(v) }, 31},
+		"RetryCnt":        {abi.QPAttrRetryCnt, func(m *abi.ModifyQP, v uint32) { m.RetryCnt = uint8(v) }, 7},
+		"RNRRetry":        {abi.QPAttrRNRRetry, func(m *abi.ModifyQP, v uint32) { m.RNRRetry = uint8(v) }, 7},
+		"MinRNRTimer":     {abi.QPAttrMinRNRTimer, func(m *abi.ModifyQP, v uint32) { m.MinRNRTimer = uint8(v) }, 31},
+		"MaxRdAtomic":     {abi.QPAttrMaxRdAtomic, func(m *abi.ModifyQP, v uint32) { m.MaxRdAtomic = uint8(v) }, 5},
+		"MaxDestRdAtomic": {abi.QPAttrMaxDestRdAtomic, func(m *abi.ModifyQP, v uint32) { m.MaxDestRdAtomic = uint8(v) }, 5},
+		"PathMTU":         {abi.QPAttrPathMTU, func(m *abi.ModifyQP, v uint32) { m.PathMTU = abi.PathMTU(v) }, uint32(abi.MTU4096)},
+		"PKeyIndex":       {abi.QPAttrPKeyIndex, func(m *abi.ModifyQP, v uint32) { m.PKeyIndex = uint16(v) }, 0},
+		"SQDNotify":       {abi.QPAttrSQDNotify, func(m *abi.ModifyQP, v uint32) { m.SQDNotify = uint8(v) }, 1},
+		"DestQPN":         {abi.QPAttrDestQPN, func(m *abi.ModifyQP, v uint32) { m.DestQPN = v }, 0xffffff},
+		"RQPSN":           {abi.QPAttrRQPSN, func(m *abi.ModifyQP, v uint32) { m.RQPSN = v }, 0xffffff},
+		"SQPSN":           {abi.QPAttrSQPSN, func(m *abi.ModifyQP, v uint32) { m.SQPSN = v }, 0xffffff},
+	} {
+		m := abi.ModifyQP{Mask: c.mask}
+		if c.set(&m, c.most); !f.inRange(&m) {
+			t.Errorf("%s %d is refused", name, c.most)
+		}
+		if c.set(&m, c.most+1); f.inRange(&m) {
+			t.Errorf("%s %d passes", name, c.most+1)
+		}
+	}
+	if m := (abi.ModifyQP{Mask: abi.QPAttrPathMTU, PathMTU: abi.MTU256 - 1}); f.inRange(&m) {
+		t.Error("a path MTU below the least passes")
+	}
+}
+
+// TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is sound, and breaks no clause; one more does.
+// (DRV-608)
+func TestEntryLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		sges, inline int
+		broken       bool
+	}{
+		"all SGEs":         {sges: 4},
+		"one SGE more":     {sges: 5, broken: true},
+		"all inline bytes": {inline: 64},
+		"one byte more":    {inline: 65, broken: true},
+	} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{sge: 4, inline: 64})
+		x := p.remote(abi.OpWrite, 0)
+		if c.inline > 0 {
+			p.a.postInline(x, make([]byte, c.inline))
+		} else {
+			var sges []abi.SGE
+			for range c.sges {
+				sges = append(sges, p.ma.sge(0, 10))
+			}
+			p.a.post(x, sges...)
+		}
+		ok := p.a.send.wait(1)[0].Status == abi.WCSuccess
+		if v := p.hosts[0].violations; ok == c.broken || (len(v) == 1 && v[0].Clause == 608) != c.broken {
+			t.Errorf("%s: success %t, violations %+v", name, ok, v)
+		}
+	}
+}
+
+// TestDatagramLimit: the longest datagram that a link carries arrives, one byte more is lost.
+func TestDatagramLimit(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		p := newUDPair(t, worldConfig{}, qpConfig{})
+		p.step()
+		a, b := p.qps[0], p.qps[1]
+		most := pathMTU + 56 - wire.UDSendOnlyImm.HeaderLen()
+		for _, n := range []int{most, most + 1} {
+			before := p.hosts[0].fn.Stats().DatagramsLost
+			b.receive(1, p.mem[1].sge(0, 4096))
+			a.post(p.to(0, abi.OpSendImm), p.mem[0].sge(0, n))
+			success(t, a.send.wait(1))
+			p.settle(1e9)
+			r, arrived := b.recv.poll()
+			if lost := p.hosts[0].fn.Stats().DatagramsLost - before; arrived != (n == most) || arrived && int(r.ByteLen) != n+grhSize || lost != uint64(n-most) {
+				t.Errorf("%d bytes: arrived %t, %d lost", n, arrived, lost)
+			}
+		}
+	})
+}
+
+// TestLoopbackLimits: requests and responses of exactly the MTU are issued.
+func TestLoopbackLimits(t *testing.T) {
+	overLoopback = true
+	defer func() { overLoopback = false }()
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	l, ok := p.a.q.conn.(*Loopback)
+	if !ok {
+		t.Fatal("no loopback connection")
+	}
+	mtu := l.cfg.MTU
+	for name, c := range map[string]struct {
+		issue func() error
+		want  error
+	}{
+		"push":              {func() error { return l.Push(p.now, 0, mtu) }, nil},
+		"long push":         {func() error { return l.Push(p.now, 0, mtu+1) }, falcon.ErrTooLong},
+		"negative push":     {func() error { return l.Push(p.now, 0, -1) }, falcon.ErrTooLong},
+		"empty push":        {func() error { return l.Push(p.now, 0, 0) }, nil},
+		"pull":              {func() error { return l.Pull(p.now, 0, mtu, mtu) }, nil},
+		"long request":      {func() error { return l.Pull(p.now, 0, mtu+1, mtu) }, falcon.ErrTooLong},
+		"negative request":  {func() error { return l.Pull(p.now, 0, -1, mtu) }, falcon.ErrTooLong},
+		"long response":     {func() error { return l.Pull(p.now, 0, mtu, mtu+1) }, falcon.ErrTooLong},
+		"negative response": {func() error { return l.Pull(p.now, 0, mtu, -1) }, falcon.ErrTooLong},
+		"empty pull":        {func() error { return l.Pull(p.now, 0, 0, 0) }, nil},
+	} {
+		if err := c.issue(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	l.answer = loopAnswer{rsn: 7, most: 100}
+	if err := l.RespondPull(p.now, 7, 0, 101); !errors.Is(err, falcon.ErrTooLong) {
+		t.Errorf("response longer than asked for: %v", err)
+	}
+	if err := l.RespondPull(p.now, 7, 0, 100); err != nil || l.answer.kind != answerResponse {
+		t.Errorf("response as long as asked for: %v", err)
+	}
+	l.answer = loopAnswer{rsn: 7}
+	l.NackPush(p.now, 8, falconwire.NackNRE, 0, 0)
+	l.AckPush(p.now, 8)
+	if l.answer.kind != unanswered {
+		t.Error("an answer to another request is taken")
+	}
+}
+
+// TestReceivePostedInError: a receive that is posted to a QP in ERR is flushed when its doorbell comes.
+// (DEV-610)
+func TestReceivePostedInError(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
+	p.settle(1e9) // it sleeps
+	for i := range 3 {
+		p.a.receive(uint64(i), p.ma.sge(0, 100))
+		if c := p.a.recv.wait(1)[0]; c.WRID != uint64(i) || c.Status != abi.WCWRFlushErr {
+			t.Fatalf("%+v", c)
+		}
+	}
+}
