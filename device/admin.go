@@ -162,6 +162,9 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	if cmd.Flags != 0 {
 		return abi.StatusInvalidArgument
 	}
+	if f.lacks(cmd) {
+		return abi.StatusUnsupported
+	}
 	if do := objectCommands[cmd.Opcode]; do != nil {
 		return do(f, now, cmd, result)
 	}

@@ -335,6 +335,7 @@ func TestPFManagesVFs(t *testing.T) {
 	if o := objects(d, abi.AdminOpQueryObjects, &abi.QueryObjects{}); o != want {
 		t.Errorf("quotas as the VF sees them %+v", o)
 	}
+	d.b.features |= abi.FeatureExtendedVerbs
 	for range 3 {
 		d.must(abi.AdminOpOpenXRCD, nil)
 		d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})

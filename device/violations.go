@@ -144,6 +144,8 @@ func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
 	}
 	connects := cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMAccept
 	switch {
+	case f.lacks(cmd):
+		show(103)
 	case st == abi.StatusMemoryFault:
 		show(401)
 	case connects && st == abi.StatusBadState:

@@ -179,6 +179,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.command(abi.AdminOpCMListen, &abi.CMListen{Service: abi.FirstReservedService})
 	},
 	"DRV-924": func(o *offender, _ *driver) {
+		o.b.features |= abi.FeatureExtendedVerbs
 		o.command(abi.AdminOpCreateQP, &abi.CreateQP{Type: abi.QPTypeXRCSend, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn})
 	},
 	"DRV-1003": func(o *offender, _ *driver) {

@@ -245,7 +245,7 @@ func newDriver(v *virtual, side int, vf int) *driver {
 	}
 	d.b = &binding{
 		peer: queues.Peer{Transport: "unix", PID: 1}, mem: queues.NewMemory([]queues.Region{{Addr: driverBase, Mem: d.mem}}), out: newOutbox(), attach: "bare", end: func() {},
-		features: abi.FeatureFunctionEvents,
+		features: abi.FeatureFunctionEvents | abi.FeatureDatagrams,
 	}
 	d.b.in = newMailbox(&s.inbox, d.fn, d.b)
 	if st := d.fn.attach(d.b); st != abi.StatusOK {

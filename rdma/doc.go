@@ -28,7 +28,7 @@
 // driver is told.
 //
 // Datagrams (datagram.go) need no connection of their queue pair: each work request names an address handle (ah.go), whose
-// link (link.go) is the one connection for all datagrams between two functions that want the same order. wired.go is what a
+// link (link.go) is the one connection for all datagrams between two functions that want the same order, and outgoing.go its queue. wired.go is what a
 // queue pair does whose driver named the peer, until the device has made the connection: what concerns its own side alone.
 // traced.go notes the steps of requests for package trace while somebody looks.
 //
