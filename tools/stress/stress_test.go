@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestListTests: of the tests in this file those that start a process belong, also where another
+// function does it for them.
+func TestListTests(t *testing.T) {
+	tests, err := listTests("..", []string{"./stress"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, test := range tests {
+		names = append(names, test.path())
+		if test.guest {
+			t.Errorf("%s boots no guest", test.path())
+		}
+	}
+	if got, want := strings.Join(names, " "), "stress.TestKillMarked"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestCount(t *testing.T) {
+	const out = `=== RUN   TestA
+--- PASS: TestA (0.01s)
+=== RUN   TestA
+    a_test.go:1: no
+--- FAIL: TestA (0.01s)
+    --- FAIL: TestA/sub (0.00s)
+--- PASS: TestAB (0.00s)
+`
+	if passed, failed := count([]byte(out), "TestA"); passed != 1 || failed != 1 {
+		t.Errorf("%d passed, %d failed", passed, failed)
+	}
+}
+
+func TestKillMarked(t *testing.T) {
+	entry := fmt.Sprint(mark, "test-", os.Getpid())
+	sleeper := sleep(t, entry)
+	if left := killMarked(entry); len(left) != 1 || !strings.HasPrefix(left[0], "sleep 1000") {
+		t.Errorf("%q", left)
+	}
+	if err := sleeper.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	if left := killMarked(entry); len(left) != 0 {
+		t.Errorf("%q after they were killed", left)
+	}
+}
+
+func sleep(t *testing.T, entry string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = append(os.Environ(), entry)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestTally: a guest's test is done after a fifth of the runs, and a slow test runs once at a time.
+func TestTally(t *testing.T) {
+	quick, guest := aTest{pkg: &testPackage{path: "p"}, name: "TestQuick"}, aTest{pkg: &testPackage{path: "p"}, name: "TestGuest", guest: true}
+	y := newTally([]aTest{quick, guest})
+	if n := y.atOnce(quick); n != 1 {
+		t.Errorf("%d times at first", n)
+	}
+	y.add(quick, false, outcome{passed: 10, each: atOnce / 100})
+	y.add(guest, true, outcome{passed: 10, each: 2 * atOnce})
+	if y.atOnce(quick) != runsAtOnce || y.atOnce(guest) != 1 {
+		t.Errorf("%d and %d at once", y.atOnce(quick), y.atOnce(guest))
+	}
+	if y.has(quick, 50) || !y.has(guest, 50) || y.done(50) {
+		t.Error("50 runs are 10 of a test with a guest")
+	}
+	y.add(quick, true, outcome{passed: 39, failed: 1})
+	if !y.done(50) || y.rows["p.TestQuick"].failed != [2]int{0, 1} {
+		t.Errorf("%+v", y.rows["p.TestQuick"])
+	}
+}
