@@ -94,7 +94,7 @@ func report(in io.Reader, out io.Writer) error {
 	for _, e := range longest[:min(listed, len(longest))] {
 		fmt.Fprintf(out, "  %6.1f s %s %s\n", e.Elapsed, e.Package, e.Test)
 	}
-	fmt.Fprintf(out, "%d packages, %d tests passed, %d failed, %d skipped\n", packages, passed, failed, skipped)
+	fmt.Fprintf(out, "in %d packages:\n%d passed, %d failed, %d skipped\n", packages, passed, failed, skipped)
 	switch {
 	case packages == 0:
 		return fmt.Errorf("no package was tested")

@@ -14,7 +14,7 @@ func TestReport(t *testing.T) {
 		bad      bool
 	}{
 		"pass": {good + `{"Action":"pass","Package":"p","Test":"TestA","Elapsed":2}
-{"Action":"pass","Package":"p","Elapsed":2}`, "1 packages, 1 tests passed, 0 failed, 0 skipped", false},
+{"Action":"pass","Package":"p","Elapsed":2}`, "in 1 packages:\n1 passed, 0 failed, 0 skipped\n", false},
 		"fail": {good + `{"Action":"fail","Package":"p","Test":"TestA"}
 {"Action":"fail","Package":"p"}`, "FAIL p TestA\nwhat A says\n", true},
 		"skip": {good + `{"Action":"skip","Package":"p","Test":"TestA"}
@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 {"ImportPath":"p","Action":"build-fail"}
 {"Action":"fail","Package":"p","FailedBuild":"p"}`, "p/a.go:1: no\n", true},
 		"nothing":       {"go: cannot find main module", "go: cannot find main module", true},
-		"no test files": {`{"Action":"skip","Package":"q"}` + "\n" + `{"Action":"pass","Package":"p"}`, "1 packages", false},
+		"no test files": {`{"Action":"skip","Package":"q"}` + "\n" + `{"Action":"pass","Package":"p"}`, "in 1 packages", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
