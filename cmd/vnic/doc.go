@@ -4,6 +4,7 @@
 //	vnic run -c nic.yaml      one NIC: functions, RDMA, Falcon, PSP, uplink
 //	vnic demo                 two NICs, two guests, every operation, one table
 //	vnic qemu -c … --guest N  the QEMU line of a guest, printed or run
+//	vnic image                what a guest boots: Debian's kernel and packages, this program
 //	vnic wait -s SOCKET       until a NIC serves guests
 //	vnic keys init            identities for the connection managers' mutual TLS
 //	vnic show …               what a running NIC holds, over its control socket
