@@ -204,7 +204,7 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	out, err := cmd.Output()
 	if err != nil {
 		words := strings.TrimSpace(stderr.String())
-		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, words[max(0, len(words)-500):])
+		return nil, fmt.Errorf("%s: %w: %s", name, err, words[max(0, len(words)-500):])
 	}
 	return out, nil
 }
