@@ -216,12 +216,13 @@ func (f *function) AsyncEvent(typ abi.EventType, number, status uint32, reason s
 	f.notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }
 
-// notify sends an event with text or private data.
+// notify sends an event with text, which is cut to what an event has room for, or
+// with private data.
 func (f *function) notify(e *abi.AsyncEvent, priv string) {
 	if f.binding == nil {
 		return
 	}
-	e.PrivLen = uint16(copy(e.Priv[:], priv))
+	e.PrivLen = uint16(copy(e.Priv[:], abi.Shorten(priv, len(e.Priv))))
 	if f.faults == nil || !f.faults.asyncEvent(e) {
 		f.sendAsync(e)
 	}

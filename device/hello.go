@@ -40,15 +40,22 @@ func (s *session) hello() error {
 	}
 	reply := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor)}
 	var no *refusal
+	var why abi.ErrorMsg
 	switch {
 	case errors.As(err, &no):
 		reply.Status = no.status
+		why.Code = no.status
+		abi.PutText(why.Reason[:], no.why)
 	case err != nil:
 		return err
 	default:
 		reply.Function, reply.Features = uint32(s.fn.ID), s.b.features
 	}
-	if _, werr := s.conn.Write(abi.AppendStruct(nil, h.Tag, &reply)); werr != nil && err == nil {
+	answer := abi.AppendStruct(nil, h.Tag, &reply)
+	if no != nil {
+		answer = abi.AppendStruct(answer, 0, &why)
+	}
+	if _, werr := s.conn.Write(answer); werr != nil && err == nil {
 		s.detach(nil)
 		return fmt.Errorf("hello not answered: %w", werr)
 	}

@@ -155,14 +155,21 @@ func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
 func (s *Shard) learnPorts(now falcon.Time, host cm.HostID) {
 	to := s.peers[host]
 	var addrs []gateway.Address
+	refused := map[config.PeerFunction]bool{}
 	for _, p := range s.cm.PortsOf(host) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
 		if !to.cfg.Allows(p.Tenant, a) {
 			s.plain.denied++
+			f := config.PeerFunction{Tenant: p.Tenant, Address: a}
+			if refused[f] = true; !to.refused[f] {
+				s.log.line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
+					"peer", host, "tenant", p.Tenant, "address", a, "function", pfvf.ID(p.Function).String())
+			}
 			continue
 		}
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
 	}
+	to.refused = refused
 	s.plain.gw.Learn(host, addrs)
 	s.askForKeys(host)
 	s.underlay.Resolve(now, to.underlay)

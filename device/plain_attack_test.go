@@ -1,8 +1,11 @@
 package device
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -90,5 +93,32 @@ func TestAttackChecksumOverAddress(t *testing.T) {
 	}
 	if arrived == 0 {
 		t.Error("nothing arrived")
+	}
+}
+
+// F38: an address that this NIC's configuration does not let a peer have is named in the log, once.
+func TestRefusedAddressIsTold(t *testing.T) {
+	var log bytes.Buffer
+	v := newPortWorldWith(t, 33, func(i int, c *config.Config) {
+		if i == 0 {
+			c.Peers[0].Functions = []config.PeerFunction{{Tenant: 7, Address: netip.MustParseAddr("192.168.100.22")}}
+		}
+	})
+	s := v.shards[0]
+	s.log.log = slog.New(slog.NewTextHandler(&log, nil))
+	s.learnPorts(v.now, 2) // told while it started
+	if log.Len() != 0 {
+		t.Errorf("told again:\n%s", &log)
+	}
+	s.peers[2].refused = nil
+	s.learnPorts(v.now, 2)
+	s.learnPorts(v.now, 2)
+	for _, address := range []string{"192.168.100.21", "fd00:100::21"} {
+		if n := strings.Count(log.String(), "address="+address+" "); n != 1 {
+			t.Errorf("%s is told %d times:\n%s", address, n, &log)
+		}
+	}
+	if strings.Count(log.String(), "\n") != 2 || !strings.Contains(log.String(), "peers[].functions") && !strings.Contains(log.String(), "functions in peers[]") {
+		t.Errorf("want two lines with the remedy:\n%s", &log)
 	}
 }

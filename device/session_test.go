@@ -130,7 +130,9 @@ func TestHello(t *testing.T) {
 				t.Fatalf("%+v, want %s", r, tc.want)
 			}
 			if tc.want != abi.StatusOK {
-				c.expectEnd()
+				if why := c.expectEnd(); !strings.Contains(why, "function") { // F39
+					t.Errorf("refused without a reason: %q", why)
+				}
 				return
 			}
 			if r.Function>>16 != 1 {
@@ -140,7 +142,9 @@ func TestHello(t *testing.T) {
 			if r := second.hello(r.Function); r.Status != abi.StatusBusy {
 				t.Errorf("second session: %s", r.Status)
 			}
-			second.expectEnd()
+			if why := second.expectEnd(); !strings.Contains(why, "is attached to") {
+				t.Errorf("second session: %q", why)
+			}
 			c.send(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
 			c.expectEnd()
 		})
@@ -154,6 +158,21 @@ func TestHello(t *testing.T) {
 	}
 	if r.Status != abi.StatusVersionMismatch || r.Major != abi.VersionMajor {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// F39: guestlib's error has the device's reason.
+func TestHelloReason(t *testing.T) {
+	w := newWorld(t)
+	d := w.open(0, "pf0.vf1")
+	defer d.Close()
+	for function, want := range map[string]string{
+		"pf0.vf1": "is attached to", "pf0.vf3": "is not assigned to", "pf0.vf7": "there is no function",
+	} {
+		_, err := guestlib.Open(testContext(t), "unix://"+w.sockets[0]+"?function="+function, guestlib.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", function, err, want)
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ type peer struct {
 	host     cm.HostID
 	underlay netip.Addr
 	up       bool
-	since    falcon.Time // of the last change of up
+	since    falcon.Time                  // of the last change of up
+	refused  map[config.PeerFunction]bool // of the ports that it told of last
 }
 
 // Shard owns functions with all their objects and connections. Everything in

@@ -102,7 +102,7 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 		return a.failure()
 	}
 	if c.Status != abi.StatusOK {
-		return &StatusError{op.String(), c.Status}
+		return &StatusError{Op: op.String(), Status: c.Status}
 	}
 	if out != nil {
 		out.Unmarshal(c.Result[:])

@@ -194,7 +194,7 @@ func (d *Device) attach(ctx context.Context) error {
 		return protocolError("%v", err)
 	}
 	if reply.Status != abi.StatusOK {
-		return &StatusError{"hello for function " + fn.String(), reply.Status}
+		return d.s.Load().refused(ctx, "hello for function "+fn.String(), reply.Status)
 	}
 	if reply.Major != abi.VersionMajor {
 		return fmt.Errorf("%w: the device speaks ABI version %d, this driver %d: update the older one", ErrUnsupported, reply.Major, abi.VersionMajor)
@@ -341,7 +341,7 @@ func (d *Device) register(ctx context.Context, m abi.Message, verb string, offse
 		if r := abi.LookupRegister(offset); r != nil {
 			name = r.Name
 		}
-		return 0, &StatusError{verb + " of register " + name, reply.Status}
+		return 0, &StatusError{Op: verb + " of register " + name, Status: reply.Status}
 	}
 	return reply.Value, nil
 }

@@ -223,7 +223,7 @@ func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn
 		return nil, err
 	}
 	if status != abi.StatusOK {
-		return nil, fmt.Errorf("%w: %s", &StatusError{"memory regions", status}, reason)
+		return nil, &StatusError{Op: "memory regions", Status: status, Reason: string(reason)}
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }

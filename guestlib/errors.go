@@ -70,9 +70,16 @@ var sentinels = map[abi.Status]error{
 type StatusError struct {
 	Op     string // "RegMR", "hello", "read of register 0x18", …
 	Status abi.Status
+	Reason string // in the device's words; empty if it gave none
 }
 
-func (e *StatusError) Error() string { return fmt.Sprintf("%s: device says %s", e.Op, e.Status) }
+func (e *StatusError) Error() string {
+	s := fmt.Sprintf("%s: device says %s", e.Op, e.Status)
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
 
 // Unwrap returns the sentinel for the status, or nil.
 func (e *StatusError) Unwrap() error { return sentinels[e.Status] }

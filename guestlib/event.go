@@ -70,7 +70,7 @@ func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 		if err := abi.Decode(body, &e); err != nil {
 			return protocolError("%v", err)
 		}
-		return lost(fmt.Errorf("%w: %s", &StatusError{"attachment", e.Code}, abi.Text(e.Reason[:])))
+		return lost(&StatusError{Op: "attachment", Status: e.Code, Reason: abi.Text(e.Reason[:])})
 	}
 	return nil // of a later minor version
 }

@@ -100,6 +100,20 @@ func (s *stream) failure() error {
 	return s.err
 }
 
+// refused waits for the end of a stream whose hello was refused, and for the reason, which comes before it.
+func (s *stream) refused(ctx context.Context, op string, st abi.Status) error {
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+	err := &StatusError{Op: op, Status: st}
+	var why *StatusError
+	if errors.As(s.failure(), &why) && why.Status == st {
+		err.Reason = why.Reason
+	}
+	return err
+}
+
 // ring marks b to be sent with index. It does not block and does not allocate once the lists have grown.
 func (s *stream) ring(b *bell, index uint32) { s.ringBoth(b, index, nil) }
 

@@ -72,6 +72,7 @@ func frames(t testing.TB) []sample {
 	options.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1}, {OptionType: 0}}
 	later := ip4(layers.IPProtocolUDP)
 	later.FragOffset = 100
+	other := func(f []byte, version byte) []byte { f[14] = f[14]&15 | version<<4; return f }
 	hbh := append([]byte{58, 0, 5, 2, 0, 0, 1, 0}, 143, 0, 0, 0, 0, 0, 0, 0)
 	return []sample{
 		{"PSP in IPv4", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), PSP},
@@ -79,6 +80,8 @@ func frames(t testing.TB) []sample {
 		{"PSP in IPv6", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), PSP},
 		{"a later fragment", build(t, eth(layers.EthernetTypeIPv4), later, udp(1000), body), Other},
 		{"from port 1000", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 53}, body), Other},
+		{"IPv4's type, version 6", other(build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), 6), Other},
+		{"IPv6's type, version 4", other(build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), 4), Other},
 		{"DNS", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(53), body), Other},
 		{"TCP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP), &layers.TCP{DstPort: 1000}, body), Other},
 		{"ICMP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4), &layers.ICMPv4{}, body), Other},
@@ -115,8 +118,8 @@ func FuzzClassify(f *testing.F) {
 		_ = c.String() + describe(b)
 		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
 		u, ok := p.TransportLayer().(*layers.UDP)
-		if len(b) < 15 || b[14]>>4 != 4 && b[14]>>4 != 6 {
-			return // gopacket does not look at the version
+		if len(b) < 15 || b[12] == 8 && b[14]>>4 != 4 || b[12] == 0x86 && b[14]>>4 != 6 {
+			return // gopacket does not look whether the version is the type's, stations do (S14)
 		}
 		if p.ErrorLayer() == nil && ok && u.DstPort == 1000 && len(p.Layers()) >= 3 && p.Layers()[2] == gopacket.Layer(u) && c != PSP {
 			t.Fatalf("gopacket sees UDP to port 1000, we %v", c)

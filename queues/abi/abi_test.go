@@ -370,6 +370,10 @@ func TestText(t *testing.T) {
 		{"abcd", 3, "abc"},
 		{"aéé", 4, "aé"},
 		{"", 4, ""},
+		{"the quick brown fox jumps", 20, "the quick brown..."}, // F39
+		{"the quick brown, fox jumps", 19, "the quick brown..."},
+		{"aaaaaaaaaaaaaaaaaaaaaaaaa", 20, "aaaaaaaaaaaaaaaaa..."},
+		{"ééééééééééé", 20, "éééééééé..."},
 		{"a\nb\x1b", 8, "a\ufffdb\ufffd"},
 	} {
 		b := bytes.Repeat([]byte{'x'}, c.size)

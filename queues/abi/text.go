@@ -7,18 +7,34 @@ import (
 	"unicode/utf8"
 )
 
-// PutText fills dst with s, cut at a character's end when it is too long, and
-// zeros, and returns the bytes of s taken.
+// PutText fills dst with s, cut as Shorten does when it is too long, and zeros,
+// and returns the bytes taken.
 func PutText(dst []byte, s string) int {
-	if len(s) > len(dst) {
-		s = s[:len(dst)]
-		for len(s) > 0 && !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-	}
+	s = Shorten(s, len(dst))
 	n := copy(dst, s)
 	clear(dst[n:])
 	return n
+}
+
+// Shorten cuts a text that is longer than n bytes behind a word, and shows it by
+// three dots; without a space in reach at a character's end. Where there is no
+// room for dots there are none.
+func Shorten(s string, n int) string {
+	dots := "..."
+	if len(s) <= n {
+		return s
+	}
+	if n < 16 {
+		dots = ""
+	}
+	most := n - len(dots)
+	if at := strings.LastIndexByte(s[:most+1], ' '); dots != "" && at > most/2 {
+		return strings.TrimRight(s[:at], " ,;:") + dots
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + dots
 }
 
 // Text returns the text of a zero padded field, with everything that is not
