@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
@@ -89,13 +90,6 @@ func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
 	}
 }
 
-// clear takes an inner IP packet of a port outside its seal.
-func (t *tapPoint) clear(dir capture.Direction, now falcon.Time, packet []byte) {
-	if t.wantClear {
-		t.put(capture.Clear, dir, now, packet, "")
-	}
-}
-
 // port takes a frame that a function's guest sent (in) or is given (out), as it is.
 // One that stands for several, or whose checksum is not filled in, has a remark: it is the
 // receiver's to do what is left.
@@ -116,6 +110,22 @@ func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *functionPort,
 		}
 		s.to.Parts(iface, dir, now+t.wallOffset, comment, parts...)
 	}
+}
+
+// capturePlain takes an inner IP packet of a port, outside its seal, with a remark whose it is.
+func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.Tunnel, packet []byte) {
+	if !s.capture.wantClear {
+		return
+	}
+	way := "from"
+	if dir == captureOut {
+		way = "to"
+	}
+	whose := "no function of this NIC"
+	if p := s.plain.gw.PortOf(t.Tenant, packet, dir == captureOut); p != nil {
+		whose = fmt.Sprintf("%s, port %s", pfvf.ID(p.Function), p.Name)
+	}
+	s.capture.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, t.Tenant, way, t.Peer))
 }
 
 // captureFromPorts takes what guests sent.

@@ -269,7 +269,7 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 		stats.Reasons[gateway.DropNoKey]++
 		return
 	}
-	s.capture.clear(captureOut, now, packet)
+	s.capturePlain(captureOut, now, f.Tunnel, packet)
 	next := uint8(psp.NextHeaderIPv4)
 	if packet[0]>>4 == 6 {
 		next = psp.NextHeaderIPv6
@@ -318,7 +318,7 @@ func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, hdr *psp.Hea
 		reasons[gateway.DropWrongSource]++ // says it has no port, or has not said yet that it has
 		return
 	}
-	s.capture.clear(captureIn, now, packet)
+	s.capturePlain(captureIn, now, t, packet)
 	s.plain.gw.FromTunnel(t, sealed[pspHeader-gateway.EthernetLen:len(sealed)-psp.ICVLen], d.ECN)
 }
 

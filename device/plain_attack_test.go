@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -99,7 +100,8 @@ func TestAttackChecksumOverAddress(t *testing.T) {
 // F38: an address that this NIC's configuration does not let a peer have is named in the log, once.
 func TestRefusedAddressIsTold(t *testing.T) {
 	var log bytes.Buffer
-	v := newPortWorldWith(t, 33, func(i int, c *config.Config) {
+	v := newVirtualWith(t, 33, wire100us, func(i int, c *config.Config) {
+		addPort(c, 0, &config.Port{Name: "vp1", Addresses: addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
 		if i == 0 {
 			c.Peers[0].Functions = []config.PeerFunction{{Tenant: 7, Address: netip.MustParseAddr("192.168.100.22")}}
 		}

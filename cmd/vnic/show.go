@@ -96,6 +96,20 @@ func showCommand() *cobra.Command {
 	return show
 }
 
+// takenDown says that an uplink carries nothing, by the operator's wish.
+func takenDown(u *control.Uplink) string {
+	const by = ", down by impairment (vnic inject link)"
+	switch rx, tx := u.RX.Impairment.Down, u.TX.Impairment.Down; {
+	case rx && tx:
+		return by
+	case rx:
+		return ", rx" + by[1:]
+	case tx:
+		return ", tx" + by[1:]
+	}
+	return ""
+}
+
 func printNIC(w io.Writer, v any) {
 	n := v.(control.NIC)
 	fmt.Fprintf(w, "host %d\t%s\tvnic %s\tpid %d", n.Host, n.Name, n.Version, n.PID)
@@ -113,7 +127,7 @@ func printNIC(w io.Writer, v any) {
 		fmt.Fprintf(w, "goes on without %s\n", text)
 	}
 	for _, u := range n.Uplinks {
-		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d\n", u.Name, u.Addr, u.MAC, u.MTU)
+		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d%s\n", u.Name, u.Addr, u.MAC, u.MTU, takenDown(&u))
 	}
 	for _, p := range n.Peers {
 		state := "down"

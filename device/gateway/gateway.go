@@ -246,6 +246,21 @@ func (t *tenant) find(a netip.Addr) (target, bool) {
 	return target{}, false
 }
 
+// PortOf is our port that a packet of a tenant comes from or, unless out, is for; nil: none.
+func (g *Gateway) PortOf(tenant uint32, packet []byte, out bool) *Port {
+	t := g.tenants[tenant]
+	h, why := parseIP(packet)
+	if t == nil || why != none {
+		return nil
+	}
+	a := h.dst
+	if out {
+		a = h.src
+	}
+	to, _ := t.find(a)
+	return to.port
+}
+
 // onLink tells whether a is in one of the tenant's subnets.
 func (t *tenant) onLink(a netip.Addr) bool {
 	for _, p := range t.Subnets {
