@@ -127,10 +127,11 @@ func (l *loop) run() {
 // turn reads, steps and writes once. It reports whether there was work.
 func (l *loop) turn() bool {
 	l.read()
+	now := l.clock() // when the frames came: Falcon's t2 and t4 must not count what is done before them (§10.1)
 	l.in.FromPorts = l.ports.read(l.shard)
 	l.in.ready = l.shard.inbox.take()
 	sealing := l.shard.plain.busy()
-	l.shard.Step(l.clock(), &l.in, &l.out)
+	l.shard.Step(now, &l.in, &l.out)
 	l.ports.write(l.shard)
 	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
 	worked = worked || sealing && !l.shard.plain.busy() // the rest of what ports had before

@@ -530,3 +530,53 @@ func TestRefusedPullIsCertain(t *testing.T) {
 		p.wantIdle()
 	}
 }
+
+// TestNackOfAcknowledgedPull: a NACK about a pull whose request is acknowledged is found by its PSN, if it is of a kind that
+// ends a pull (F65, RDMA over Falcon §6.9).
+func TestNackOfAcknowledgedPull(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.pull(3)
+	s.transmit()
+	cfg := s.c.Config()
+	s.want(s.ack(wire.Ack{ReqBase: cfg.TxReqPSN + 3}), wire.DropNone)
+	nack := func(code wire.NackCode, psn uint32, request bool) wire.Drop {
+		n := wire.Nack{
+			CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN + 3, PSN: psn, Code: code, Request: request,
+		}
+		return s.receive(n.Append(nil))
+	}
+	psn := cfg.TxReqPSN + 1
+	s.want(nack(wire.NackResource, psn, true), wire.DropNackTarget) // it was taken: too late
+	s.want(nack(wire.NackRNR, psn, true), wire.DropNackTarget)
+	s.want(nack(wire.NackCID, psn, false), wire.DropNackTarget) // of the other window
+	s.want(nack(wire.NackCID, psn+5, true), wire.DropNackTarget)
+	s.want(nack(wire.NackCode(5), psn, true), wire.DropNackCode)
+	s.want(nack(wire.NackCID, psn, true), wire.DropNone)
+	s.want(s.pullData(200, 1, 64), wire.DropNone)
+	s.want(s.pullData(201, 3, 64), wire.DropNone)
+	var codes []falcon.Completion
+	for _, e := range s.ulp.Events {
+		if e.Kind == falcon.EvPullDone {
+			codes = append(codes, e.Code)
+		}
+	}
+	equal(t, "completions", codes, []falcon.Completion{falcon.CmplAck, falcon.CmplTargetNackCID, falcon.CmplAck})
+	st := s.e.Stats()
+	if st.NacksReceived != 6 || st.NackCodesReceived[wire.NackCID] != 3 || st.NackCodesReceived[0] != 1 {
+		t.Errorf("%d NACKs received, by code %v", st.NacksReceived, st.NackCodesReceived)
+	}
+}
+
+// TestNackQueueIsBounded: a peer that sends refused pushes again and again makes no more than a window of NACKs wait (F65).
+func TestNackQueueIsBounded(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
+	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackCIE, 0, 1) }
+	for range 2 {
+		for n := range uint32(wire.DataWindow) {
+			s.pushData(200+n, 7+n, false)
+		}
+	}
+	if n := len(only(s.transmit(), wire.TypeNACK)); n != wire.DataWindow || s.e.Stats().NacksSent != wire.DataWindow {
+		t.Errorf("%d NACKs, %d counted, want %d", n, s.e.Stats().NacksSent, wire.DataWindow)
+	}
+}
