@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 const qemuTestConfig = `
@@ -129,4 +133,34 @@ func TestQEMURefuses(t *testing.T) {
 			t.Errorf("%q: %v %s", tt.args, err, out)
 		}
 	}
+}
+
+// TestQEMUWantsTAP: F55, a TAP that is not there, and one that would lose what DHCP allows the guest to send.
+func TestQEMUWantsTAP(t *testing.T) {
+	requireRoot(t)
+	dir, err := os.MkdirTemp("", "vnic-tap-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "g1.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	path := writeQEMUConfig(t, strings.ReplaceAll(qemuTestConfig, "/run/g1.sock", socket))
+	netns.Run(t, func() {
+		refused := func(want string) {
+			t.Helper()
+			if _, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--run", "--qemu", "true"); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		refused("there is no TAP vp1g; make it (ip tuntap add vp1g mode tap && ip link set vp1g mtu 4432 master BRIDGE up)")
+		if out, err := exec.Command("ip", "tuntap", "add", "vp1g", "mode", "tap").CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		refused("TAP vp1g has MTU 1500 and the port 4432: what is longer would be lost; ip link set vp1g mtu 4432")
+	})
 }
