@@ -80,7 +80,7 @@ SOAK_SEED ?=
 
 .PHONY: soak
 soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
-	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?Soak' ./cmd/vnic
+	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?(Soak|Settles)' ./cmd/vnic
 
 # How long stress goes on, how often each test is to run (0: until the time is over), and which tests.
 STRESS ?= 10m
