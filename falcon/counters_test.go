@@ -1,6 +1,7 @@
 package falcon_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -146,4 +147,31 @@ func TestPeersMayHaveMore(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow-1, false), wire.DropNone)
 	s.want(s.pullRequest(501, 7+falcon.MaxTxWindow, false), wire.DropResource)
+}
+
+// TestAckRequestOfABurst: with ARBurst the push after which nothing waits asks for an acknowledgement, and the last of a message
+// does; nothing else (F65, Falcon §9.1.3.1).
+func TestAckRequestOfABurst(t *testing.T) {
+	p := testProfile()
+	p.ARBurst = true
+	asked := func(issue func(c *falcon.Conn) error) (out []bool) {
+		s := newSingle(t, p, func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
+		if err := issue(s.c); err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range s.transmit() {
+			out = append(out, header(t, sent.Packet).AckReq)
+		}
+		return out
+	}
+	push := func(c *falcon.Conn, tag uint64) error { return c.Push(ms, tag, 32) }
+	equal(t, "a burst", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), push(c, 2), push(c, 3))
+	}), []bool{false, false, true})
+	equal(t, "the end of a message", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), c.PushLast(ms, 2, 32), push(c, 3))
+	}), []bool{false, true, true})
+	equal(t, "a pull behind", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), c.Pull(ms, 2, 44, 64))
+	}), []bool{false, false})
 }

@@ -345,3 +345,45 @@ func TestPossible(t *testing.T) {
 		t.Error("more than a level above has is not possible")
 	}
 }
+
+// TestHeadroomAndLevel: what a node could take now, with what is guaranteed to it and without what is guaranteed to others; and
+// how full the fullest level is (F5, F12).
+func TestHeadroomAndLevel(t *testing.T) {
+	const i = NetPktRx
+	limit := func(v uint32) Cost { c := NoLimit(); c[i] = v; return c }
+	root := New(nil, limit(100))
+	a, b := New(root, limit(80)), New(root, NoLimit())
+	if err := a.Guarantee(Cost{i: 30}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, n *Node, headroom uint32, level uint8) {
+		t.Helper()
+		if h, l := n.Headroom(i), n.Level(i, 32); h != headroom || l != level {
+			t.Errorf("%s: headroom %d, level %d, want %d and %d", what, h, l, headroom, level)
+		}
+		taken := uint32(0)
+		for n.TakeOne(i, false) {
+			taken++
+		}
+		for range taken {
+			n.ReturnOne(i)
+		}
+		if taken != headroom {
+			t.Errorf("%s: %d could be taken, headroom was %d", what, taken, headroom)
+		}
+	}
+	check("empty, with a guarantee", a, 80, 0)
+	check("empty, beside one", b, 70, 0)
+	for range 60 {
+		b.TakeOne(i, false)
+	}
+	check("60 taken by the other", a, 40, 19)
+	check("60 taken", b, 10, 19)
+	for range 40 {
+		a.TakeOne(i, false)
+	}
+	check("full", a, 0, 31)
+	check("full", b, 0, 31)
+	a.SetLimit(limit(0))
+	check("limit lowered to nothing", a, 0, 31)
+}
