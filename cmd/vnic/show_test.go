@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/control"
 )
@@ -26,5 +27,20 @@ func TestShowUplinkDown(t *testing.T) {
 		if !strings.Contains(b.String(), tc.want) {
 			t.Errorf("%+v: %q", tc, b.String())
 		}
+	}
+}
+
+// F56: `top` shows plain IP where there is some.
+func TestTopShowsPlainIP(t *testing.T) {
+	at := time.Unix(100, 0)
+	was := sample{at: at, counters: control.Counters{"gateway.from_port_bytes": 1000}}
+	is := sample{at: at.Add(2 * time.Second), counters: control.Counters{
+		"gateway.from_port_bytes": 1000 + 1e9, "gateway.to_port_bytes": 5e8, "gateway.tunnel_tx_packets": 2e6,
+	}}
+	if head := topHead(&was, &is); !strings.Contains(head, "from ports "+si(4e9)+"bit/s  to ports "+si(2e9)+"bit/s") || !strings.Contains(head, "out "+si(1e6)) {
+		t.Error(head)
+	}
+	if head := topHead(&sample{}, &sample{}); strings.Contains(head, "plain IP") {
+		t.Errorf("of a NIC without ports: %s", head)
 	}
 }

@@ -141,6 +141,10 @@ func topHead(was, is *sample) string {
 	fmt.Fprintf(w, "packets/s  in %s  out %s   data  in %sbit/s  out %sbit/s   sent again %s/s  waited for credit %s/s\n",
 		si(rate("shard.rx_packets")), si(rate("shard.tx_packets")), si(8*rate("rdma.bytes_rx")), si(8*rate("rdma.bytes_tx")),
 		si(rate("falcon.timeout_retransmits")+rate("falcon.early_retransmits")), si(rate("rdma.credit_waits")))
+	if is.counters["gateway.from_port_bytes"]+is.counters["gateway.to_port_bytes"] > 0 {
+		fmt.Fprintf(w, "plain IP   from ports %sbit/s  to ports %sbit/s   sealed packets/s  in %s  out %s\n",
+			si(8*rate("gateway.from_port_bytes")), si(8*rate("gateway.to_port_bytes")), si(rate("gateway.tunnel_rx_packets")), si(rate("gateway.tunnel_tx_packets")))
+	}
 	var drops []string
 	for name := range is.counters {
 		if room, what, _ := strings.Cut(name, "."); (room == "drop" || strings.HasPrefix(what, "drop_")) && rate(name) > 0 {
