@@ -1,9 +1,12 @@
 package device
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
+	"net/http"
 	"os"
 	"reflect"
 	"regexp"
@@ -11,9 +14,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/rdma"
 )
@@ -58,6 +64,48 @@ func TestCountersAreExplained(t *testing.T) {
 		if !strings.Contains(page, "`port.NAME."+name+"`") {
 			t.Errorf("docs/troubleshooting.md says nothing of `port.NAME.%s`", name)
 		}
+	}
+}
+
+// TestMetricsConventions: what a NIC tells Prometheus is named as Prometheus' own conventions want
+// it, and every counter has a help text of its own (F60).
+func TestMetricsConventions(t *testing.T) {
+	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	s, err := metrics.Serve("127.0.0.1:0", w.nics[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	resp, err := http.Get("http://" + s.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "vnic_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "of vnic show counters") {
+			t.Errorf("device/metrics/help.go lacks: %s", line)
+		}
+	}
+	if !bytes.Contains(text, []byte("vnic_falcon_packets_sent_total")) {
+		t.Errorf("no counters in %s", text)
 	}
 }
 

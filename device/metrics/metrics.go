@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/falcon-vnic/vnic/device/control"
@@ -47,7 +48,7 @@ func Serve(addr string, s Source) (*Server, error) {
 		return nil, fmt.Errorf("metrics.listen %s: %w; choose another address, or leave metrics out", addr, err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{s})
+	registry.MustRegister(&collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux, h := http.NewServeMux(), &http.Server{ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 4 * scrapeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
 	clients := control.BoundClients(h, maxClients)
 	answer := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
@@ -100,32 +101,41 @@ func (v *Server) Close() error {
 // gauges are the counters that go down too.
 var gauges = map[string]bool{
 	"shard.cids_in_use": true, "psp.rx_sas": true, "psp.tx_sas": true, "psp.rx_sas_unsettled": true,
-	"falcon.conns": true, "falcon.tx_contexts": true, "falcon.rx_contexts": true, "falcon.rx_cells": true,
+	"falcon.conns": true, "falcon.tx_contexts": true, "falcon.rx_contexts": true, "falcon.rx_cells": true, "nic.warnings": true,
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 var (
-	info = prometheus.NewDesc("vnic_info", "the NIC", []string{"nic", "host", "version"}, nil)
-	up   = prometheus.NewDesc("vnic_peer_up", "1: the connection manager of the peer is reached", []string{"peer"}, nil)
-	drop = prometheus.NewDesc("vnic_drops_total", "packets that ended at this NIC instead of at a function", []string{"room", "reason"}, nil)
+	info = describe("vnic_info", "The NIC: always 1.", "nic", "host", "version")
+	up   = describe("vnic_peer_up", "Whether the connection manager of a peer is reached.", "peer")
+	drop = describe("vnic_drops_total", "Packets that ended at this NIC and not at a function.", "stage", "reason")
 
-	functionState  = prometheus.NewDesc("vnic_function_state", "functions by state", []string{"state"}, nil)
-	functionLink   = prometheus.NewDesc("vnic_function_link_up", "1: the link of the function is up", []string{"function"}, nil)
-	functionQPs    = prometheus.NewDesc("vnic_function_qps", "queue pairs", []string{"function"}, nil)
-	functionMRs    = prometheus.NewDesc("vnic_function_mrs", "memory regions", []string{"function"}, nil)
-	functionTx     = prometheus.NewDesc("vnic_function_tx_bytes", "data bytes of SENDs and WRITEs since the function was enabled", []string{"function"}, nil)
-	functionRx     = prometheus.NewDesc("vnic_function_rx_bytes", "data bytes placed in the function's memory since it was enabled", []string{"function"}, nil)
-	functionResets = prometheus.NewDesc("vnic_function_resets", "function-level resets", []string{"function"}, nil)
+	portFrames  = describe("vnic_port_frames_total", "Frames that passed a function's port, seen from the NIC.", "port", "direction")
+	portBytes   = describe("vnic_port_bytes_total", "Bytes that passed a function's port, seen from the NIC.", "port", "direction")
+	portDropped = describe("vnic_port_dropped_frames_total", "Frames that the device of a port did not give or take whole.", "port", "direction")
+	impaired    = describe("vnic_impaired_packets_total", "Packets that passed while the uplink was impaired on purpose, by what became of them.", "direction", "effect")
 
-	creditLimit     = prometheus.NewDesc("vnic_credit_limit", "most credits a node may hold; absent: no limit", []string{"level", "node", "counter"}, nil)
-	creditGuarantee = prometheus.NewDesc("vnic_credit_guarantee", "credits set aside for a node alone", []string{"level", "node", "counter"}, nil)
-	creditInUse     = prometheus.NewDesc("vnic_credit_in_use", "credits a node holds", []string{"level", "node", "counter"}, nil)
-	creditRefused   = prometheus.NewDesc("vnic_credit_refused_total", "times credit had to be waited for", []string{"level", "node"}, nil)
+	functionState  = describe("vnic_functions", "Functions by state.", "state")
+	functionLink   = describe("vnic_function_link_up", "Whether the link of a function is up.", "function")
+	functionQPs    = describe("vnic_function_queue_pairs", "Queue pairs of a function.", "function")
+	functionMRs    = describe("vnic_function_memory_regions", "Memory regions of a function.", "function")
+	functionTx     = describe("vnic_function_tx_bytes_total", "Bytes of data of SENDs and WRITEs since the function was enabled.", "function")
+	functionRx     = describe("vnic_function_rx_bytes_total", "Bytes of data placed in a function's memory since it was enabled.", "function")
+	functionResets = describe("vnic_function_resets_total", "Function-level resets.", "function")
+
+	creditLimit     = describe("vnic_credit_limit", "The most credits that a node may hold; absent: no limit.", "level", "node", "counter")
+	creditGuarantee = describe("vnic_credit_guarantee", "Credits set aside for a node alone.", "level", "node", "counter")
+	creditInUse     = describe("vnic_credit_in_use", "Credits that a node holds.", "level", "node", "counter")
+	creditRefused   = describe("vnic_credit_refusals_total", "Times a node had no credit to give.", "level", "node")
 )
 
 // collector asks the source at each scrape.
 type collector struct{ source Source }
 
-// Describe says nothing: the counters' names come from the rooms that count.
+// Describe says nothing: the counters' names come from those who count.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -150,41 +160,70 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for name, v := range counters {
 		count(out, name, v)
 	}
-	collectFunctions(gauge, functions)
+	collectFunctions(out, gauge, functions)
 	collectCredits(out, gauge, credits)
 }
 
-// count shows a counter called "room.name". Drops are one metric, by reason.
+// count shows a counter called "stage.name". What there is several of is one metric with labels.
 func count(out chan<- prometheus.Metric, name string, v uint64) {
-	room, what, _ := strings.Cut(name, ".")
+	stage, what, _ := strings.Cut(name, ".")
 	reason, isDrop := strings.CutPrefix(what, "drop_")
+	counter := func(d *prometheus.Desc, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
 	switch {
-	case room == "drop":
-		out <- prometheus.MustNewConstMetric(drop, prometheus.CounterValue, float64(v), "device", what)
-		return
+	case stage == "drop":
+		counter(drop, "device", what)
 	case isDrop:
-		out <- prometheus.MustNewConstMetric(drop, prometheus.CounterValue, float64(v), room, reason)
+		counter(drop, stage, reason)
+	case stage == "impair":
+		direction, effect, _ := strings.Cut(what, "_")
+		counter(impaired, direction, effect)
+	case stage == "port":
+		countPort(counter, what)
+	case gauges[name]:
+		out <- prometheus.MustNewConstMetric(describe("vnic_"+stage+"_"+what, helpOf(name)), prometheus.GaugeValue, float64(v))
+	default:
+		if direction, ok := strings.CutPrefix(what, "bytes_"); ok { // the unit comes last
+			what = direction + "_bytes"
+		}
+		counter(describe("vnic_"+stage+"_"+what+"_total", helpOf(name)))
+	}
+}
+
+// countPort shows a counter "NAME.rx_bytes" of a port. NAME is a network device's and may have dots.
+func countPort(counter func(*prometheus.Desc, ...string), what string) {
+	dot := strings.LastIndexByte(what, '.')
+	direction, unit, ok := strings.Cut(what[dot+1:], "_")
+	desc := map[string]*prometheus.Desc{"frames": portFrames, "bytes": portBytes, "dropped": portDropped}[unit]
+	if dot < 0 || !ok || desc == nil {
 		return
 	}
-	kind, full := prometheus.CounterValue, "vnic_"+room+"_"+what+"_total"
-	if gauges[name] {
-		kind, full = prometheus.GaugeValue, "vnic_"+room+"_"+what
+	counter(desc, what[:dot], direction)
+}
+
+func helpOf(name string) string {
+	if text := help[name]; text != "" {
+		return text
 	}
-	out <- prometheus.MustNewConstMetric(prometheus.NewDesc(full, name+" of vnic show counters", nil, nil), kind, float64(v))
+	return "Counter " + name + " of vnic show counters."
 }
 
 type showGauge func(d *prometheus.Desc, v float64, labels ...string)
 
-func collectFunctions(gauge showGauge, fs []control.Function) {
+func collectFunctions(out chan<- prometheus.Metric, gauge showGauge, fs []control.Function) {
 	states := map[string]int{}
 	var other control.Function
+	counter := func(d *prometheus.Desc, v uint64, id string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), id)
+	}
 	show := func(f *control.Function) {
 		gauge(functionLink, truth(f.LinkUp), f.ID)
 		gauge(functionQPs, float64(f.QPs), f.ID)
 		gauge(functionMRs, float64(f.MRs), f.ID)
-		gauge(functionTx, float64(f.TxBytes), f.ID)
-		gauge(functionRx, float64(f.RxBytes), f.ID)
-		gauge(functionResets, float64(f.Resets), f.ID)
+		counter(functionTx, uint64(f.TxBytes), f.ID)
+		counter(functionRx, uint64(f.RxBytes), f.ID)
+		counter(functionResets, uint64(f.Resets), f.ID)
 	}
 	for i := range fs {
 		f := &fs[i]

@@ -35,7 +35,10 @@ func (f *fake) Functions(context.Context) (list []control.Function, err error) {
 }
 
 func (f *fake) Counters(context.Context) (control.Counters, error) {
-	return control.Counters{"rdma.posted": 7, "falcon.conns": 3, "drop.psp_auth": 1, "falcon.drop_unknown_cid": 2}, nil
+	return control.Counters{
+		"rdma.posted": 7, "falcon.conns": 3, "drop.psp_auth": 1, "falcon.drop_unknown_cid": 2,
+		"rdma.bytes_tx": 11, "port.vp1.rx_bytes": 12, "port.eth0.5.tx_dropped": 13, "port.eth0_5.tx_dropped": 14, "impair.rx_lost": 15, "new.thing": 16,
+	}, nil
 }
 
 func (f *fake) Credits(context.Context) (list []control.CreditNode, err error) {
@@ -83,11 +86,16 @@ func TestScrape(t *testing.T) {
 		`vnic_peer_up{peer="2"} 1`, `vnic_peer_up{peer="3"} 0`,
 		"# TYPE vnic_rdma_posted_total counter\nvnic_rdma_posted_total 7",
 		"# TYPE vnic_falcon_conns gauge\nvnic_falcon_conns 3",
-		`vnic_drops_total{reason="psp_auth",room="device"} 1`, `vnic_drops_total{reason="unknown_cid",room="falcon"} 2`,
-		`vnic_function_qps{function="h1.pf0.vf2"} 2`, `vnic_function_state{state="READY"} 2`,
+		"# HELP vnic_rdma_posted_total Work requests posted.",
+		`vnic_drops_total{reason="psp_auth",stage="device"} 1`, `vnic_drops_total{reason="unknown_cid",stage="falcon"} 2`,
+		"vnic_rdma_tx_bytes_total 11", `vnic_port_bytes_total{direction="rx",port="vp1"} 12`,
+		`vnic_port_dropped_frames_total{direction="tx",port="eth0.5"} 13`, `vnic_port_dropped_frames_total{direction="tx",port="eth0_5"} 14`,
+		`vnic_impaired_packets_total{direction="rx",effect="lost"} 15`, "vnic_new_thing_total 16",
+		"# TYPE vnic_function_tx_bytes_total counter\nvnic_function_tx_bytes_total{function=\"h1.pf0.vf1\"} 10",
+		`vnic_function_queue_pairs{function="h1.pf0.vf2"} 2`, `vnic_functions{state="READY"} 2`,
 		`vnic_credit_limit{counter="req-pkt-tx",level="nic",node="nic1"} 64`,
 		`vnic_credit_guarantee{counter="req-pkt-tx",level="function",node="h1.pf0.vf1"} 4`,
-		`vnic_credit_refused_total{level="nic",node="nic1"} 9`,
+		`vnic_credit_refusals_total{level="nic",node="nic1"} 9`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)
@@ -104,10 +112,10 @@ func TestBounded(t *testing.T) {
 	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
 		t.Errorf("status %d, %d lines", status, n)
 	}
-	if n := len(regexp.MustCompile(`vnic_function_qps\{`).FindAllString(text, -1)); n != MaxFunctions+1 {
+	if n := len(regexp.MustCompile(`vnic_function_queue_pairs\{`).FindAllString(text, -1)); n != MaxFunctions+1 {
 		t.Errorf("%d series", n)
 	}
-	if !strings.Contains(text, fmt.Sprintf("vnic_function_qps{function=\"other\"} %d\n", 2*(5000-MaxFunctions))) {
+	if !strings.Contains(text, fmt.Sprintf("vnic_function_queue_pairs{function=\"other\"} %d\n", 2*(5000-MaxFunctions))) {
 		t.Error("the other functions are not summed")
 	}
 }
