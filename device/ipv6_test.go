@@ -178,6 +178,9 @@ func TestTransportMode(t *testing.T) {
 		if v.shards[1].drops[dropNotFalcon] == 0 {
 			t.Errorf("%v: nothing was refused", modes)
 		}
+		if v.shards[1].peers[1].otherMode == 0 { // F57
+			t.Errorf("%v: nobody says why", modes)
+		}
 	}
 }
 

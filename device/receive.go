@@ -2,9 +2,11 @@ package device
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -74,6 +76,10 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		s.receivePlain(now, d, &hdr, sealed)
 		return
 	}
+	if hdr.HasVC == s.txSAs.direct {
+		s.otherMode(now, &hdr)
+		return
+	}
 	if s.txSAs.direct {
 		s.receiveTransport(now, d, &hdr, clear)
 		return
@@ -93,6 +99,24 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 		return
 	}
 	s.receiveFalcon(now, d, &hdr, c, packet)
+}
+
+// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic show
+// nic says it after the last packet.
+const otherModeEvery = 60_000_000_000
+
+// otherMode drops a packet of a peer, which is proved by its key, in the psp.mode that is not ours.
+func (s *Shard) otherMode(now falcon.Time, hdr *psp.Header) {
+	s.drops.count(dropNotFalcon)
+	p := s.peers[cm.HostID(hdr.Owner>>32)]
+	if p == nil {
+		return
+	}
+	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
+		p.otherModeTold = now
+		s.log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", s.cfg.PSP.Mode)
+	}
+	p.otherMode = now
 }
 
 // openSealed opens a PSP packet.

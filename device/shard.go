@@ -62,6 +62,9 @@ type peer struct {
 	up       bool
 	since    falcon.Time                  // of the last change of up
 	refused  map[config.PeerFunction]bool // of the ports that it told of last
+
+	otherMode     falcon.Time // of its last packet in another psp.mode; 0: none
+	otherModeTold falcon.Time // when the log said so last
 }
 
 // Shard owns functions with all their objects and connections. Everything in

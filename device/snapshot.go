@@ -34,15 +34,25 @@ func (n *NIC) NIC(context.Context) (control.NIC, error) {
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()
 	}
 	v.Warnings = n.warnings.list()
-	err := n.shard.do(func(falcon.Time) {
+	err := n.shard.do(func(now falcon.Time) {
 		v.Uplinks = []control.Uplink{n.uplink()}
 		for _, p := range n.shard.cm.Peers() {
-			v.Peers = append(v.Peers, control.Peer{
-				Host: p.Host, Underlay: p.Underlay.String(), Identity: n.shard.peers[p.Host].cfg.Identity, Tenants: p.Tenants,
+			known := n.shard.peers[p.Host]
+			c := control.Peer{
+				Host: p.Host, Underlay: p.Underlay.String(), Identity: known.cfg.Identity, Tenants: p.Tenants,
 				Up: p.Up, Functions: p.Offers, Connections: p.Connections,
-			})
+			}
+			if known.otherMode != 0 && now-known.otherMode < otherModeEvery {
+				c.Note = "seals in another psp.mode"
+			}
+			v.Peers = append(v.Peers, c)
 		}
 	})
+	for i := range v.Peers {
+		if p := &v.Peers[i]; n.link != nil && p.Note == "" {
+			p.Note = n.link.Note(p.Host)
+		}
+	}
 	return v, err
 }
 

@@ -134,6 +134,9 @@ func printNIC(w io.Writer, v any) {
 		if p.Up {
 			state = "up"
 		}
+		if p.Note != "" {
+			state += " (" + p.Note + ")"
+		}
 		fmt.Fprintf(w, "peer %d\t%s\t%s\t%s, %d functions, %d connections\n", p.Host, p.Underlay, p.Identity, state, p.Functions, p.Connections)
 	}
 }

@@ -41,6 +41,7 @@ type Config struct {
 	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s
 	Handshake  time.Duration // bound on TCP connect and TLS handshake; default 5 s
 	Hello      time.Duration // bound on the time until who dialed us has sent its ClientHello; default 1 s
+	Patience   time.Duration // how long a peer that is to dial us may take before the log says so; default 10 s
 	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
 	BackoffMax time.Duration // default 5 s
 	Queue      int           // messages waiting to be sent to one peer; default 16384
@@ -55,6 +56,7 @@ func (c *Config) defaults() {
 	def(&c.Keepalive, 2*time.Second)
 	def(&c.Handshake, 5*time.Second)
 	def(&c.Hello, time.Second)
+	def(&c.Patience, 10*time.Second)
 	def(&c.BackoffMin, 100*time.Millisecond)
 	def(&c.BackoffMax, 5*time.Second)
 	if c.Queue <= 0 {
@@ -270,6 +272,9 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	defer cancel()
 	cfg := tlsConfig(l.cfg.Identity, x509.ExtKeyUsageClientAuth, func(uri string) error {
 		p = l.byURI[uri]
+		if uri == l.cfg.Identity.URI() {
+			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its host number", ErrIdentity, uri)
+		}
 		if p == nil {
 			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
 		}

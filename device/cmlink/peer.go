@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -20,8 +21,72 @@ type peer struct {
 	dials   bool           // we dial it
 	arrived chan *tls.Conn // the newest connection it dialed, checked; has one place
 
-	mu      sync.Mutex
-	session *session // nil: down
+	mu       sync.Mutex
+	session  *session // nil: down
+	note     string   // why it is down
+	replaced []time.Time
+	twice    string    // two NICs have its number, as was noticed
+	noticed  time.Time // then
+}
+
+// A peer that comes back replaces its connection. That many times in this time, or from another
+// address while the old connection lives, it is two NICs with one host number, which take the link
+// from each other.
+const (
+	twiceCount = 4
+	twiceTime  = 30 * time.Second
+)
+
+// replace ends the session for a connection that the peer has dialed since. p.mu is held.
+func (p *peer) replace(c *tls.Conn) {
+	now := time.Now()
+	p.replaced = append(p.replaced, now)
+	if len(p.replaced) > twiceCount {
+		p.replaced = p.replaced[1:]
+	}
+	old, is := host(p.session.conn), host(c)
+	p.session.end(errDialedAgain)
+	if old == is && (len(p.replaced) < twiceCount || now.Sub(p.replaced[0]) > twiceTime) {
+		return
+	}
+	p.twice, p.noticed = fmt.Sprintf("two NICs seem to have host number %d: at %s and %s", p.Host, old, is), now
+	if _, ok := p.link.refusals.allow(now); ok {
+		p.link.cfg.Log.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
+			"remedy", "give each NIC its own nic.host and identity")
+	}
+}
+
+// host is the address of the other end, without its port.
+func host(c net.Conn) string {
+	h, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	if err != nil {
+		return c.RemoteAddr().String()
+	}
+	return h
+}
+
+// say notes why the peer is down.
+func (p *peer) say(note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note = note
+}
+
+// Note says what is not as it should be with a peer, or what is waited for; "": nothing.
+func (l *Link) Note(host uint8) string {
+	p := l.peers[host]
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.twice != "" && time.Since(p.noticed) < 2*twiceTime:
+		return p.twice
+	case p.session == nil:
+		return p.note
+	}
+	return ""
 }
 
 // session is one connection from PeerUp to PeerDown.
@@ -79,7 +144,7 @@ func (p *peer) offer(c *tls.Conn) {
 	}
 	p.arrived <- c // there is a place, and nobody else puts
 	if p.session != nil {
-		p.session.end(errDialedAgain)
+		p.replace(c)
 	}
 }
 
@@ -101,6 +166,7 @@ func (p *peer) run() {
 				level = slog.LevelWarn // once; the rest would say the same
 			}
 			failures++
+			p.say("not reached: " + err.Error())
 			p.link.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
 		default:
 			started := time.Now()
@@ -125,6 +191,13 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 	if p.dials {
 		return p.dial(ctx)
 	}
+	where := p.link.listener.Addr().String()
+	p.say("waits for it to dial " + where)
+	late := time.AfterFunc(p.link.cfg.Patience, func() {
+		p.link.cfg.Log.Warn("connection management: the peer does not dial", "host", p.Host, "waited", p.link.cfg.Patience,
+			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.link.cfg.Identity.Host))+"?")
+	})
+	defer late.Stop()
 	select {
 	case c := <-p.arrived:
 		// Tells the dialer that its certificate was accepted.

@@ -113,8 +113,9 @@ type Peer struct {
 	Identity    string   `json:"identity"`
 	Tenants     []uint32 `json:"tenants"`
 	Up          bool     `json:"up"`
-	Functions   int      `json:"functions"`   // that it offers to us
-	Connections int      `json:"connections"` // in any state
+	Functions   int      `json:"functions"`      // that it offers to us
+	Connections int      `json:"connections"`    // in any state
+	Note        string   `json:"note,omitempty"` // what is not as it should be, or is waited for
 }
 
 // Route is one entry of GET /v1/routes: where plain IP of a tenant goes.
