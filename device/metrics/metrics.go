@@ -118,6 +118,9 @@ var (
 	portDropped = describe("vnic_port_dropped_frames_total", "Frames that the device of a port did not give or take whole.", "port", "direction")
 	impaired    = describe("vnic_impaired_packets_total", "Packets that passed while the uplink was impaired on purpose, by what became of them.", "direction", "effect")
 
+	nacks       = describe("vnic_falcon_nacks_total", "NACKs of the transport by what they refuse.", "direction", "code")
+	completions = describe("vnic_falcon_completions_total", "Transactions of the transport that ended, by how (Falcon §11).", "code")
+
 	functionState  = describe("vnic_functions", "Functions by state.", "state")
 	functionLink   = describe("vnic_function_link_up", "Whether the link of a function is up.", "function")
 	functionQPs    = describe("vnic_function_queue_pairs", "Queue pairs of a function.", "function")
@@ -168,6 +171,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 func count(out chan<- prometheus.Metric, name string, v uint64) {
 	stage, what, _ := strings.Cut(name, ".")
 	reason, isDrop := strings.CutPrefix(what, "drop_")
+	completion, isCompletion := strings.CutPrefix(what, "completion_")
+	sent, isSent := strings.CutPrefix(what, "nack_sent_")
+	received, isReceived := strings.CutPrefix(what, "nack_received_")
 	counter := func(d *prometheus.Desc, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
@@ -176,6 +182,13 @@ func count(out chan<- prometheus.Metric, name string, v uint64) {
 		counter(drop, "device", what)
 	case isDrop:
 		counter(drop, stage, reason)
+	case isCompletion:
+		counter(completions, completion)
+	case isSent:
+		counter(nacks, "tx", sent)
+	case isReceived:
+		counter(nacks, "rx", received)
+	case name == "falcon.nacks_sent", name == "falcon.nacks_received": // the sums of those
 	case stage == "impair":
 		direction, effect, _ := strings.Cut(what, "_")
 		counter(impaired, direction, effect)

@@ -38,6 +38,7 @@ func (f *fake) Counters(context.Context) (control.Counters, error) {
 	return control.Counters{
 		"rdma.posted": 7, "falcon.conns": 3, "drop.psp_auth": 1, "falcon.drop_unknown_cid": 2,
 		"rdma.bytes_tx": 11, "port.vp1.rx_bytes": 12, "port.eth0.5.tx_dropped": 13, "port.eth0_5.tx_dropped": 14, "impair.rx_lost": 15, "new.thing": 16,
+		"falcon.nack_sent_invalid_cid": 17, "falcon.nacks_sent": 17, "falcon.completion_success": 18,
 	}, nil
 }
 
@@ -91,6 +92,7 @@ func TestScrape(t *testing.T) {
 		"vnic_rdma_tx_bytes_total 11", `vnic_port_bytes_total{direction="rx",port="vp1"} 12`,
 		`vnic_port_dropped_frames_total{direction="tx",port="eth0.5"} 13`, `vnic_port_dropped_frames_total{direction="tx",port="eth0_5"} 14`,
 		`vnic_impaired_packets_total{direction="rx",effect="lost"} 15`, "vnic_new_thing_total 16",
+		`vnic_falcon_nacks_total{code="invalid_cid",direction="tx"} 17`, `vnic_falcon_completions_total{code="success"} 18`,
 		"# TYPE vnic_function_tx_bytes_total counter\nvnic_function_tx_bytes_total{function=\"h1.pf0.vf1\"} 10",
 		`vnic_function_queue_pairs{function="h1.pf0.vf2"} 2`, `vnic_functions{state="READY"} 2`,
 		`vnic_credit_limit{counter="req-pkt-tx",level="nic",node="nic1"} 64`,

@@ -56,7 +56,9 @@ func (s *session) bandwidth(ctx context.Context, r *Row) error {
 			break
 		}
 	}
-	r.rates(n, end-start)
+	if err := r.rates(n, end-start); err != nil {
+		return err
+	}
 	for i := range lanes {
 		r.peak(lanes[i].postedAt, lanes[i].completedAt, 2*s.TxDepth)
 	}

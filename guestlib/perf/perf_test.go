@@ -210,3 +210,14 @@ func TestStatistics(t *testing.T) {
 		t.Errorf("peak %v MB/s, want 2", p.PeakMBs)
 	}
 }
+
+// TestNothingCompleted: a test in which no message is completed fails, and prints no NaN (F11).
+func TestNothingCompleted(t *testing.T) {
+	r := Row{Bytes: 64}
+	if err := r.rates(0, 0); err == nil || !strings.Contains(err.Error(), "no message was completed") || r.BWMBs != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := r.rates(1000, time.Second); err != nil || r.MsgRate != 0.001 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -2,6 +2,7 @@ package perf
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -64,11 +65,15 @@ func percentile(sorted []float64, p float64) float64 {
 	return sorted[min(len(sorted)-1, int(math.Ceil(float64(len(sorted))*p)))]
 }
 
-// rates fills the BW fields: n messages took d.
-func (r *Row) rates(n int, d time.Duration) {
+// rates fills the BW fields: n messages took d. None at all is an error: there is no rate to print.
+func (r *Row) rates(n int, d time.Duration) error {
+	if n == 0 || d <= 0 {
+		return errors.New("no message was completed: the queue pair waits for credit, its rate or the peer (`vnic show qps` on the host says for what)")
+	}
 	r.Iterations = n
 	r.BWMBs = float64(n) * float64(r.Bytes) / mb / d.Seconds()
 	r.MsgRate = float64(n) / 1e6 / d.Seconds()
+	return nil
 }
 
 // peak raises PeakMBs to the best rate of up to window successive messages.
