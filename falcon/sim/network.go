@@ -2,11 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// NetworkConfig describes hosts around one switch. All links are alike.
+// NetworkConfig describes hosts around one switch.
 type NetworkConfig struct {
 	Hosts  int
 	Rate   int64       // of every link, bits per second
@@ -14,10 +15,8 @@ type NetworkConfig struct {
 	Buffer int         // of every switch port, bytes; what does not fit is dropped
 	Mark   int         // a port with more bytes than this marks Congestion Experienced, 0 = never
 
-	// Impairments of the links from hosts to the switch.
-	Loss      float64 // share of frames lost, 0..1
-	Reorder   float64 // share of frames held back until later ones have passed
-	ReorderBy int     // how many later ones pass at most
+	Faults             // of the links from hosts to the switch
+	Links  []HostLinks // links unlike the others; of two for one host the later counts
 }
 
 // Check returns an error naming the first impossible value.
@@ -33,19 +32,44 @@ func (c *NetworkConfig) Check() error {
 		return fmt.Errorf("buffer: %d bytes is out of range; use at least a frame, %d bytes, and at most 4 GiB", c.Buffer, maxFrame)
 	case c.Mark < 0:
 		return fmt.Errorf("mark: %d is negative; use 0 for no marks", c.Mark)
-	case !(c.Loss >= 0 && c.Loss < 1):
-		return fmt.Errorf("loss: %v is not a share; use 0 up to 1, as 0.01 for 1 %%", c.Loss)
-	case !(c.Reorder >= 0 && c.Reorder <= 1):
-		return fmt.Errorf("reorder: %v is not a share; use 0 to 1", c.Reorder)
-	case c.ReorderBy < 0 || c.ReorderBy > 64 || c.Reorder > 0 && c.ReorderBy == 0:
-		return fmt.Errorf("reorder_by: %d is out of range; use 1 to 64 positions", c.ReorderBy)
 	}
-	return nil
+	for i := range c.Links {
+		l := &c.Links[i]
+		if l.Host < 0 || l.Count < 1 || l.Host+l.Count > c.Hosts {
+			return fmt.Errorf("links[%d]: there are no hosts %d to %d; use 0 to %d", i, l.Host, l.Host+l.Count-1, c.Hosts-1)
+		}
+		if err := l.Up.check(); err != nil {
+			return fmt.Errorf("links[%d].up.%w", i, err)
+		}
+		if err := l.Down.check(); err != nil {
+			return fmt.Errorf("links[%d].down.%w", i, err)
+		}
+	}
+	return c.Faults.check()
+}
+
+// impaired reports whether any link has faults.
+func (c *NetworkConfig) impaired() bool {
+	for i := range c.Links {
+		if !c.Links[i].Up.none() || !c.Links[i].Down.none() {
+			return true
+		}
+	}
+	return !c.Faults.none()
+}
+
+// withoutFaults is the same network with perfect links.
+func (c NetworkConfig) withoutFaults() NetworkConfig {
+	c.Faults, c.Links = Faults{}, slices.Clone(c.Links)
+	for i := range c.Links {
+		c.Links[i].Up.Faults, c.Links[i].Down.Faults = Faults{}, Faults{}
+	}
+	return c
 }
 
 const (
-	// MaxHosts bounds a network: an incast of 64 to 1.
-	MaxHosts = 65
+	// MaxHosts bounds a network.
+	MaxHosts = 1024
 	// MTU is the largest ULP part of a packet in a Network.
 	MTU = 4200
 	// Overhead is what a frame carries beside the Falcon packet: preamble, gap and FCS 24, Ethernet 14, IPv4 20, UDP 8,
@@ -74,6 +98,7 @@ type Network struct {
 
 	cfg    NetworkConfig
 	seed   uint64
+	lines  []*line
 	events eventHeap
 	order  uint64
 	free   *packet
@@ -88,7 +113,7 @@ type Port struct {
 	Bytes                 uint64
 	Peak                  int // most bytes queued since the owner of the network cleared it
 
-	busy int64 // picoseconds: the last packet leaves then
+	line *line // busy until the last packet leaves
 }
 
 type packet struct {
@@ -101,6 +126,7 @@ type packet struct {
 	window  int8 // of the PSN: request, data, −1 for acknowledgements
 	psn     uint32
 	release uint64 // index of the frame after which a held one goes
+	copied  bool   // by the network
 	buf     [maxPacket]byte
 }
 
@@ -111,11 +137,35 @@ func NewNetwork(seed uint64, cfg NetworkConfig, engine falcon.Config) (*Network,
 	}
 	n := &Network{cfg: cfg, seed: seed, Now: 1e6, Ports: make([]Port, cfg.Hosts)}
 	for i := range cfg.Hosts {
-		h := &Host{net: n, index: i, seed: Mix(seed + Mix(uint64(i))), wake: never}
+		h := &Host{net: n, index: i, wake: never}
 		h.Engine = falcon.NewEngine(engine, h)
 		n.Hosts = append(n.Hosts, h)
+		up, down := cfg.links(i)
+		seed := Mix(seed + Mix(uint64(i)))
+		h.line = n.newLine(seed, up, atSwitch)
+		n.Ports[i].line = n.newLine(Mix(^seed), down, atHost)
 	}
 	return n, nil
+}
+
+// links are those of a host.
+func (c *NetworkConfig) links(host int) (up, down LinkConfig) {
+	up.Faults = c.Faults
+	for i := range c.Links {
+		if l := &c.Links[i]; host >= l.Host && host < l.Host+l.Count {
+			up, down = l.Up, l.Down
+		}
+	}
+	return up, down
+}
+
+func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line {
+	if cfg.Rate == 0 {
+		cfg.Rate = n.cfg.Rate
+	}
+	l := &line{net: n, cfg: cfg, index: len(n.lines), arrival: arrival, seed: seed}
+	n.lines = append(n.lines, l)
+	return l
 }
 
 // Run moves the clock to the given time.
@@ -139,7 +189,7 @@ func (n *Network) Run(until falcon.Time) {
 				h.serve()
 			}
 		case holdOver:
-			n.Hosts[ev.host].releaseAll()
+			n.lines[ev.host].releaseAll()
 		case flowStart:
 			h := n.Hosts[ev.host]
 			for _, f := range h.flows {
@@ -158,8 +208,8 @@ func (n *Network) forward(p *packet) {
 	port, size := &n.Ports[p.dst.index], p.n+Overhead
 	now := n.Now * picos
 	queued := 0
-	if port.busy > now {
-		queued = int(float64(port.busy-now) * float64(n.cfg.Rate) / 8e12)
+	if port.line.busy > now {
+		queued = int(float64(port.line.busy-now) * float64(port.line.cfg.Rate) / 8e12)
 	}
 	if queued+size > n.cfg.Buffer {
 		port.Dropped++
@@ -173,8 +223,8 @@ func (n *Network) forward(p *packet) {
 	port.Peak = max(port.Peak, queued+size)
 	port.Sent++
 	port.Bytes += uint64(size)
-	port.busy = max(port.busy, now) + n.serialise(size)
-	n.at(port.busy/picos+n.hop(), atHost, p.dst.index, p)
+	port.line.occupy(size)
+	port.line.send(p)
 }
 
 // lost ends a packet that the network dropped.
@@ -182,9 +232,6 @@ func (n *Network) lost(p *packet) {
 	p.to.peer.ended(p, true)
 	n.put(p)
 }
-
-// serialise is how long a frame occupies a link, picoseconds.
-func (n *Network) serialise(size int) int64 { return int64(float64(size) * 8e12 / float64(n.cfg.Rate)) }
 
 // hop is the propagation time of one of the four links of a round trip.
 func (n *Network) hop() falcon.Time { return n.cfg.RTT / 4 }
@@ -195,8 +242,16 @@ func (n *Network) get() *packet {
 		return new(packet)
 	}
 	n.free = p.next
-	p.next, p.ce = nil, false
+	p.next, p.ce, p.copied = nil, false, false
 	return p
+}
+
+// copy returns a second copy of a packet on its way.
+func (n *Network) copy(p *packet) *packet {
+	q := n.get()
+	q.n, q.dst, q.to, q.t1, q.ce, q.window, q.psn, q.copied = p.n, p.dst, p.to, p.t1, p.ce, p.window, p.psn, true
+	copy(q.buf[:q.n], p.buf[:p.n])
+	return q
 }
 
 func (n *Network) put(p *packet) {

@@ -79,11 +79,11 @@ func TestReorderBound(t *testing.T) {
 	const frames = 2000
 	for i := range frames {
 		n.Now += 1000
-		h.busy = n.Now * picos
-		h.impair(frame(n, f, 1000, uint32(i)))
+		h.line.busy = n.Now * picos
+		h.line.send(frame(n, f, 1000, uint32(i)))
 	}
-	h.busy = 0
-	h.releaseAll()
+	h.line.busy = 0
+	h.line.releaseAll()
 	var order []uint32
 	for len(n.events) > 0 {
 		if ev := n.events.pop(); ev.kind == atSwitch {

@@ -55,11 +55,11 @@ const maxFlows = 4096
 // results.
 func Run(s *Scenario, seed uint64) (*Result, error) {
 	r, err := run(s, seed)
-	if err != nil || s.Network.Loss == 0 && s.Network.Reorder == 0 {
+	if err != nil || !s.Network.impaired() {
 		return r, err
 	}
 	ideal := *s
-	ideal.Network.Loss, ideal.Network.Reorder = 0, 0
+	ideal.Network = s.Network.withoutFaults()
 	base, err := run(&ideal, seed)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func (e *endpoint) received(p *packet) {
 
 // ended counts a packet that the network dropped or the receiver did not want.
 func (e *endpoint) ended(p *packet, lost bool) {
-	if p.window == noWindow {
+	if p.window == noWindow || p.copied {
 		return
 	}
 	if lost {

@@ -30,9 +30,53 @@ type Network struct {
 	RTT       time.Duration `yaml:"rtt"`    // of the empty network
 	Buffer    Bytes         `yaml:"buffer"` // of a switch port, as 64K or 6BDP
 	Mark      Bytes         `yaml:"mark"`   // ECN threshold of a switch port, 0 = none
-	Loss      float64       `yaml:"loss"`
-	Reorder   float64       `yaml:"reorder"`
-	ReorderBy int           `yaml:"reorder_by"`
+
+	Faults `yaml:",inline"` // of the links from hosts to the switch
+	Links  []Links          `yaml:"links"` // of hosts whose links are unlike the others
+}
+
+// Faults are what one direction of a link does to frames. Their fields are those of sim.Faults.
+type Faults struct {
+	Loss        float64       `yaml:"loss"`
+	Burst       Burst         `yaml:"burst"`
+	Duplicate   float64       `yaml:"duplicate"`
+	Reorder     float64       `yaml:"reorder"`
+	ReorderBy   int           `yaml:"reorder_by"`
+	Outage      time.Duration `yaml:"outage"`
+	OutageEvery time.Duration `yaml:"outage_every"`
+}
+
+// Burst is the loss model of Gilbert and Elliott.
+type Burst struct {
+	Enter float64 `yaml:"enter"` // chance before each frame that a good link becomes bad
+	Leave float64 `yaml:"leave"` // and that a bad one becomes good
+	Loss  float64 `yaml:"loss"`  // while it is bad
+}
+
+// Links are both directions of the links of some hosts. What is not given is as on a perfect link.
+type Links struct {
+	Host  int  `yaml:"host"`
+	Count *int `yaml:"count"` // hosts, default 1
+	Up    Link `yaml:"up"`    // from the host to the switch
+	Down  Link `yaml:"down"`
+}
+
+// Link is one direction.
+type Link struct {
+	Rate   config.Rate   `yaml:"rate"`  // default: the network's
+	Delay  time.Duration `yaml:"delay"` // beside what the network's round trip has
+	Faults `yaml:",inline"`
+}
+
+func (f *Faults) build() sim.Faults {
+	return sim.Faults{
+		Loss: f.Loss, Burst: sim.Burst(f.Burst), Duplicate: f.Duplicate, Reorder: f.Reorder, ReorderBy: f.ReorderBy,
+		Outage: int64(f.Outage), OutageEvery: int64(f.OutageEvery),
+	}
+}
+
+func (l *Link) build() sim.LinkConfig {
+	return sim.LinkConfig{Rate: int64(l.Rate), Delay: int64(l.Delay), Faults: l.Faults.build()}
 }
 
 // Flow describes connections that do the same: each of the hosts from, from+1, … opens some to one host.
@@ -101,7 +145,13 @@ func Parse(b []byte) (*sim.Scenario, error) {
 	bdp := float64(n.Rate) * n.RTT.Seconds() / 8
 	s.Network = sim.NetworkConfig{
 		Hosts: n.Hosts, Rate: int64(n.Rate), RTT: int64(n.RTT), Buffer: n.Buffer.of(bdp), Mark: n.Mark.of(bdp),
-		Loss: n.Loss, Reorder: n.Reorder, ReorderBy: n.ReorderBy,
+		Faults: n.Faults.build(),
+	}
+	for i := range n.Links {
+		l := &n.Links[i]
+		count := 1
+		override(&count, l.Count)
+		s.Network.Links = append(s.Network.Links, sim.HostLinks{Host: l.Host, Count: count, Up: l.Up.build(), Down: l.Down.build()})
 	}
 	if n.Hosts == 0 {
 		s.Network.Hosts = 2
