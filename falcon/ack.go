@@ -84,7 +84,9 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 
 // needsExtended is the choice between BACK and EACK.
 func (c *Conn) needsExtended() bool {
-	return !isZero(&c.reqBits) || !isZero(&c.dataBits.ack) || hasHole(&c.dataBits.rx) || c.reqRx.own || c.dataRx.own
+	b := &c.dataBits
+	return !isZero(&c.reqBits) || !isZero(&b.ack) || c.reqRx.own || c.dataRx.own ||
+		hasHole(&b.rx) || c.e.profile.RACK && !isZero(&b.rx)
 }
 
 func (c *Conn) congestionInfo() wire.Congestion {

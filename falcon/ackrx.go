@@ -12,6 +12,7 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	if d := c.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
 		return d
 	}
+	c.e.hearing = hearing{on: true, now: now, t1: a.T1}
 	c.advanceBases(a.DataBase, a.ReqBase)
 	lost := false
 	c.e.stats.AcksReceived++
@@ -23,15 +24,27 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 		c.ackBits(&c.dataTx, a.DataBase, a.DataAck.Lo)
 		c.ackBits(&c.dataTx, a.DataBase+64, a.DataAck.Hi)
 		c.ackBits(&c.reqTx, a.ReqBase, a.Req)
+		c.noteReceived(now, a.DataBase, a.DataAck, a.DataRx, a.T1)
 		req := wire.Bitmap128{Lo: a.Req}
 		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
 		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
+		c.findLost(now)
 	}
+	c.e.hearing.on = false
+	c.progress, c.probes = now, 0
 	ev := c.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
 	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
 	c.congestion(now)
+	c.timeFlight()
 	c.kick()
 	return wire.DropNone
+}
+
+// hearing is the acknowledgement that is being processed: it knows when the packet was sent that the peer received last.
+type hearing struct {
+	on  bool
+	now Time
+	t1  uint32
 }
 
 // delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was sent and received.
@@ -87,9 +100,12 @@ func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
 func (c *Conn) packetAcked(t *txn) {
 	w := c.window(t.kind)
 	c.e.wheel.stop(&t.timer)
+	if h := &c.e.hearing; h.on && t.in != inAnswer {
+		c.delivered(h.now, t, h.t1)
+	}
 	c.uncountAgain(t)
 	t.unlink()
-	if c.flight().empty() {
+	if c.flight().empty() && c.answers().empty() {
 		c.e.wheel.stop(&c.flightTimer)
 	}
 	t.packetDone = true

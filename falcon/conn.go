@@ -92,6 +92,10 @@ type Conn struct {
 	lastEvent   Time   // when the last one was raised
 	lists       [connLists]txnList
 
+	heard    heard // what the acknowledgements say about when packets arrive
+	probes   uint8 // tail loss probes since the peer was last heard of
+	progress Time  // an acknowledgement was received
+
 	// Seldom used.
 	reqPackets   ring[txn]
 	nacks        []nackEntry

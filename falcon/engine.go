@@ -79,8 +79,9 @@ type Engine struct {
 	rate       rateUpdate
 	ack        wire.Ack      // the packet that is received, if it is one
 	push       wire.PushData // the same
-	ackAfter   uint16        // halves of a packet after which a coalesced ACK goes
-	prefetched uint32        // keeps the compiler from leaving out Prefetch
+	hearing    hearing
+	ackAfter   uint16 // halves of a packet after which a coalesced ACK goes
+	prefetched uint32 // keeps the compiler from leaving out Prefetch
 }
 
 // NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first

@@ -64,14 +64,11 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 		return nil, ErrXoff
 	}
 	t := c.e.newTxn(c, kind)
-	t.tag, t.length, t.cost, t.started = tag, length, *cost, now
+	t.tag, t.length, t.cost, t.started = tag, length, *cost, -1
 	t.rsn = c.nextRSN
 	c.nextRSN++
 	c.txns.put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
-	if limit := c.txnTimeout(); !c.txnTimer.armed() && limit > 0 {
-		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+limit)
-	}
 	c.e.queues[classInitiator].push(c)
 	return t, nil
 }
@@ -229,7 +226,7 @@ func (c *Conn) release(t *txn) {
 	c.e.putTxn(t)
 }
 
-// txnTimeout is the age at which a transaction completes with CmplLocalTO, 0 = never.
+// txnTimeout is the time since a transaction was first sent at which it completes with CmplLocalTO, 0 = never.
 func (c *Conn) txnTimeout() Time {
 	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
 		return max(limit, c.cfg.GiveUp)
@@ -237,30 +234,34 @@ func (c *Conn) txnTimeout() Time {
 	return 0
 }
 
-// onTxnTimer completes transactions that are too old. They are as old as their RSN says, so only the oldest is looked at.
-// A receiver that is not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
+// timeTxn starts the timer of the transactions if a first one was sent.
+func (c *Conn) timeTxn(now Time) {
+	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.armed() {
+		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+limit)
+	}
+}
+
+// onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits for a window: that is not
+// the peer's silence, and those before it are timed. A receiver that is not ready is alive: its NACK, which later
+// transactions wait for too, gives all of them new time.
 func (c *Conn) onTxnTimer(now Time) {
-	limit := c.txnTimeout()
-	for c.baseRSN != c.nextRSN {
-		t := c.oldest()
-		if t == nil {
-			return
+	limit, next := c.txnTimeout(), never
+	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {
+		if int32(rsn-c.baseRSN) < 0 {
+			continue // reported with an earlier one
+		}
+		t := c.txns.get(rsn)
+		if t.done || t.started < 0 {
+			continue
 		}
 		if at := max(t.started, c.lastRNR) + limit; at > now {
-			c.e.wheel.arm(&c.txnTimer, c, timerTxn, at)
-			return
+			next = min(next, at)
+			continue
 		}
 		c.e.stats.TxnTimeouts++
 		c.expireTxn(t)
 	}
-}
-
-// oldest is the oldest transaction that has no outcome.
-func (c *Conn) oldest() *txn {
-	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
-		if t := c.txns.get(rsn); !t.done {
-			return t
-		}
+	if next != never {
+		c.e.wheel.arm(&c.txnTimer, c, timerTxn, next)
 	}
-	return nil
 }

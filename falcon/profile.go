@@ -28,13 +28,23 @@ type Profile struct {
 	OOOCount    int    // also when so many packets behind it were received; 0: not
 	EarlyLimit  uint8  // early retransmissions of one packet
 
+	ScanAll   bool // a packet sent too recently does not end the search for lost ones
+	OWNBypass bool // the first out-of-window notification within an RTO does not wait for an RTT
+
+	RACK        bool // packets sent well before one that arrived are lost (Falcon §9.1.6, RFC 8985)
+	ReorderTime Time // what "well before" is at least; a quarter of an RTT if that is more
+
+	Probe     Probe // which packet is sent again when acknowledgements stay away (tail loss probe)
+	ProbeTime Time  // after how long at least; two RTTs if that is more, doubled for each further probe
+
 	ReqOWNSlack  uint32 // packets in flight above which new ones pause after an out-of-window notification
 	DataOWNSlack uint32
 
 	MaxRetransmits int  // timeouts of a packet before Resync, and of a Resync before the connection ends; 0 = no limit
+	AnswerTimeout  Time // a push that the peer has, and its ULP has not answered, is sent again after this
 	GiveUp         Time // age of a packet at which Resync replaces it, 0 = no limit
 	ResyncGiveUp   Time // age of a Resync at which the connection ends, 0 = no limit
-	TxnTimeout     Time // age of a transaction at which it completes with CmplLocalTO, 0 = never
+	TxnTimeout     Time // time since a transaction was first sent at which it completes with CmplLocalTO, 0 = never
 	RxTimeout      Time // how long the target holds what waits for its peer, 0 = for ever; longer than peers' TxnTimeout
 
 	OpGap     Time   // least distance of two packets of a connection, 0 = none
@@ -45,6 +55,17 @@ type Profile struct {
 
 	WeightNew, WeightRetransmit, WeightAck int // shares of the transmit arbiter, each at least 1
 }
+
+// Probe names the packet a tail loss probe sends.
+type Probe uint8
+
+// Probes.
+const (
+	ProbeNone            Probe = iota // no probes
+	ProbeLast                         // the one sent last
+	ProbeFirstUnreceived              // the oldest that the peer is not known to have
+	ProbeFirstUnacked                 // the oldest that is not acknowledged
+)
 
 // MaxTxWindow bounds ReqTxWindow, DataTxWindow and MaxTxn.
 const MaxTxWindow = 1024
@@ -59,8 +80,10 @@ func Software() Profile {
 		ReqTxWindow: 64, DataTxWindow: 128,
 		AckCount: 10, AckTimeout: 50 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
-		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
-		TurnBytes: 16 << 10, GiveUp: 8 * int64(time.Second), ResyncGiveUp: 2 * int64(time.Second), TxnTimeout: 30 * int64(time.Second),
+		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64, OWNBypass: true,
+		RACK: true, ReorderTime: 10 * int64(time.Microsecond), Probe: ProbeFirstUnreceived, ProbeTime: 50 * int64(time.Microsecond),
+		AnswerTimeout: 100 * int64(time.Millisecond),
+		TurnBytes:     16 << 10, GiveUp: 8 * int64(time.Second), ResyncGiveUp: 2 * int64(time.Second), TxnTimeout: 30 * int64(time.Second),
 		RxTimeout: 60 * int64(time.Second),
 		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
@@ -74,7 +97,8 @@ func Hardware() Profile {
 		ReqTxWindow: 256, DataTxWindow: 256,
 		AckCount: 10, AckTimeout: 8 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10,
-		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64,
+		OOODistance: 3, EarlyLimit: 16, ReqOWNSlack: 32, DataOWNSlack: 64, OWNBypass: true,
+		RACK: true, ReorderTime: 1000, Probe: ProbeFirstUnreceived, ProbeTime: 20 * int64(time.Microsecond), AnswerTimeout: 2 * int64(time.Millisecond),
 		MaxRetransmits: 7, TxnTimeout: 5 * int64(time.Millisecond), OpGap: 25,
 		RxTimeout: 60 * int64(time.Second),
 		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},

@@ -8,14 +8,10 @@ func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
 	t.retries, t.firstSent, t.early, t.rnr = 0, -1, 0, false
 }
 
-// resync replaces the packet of t, sent or not, by a Resync with the same PSN and RSN.
+// resync replaces the packet of t, which was sent, by a Resync with the same PSN and RSN.
 func (c *Conn) resync(t *txn, code wire.ResyncCode, completion Completion) {
 	t.makeResync(code, completion)
-	if t.sent() {
-		c.sendLater(t)
-		return
-	}
-	c.kick()
+	c.sendLater(t)
 }
 
 // expireTxn completes a transaction that is too old; its packet, if not acknowledged, is replaced.

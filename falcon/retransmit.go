@@ -5,20 +5,38 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// timeFlight arms the timer of the packets in flight. All have the same timeout, the one now in force, and are in the
-// order they were sent in: the first is due first. A deadline that moved away is found out when the timer fires.
+// timeFlight arms the timer of the packets in flight and of those that wait for an answer. A deadline that moved away is
+// found out when the timer fires.
 func (c *Conn) timeFlight() {
-	if c.flight().empty() {
-		return
-	}
-	if at := c.flight().head.lastSent + c.rto(); !c.flightTimer.armed() || at < c.e.wheel.at(c.flightTimer) {
+	at := c.flightDue()
+	if at != never && (!c.flightTimer.armed() || at < c.e.wheel.at(c.flightTimer)) {
 		c.e.wheel.arm(&c.flightTimer, c, timerFlight, at)
 	}
+}
+
+// flightDue is when the next of them must be looked at. All packets in flight have the same timeout, the one now in force,
+// and are in the order they were sent in: the first is due first.
+func (c *Conn) flightDue() Time {
+	at := never
+	if t := c.answers().head; t != nil {
+		at = t.received + c.e.profile.AnswerTimeout
+	}
+	if t := c.flight().head; t != nil {
+		at = min(at, t.lastSent+c.rto(), c.lossDue())
+	}
+	return min(at, c.probeDue())
 }
 
 func (c *Conn) onFlightTimer(now Time) {
 	for t := c.flight().head; t != nil && t.lastSent+c.rto() <= now; t = c.flight().head {
 		c.onTimeout(now, t)
+	}
+	for t := c.answers().head; t != nil && t.received+c.e.profile.AnswerTimeout <= now; t = c.answers().head {
+		c.onAnswerTimeout(now, t)
+	}
+	c.findLost(now)
+	if c.probeDue() <= now {
+		c.probe()
 	}
 	c.timeFlight()
 }
@@ -31,25 +49,44 @@ func (t *txn) expired(Time, timerKind) {
 
 // onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
 func (c *Conn) onTimeout(now Time, t *txn) {
-	t.retries++
 	c.e.stats.TimeoutRetransmits++
+	if c.exhausted(now, t) {
+		return
+	}
+	t.why = whyTimeout
+	c.e.rate.ev = rue.Event{Type: rue.TypeRetransmit, RetransmitCount: uint8(min(t.retries, maxRetransmitCount))}
+	c.congestion(now)
+	c.sendLater(t)
+}
+
+// onAnswerTimeout sends a push again that the peer has, and whose answer, a NACK perhaps, may be lost. That says nothing
+// about congestion.
+func (c *Conn) onAnswerTimeout(now Time, t *txn) {
+	c.e.stats.AnswerTimeouts++
+	if !c.exhausted(now, t) {
+		t.why = whyAnswer
+		c.sendLater(t)
+	}
+}
+
+// exhausted counts a timeout of a packet and gives it up after too many.
+func (c *Conn) exhausted(now Time, t *txn) bool {
+	t.retries++
 	p := &c.e.profile
 	limit := c.cfg.GiveUp
 	if t.resync != 0 {
 		limit = p.ResyncGiveUp
 	}
 	since := max(t.firstSent, c.lastRNR) // a peer that is not ready is alive
-	if p.MaxRetransmits > 0 && limit != Forever && t.retries > p.MaxRetransmits || limit > 0 && now-since >= limit {
-		if t.resync != 0 {
-			c.fail()
-			return
-		}
-		c.resync(t, wire.ResyncRetransmit, CmplLocalTO)
-		return
+	if (p.MaxRetransmits == 0 || limit == Forever || t.retries <= p.MaxRetransmits) && (limit == 0 || now-since < limit) {
+		return false
 	}
-	c.e.rate.ev = rue.Event{Type: rue.TypeRetransmit, RetransmitCount: uint8(min(t.retries, maxRetransmitCount))}
-	c.congestion(now)
-	c.sendLater(t)
+	if t.resync != 0 {
+		c.fail()
+	} else {
+		c.resync(t, wire.ResyncRetransmit, CmplLocalTO)
+	}
+	return true
 }
 
 // maxRetransmitCount is where the count of the RUE's event saturates, in a field of 3 bits (Falcon §10.6.2.1).
@@ -59,7 +96,7 @@ const maxRetransmitCount = 6
 func (c *Conn) sendLater(t *txn) {
 	c.e.wheel.stop(&t.timer)
 	c.uncountAgain(t)
-	if t.in == inNone || t.in == inFlight {
+	if t.in == inNone || t.in == inFlight || t.in == inAnswer {
 		t.unlink()
 		t.enlistByPSN(inRetx + listID(t.kind))
 	}
@@ -71,65 +108,4 @@ func (c *Conn) uncountAgain(t *txn) {
 		t.again = false
 		c.window(t.kind).retransmitted--
 	}
-}
-
-// recoverLosses is early retransmission (Falcon §9.1.4) for one window of an EACK: rx says what was received from base
-// on. It reports whether the bitmap shows a loss.
-func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool, slack uint32) (lost bool) {
-	rtt := fromFU(c.cc.RTT)
-	for n := range c.lossLimit(rx) {
-		if bit(rx, uint32(n)) {
-			continue
-		}
-		t := c.packetAt(w, base+uint32(n))
-		if t == nil || t.rnr {
-			continue
-		}
-		lost = true
-		if t.lastSent+rtt >= now {
-			break // later packets are more recent still
-		}
-		c.sendEarly(t)
-	}
-	if own {
-		c.recoverOutside(now, w, base, rx, rtt)
-		w.paused = w.next-w.base > slack
-	}
-	return lost
-}
-
-// lossLimit is the first index that does not count as lost when it is missing: too close to the highest one received
-// and, if the profile counts, with too few received behind it.
-func (c *Conn) lossLimit(rx *wire.Bitmap128) int {
-	p := &c.e.profile
-	limit := highest(rx) - int(p.OOODistance) + 1
-	if p.OOOCount > 0 {
-		limit = max(limit, nthHighest(rx, p.OOOCount))
-	}
-	return limit
-}
-
-// recoverOutside answers an out-of-window notification: everything not known as received and not sent within an RTT goes
-// again; the first notification within an RTO does not wait for the RTT.
-func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
-	for psn := w.base; psn != w.next; psn++ {
-		t := c.packetAt(w, psn)
-		if t == nil || t.rnr || bit(rx, psn-base) {
-			continue
-		}
-		if t.lastSent+rtt >= now && t.bypassed >= 0 && t.bypassed+c.rto() > now {
-			continue
-		}
-		t.bypassed = now
-		c.sendEarly(t)
-	}
-}
-
-func (c *Conn) sendEarly(t *txn) {
-	if t.in != inFlight || t.early >= c.e.profile.EarlyLimit {
-		return
-	}
-	t.early++
-	c.e.stats.EarlyRetransmits++
-	c.sendLater(t)
 }

@@ -141,7 +141,7 @@ const (
 
 // wantOf is the bit of a list, 0 for one that waits for nothing to be sent.
 func wantOf(id listID) uint8 {
-	if id < inFresh || id >= inStalled {
+	if id < inFresh || id >= inAnswer {
 		return 0
 	}
 	return 1 << id

@@ -24,6 +24,10 @@ type Stats struct {
 	ResyncsReceived      uint64
 	Completions          [CompletionCodes]uint64 // transactions of the initiator, by code of Falcon §11
 	TimeoutRetransmits   uint64
+	SpuriousTimeouts     uint64 // of them, those of packets whose acknowledgement was on its way
+	SpuriousEarly        uint64 // the same of EarlyRetransmits: packets were overtaken
+	AnswerTimeouts       uint64 // pushes sent again since the peer's ULP did not answer
+	Probes               uint64 // tail loss probes
 	EarlyRetransmits     uint64
 	FillErrors           uint64
 	Xoffs                uint64 // Push or Pull refused with ErrXoff

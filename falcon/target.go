@@ -37,6 +37,9 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	c.requests++
 	setBit(&c.dataBits.rx, h.PSN-c.dataRx.base)
 	c.coalesce(now, halfPacket)
+	if !head && h.AckReq {
+		c.ackSoon()
+	}
 	switch {
 	case refuse:
 		rx.state, rx.nack, rx.rnr = rxNotReady, wire.NackRNR, c.holdRNR

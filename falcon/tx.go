@@ -59,8 +59,14 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 	if t.firstSent < 0 {
 		t.firstSent = now
 	}
+	if t.started < 0 {
+		t.started = now
+		c.timeTxn(now)
+	}
 	t.enlist(inFlight)
-	c.timeFlight()
+	if t == c.flight().head || !c.flightTimer.armed() { // else what was sent before is due first
+		c.timeFlight()
+	}
 	c.pace(now)
 	c.piggybacked()
 }

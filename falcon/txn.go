@@ -23,6 +23,17 @@ const (
 	pullDataAckd                  // target: pull data acknowledged
 )
 
+// again says why a packet was sent again.
+type again uint8
+
+const (
+	whyNot     again = iota
+	whyTimeout       // its timer expired
+	whyEarly         // others that were sent later arrived
+	whyProbe         // a tail loss probe
+	whyAnswer        // the peer's ULP did not answer
+)
+
 // txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull response of the target.
 // It lives until its packet is acknowledged and it is completed to the ULP.
 type txn struct {
@@ -30,10 +41,11 @@ type txn struct {
 	conn       *Conn
 	timer      timer // the delay of an RNR NACK
 	tag        uint64
-	started    Time // when the ULP issued it
+	started    Time // when its packet was sent for the first time
 	firstSent  Time // since when its packet, or its Resync, is unanswered; −1 = not sent
 	lastSent   Time
 	bypassed   Time // last retransmission for an out-of-window notification, −1 = none
+	received   Time // when an acknowledgement said that the peer has it; its ULP has not answered
 	data       []byte
 	cell       *cell
 	cost       credit.Cost
@@ -48,12 +60,13 @@ type txn struct {
 	resync     wire.ResyncCode // not 0: the packet is a Resync
 	code       Completion
 	ulpCode    uint8
-	last       bool // last of a message: ask for an acknowledgement
-	again      bool // counted in retransmitted of its window
-	rnr        bool // timer is the delay of an RNR NACK
-	packetDone bool // packet acknowledged, or gone with the connection
-	done       bool // outcome known
-	refusal    bool // a Resync for a pull the target's ULP does not answer
+	last       bool  // last of a message: ask for an acknowledgement
+	again      bool  // counted in retransmitted of its window
+	rnr        bool  // timer is the delay of an RNR NACK
+	why        again // it was sent for the last time
+	packetDone bool  // packet acknowledged, or gone with the connection
+	done       bool  // outcome known
+	refusal    bool  // a Resync for a pull the target's ULP does not answer
 }
 
 // sent reports whether the packet went out once, and so has a PSN.

@@ -23,7 +23,8 @@ const (
 	inFlight         // sent and neither acknowledged nor refused, the longest ago first
 	inFresh          // not sent yet
 	inRetx    = 5    // to be sent again, in PSN order
-	inStalled = 8    // Engine.stalled: pull responses that wait for credits
+	inAnswer  = 8    // received by the peer, whose ULP has not answered; the longest ago first
+	inStalled = 9    // Engine.stalled: pull responses that wait for credits
 
 	connLists = inStalled - inFlight
 )
@@ -36,6 +37,7 @@ func (c *Conn) list(id listID) *txnList {
 }
 
 func (c *Conn) flight() *txnList        { return &c.lists[0] }
+func (c *Conn) answers() *txnList       { return &c.lists[inAnswer-inFlight] }
 func (c *Conn) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
 func (c *Conn) retx(kind TxnKind) *txn  { return c.first(inRetx + listID(kind)) }
 
