@@ -329,6 +329,13 @@ func (s *Shard) connClosed(now falcon.Time, ev *falcon.Event) {
 	s.drainManager(now)
 }
 
+// warnLongPath tells that congestion control holds a connection at a packet per round trip.
+func (s *Shard) warnLongPath(now falcon.Time, conn *falcon.Conn) {
+	if c := s.slots.open(conn.LocalCID()); c != nil && c.conn == conn {
+		s.log.line(now, slog.LevelWarn, "slow path", "function", c.fn.describe(), "peer", c.peer.host, "why", longPathNote(conn.Info()))
+	}
+}
+
 // disconnecting says whether a peer that can be reached has yet to confirm a
 // disconnect.
 func (s *Shard) disconnecting() bool {

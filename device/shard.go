@@ -307,6 +307,8 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 			s.connClosed(now, ev)
 		case falcon.EvDrained:
 			s.drained(now, ev.Conn)
+		case falcon.EvLongPath:
+			s.warnLongPath(now, ev.Conn)
 		}
 	}
 	s.drainLoopbacks(now)

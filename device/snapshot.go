@@ -137,7 +137,7 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 			if o := n.shard.slots.open(n.shard.open[c.ID]); o != nil && o.id == c.ID { // keys may have been replaced since
 				v.TxSPI = o.tx.SPI()
 				v.RxSPI, _ = o.guard.SPI()
-				v.Retransmits = o.conn.Info().Retransmits
+				describePath(&v, o.conn.Info())
 			}
 			if c.PeerFunction != 0 {
 				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
@@ -146,6 +146,21 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 		}
 	})
 	return list, err
+}
+
+// describePath says how the transport finds the path of a connection.
+func describePath(v *control.Connection, i falcon.ConnInfo) {
+	v.Retransmits = i.Retransmits
+	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
+	if i.LongPath {
+		v.Note = longPathNote(i)
+	}
+}
+
+// longPathNote says what is wrong with a path, and the remedy.
+func longPathNote(i falcon.ConnInfo) string {
+	return fmt.Sprintf("delay %v is above the target of %v with one packet in flight; raise falcon.cc.base_delay_target above the path's round trip",
+		time.Duration(i.Delay).Round(time.Microsecond), time.Duration(i.DelayTarget).Round(time.Microsecond))
 }
 
 // RotateKeys replaces the PSP master key and the keys of all peers.
@@ -231,6 +246,7 @@ func (s *Shard) counts() control.Counters {
 		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
 		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
 		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
+		"spurious_timeouts": f.SpuriousTimeouts, "spurious_early_retransmits": f.SpuriousEarly, "answer_timeouts": f.AnswerTimeouts, "probes": f.Probes,
 		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsClosed[falcon.CloseResync], "conns_left_by_peer": f.ConnsClosed[falcon.ClosePeer],
 		"conns_violated": f.ConnsClosed[falcon.CloseULP], "conns_without_keys": f.ConnsClosed[falcon.CloseKeys], "credit_errors": f.CreditErrors,
 		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone, "evicted": f.Evicted, "reclaimed": f.Reclaimed,

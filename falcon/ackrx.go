@@ -28,13 +28,14 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 		req := wire.Bitmap128{Lo: a.Req}
 		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
 		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
-		c.findLost(now)
 	}
 	c.e.hearing.on = false
-	c.progress, c.probes = now, 0
+	c.findLost(now)
+	c.lively, c.probes = now, 0
 	ev := c.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
 	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
 	c.congestion(now)
+	c.watchDelay(now)
 	c.timeFlight()
 	c.kick()
 	return wire.DropNone

@@ -220,8 +220,8 @@ func TestNames(t *testing.T) {
 		}
 		seen[s] = true
 	}
-	for k := range falcon.EventKind(10) {
-		name("event: "+k.String(), "event: event ", k <= falcon.EvDrained)
+	for k := range falcon.EventKind(11) {
+		name("event: "+k.String(), "event: event ", k <= falcon.EvLongPath)
 	}
 	for _, c := range []falcon.Completion{0, 1, 3, 4, 8, 9, 10, 11, 12, 13, 15} {
 		name(c.String(), "completion ", true)

@@ -94,7 +94,8 @@ type Conn struct {
 
 	heard    heard // what the acknowledgements say about when packets arrive
 	probes   uint8 // tail loss probes since the peer was last heard of
-	progress Time  // an acknowledgement was received
+	lively   Time  // an acknowledgement was received, or a probe sent
+	longPath longPath
 
 	// Seldom used.
 	reqPackets   ring[txn]

@@ -360,23 +360,28 @@ func TestTransactionTimeout(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestTimeoutBeforeTransmission: a transaction that never got a PSN still fills its place in the order.
-func TestTimeoutBeforeTransmission(t *testing.T) {
+// TestUnsentDoesNotExpire (F2): a transaction that waits for a window is not too old, however long its peer takes over the
+// one before it, and needs no Resync.
+func TestUnsentDoesNotExpire(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 3 * ms
 		cfg[0].Profile.CC = fixed(1, 64)
 	})
-	p.ulp[1].OnPush = noAnswer
-	p.push(p.a, 100, 1, 2)
-	p.run(4 * ms)
-	p.ulp[1].OnPush = nil
-	p.push(p.a, 100, 3)
+	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, key uint64) {
+		if key != 1 {
+			ev.Conn.AckPush(now, ev.RSN)
+		}
+	}
+	p.push(p.a, 100, 1, 2, 3)
 	p.run(10 * ms)
 	ev := p.events(0, falcon.EvPushDone)
-	if len(ev) != 3 || ev[0].Code != falcon.CmplLocalTO || ev[1].Code != falcon.CmplLocalTO || ev[2].Code != falcon.CmplAck {
+	if len(ev) != 3 || ev[0].Code != falcon.CmplLocalTO || ev[1].Code != falcon.CmplAck || ev[2].Code != falcon.CmplAck {
 		t.Errorf("%+v", ev)
 	}
-	p.wantKeys(1, falcon.EvPush, 1, 3)
+	if s := p.ae.Stats(); s.TxnTimeouts != 1 || s.ResyncsSent != 1 {
+		t.Errorf("%d timeouts and %d Resyncs, want one of each", s.TxnTimeouts, s.ResyncsSent)
+	}
+	p.wantKeys(1, falcon.EvPush, 1, 2, 3)
 	p.wantIdle()
 }
 

@@ -29,6 +29,9 @@ const (
 	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is unanswered, and it was
 	// told so.
 	EvDrained
+	// EvLongPath tells, once until it changes, that the delay has stayed above congestion control's target for a second
+	// although the window is a packet or less: the path is longer than the target, or too many flows share a port.
+	EvLongPath
 )
 
 // String names the event.
@@ -52,6 +55,8 @@ func (k EventKind) String() string {
 		return "receiver not ready"
 	case EvDrained:
 		return "drained"
+	case EvLongPath:
+		return "long path"
 	}
 	return "event " + strconv.Itoa(int(k))
 }

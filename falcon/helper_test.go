@@ -26,6 +26,7 @@ func testProfile() falcon.Profile {
 	p.CC, p.RUE = fixed(32, 64), rue.Immediate()
 	p.OpGap = 0
 	p.ARFcwnd, p.ARPercent = 0, 0
+	p.RACK, p.Probe = false, falcon.ProbeNone
 	return p
 }
 

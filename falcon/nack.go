@@ -66,7 +66,8 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 		return wire.DropNackTarget
 	}
 	switch n.Code {
-	case wire.NackResource: // the retransmission timer goes on
+	case wire.NackResource:
+		c.onNoRoom(now, t)
 	case wire.NackRNR:
 		c.onRNR(now, t, n.RNR)
 	case wire.NackXLR:
@@ -106,6 +107,17 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 	return nil
 }
 
+// onNoRoom leaves a packet that found no room to the retransmission timer, also one that had found room and lost it.
+func (c *Conn) onNoRoom(now Time, t *txn) {
+	if t.in != inAnswer {
+		return
+	}
+	t.unlink()
+	t.lastSent = now
+	t.enlist(inFlight)
+	c.timeFlight()
+}
+
 // onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4). It proves that the peer is alive.
 func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
@@ -113,7 +125,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	}
 	t.unlink()
 	c.uncountAgain(t)
-	t.rnr = true
+	t.rnr, t.rnred = true, true
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
 	c.e.wheel.arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {

@@ -124,6 +124,8 @@ func (p *Profile) Check() error {
 		return configError("Profile.ARPercent", p.ARPercent, "use 0 to 100")
 	case p.GiveUp < 0 || p.ResyncGiveUp < 0 || p.TxnTimeout < 0 || p.RxTimeout < 0 || p.OpGap < 0 || p.TurnBytes < 0 || p.MaxRetransmits < 0 || p.OOOCount < 0:
 		return configError("Profile limits", "negative", "use 0 for no limit")
+	case p.ReorderTime < 0 || p.AnswerTimeout < 1 || p.Probe > ProbeFirstUnacked || p.Probe != ProbeNone && p.ProbeTime < 1:
+		return configError("Profile.ReorderTime, AnswerTimeout, Probe, ProbeTime", "impossible", "use times above 0 and a known probe")
 	case p.WeightNew < 1 || p.WeightRetransmit < 1 || p.WeightAck < 1:
 		return configError("Profile weights", "below 1", "use at least 1")
 	}

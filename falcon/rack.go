@@ -3,6 +3,7 @@ package falcon
 import (
 	"math/bits"
 
+	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
@@ -49,12 +50,12 @@ func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
 
 // noteReceived takes packets out of those in flight that the peer has and its ULP has not answered (rx without ack in an
 // EACK). Only the answer can be lost, so they have a timer of their own, longer than the one of packets that may be lost
-// themselves.
+// themselves. Of a push that was once refused with RNR nothing is known: what the bitmap has is the copy refused.
 func (c *Conn) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
 	for half, m := range [...]uint64{rx.Lo &^ ack.Lo, rx.Hi &^ ack.Hi} {
 		for ; m != 0; m &= m - 1 {
 			t := c.packetAt(&c.dataTx, base+uint32(64*half+bits.TrailingZeros64(m)))
-			if t == nil || t.resync != 0 || t.rnr || t.in == inAnswer {
+			if t == nil || t.resync != 0 || t.rnred || t.in == inAnswer {
 				continue
 			}
 			c.delivered(now, t, t1)
@@ -96,7 +97,8 @@ func (c *Conn) findLost(now Time) {
 }
 
 // probeDue is when a tail loss probe goes: two RTTs after the last sign of life in either direction, and after a probe
-// later and later. Packets that only wait for an answer count too: the acknowledgement that has it may be lost.
+// later and later. Packets that only wait for an answer count too: the acknowledgement that has it may be lost. While
+// the window is below one packet the gap between packets is added, as to the retransmission timeout.
 func (c *Conn) probeDue() Time {
 	p := &c.e.profile
 	t := c.flight().last()
@@ -106,25 +108,23 @@ func (c *Conn) probeDue() Time {
 	if p.Probe == ProbeNone || t == nil {
 		return never
 	}
-	return max(t.lastSent, c.progress) + max(2*fromFU(c.cc.RTT), p.ProbeTime)<<c.probes
+	wait := max(2*fromFU(c.cc.RTT), p.ProbeTime) + Time(c.ipg)*cc.TUNanos
+	return max(t.lastSent, c.lively) + wait<<c.probes
 }
 
 // maxProbes bounds the doubling of the time between probes.
 const maxProbes = 10
 
 // probe sends a packet again, to be told what the peer has.
-func (c *Conn) probe() {
+func (c *Conn) probe(now Time) {
+	c.probes, c.lively = min(c.probes+1, maxProbes), now
 	t := c.probed()
-	if t == nil || t.rnr {
-		return
-	}
-	c.probes = min(c.probes+1, maxProbes)
 	c.e.stats.Probes++
 	t.why = whyProbe
 	c.sendLater(t)
 }
 
-// probed is the packet of the next probe.
+// probed is the packet of the next probe, of those in flight or that wait for an answer.
 func (c *Conn) probed() *txn {
 	list := c.flight()
 	if list.empty() {
@@ -135,8 +135,9 @@ func (c *Conn) probed() *txn {
 		return list.last()
 	case ProbeFirstUnacked:
 		w := c.window(list.head.kind)
-		return c.packetAt(w, w.base)
-	default:
-		return list.head
+		if t := c.packetAt(w, w.base); t.in == inFlight || t.in == inAnswer {
+			return t
+		}
 	}
+	return list.head
 }

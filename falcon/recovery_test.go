@@ -102,6 +102,43 @@ func TestCase55_OwnBypassesRecencyOnce(t *testing.T) {
 	equal(t, "second notification", psns(t, s.transmit()), nil)
 }
 
+// TestCase56_OwnOncePerRTT (F6): by the letter of Falcon §9.1.4 a notification does not send again what was sent within an
+// RTT.
+func TestCase56_OwnOncePerRTT(t *testing.T) {
+	p := rttProfile(20 * us)
+	p.OWNBypass = false
+	s := newSingle(t, p)
+	s.push(1)
+	s.transmit()
+	s.now += 10 * us
+	s.push(1)
+	s.transmit()
+	s.now += 15 * us
+	s.ack(wire.Ack{Extended: true, DataOWN: true})
+	equal(t, "sent an RTT ago", psns(t, s.transmit()), []uint32{300})
+	s.now += 10 * us
+	s.ack(wire.Ack{Extended: true, DataOWN: true})
+	equal(t, "10 µs later", psns(t, s.transmit()), []uint32{301})
+}
+
+// TestScanAll (F7): the search for lost packets ends at one that was sent within an RTT, or passes over it.
+func TestScanAll(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		p := rttProfile(20 * us)
+		p.ScanAll = all
+		s := newSingle(t, p)
+		s.push(7)
+		s.transmit()
+		s.now += 30 * us
+		s.ack(wire.Ack{Extended: true, DataRx: bits(3)})
+		equal(t, "first hole", psns(t, s.transmit()), []uint32{300})
+		s.now += 5 * us
+		s.ack(wire.Ack{Extended: true, DataRx: bits(1, 3, 5)})
+		want := map[bool][]uint32{true: {302}}[all]
+		equal(t, "second hole", psns(t, s.transmit()), want)
+	}
+}
+
 func TestCase57_PauseOnOwn(t *testing.T) {
 	p := rttProfile(us)
 	p.MaxTxn = 512

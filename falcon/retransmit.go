@@ -36,7 +36,7 @@ func (c *Conn) onFlightTimer(now Time) {
 	}
 	c.findLost(now)
 	if c.probeDue() <= now {
-		c.probe()
+		c.probe(now)
 	}
 	c.timeFlight()
 }

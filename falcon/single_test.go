@@ -84,7 +84,7 @@ func (s *single) resync(psn, rsn uint32, original wire.PacketType) wire.Drop {
 	return s.receive(r.Append(nil))
 }
 
-// ack gives an acknowledgement; unset bases acknowledge nothing new.
+// ack gives an acknowledgement; unset bases acknowledge nothing new, and a packet of 10 µs ago is the last received.
 func (s *single) ack(a wire.Ack) wire.Drop {
 	cfg := s.c.Config()
 	a.CID = cfg.LocalCID
@@ -94,7 +94,9 @@ func (s *single) ack(a wire.Ack) wire.Drop {
 	if a.ReqBase == 0 {
 		a.ReqBase = cfg.TxReqPSN
 	}
-	a.T1, a.T2 = falcon.FalconTime(s.now-10*us), falcon.FalconTime(s.now-5*us)
+	if a.T1 == 0 {
+		a.T1, a.T2 = falcon.FalconTime(s.now-10*us), falcon.FalconTime(s.now-5*us)
+	}
 	return s.receive(a.Append(nil))
 }
 

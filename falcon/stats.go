@@ -62,6 +62,8 @@ type ConnInfo struct {
 	Ncwnd             uint32  // packets
 	RTT, RTO          Time    // ns
 	Delay             Time    // ns, congestion control's smoothed delay signal
+	DelayTarget       Time    // ns, that of a path without congestion; 0: the algorithm has none
+	LongPath          bool    // the delay stays above it though the window is a packet or less
 	Outstanding       int     // transactions of the initiator
 	RequestsInFlight  uint32  // packets between base and next of the request window
 	DataInFlight      uint32  // the same of the data window
@@ -77,6 +79,7 @@ func (c *Conn) Info() ConnInfo {
 		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
 		Outstanding:      int(c.nextRSN - c.baseRSN),
 		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
+		DelayTarget: fromFU(c.cc.BaseDelay), LongPath: c.longPath.told,
 		Retransmits: c.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
 	}
 }

@@ -63,6 +63,7 @@ type txn struct {
 	last       bool  // last of a message: ask for an acknowledgement
 	again      bool  // counted in retransmitted of its window
 	rnr        bool  // timer is the delay of an RNR NACK
+	rnred      bool  // refused with an RNR NACK once
 	why        again // it was sent for the last time
 	packetDone bool  // packet acknowledged, or gone with the connection
 	done       bool  // outcome known

@@ -178,10 +178,11 @@ func printViolations(w io.Writer, v any) {
 }
 
 func printConnections(w io.Writer, v any) {
-	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS")
+	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
 	for _, c := range v.([]control.Connection) {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\n",
-			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
+			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
+			c.Cwnd, time.Duration(c.RTTNS).Round(time.Microsecond), or(c.Note, "-"))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // Falcon timing profiles.
 const (
 	ProfileSoftware = "software" // for TAP devices: milliseconds under load
-	ProfileHardware = "hardware" // the values of the specification, for simulation
+	ProfileHardware = "hardware" // a NIC on a fabric of microseconds, for simulation
 )
 
 // Falcon chooses the transport's timing: a profile, and values that replace
@@ -30,6 +30,13 @@ type Falcon struct {
 	OOODistance      *uint32        `yaml:"ooo_distance"`
 	OOOCount         *int           `yaml:"ooo_count"`
 	EarlyLimit       *uint8         `yaml:"early_limit"`
+	ScanAll          *bool          `yaml:"scan_all"`
+	OWNBypass        *bool          `yaml:"own_bypass"`
+	RACK             *bool          `yaml:"rack"`
+	ReorderTime      *time.Duration `yaml:"reorder_time"`
+	Probe            *string        `yaml:"probe"`
+	ProbeTime        *time.Duration `yaml:"probe_time"`
+	AnswerTimeout    *time.Duration `yaml:"answer_timeout"`
 	ReqOWNSlack      *uint32        `yaml:"req_own_slack"`
 	DataOWNSlack     *uint32        `yaml:"data_own_slack"`
 	MaxRetransmits   *int           `yaml:"max_retransmits"`
@@ -105,6 +112,11 @@ var delaySelects = map[string]cc.DelaySelect{
 	"full": cc.DelayFull, "fabric": cc.DelayFabric, "forward": cc.DelayForward, "reverse": cc.DelayReverse,
 }
 
+var probes = map[string]falcon.Probe{
+	"none": falcon.ProbeNone, "last": falcon.ProbeLast,
+	"first_unreceived": falcon.ProbeFirstUnreceived, "first_unacked": falcon.ProbeFirstUnacked,
+}
+
 // Build returns the transport's profile with the replacements applied.
 func (f *Falcon) Build() falcon.Profile {
 	p, params := falcon.Software(), cc.SoftwareParams()
@@ -126,6 +138,15 @@ func (f *Falcon) Build() falcon.Profile {
 	override(&p.OOODistance, f.OOODistance)
 	override(&p.OOOCount, f.OOOCount)
 	override(&p.EarlyLimit, f.EarlyLimit)
+	override(&p.ScanAll, f.ScanAll)
+	override(&p.OWNBypass, f.OWNBypass)
+	override(&p.RACK, f.RACK)
+	overrideTime(&p.ReorderTime, f.ReorderTime)
+	if f.Probe != nil {
+		p.Probe = probes[*f.Probe]
+	}
+	overrideTime(&p.ProbeTime, f.ProbeTime)
+	overrideTime(&p.AnswerTimeout, f.AnswerTimeout)
 	override(&p.ReqOWNSlack, f.ReqOWNSlack)
 	override(&p.DataOWNSlack, f.DataOWNSlack)
 	override(&p.MaxRetransmits, f.MaxRetransmits)
@@ -233,6 +254,12 @@ func (f *Falcon) check(r *report) {
 		}
 	}
 	duration("ack_timeout", f.AckTimeout, 1, time.Second)
+	if f.Probe != nil {
+		oneOf(r, "falcon.probe", *f.Probe, "none", "last", "first_unreceived", "first_unacked")
+	}
+	duration("reorder_time", f.ReorderTime, 0, time.Second)
+	duration("probe_time", f.ProbeTime, time.Microsecond, time.Minute)
+	duration("answer_timeout", f.AnswerTimeout, time.Microsecond, time.Hour)
 	duration("give_up", f.GiveUp, 0, time.Hour)
 	duration("resync_give_up", f.ResyncGiveUp, 0, time.Hour)
 	duration("txn_timeout", f.TxnTimeout, 0, time.Hour)

@@ -271,6 +271,12 @@ type Connection struct {
 	MTU          int    `json:"mtu"`
 	Retransmits  uint64 `json:"retransmits"` // packets sent again
 	AgeMS        int64  `json:"age_ms"`
+
+	Cwnd          float64 `json:"cwnd"` // packets; this and the next are 0 until it is established
+	RTTNS         int64   `json:"rtt_ns"`
+	DelayNS       int64   `json:"delay_ns"`        // what congestion control steers
+	DelayTargetNS int64   `json:"delay_target_ns"` // to this, without other flows
+	Note          string  `json:"note,omitempty"`  // what is wrong with the path
 }
 
 // Violation is a rule of docs/abi that a driver broke, as GET /v1/violations

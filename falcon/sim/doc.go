@@ -11,8 +11,9 @@
 // World joins two engines by two links and moves its clock from one event to the next. Packets carry their send time and
 // a checksum in place of PSP, so corruption is detected and dropped as the ICV would.
 //
-// Network joins up to 65 engines by a switch with an egress queue per port, for experiments with performance: hosts fetch
-// packets at line rate, ports drop and mark, and the network knows of every packet whether the receiver had it already.
+// Network joins up to 1024 engines by a switch with an egress queue per port, for experiments with
+// performance: hosts fetch packets at line rate, ports drop and mark, links lose, repeat and
+// reorder, and the network knows of every packet whether the receiver had it already.
 // Run turns a Scenario into a Result with it. Scenarios come from files in package scenario.
 //
 // A World or a Network and its parts belong to one goroutine.

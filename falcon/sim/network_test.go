@@ -163,14 +163,25 @@ func TestScenarioErrors(t *testing.T) {
 		}
 	}
 	for want, edit := range map[string]func(*Scenario){
-		"network.hosts: 1 ":        func(s *Scenario) { s.Network.Hosts = 1 },
-		"network.rate: 5 ":         func(s *Scenario) { s.Network.Rate = 5 },
-		"network.rtt: -1 ":         func(s *Scenario) { s.Network.RTT = -1 },
-		"network.buffer: 100 ":     func(s *Scenario) { s.Network.Buffer = 100 },
-		"network.mark: -3 ":        func(s *Scenario) { s.Network.Mark = -3 },
-		"network.loss: 1 ":         func(s *Scenario) { s.Network.Loss = 1 },
-		"network.reorder: 2 ":      func(s *Scenario) { s.Network.Reorder = 2 },
-		"network.reorder_by: 0 ":   func(s *Scenario) { s.Network.Reorder = 0.5 },
+		"network.hosts: 1 ":       func(s *Scenario) { s.Network.Hosts = 1 },
+		"network.rate: 5 ":        func(s *Scenario) { s.Network.Rate = 5 },
+		"network.rtt: -1 ":        func(s *Scenario) { s.Network.RTT = -1 },
+		"network.buffer: 100 ":    func(s *Scenario) { s.Network.Buffer = 100 },
+		"network.mark: -3 ":       func(s *Scenario) { s.Network.Mark = -3 },
+		"network.loss: 1 ":        func(s *Scenario) { s.Network.Loss = 1 },
+		"network.reorder: 2 ":     func(s *Scenario) { s.Network.Reorder = 2 },
+		"network.reorder_by: 0 ":  func(s *Scenario) { s.Network.Reorder = 0.5 },
+		"network.burst.enter: 2 ": func(s *Scenario) { s.Network.Burst.Enter = 2 },
+		"network.burst: ":         func(s *Scenario) { s.Network.Burst.Enter = 0.5 },
+		"network.duplicate: -1 ":  func(s *Scenario) { s.Network.Duplicate = -1 },
+		"network.outage: 5 ns ":   func(s *Scenario) { s.Network.Outage, s.Network.OutageEvery = 5, 5 },
+		"network.links[0]: ":      func(s *Scenario) { s.Network.Links = []HostLinks{{Host: 1, Count: 2}} },
+		"network.links[0].up.rate: 5 ": func(s *Scenario) {
+			s.Network.Links = []HostLinks{{Host: 1, Count: 1, Up: LinkConfig{Rate: 5}}}
+		},
+		"network.links[0].down.loss: 7 ": func(s *Scenario) {
+			s.Network.Links = []HostLinks{{Host: 1, Count: 1, Down: LinkConfig{Faults: Faults{Loss: 7}}}}
+		},
 		"falcon: ":                 func(s *Scenario) { s.Profile.MaxTxn = 3 },
 		"duration: 0s ":            func(s *Scenario) { s.Duration = 0 },
 		"warm_up: 2ms ":            func(s *Scenario) { s.WarmUp = 2e6 },

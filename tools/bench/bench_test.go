@@ -71,14 +71,17 @@ func TestMetrics(t *testing.T) {
 // The simulation's figures belong to the room of the transport.
 func TestSharesOfTheSimulation(t *testing.T) {
 	var r report
-	r.parse("BenchmarkX-2 1 9 ns/op 0.99 sim/goodput_loss1pct 0.0001 sim/spurious_retx_reorder2 1 sim/incast32_jain 0 sim/incast32_loss 1.07 sim/incast32_delay_over_target\n")
+	r.parse("BenchmarkX-2 1 9 ns/op 0.99 sim/goodput_loss1pct 0.0001 sim/spurious_retx_reorder2 1 sim/incast32_jain 0 sim/incast32_loss 1.07 sim/incast32_delay_over_target 0.6 sim/tail_loss1pct 0 sim/incast64_failed 0.7 sim/outage5rtt\n")
 	got, warnings := r.metrics(rooms(t, "falcon"))
 	want := []Metric{
 		{Name: "sim/goodput_loss1pct", Value: 0.99, Unit: "ratio", HigherIsBetter: true},
 		{Name: "sim/incast32_delay_over_target", Value: 1.07, Unit: "ratio"},
 		{Name: "sim/incast32_jain", Value: 1, Unit: "ratio", HigherIsBetter: true},
 		{Name: "sim/incast32_loss", Value: 0, Unit: "ratio"},
+		{Name: "sim/incast64_failed", Value: 0, Unit: "ratio"},
+		{Name: "sim/outage5rtt", Value: 0.7, Unit: "ratio", HigherIsBetter: true},
 		{Name: "sim/spurious_retx_reorder2", Value: 0.0001, Unit: "ratio"},
+		{Name: "sim/tail_loss1pct", Value: 0.6, Unit: "ratio", HigherIsBetter: true},
 	}
 	if !reflect.DeepEqual(got, want) || len(warnings) != 0 {
 		t.Errorf("got %+v, %q", got, warnings)

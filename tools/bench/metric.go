@@ -39,6 +39,9 @@ var shares = []struct {
 	higher bool
 }{
 	{"/goodput_", true},
+	{"pct", true}, // sim/…_loss10pct: goodput over that without loss
+	{"/outage", true},
+	{"_failed", false},
 	{"_jain", true},
 	{"_share", true},
 	{"_loss", false},

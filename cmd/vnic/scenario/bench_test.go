@@ -41,3 +41,46 @@ func BenchmarkIncast32(b *testing.B) {
 		"sim/incast32_delay_over_target": func(r *sim.Result) float64 { return r.DelayOverTarget },
 	})
 }
+
+// overIdeal reports the share of the goodput without loss.
+func overIdeal(name string) map[string]func(*sim.Result) float64 {
+	return map[string]func(*sim.Result) float64{name: func(r *sim.Result) float64 { return *r.GoodputOverIdeal }}
+}
+
+func BenchmarkSoftwareLoss10(b *testing.B) {
+	benchmark(b, "software-loss10", overIdeal("sim/software_loss10pct"))
+}
+
+func BenchmarkHardwareLoss5(b *testing.B) {
+	benchmark(b, "hardware-loss5", overIdeal("sim/hardware_loss5pct"))
+}
+
+func BenchmarkHardwareLoss10(b *testing.B) {
+	benchmark(b, "hardware-loss10", overIdeal("sim/hardware_loss10pct"))
+}
+
+func BenchmarkPullLoss5(b *testing.B) { benchmark(b, "pull-loss5", overIdeal("sim/pull_loss5pct")) }
+
+func BenchmarkPullLoss10(b *testing.B) { benchmark(b, "pull-loss10", overIdeal("sim/pull_loss10pct")) }
+
+func BenchmarkTailLoss1(b *testing.B) { benchmark(b, "tail-loss1", overIdeal("sim/tail_loss1pct")) }
+
+func BenchmarkOutage5RTT(b *testing.B) { benchmark(b, "outage5rtt", overIdeal("sim/outage5rtt")) }
+
+func BenchmarkLongLoss1(b *testing.B) {
+	benchmark(b, "long-loss1", map[string]func(*sim.Result) float64{
+		"sim/long_loss1pct": func(r *sim.Result) float64 { return r.Goodput / windowPerRTT },
+	})
+}
+
+func BenchmarkIncast64Full(b *testing.B) {
+	benchmark(b, "incast64-full", map[string]func(*sim.Result) float64{
+		"sim/incast64_failed": func(r *sim.Result) float64 { return float64(r.Failed) },
+	})
+}
+
+func BenchmarkIncast256(b *testing.B) {
+	benchmark(b, "incast256", map[string]func(*sim.Result) float64{
+		"sim/incast256_jain": func(r *sim.Result) float64 { return r.Jain },
+	})
+}

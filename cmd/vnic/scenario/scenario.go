@@ -25,11 +25,11 @@ type File struct {
 
 // Network describes the hosts and the switch between them.
 type Network struct {
-	Hosts     int           `yaml:"hosts"`  // default: what the flows need
-	Rate      config.Rate   `yaml:"rate"`   // of every link, as 100G
-	RTT       time.Duration `yaml:"rtt"`    // of the empty network
-	Buffer    Bytes         `yaml:"buffer"` // of a switch port, as 64K or 6BDP
-	Mark      Bytes         `yaml:"mark"`   // ECN threshold of a switch port, 0 = none
+	Hosts  int           `yaml:"hosts"`  // default: what the flows need
+	Rate   config.Rate   `yaml:"rate"`   // of every link, as 100G
+	RTT    time.Duration `yaml:"rtt"`    // of the empty network
+	Buffer Bytes         `yaml:"buffer"` // of a switch port, as 64K or 6BDP
+	Mark   Bytes         `yaml:"mark"`   // ECN threshold of a switch port, 0 = none
 
 	Faults `yaml:",inline"` // of the links from hosts to the switch
 	Links  []Links          `yaml:"links"` // of hosts whose links are unlike the others

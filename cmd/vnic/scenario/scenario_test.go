@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/scenario"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
 const minimal = `
@@ -46,6 +47,37 @@ warm_up: 1ms
 	}
 }
 
+// TestParseLinks (F15): bursts, duplicates, outages, and links unlike the others.
+func TestParseLinks(t *testing.T) {
+	s, err := scenario.Parse([]byte(`
+network:
+  rate: 100G
+  rtt: 10us
+  buffer: 2BDP
+  burst: {enter: 0.1, leave: 0.2, loss: 0.3}
+  duplicate: 0.4
+  outage: 5us
+  outage_every: 1ms
+  links:
+    - {host: 1, count: 2, up: {rate: 10G, delay: 20us, loss: 0.5}, down: {reorder: 0.5, reorder_by: 2}}
+flows: [{from: 0, to: 1023, sizes: [64]}]
+duration: 1ms
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := s.Network
+	faults := sim.Faults{Burst: sim.Burst{Enter: 0.1, Leave: 0.2, Loss: 0.3}, Duplicate: 0.4, Outage: 5000, OutageEvery: 1e6}
+	links := sim.HostLinks{
+		Host: 1, Count: 2,
+		Up:   sim.LinkConfig{Rate: 10e9, Delay: 20e3, Faults: sim.Faults{Loss: 0.5}},
+		Down: sim.LinkConfig{Faults: sim.Faults{Reorder: 0.5, ReorderBy: 2}},
+	}
+	if n.Hosts != 1024 || n.Faults != faults || len(n.Links) != 1 || n.Links[0] != links {
+		t.Errorf("network %+v", n)
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ change, to, want string }{
 		{"100G", "fast", `network.rate: "fast" is not a rate; write`},
@@ -59,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 		{"to: 1", "to: 1, senders: 0", "flows[0].senders: 0 is out of range; use"},
 		{"to: 1", "to: 1, count: 5000", "flows[0].count: 5000 is out of range; use"},
 		{"to: 1", "to: 1, stagger: -1s", "flows[0].stagger: -1s is out of range; use"},
-		{"to: 1", "to: 99", "network.hosts: 100 is out of range; use"},
+		{"to: 1", "to: 1999", "network.hosts: 2000 is out of range; use"},
 		{"duration: 1ms", "", "duration: 0s is out of range; use"},
 		{"duration: 1ms", "duration: 1ms\nfalcon: {profile: fast}", "falcon.profile:"},
 		{"duration: 1ms", "duration: 1ms\nfalcon: {max_txn: 3}", "falcon.max_txn: 3 is out of range; use"},
