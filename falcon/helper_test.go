@@ -26,7 +26,7 @@ func testProfile() falcon.Profile {
 	p.CC, p.RUE = fixed(32, 64), rue.Immediate()
 	p.OpGap = 0
 	p.ARFcwnd, p.ARPercent = 0, 0
-	p.RACK, p.Probe = false, falcon.ProbeNone
+	p.RACK, p.Probe, p.ScanAll, p.OWNBypass, p.DataOWNSlack = false, falcon.ProbeNone, false, true, 64
 	return p
 }
 
