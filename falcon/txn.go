@@ -70,11 +70,6 @@ type txn struct {
 	refusal    bool  // a Resync for a pull the target's ULP does not answer
 }
 
-// sent reports whether the packet went out once, and so has a PSN.
-func (t *txn) sent() bool {
-	return t.state != pullReqUlpRx && t.state != pushReqUlpRx && t.state != pullDataUlpRx
-}
-
 // packetType is the type of the original packet.
 func (t *txn) packetType() wire.PacketType {
 	switch t.kind {

@@ -33,8 +33,12 @@ func (f *Faults) check() error {
 		name string
 		v    float64
 	}{
-		{"loss", f.Loss}, {"duplicate", f.Duplicate}, {"reorder", f.Reorder},
-		{"burst.enter", f.Burst.Enter}, {"burst.leave", f.Burst.Leave}, {"burst.loss", f.Burst.Loss},
+		{"loss", f.Loss},
+		{"duplicate", f.Duplicate},
+		{"reorder", f.Reorder},
+		{"burst.enter", f.Burst.Enter},
+		{"burst.leave", f.Burst.Leave},
+		{"burst.loss", f.Burst.Loss},
 	} {
 		if !(s.v >= 0 && s.v <= 1) {
 			return fmt.Errorf("%s: %v is not a share; use 0 to 1, as 0.01 for 1 %%", s.name, s.v)
