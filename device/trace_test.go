@@ -195,8 +195,8 @@ var traceCases = []struct {
 			}
 			a.send(abi.OpWrite, 0, 200, b, 0)
 		},
-		asker:   []string{"falcon WRITE 200 bytes, 1 packets and 1 again, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 last_sealed 10000008 acked 10100008 cqe_written 10100009"},
-		carrier: []string{"falcon WRITE Only 200 bytes, 1 packets, no completion: received 10050007 opened 10050008 delivered 10050009 acked 10050010"},
+		asker:   []string{"falcon WRITE 200 bytes, 1 packets and 1 again, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 last_sealed 200015 acked 300015 cqe_written 300016"},
+		carrier: []string{"falcon WRITE Only 200 bytes, 1 packets, no completion: received 250014 opened 250015 delivered 250016 acked 250017"},
 		inside:  []string{"loopback WRITE 200 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 6 cqe_written 7"},
 		server:  []string{"loopback WRITE Only 200 bytes, 1 packets, no completion: delivered 4 acked 5"},
 	},
