@@ -189,7 +189,7 @@ func TestCheckMachine(t *testing.T) {
 			t.Errorf("%s\nexit status %d: %swant %q", text, code, errs, want)
 		}
 	}
-	if _, errs, code := run(t, "run", "--check=files", "-c", file); code != 1 || !strings.Contains(errs, "write --check, or --check=file") {
+	if _, errs, code := run(t, "run", "--check=files", "-c", file); code != 2 || !strings.Contains(errs, "write --check, or --check=file") {
 		t.Errorf("exit status %d: %s", code, errs)
 	}
 }
