@@ -70,17 +70,20 @@ func TestGuestPerf(t *testing.T) {
 		if err := json.Unmarshal([]byte(client), &rows); err != nil || len(rows) != 1 || rows[0].Bytes != 2 || rows[0].TTypical <= 0 {
 			t.Errorf("%v, %+v\n%s", err, rows, client)
 		}
-		for want, args := range map[string][]string{
-			"--atomic_type XOR: write FETCH_AND_ADD or CMP_AND_SWAP": {"atomic_bw", "-A", "XOR"},
-			"--connection UC: write RC or UD":                        {"send_lat", "-c", "UC"},
-			"datagram carries one path MTU":                          {"send_bw", "-c", "UD", "-s", "5000"},
-			"unknown shorthand flag: 'c'":                            {"write_bw", "-c", "UD"},
-			"peer: ":                                                 {"send_lat", "nobody"},
-			"read_lat: iterations: 1 is out of range":                {"read_lat", "-n", "1"},
-			"unknown shorthand flag: 'q'":                            {"write_lat", "-q", "2"},
+		for want, c := range map[string]struct {
+			code int // 2: the command line cannot be right
+			args []string
+		}{
+			"--atomic_type XOR: write FETCH_AND_ADD or CMP_AND_SWAP": {2, []string{"atomic_bw", "-A", "XOR"}},
+			"--connection UC: write RC or UD":                        {2, []string{"send_lat", "-c", "UC"}},
+			"datagram carries one path MTU":                          {1, []string{"send_bw", "-c", "UD", "-s", "5000"}},
+			"unknown flag -c":                                        {2, []string{"write_bw", "-c", "UD"}},
+			`peer "nobody": `:                                        {2, []string{"send_lat", "nobody"}},
+			"read_lat: iterations: 1 is out of range":                {1, []string{"read_lat", "-n", "1"}},
+			"unknown flag -q":                                        {2, []string{"write_lat", "-q", "2"}},
 		} {
-			if _, stderr, code := run(t, perf(0, args...)...); code != 1 || !strings.Contains(stderr, want) {
-				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)
+			if _, stderr, code := run(t, perf(0, c.args...)...); code != c.code || !strings.Contains(stderr, want) {
+				t.Errorf("%v: exit status %d, %q, want %d, %q", c.args, code, stderr, c.code, want)
 			}
 		}
 	})
