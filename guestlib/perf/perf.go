@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,7 +203,7 @@ func (s *session) call(ctx context.Context) error {
 func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
-	waiting := s.Waiting
+	var reason error // of the last attempt that ctx did not cut off
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := s.dev.Connect(ctx, s.ctl.qp, s.Peer, s.Service, hello)
 		var no *guestlib.RejectedError
@@ -211,19 +212,25 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 			return answer, nil
 		case errors.As(err, &no) && len(no.Private) > 0:
 			return nil, fmt.Errorf("the server says: %s", no.Private)
+		case ctx.Err() != nil:
+			return nil, s.noServer(cmp.Or(reason, err))
 		case !errors.Is(err, guestlib.ErrRefused) && !errors.Is(err, guestlib.ErrUnreachable) && !errors.Is(err, guestlib.ErrTimeout):
 			return nil, err
 		}
-		if waiting != nil {
-			waiting(err)
-			waiting = nil
+		if reason == nil && s.Waiting != nil {
+			s.Waiting(err)
 		}
+		reason = err
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Peer, s.Service, s.Meet, err)
+			return nil, s.noServer(reason)
 		}
 	}
+}
+
+func (s *session) noServer(reason error) error {
+	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Peer, s.Service, s.Meet, reason)
 }
 
 // answer is the server's side.
