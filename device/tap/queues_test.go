@@ -66,7 +66,11 @@ func TestQueues(t *testing.T) {
 		var next [flows]byte
 		bufs, got := [][]byte{make([]byte, BufferSize(to))}, make([]Received, 1)
 		for read := 0; read < len(out); read++ {
-			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(to.FD()), Events: unix.POLLIN}}, 10_000); err != nil || n == 0 {
+			ready, err := 0, error(unix.EINTR) // the runtime preempts threads by signals
+			for err == unix.EINTR {
+				ready, err = unix.Poll([]unix.PollFd{{Fd: int32(to.FD()), Events: unix.POLLIN}}, 60_000)
+			}
+			if err != nil || ready == 0 {
 				t.Fatalf("%d of %d frames: %v", read, len(out), err)
 			}
 			if n, err := to.Read(bufs, got); n != 1 || err != nil {

@@ -210,7 +210,11 @@ func TestSealed(t *testing.T) {
 func wait(t *testing.T, b queues.Bell) {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(b.FD()), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds, 20_000); n != 1 || err != nil {
+	n, err := unix.Poll(fds, 60_000)
+	for errors.Is(err, unix.EINTR) { // the runtime preempts threads by signals
+		n, err = unix.Poll(fds, 60_000)
+	}
+	if n != 1 || err != nil {
 		t.Fatalf("nobody rang: %v", err)
 	}
 	var count [8]byte
