@@ -246,7 +246,7 @@ func (s *Shard) counts() control.Counters {
 		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
 		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
 		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
-		"spurious_timeouts": f.SpuriousTimeouts, "spurious_early_retransmits": f.SpuriousEarly, "answer_timeouts": f.AnswerTimeouts, "probes": f.Probes,
+		"spurious_timeouts": f.SpuriousTimeouts, "spurious_early": f.SpuriousEarly, "answer_timeouts": f.AnswerTimeouts, "probes": f.Probes,
 		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsClosed[falcon.CloseResync], "conns_left_by_peer": f.ConnsClosed[falcon.ClosePeer],
 		"conns_violated": f.ConnsClosed[falcon.CloseULP], "conns_without_keys": f.ConnsClosed[falcon.CloseKeys], "credit_errors": f.CreditErrors,
 		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone, "evicted": f.Evicted, "reclaimed": f.Reclaimed,
