@@ -10,8 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A guest attacks its neighbours with everything the ABI lets it say. Whatever it writes reaches nothing but its own
-// function: the victim's memory, keys, queue pairs, events and credits stay as they are, and its traffic goes on.
+// A guest attacks its neighbours with everything the ABI lets it say. Whatever it writes reaches
+// nothing but its own function: the victim's memory, keys, queue pairs, events and credits stay as
+// they are, and its traffic goes on.
 
 // victim is a pair that works, and what it looked like before an attack.
 type victim struct {
@@ -58,7 +59,8 @@ func (x *victim) unharmed(v *virtual, attack string) {
 	x.memory = bytes.Clone(x.a.mem)
 }
 
-// TestAttackByNumbers names the victim's objects, all of which it has learnt, from another function of the same NIC.
+// TestAttackByNumbers names the victim's objects, all of which it has learnt, from another function
+// of the same NIC.
 func TestAttackByNumbers(t *testing.T) {
 	v := newVirtual(t, 40, wire100us)
 	x := newVictim(v)
@@ -114,8 +116,8 @@ func TestAttackByNumbers(t *testing.T) {
 	}
 }
 
-// TestAttackByKeys uses the victim's keys: locally, where they mean nothing, and at a peer of the attacker's own, which has
-// not given them.
+// TestAttackByKeys uses the victim's keys: locally, where they mean nothing, and at a peer of the
+// attacker's own, which has not given them.
 func TestAttackByKeys(t *testing.T) {
 	v := newVirtual(t, 41, wire100us)
 	x := newVictim(v)
@@ -179,7 +181,8 @@ func TestAttackByKeys(t *testing.T) {
 	}
 }
 
-// TestAttackOtherTenant connects to an address that another tenant has too, and to one that only another tenant has.
+// TestAttackOtherTenant connects to an address that another tenant has too, and to one that only
+// another tenant has.
 func TestAttackOtherTenant(t *testing.T) {
 	v := newVirtual(t, 42, wire100us)
 	x := newVictim(v)
@@ -201,8 +204,8 @@ func TestAttackOtherTenant(t *testing.T) {
 	}
 }
 
-// TestAttackByFaults breaks its own function in every way, again and again, and fills everything that is bounded: a WRITE of
-// the victim takes no longer than without.
+// TestAttackByFaults breaks its own function in every way, again and again, and fills everything
+// that is bounded: a WRITE of the victim takes no longer than without.
 func TestAttackByFaults(t *testing.T) {
 	v := newVirtual(t, 43, wire100us)
 	x := newVictim(v)

@@ -10,9 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// busy is a virtual pair of NICs whose shards take time: each is a processor that does one Step at a time and is away until
-// that is done. What a Step makes leaves at its end. Queues then build up where they do in truth, and how long a request
-// waits behind those of others can be measured without a machine that is shared with others.
+// busy is a virtual pair of NICs whose shards take time: each is a processor that does one Step at
+// a time and is away until that is done. What a Step makes leaves at its end. Queues then build up
+// where they do in truth, and how long a request waits behind those of others can be measured
+// without a machine that is shared with others.
 type busy struct {
 	*virtual
 	freeAt  [2]falcon.Time
@@ -38,7 +39,8 @@ const (
 
 func busyCost(n int) falcon.Time { return busyPacket + falcon.Time(n)*busyKiB/1024 }
 
-// run goes on until end; each is called after every Step of a side, with the time at which its effects are seen.
+// run goes on until end; each is called after every Step of a side, with the time at which its
+// effects are seen.
 func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	for b.now < end {
 		next := end
@@ -145,7 +147,8 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 	return f
 }
 
-// measure runs the quiet VF for a while and returns its latencies, and how many bytes the flood got through.
+// measure runs the quiet VF for a while and returns its latencies, and how many bytes the flood got
+// through.
 func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Time, bytes int) {
 	const size, window = 64 << 10, 8
 	end := f.now + d
@@ -197,8 +200,9 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 	return took, bytes
 }
 
-// TestQuietVF holds a VF with a guarantee to 95 % of what it is due and to three times its latency while 64 others flood,
-// also when nothing but the shards' speed bounds them (a VF without a guarantee waits longer).
+// TestQuietVF holds a VF with a guarantee to 95 % of what it is due and to three times its latency
+// while 64 others flood, also when nothing but the shards' speed bounds them (a VF without a
+// guarantee waits longer).
 func TestQuietVF(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// arpReply is an ARP reply to a side that a station with this MAC sends in the name of the other side.
+// arpReply is an ARP reply to a side that a station with this MAC sends in the name of the other
+// side.
 func arpReply(v *virtual, side int, mac [6]byte) []byte {
 	to, of := v.shards[side].cfg.Uplink, v.shards[1-side].cfg.Uplink
 	f := append(append(to.MAC[:len(to.MAC):len(to.MAC)], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 2)
@@ -18,7 +19,8 @@ func arpReply(v *virtual, side int, mac [6]byte) []byte {
 	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
 }
 
-// S8: somebody on the underlay answers ARP in a peer's name. The peer stays where its packets authenticate from.
+// S8: somebody on the underlay answers ARP in a peer's name. The peer stays where its packets
+// authenticate from.
 func TestAttackARP(t *testing.T) {
 	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}
 	write := func(t *testing.T, v *virtual, a, b *driver, within falcon.Time) {

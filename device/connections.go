@@ -16,9 +16,9 @@ type connection struct {
 	link    *rdma.Link // then: it carries datagrams
 }
 
-// cidQuota is how many connection identifiers a function may have. Each queue pair has one connection
-// and may have ended another that the peer has not confirmed; an address handle has one for each
-// ordering; and there are those that other functions open to it for datagrams.
+// cidQuota is how many connection identifiers a function may have. Each queue pair has one
+// connection and may have ended another that the peer has not confirmed; an address handle has one
+// for each ordering; and there are those that other functions open to it for datagrams.
 func (f *function) cidQuota() int { return 2*f.limits.QPs + 2*f.limits.AHs + f.limits.Links }
 
 // bind makes a connection a queue pair's.

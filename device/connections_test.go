@@ -298,7 +298,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestUnassignedFunctions: a PF without a tenant is disabled; VFs that nobody enabled take no memory and are refused.
+// TestUnassignedFunctions: a PF without a tenant is disabled; VFs that nobody enabled take no
+// memory and are refused.
 func TestUnassignedFunctions(t *testing.T) {
 	c, err := config.Parse([]byte("nic: {host: 9}\nuplink: {backend: memory, address: 10.0.0.9/24}\n"))
 	if err != nil {

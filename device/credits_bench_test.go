@@ -20,10 +20,10 @@ import (
 // WRITEs, evenly spaced, at its guaranteed rate: a 65th of what the flood gets
 // through. It sleeps between requests and while it waits, as does the flood.
 //
-// credits/quiet_vf_share is what it got of that rate, and
-// credits/quiet_vf_p99_over_idle its 99th percentile latency, from PostSend to
-// the completion seen, over that of the same stream on an idle NIC: the medians of rounds. TestQuietVF holds the same to bounds
-// in virtual time, where no other process takes the processor away.
+// credits/quiet_vf_share is what it got of that rate, and credits/quiet_vf_p99_over_idle its 99th
+// percentile latency, from PostSend to the completion seen, over that of the same stream on an idle
+// NIC: the medians of rounds. TestQuietVF holds the same to bounds in virtual time, where no other
+// process takes the processor away.
 func BenchmarkQuietVF(b *testing.B) {
 	const flooders = 64
 	w := newWorldWith(b, fabric.New(testMTU).Port, func(i int, c *config.Config) { quietConfig(i, c, flooders) })

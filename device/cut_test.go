@@ -16,8 +16,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// onCutLoop runs f with the loop of a NIC whose guest is behind a bridge, at MTU 1500, and its uplink. The test takes the turns. What send
-// puts into the port is there to be read when send returns, and the kernel sends nothing of its own.
+// onCutLoop runs f with the loop of a NIC whose guest is behind a bridge, at MTU 1500, and its
+// uplink. The test takes the turns. What send puts into the port is there to be read when send
+// returns, and the kernel sends nothing of its own.
 func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, segments int))) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -76,8 +77,9 @@ func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, 
 	})
 }
 
-// F51. TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is 47 segments, and no superframe holds more
-// than 44 of them sealed (65507 / 1472). What is left of one frame leaves with the next while there is one, and at once where there is none.
+// F51. TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is
+// 47 segments, and no superframe holds more than 44 of them sealed (65507 / 1472). What is left of
+// one frame leaves with the next while there is one, and at once where there is none.
 func TestCutFillsSuperframes(t *testing.T) {
 	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
 		for _, c := range []struct{ frames, segments, superframes int }{
@@ -104,7 +106,8 @@ func TestCutFillsSuperframes(t *testing.T) {
 	})
 }
 
-// F51. TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before the thread sleeps.
+// F51. TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before
+// the thread sleeps.
 func TestSleepSendsWhatWasKept(t *testing.T) {
 	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
 		before := uplink.Stats()
@@ -125,8 +128,9 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 	})
 }
 
-// F51. TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames of a port still to be sealed. When the
-// uplink takes what waits just before the thread sleeps, it goes on sealing: nothing else would wake it.
+// F51. TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames
+// of a port still to be sealed. When the uplink takes what waits just before the thread sleeps, it
+// goes on sealing: nothing else would wake it.
 func TestSleepAfterFullQueue(t *testing.T) {
 	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
 		before := uplink.Stats()
@@ -163,7 +167,8 @@ func (p *fullPort) Write(frames [][]byte, more bool) (int, error) {
 	return p.Port.Write(frames, more)
 }
 
-// sendSegments has the kernel send a TCP frame of so many segments out of a port's device, as its bridge does with one of a guest.
+// sendSegments has the kernel send a TCP frame of so many segments out of a port's device, as its
+// bridge does with one of a guest.
 func sendSegments(t *testing.T, device string, p *functionPort, segments, size int) {
 	t.Helper()
 	dev, err := net.InterfaceByName(device)

@@ -53,8 +53,8 @@ func (d *driver) datagram(ahn, qpn uint32, n int) {
 	d.ring(abi.DoorbellSQ, d.qpn, index)
 }
 
-// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's traffic class and hop limit
-// are those of the packets.
+// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's
+// traffic class and hop limit are those of the packets.
 func TestDatagrams(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newVirtual(t, 1, sim.Impairment{Delay: 50_000, Loss: 0.05, Duplicate: 0.05})
@@ -103,9 +103,8 @@ func TestDatagrams(t *testing.T) {
 	})
 }
 
-// TestDatagramsToNobody: addresses without a function, in another tenant, or whose function nobody drives: sends succeed
-// and nothing arrives.
-// (DEV-941)
+// TestDatagramsToNobody: addresses without a function, in another tenant, or whose function nobody
+// drives: sends succeed and nothing arrives. (DEV-941)
 func TestDatagramsToNobody(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a := newDriver(v, 0, 1)
@@ -178,8 +177,8 @@ func TestInnerClass(t *testing.T) {
 	}
 }
 
-// TestGuestlibDatagrams sends datagrams between real clients, of two NICs and of one, answers them by what the GRH says,
-// and goes on after a send that was wrong.
+// TestGuestlibDatagrams sends datagrams between real clients, of two NICs and of one, answers them
+// by what the GRH says, and goes on after a send that was wrong.
 func TestGuestlibDatagrams(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)

@@ -130,7 +130,8 @@ func (r *rig) stream(b testing.TB, op guestlib.Opcode, size, n int) time.Duratio
 	return time.Since(start)
 }
 
-// medianOf measures in five parts of n, so that what else the machine does for a moment does not count.
+// medianOf measures in five parts of n, so that what else the machine does for a moment does not
+// count.
 func medianOf(n int, measure func(n int) float64) float64 {
 	const parts = 5
 	var v [parts]float64

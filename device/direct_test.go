@@ -30,8 +30,9 @@ func socketPair(t *testing.T) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// TestDirectEvents: completion events go straight to the stream while nothing waits, and through the writer, in order and each once, when
-// the writer has something to say, or the guest does not read.
+// TestDirectEvents: completion events go straight to the stream while nothing waits, and through
+// the writer, in order and each once, when the writer has something to say, or the guest does not
+// read.
 func TestDirectEvents(t *testing.T) {
 	near, far := socketPair(t)
 	o := newOutbox()

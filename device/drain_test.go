@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDisconnectFinishes: what the transport took before its driver disconnects completes, and the peer is told so.
-// (DEV-912)
+// TestDisconnectFinishes: what the transport took before its driver disconnects completes, and the
+// peer is told so. (DEV-912)
 func TestDisconnectFinishes(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -48,9 +48,8 @@ func TestDisconnectFinishes(t *testing.T) {
 	}
 }
 
-// TestDisconnectIsBounded: a peer that is never ready does not hold a driver up for long, and not at all one that asks
-// twice.
-// (DEV-912)
+// TestDisconnectIsBounded: a peer that is never ready does not hold a driver up for long, and not
+// at all one that asks twice. (DEV-912)
 func TestDisconnectIsBounded(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		v := newVirtual(t, 1, wire100us)

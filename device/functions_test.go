@@ -61,7 +61,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestVFMemory: 16 PFs with 4095 VFs each cost what 16 PFs cost; memory is for enabled VFs, and comes back.
+// TestVFMemory: 16 PFs with 4095 VFs each cost what 16 PFs cost; memory is for enabled VFs, and
+// comes back.
 func TestVFMemory(t *testing.T) {
 	shard := func(vfs int) *Shard {
 		var b strings.Builder
@@ -260,8 +261,8 @@ func TestOperatorErrors(t *testing.T) {
 	}
 }
 
-// TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond what it has.
-// (DEV-309, DEV-311)
+// TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond
+// what it has. (DEV-309, DEV-311)
 func TestPFManagesVFs(t *testing.T) {
 	v := newVirtualWith(t, 8, wire100us, manyVFs)
 	pf, vf1 := newDriver(v, 0, 0), newDriver(v, 0, 1)
@@ -384,8 +385,8 @@ func TestPFManagesVFs(t *testing.T) {
 	}
 }
 
-// TestPFResetTakesVFsDown: lowest VF first, each told, the PF last; another PF's driver and an ended stream reset nobody.
-// (DEV-308)
+// TestPFResetTakesVFsDown: lowest VF first, each told, the PF last; another PF's driver and an
+// ended stream reset nobody. (DEV-308)
 func TestPFResetTakesVFsDown(t *testing.T) {
 	v := newVirtualWith(t, 9, wire100us, manyVFs)
 	pf := newDriver(v, 0, 0)
@@ -426,7 +427,8 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 	}
 }
 
-// TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate can be lifted.
+// TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate
+// can be lifted.
 func TestRateLimit(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
@@ -465,8 +467,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// TestLinkState: a function whose link is down is cut off and told; up again it goes on where it was. A VF follows its PF.
-// (DEV-310)
+// TestLinkState: a function whose link is down is cut off and told; up again it goes on where it
+// was. A VF follows its PF. (DEV-310)
 func TestLinkState(t *testing.T) {
 	v := newVirtualWith(t, 11, wire100us, manyVFs)
 	a, b := pair(v)

@@ -22,14 +22,13 @@ const (
 	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
 )
 
-// loop is the thread around a shard: it reads the uplink, steps the shard,
-// writes what came out, and sleeps in ppoll when there is nothing to do, where
-// the bells of guests wake it themselves. Go's timers and poller are too coarse
-// for it. Between work and sleep it looks for
-// more, in frames, inbox and the rings in guest memory: spinning, then yielding,
-// for as long as spin says; but not behind much that came from the uplink,
-// whose sender waits for nothing and has more by the time a sleeper is woken. Before it sleeps the rings are armed, so that
-// a driver's doorbell record wakes it.
+// loop is the thread around a shard: it reads the uplink, steps the shard, writes what came out,
+// and sleeps in ppoll when there is nothing to do, where the bells of guests wake it themselves.
+// Go's timers and poller are too coarse for it. Between work and sleep it looks for more, in
+// frames, inbox and the rings in guest memory: spinning, then yielding, for as long as spin says;
+// but not behind much that came from the uplink, whose sender waits for nothing and has more by the
+// time a sleeper is woken. Before it sleeps the rings are armed, so that a driver's doorbell record
+// wakes it.
 type loop struct {
 	shard *Shard
 	port  tap.Port

@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestInsideOneNIC runs the tests of connections once more, between two functions of one NIC: their drivers see no
-// difference.
+// TestInsideOneNIC runs the tests of connections once more, between two functions of one NIC: their
+// drivers see no difference.
 func TestInsideOneNIC(t *testing.T) {
 	insideOneNIC(t)
 	for _, c := range []struct {
@@ -44,7 +44,8 @@ func TestInsideOneNIC(t *testing.T) {
 	})
 }
 
-// TestLoopbackTenants: functions of one NIC in different tenants do not reach each other, whatever addresses they use.
+// TestLoopbackTenants: functions of one NIC in different tenants do not reach each other, whatever
+// addresses they use.
 func TestLoopbackTenants(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 4) // the same address in tenants 7 and 8
@@ -60,8 +61,8 @@ func TestLoopbackTenants(t *testing.T) {
 	}
 }
 
-// TestLoopbackCapture reads back what the capture holds of a WRITE inside the NIC: clear inner packets that parse as
-// Falcon, both ways, none sealed.
+// TestLoopbackCapture reads back what the capture holds of a WRITE inside the NIC: clear inner
+// packets that parse as Falcon, both ways, none sealed.
 func TestLoopbackCapture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	to, err := capture.Create(path)

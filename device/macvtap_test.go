@@ -14,7 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// TestMacvtap: a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a peer's address and is answered.
+// TestMacvtap: a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a peer's address
+// and is answered.
 func TestMacvtap(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, _ *station) {
 		if out, err := a.try("ip addr flush dev vp1 && ip link add link vp1 name mv0 type macvtap mode passthru && ip link set mv0 up"); err != nil {

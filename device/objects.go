@@ -44,8 +44,8 @@ type nothing struct{}
 // Unmarshal reads nothing.
 func (*nothing) Unmarshal([]byte) {}
 
-// objectCommands are those for the function itself and its verbs objects, by opcode. RegMR and ReregMR are only begun here:
-// readPages completes them.
+// objectCommands are those for the function itself and its verbs objects, by opcode. RegMR and
+// ReregMR are only begun here: readPages completes them.
 var objectCommands = map[abi.AdminOp]command{
 	abi.AdminOpQueryDevice: gives(func(f *function, _ falcon.Time, _ *nothing) (*abi.QueryDeviceResult, abi.Status) {
 		return f.queryDevice(), abi.StatusOK
@@ -137,7 +137,8 @@ var objectCommands = map[abi.AdminOp]command{
 	abi.AdminOpDestroyAH: does(func(f *function, now falcon.Time, c *abi.DestroyAH) abi.Status { return f.verbs.DestroyAH(now, c.AHN) }),
 }
 
-// modifyQP is the ModifyQP command. What it does to a queue pair's state may begin or end a connection.
+// modifyQP is the ModifyQP command. What it does to a queue pair's state may begin or end a
+// connection.
 func (f *function) modifyQP(now falcon.Time, c *abi.ModifyQP) abi.Status {
 	st := f.verbs.ModifyQP(now, c)
 	if st == abi.StatusOK && c.Mask&abi.QPAttrState != 0 {

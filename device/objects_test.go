@@ -33,7 +33,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestSharedReceives runs guests' SRQs over two NICs: two connections take from one queue, its limit, its resizing.
+// TestSharedReceives runs guests' SRQs over two NICs: two connections take from one queue, its
+// limit, its resizing.
 func TestSharedReceives(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -144,7 +145,8 @@ func TestXRCTargets(t *testing.T) {
 	must(t, x.Close(ctx))
 }
 
-// TestMemoryWindows opens a piece of memory to a peer, takes it back in both ways, and changes a region's rights.
+// TestMemoryWindows opens a piece of memory to a peer, takes it back in both ways, and changes a
+// region's rights.
 func TestMemoryWindows(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -195,7 +197,8 @@ func TestMemoryWindows(t *testing.T) {
 	must(t, m.Dereg(context.Background()))
 }
 
-// TestCQResizeAndModeration resizes a guest's CQ with completions in it and while it waits, and moderates its events.
+// TestCQResizeAndModeration resizes a guest's CQ with completions in it and while it waits, and
+// moderates its events.
 func TestCQResizeAndModeration(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -239,8 +242,8 @@ func TestCQResizeAndModeration(t *testing.T) {
 	}
 }
 
-// TestOrderings runs a connection of each ordering, with requests that complete in error and others that do not; ends of
-// different orderings are not connected (DRV-950, DEV-950).
+// TestOrderings runs a connection of each ordering, with requests that complete in error and others
+// that do not; ends of different orderings are not connected (DRV-950, DEV-950).
 func TestOrderings(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -313,7 +316,8 @@ func TestOrderings(t *testing.T) {
 	}
 }
 
-// TestReadLimits: what the target takes at a time limits what the initiator has in flight (DEV-953).
+// TestReadLimits: what the target takes at a time limits what the initiator has in flight
+// (DEV-953).
 func TestReadLimits(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)

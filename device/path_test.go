@@ -36,9 +36,9 @@ func (d *driver) setPath(p abi.QPPath) {
 	d.must(abi.AdminOpSetQPPath, &p)
 }
 
-// TestPathHeaders sends by queue pairs that were given a path, connected by number and by service, and by address handles: DSCP in both
-// headers, ECN the network's alone, hop limit and flow label in the inner one; the flow label picks the source port.
-// (DEV-946, DEV-947)
+// TestPathHeaders sends by queue pairs that were given a path, connected by number and by service,
+// and by address handles: DSCP in both headers, ECN the network's alone, hop limit and flow label
+// in the inner one; the flow label picks the source port. (DEV-946, DEV-947)
 func TestPathHeaders(t *testing.T) {
 	for _, inner := range []int{4, 6} {
 		for _, how := range []string{"wired", "connected", "datagrams"} {

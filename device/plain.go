@@ -20,8 +20,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// plainIP is a shard's part in the plain IP of its functions' ports. The gateway decides where packets go; keys, sealing and the underlay
-// are here.
+// plainIP is a shard's part in the plain IP of its functions' ports. The gateway decides where
+// packets go; keys, sealing and the underlay are here.
 //
 //	port ▶ gateway ▶ cut ▶ psp seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ psp open ▶ gateway ▶ join ▶ port
@@ -87,7 +87,8 @@ func (s *Shard) newPlainIP() error {
 	return nil
 }
 
-// syncPorts makes the ports follow what their functions are set to: one that is disabled, or whose link is, takes no part.
+// syncPorts makes the ports follow what their functions are set to: one that is disabled, or whose
+// link is, takes no part.
 func (s *Shard) syncPorts() {
 	for _, p := range s.plain.ports {
 		f := s.funcs.settings(p.id)
@@ -112,7 +113,8 @@ func (s *Shard) syncPorts() {
 	}
 }
 
-// tenant describes a virtual network: as the configuration does, else with the subnets of the ports that are in it now.
+// tenant describes a virtual network: as the configuration does, else with the subnets of the ports
+// that are in it now.
 func (s *Shard) tenant(number uint32) gateway.TenantConfig {
 	t := s.cfg.TenantOf(number)
 	if !slices.ContainsFunc(s.cfg.Tenants, func(c config.Tenant) bool { return c.Tenant == number && len(c.Subnets) > 0 }) {
@@ -151,7 +153,8 @@ func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
 	s.drainManager(now)
 }
 
-// learnPorts takes in what a peer says of its ports, and asks it for keys where packets for it may come.
+// learnPorts takes in what a peer says of its ports, and asks it for keys where packets for it may
+// come.
 func (s *Shard) learnPorts(now falcon.Time, host cm.HostID) {
 	to := s.peers[host]
 	var addrs []gateway.Address
@@ -229,7 +232,8 @@ func (p *plainIP) up(id pfvf.ID) bool {
 // busy tells whether frames of ports are still to be sealed.
 func (p *plainIP) busy() bool { return p.next < len(p.in) || p.cuts }
 
-// transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits where it is.
+// transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits
+// where it is.
 func (s *Shard) transmitPlain(now falcon.Time) {
 	p := &s.plain
 	for p.busy() {
@@ -292,8 +296,8 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 	s.tx.patient = true
 }
 
-// receivePlain takes an opened packet of the gateway class to the port it is for. The key says which peer sealed it for which tenant; the
-// cookie must agree.
+// receivePlain takes an opened packet of the gateway class to the port it is for. The key says
+// which peer sealed it for which tenant; the cookie must agree.
 func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, sealed []byte) {
 	if len(s.plain.ports) == 0 {
 		s.drops.count(dropNoGateway)

@@ -20,7 +20,8 @@ func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []by
 	v.ports[side] = append(v.ports[side], PortInput{Port: p.Port, Frame: append(f, packet...), Offload: off})
 }
 
-// dhcpDiscover is a packet with a DHCP message of a client with this MAC, whose last option says n bytes.
+// dhcpDiscover is a packet with a DHCP message of a client with this MAC, whose last option says n
+// bytes.
 func dhcpDiscover(mac [6]byte, n uint8) []byte {
 	b := make([]byte, 28+240)
 	b[0], b[8], b[9] = 0x45, 64, 17
@@ -56,8 +57,9 @@ func TestAttackDHCP(t *testing.T) {
 	}
 }
 
-// S3: a guest leaves checksums open wherever it likes, and chooses its data so that what is written is
-// the end of a neighbour's address. The peer's guest gets packets from the function's own address only.
+// S3: a guest leaves checksums open wherever it likes, and chooses its data so that what is written
+// is the end of a neighbour's address. The peer's guest gets packets from the function's own
+// address only.
 func TestAttackChecksumOverAddress(t *testing.T) {
 	const neighbour = 0x13 // fd00:100::13
 	v := newPortWorldWith(t, 32, func(i int, c *config.Config) {

@@ -177,7 +177,8 @@ func (s *Shard) keyless() (n int) {
 	return n
 }
 
-// transfer sends n bytes over TCP from one station to an address of the other and expects their hash back.
+// transfer sends n bytes over TCP from one station to an address of the other and expects their
+// hash back.
 func transfer(t testing.TB, from, to *station, addr string, n int) {
 	t.Helper()
 	var ln net.Listener
@@ -270,7 +271,8 @@ func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
 	}
 }
 
-// Plain IP between ports of two NICs: ping, TCP and UDP, both versions, with and without the guest's own segmentation.
+// Plain IP between ports of two NICs: ping, TCP and UDP, both versions, with and without the
+// guest's own segmentation.
 func TestPortsCarryPlainIP(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
 		for _, to := range []string{"192.168.100.21", "fd00:100::21"} {
@@ -310,8 +312,8 @@ func TestPortsCarryPlainIP(t *testing.T) {
 	})
 }
 
-// A port on a bridge with the guest's interface behind it: the guest has the function's MAC, the port's device another. The guest gets its
-// address and MTU from the gateway.
+// A port on a bridge with the guest's interface behind it: the guest has the function's MAC, the
+// port's device another. The guest gets its address and MTU from the gateway.
 func TestBridgedPort(t *testing.T) {
 	if _, err := exec.LookPath("busybox"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -363,8 +365,8 @@ func run(t testing.TB, format string, args ...any) {
 	}
 }
 
-// Ports of one NIC reach each other without the uplink, in frames as they were sent; a peer with a smaller port is told of by ICMP, and TCP
-// finds its way.
+// Ports of one NIC reach each other without the uplink, in frames as they were sent; a peer with a
+// smaller port is told of by ICMP, and TCP finds its way.
 func TestPortsLocalAndSmaller(t *testing.T) {
 	var third *station
 	onPorts(t, func(i int, c *config.Config) {
@@ -399,7 +401,8 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 	})
 }
 
-// A link that flaps, at the guest's side or by the operator, and a NIC that stops: the devices go with it.
+// A link that flaps, at the guest's side or by the operator, and a NIC that stops: the devices go
+// with it.
 func TestPortLifecycle(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
 		for range 3 {

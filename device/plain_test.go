@@ -16,7 +16,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// newPortWorld is two shards in virtual time, VF 1 of each with a port in tenant 7 and VF 4 with one in tenant 8 of the same address.
+// newPortWorld is two shards in virtual time, VF 1 of each with a port in tenant 7 and VF 4 with
+// one in tenant 8 of the same address.
 func newPortWorld(t testing.TB, seed uint64) *virtual {
 	t.Helper()
 	return newPortWorldWith(t, seed, func(int, *config.Config) {})
@@ -117,7 +118,8 @@ func TestPlainTenantsApart(t *testing.T) {
 	}
 }
 
-// What an attacker on the fabric can do with what he sees is dropped and counted, and nothing answers.
+// What an attacker on the fabric can do with what he sees is dropped and counted, and nothing
+// answers.
 func TestPlainBadInput(t *testing.T) {
 	v := newPortWorld(t, 3)
 	var seen []byte
@@ -173,7 +175,8 @@ func TestPlainBadInput(t *testing.T) {
 	}
 }
 
-// TestExpiredSPI: once a rotation is over, what was sealed before it has an unknown SPI, in both classes, and nobody is told.
+// TestExpiredSPI: once a rotation is over, what was sealed before it has an unknown SPI, in both
+// classes, and nobody is told.
 func TestExpiredSPI(t *testing.T) {
 	v := newPortWorld(t, 6)
 	a, b := pair(v)
@@ -238,7 +241,8 @@ func finishHeader(ip []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(s>>16+s))
 }
 
-// A peer that has a key for one tenant gets nothing to another by the cookie, nor anything else than packets by it.
+// A peer that has a key for one tenant gets nothing to another by the cookie, nor anything else
+// than packets by it.
 func TestPlainHostilePeer(t *testing.T) {
 	v := newPortWorld(t, 4)
 	s := v.shards[1]

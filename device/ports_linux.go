@@ -21,8 +21,9 @@ const (
 	portReady = 16                             // ports
 )
 
-// portSet is the functions' ports as the loop reads and writes them. All are in one epoll instance, so that a turn asks once whichever
-// there are, and an idle port costs nothing. A nil portSet has no ports.
+// portSet is the functions' ports as the loop reads and writes them. All are in one epoll instance,
+// so that a turn asks once whichever there are, and an idle port costs nothing. A nil portSet has
+// no ports.
 type portSet struct {
 	epoll int
 	ports []*loopPort // by number; nil: free
@@ -113,8 +114,8 @@ func (ps *portSet) remove(p *functionPort) *tap.Function {
 func openPort(c *config.Port, keeper tap.Keeper) (*tap.Function, error) {
 	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
 	if c.Mode == config.PortDirect {
-		// What the kernel's TCP sends at once then makes one superframe, and not a second one of the rest. Frames that others made
-		// are not to be cut for it.
+		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
+		// the rest. Frames that others made are not to be cut for it.
 		fc.Segs = max(2, superframePayload/(c.MTU+sealedAdds))
 	}
 	return tap.OpenFunction(fc)
@@ -176,12 +177,14 @@ func (ps *portSet) read(s *Shard) []PortInput {
 	return ps.in
 }
 
-// more tells whether frames of ports will follow at once on the last that was queued for the uplink, which is one of theirs too.
+// more tells whether frames of ports will follow at once on the last that was queued for the
+// uplink, which is one of theirs too.
 func (ps *portSet) more(s *Shard) bool {
 	return ps != nil && ps.rest && s.tx.patient
 }
 
-// pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front of it.
+// pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front
+// of it.
 func (ps *portSet) pause(p *loopPort, until int64) {
 	p.paused = until
 	ps.paused++
@@ -227,7 +230,8 @@ func (ps *portSet) fail(s *Shard, p *loopPort, err error) {
 	s.lostPort(ps.clock(), p.port)
 }
 
-// write gives the ports what the shard has for them. What a port does not take is dropped and counted, as any network interface does.
+// write gives the ports what the shard has for them. What a port does not take is dropped and
+// counted, as any network interface does.
 func (ps *portSet) write(s *Shard) {
 	gw := s.plain.gw
 	if ps == nil || !gw.Waiting() {

@@ -10,8 +10,8 @@ import (
 
 const burstSize = 16 // requests, the last of them signaled
 
-// BenchmarkDataPathQPs10k sends 64 B WRITEs over 10 000 QPs in turn, in bursts of 16, and beside it the same over one QP: 32
-// bursts in flight, the client asleep while it waits.
+// BenchmarkDataPathQPs10k sends 64 B WRITEs over 10 000 QPs in turn, in bursts of 16, and beside it
+// the same over one QP: 32 bursts in flight, the client asleep while it waits.
 func BenchmarkDataPathQPs10k(b *testing.B) {
 	const qps = 10000
 	b.StopTimer()

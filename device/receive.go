@@ -101,8 +101,8 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 	s.receiveFalcon(now, d, &hdr, c, packet)
 }
 
-// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic show
-// nic says it after the last packet.
+// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic
+// show nic says it after the last packet.
 const otherModeEvery = 60_000_000_000
 
 // otherMode drops a packet of a peer, which is proved by its key, in the psp.mode that is not ours.

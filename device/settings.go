@@ -94,8 +94,8 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	return s.reannounce()
 }
 
-// canAnnounce says whether peers can be told of all functions, and of all addresses of ports, once one
-// has new settings.
+// canAnnounce says whether peers can be told of all functions, and of all addresses of ports, once
+// one has new settings.
 func (s *Shard) canAnnounce(id pfvf.ID, is *config.Function) error {
 	var functions []cm.Endpoint
 	var ports []cm.Port

@@ -33,8 +33,8 @@ type Input struct {
 	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
 	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
 
-	// FromPorts are frames of functions' ports. There may be some only when the shard is done with those before (plainIP.busy), and their
-	// memory is the shard's until then.
+	// FromPorts are frames of functions' ports. There may be some only when the shard is done with
+	// those before (plainIP.busy), and their memory is the shard's until then.
 	FromPorts []PortInput
 	ready     []source // posted to the inbox
 }

@@ -76,8 +76,8 @@ func (s *slot) srcPort() uint16 {
 	return firstPort + uint16((s.flow+uint32(s.conn.Path()))%paths)
 }
 
-// class is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1, uniform), and ECT(0), since Falcon takes
-// marks for itself (RFC 6040 §4.1).
+// class is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1, uniform),
+// and ECT(0), since Falcon takes marks for itself (RFC 6040 §4.1).
 func (s *slot) class() uint8 { return s.inner.Class&^3 | underlay.ECT0 }
 
 // alloc returns a new CID for a function that may have up to quota of them, whatever state their

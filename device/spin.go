@@ -9,9 +9,10 @@ const (
 	uncrowded  = 20_000_000  // looking again without contention: the next one is the first
 )
 
-// spin is how long the shard's thread looks for more work before it sleeps: longer while that paid lately. Each yield in
-// between shows whether others want the processor. If they do, the thread would be away for a slice of theirs, milliseconds, whenever it looked,
-// but when it wakes up from a sleep the kernel lets it run at once. So it does not look for a pause, longer each time.
+// spin is how long the shard's thread looks for more work before it sleeps: longer while that paid
+// lately. Each yield in between shows whether others want the processor. If they do, the thread
+// would be away for a slice of theirs, milliseconds, whenever it looked, but when it wakes up from
+// a sleep the kernel lets it run at once. So it does not look for a pause, longer each time.
 type spin struct {
 	most   int64 // limit; 0: never
 	length int64 // ns

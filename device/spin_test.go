@@ -30,8 +30,8 @@ func TestSpinPays(t *testing.T) {
 	}
 }
 
-// TestSpinGivesWay: a thread that others keep from running when it yields finds that out once in half a second, and not once in
-// each millisecond.
+// TestSpinGivesWay: a thread that others keep from running when it yields finds that out once in
+// half a second, and not once in each millisecond.
 func TestSpinGivesWay(t *testing.T) {
 	s := spin{most: 200_000}
 	now, lost := int64(0), 0

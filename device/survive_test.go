@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// A frame that finds a fault in the code that reads it is counted and told, and all others' traffic goes on. As no such
-// frame is known, what the code works on is taken away from under it.
+// A frame that finds a fault in the code that reads it is counted and told, and all others' traffic
+// goes on. As no such frame is known, what the code works on is taken away from under it.
 func TestSurvivesPanics(t *testing.T) {
 	v := newPortWorld(t, 61)
 	a, b := pair(v)

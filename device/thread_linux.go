@@ -30,8 +30,8 @@ func checkProcessor(cpu *int) error {
 	return fmt.Errorf("nic.cpu: processor %d is not there for this process; use one of %s, or leave it out", *cpu, strings.Join(list, ", "))
 }
 
-// keepToProcessor has the calling thread run on one processor, which checkProcessor allowed, until free is called. A thread must not end
-// before: one that Go starts in its place would inherit that.
+// keepToProcessor has the calling thread run on one processor, which checkProcessor allowed, until
+// free is called. A thread must not end before: one that Go starts in its place would inherit that.
 func keepToProcessor(cpu int) (free func(), err error) {
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {

@@ -33,7 +33,8 @@ func keptTo(t *testing.T, cpu int) (n int) {
 	return n
 }
 
-// TestThreadKeepsToItsProcessor: nic.cpu holds for the shard's thread, and for no other of the process.
+// TestThreadKeepsToItsProcessor: nic.cpu holds for the shard's thread, and for no other of the
+// process.
 func TestThreadKeepsToItsProcessor(t *testing.T) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

@@ -55,8 +55,8 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 	})
 }
 
-// freely runs f in a goroutine that may run on any thread, as clients do: one locked to the namespace's pays a switch of threads each time it
-// waits or yields.
+// freely runs f in a goroutine that may run on any thread, as clients do: one locked to the
+// namespace's pays a switch of threads each time it waits or yields.
 func freely(t testing.TB, f func()) {
 	t.Helper()
 	finished, done := false, make(chan struct{})

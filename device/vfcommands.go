@@ -164,7 +164,8 @@ func (f *function) editObjects(to *config.Function, c *abi.SetVFObjects) error {
 	return nil
 }
 
-// editQuota sets how many objects a VF may have, of the kind that is in place i of abi.ObjectCounts.
+// editQuota sets how many objects a VF may have, of the kind that is in place i of
+// abi.ObjectCounts.
 func (f *function) editQuota(to *config.Function, i int, n uint32) error {
 	switch {
 	case n == 0:

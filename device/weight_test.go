@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWeights: of two VFs that keep the NIC busy, each gets its share by weight, from the start and as the operator
-// changes it. When credits of the NIC are short the shares are less exact, but nobody is left without.
+// TestWeights: of two VFs that keep the NIC busy, each gets its share by weight, from the start and
+// as the operator changes it. When credits of the NIC are short the shares are less exact, but
+// nobody is left without.
 func TestWeights(t *testing.T) {
 	t.Run("unlimited", func(t *testing.T) { testWeights(t, 65536, 0.15) })
 	t.Run("limited", func(t *testing.T) { testWeights(t, 64, 0.3) })

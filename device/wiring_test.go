@@ -50,8 +50,8 @@ func wiredPair(v *virtual, a, b *driver, pause bool) {
 	b.toRTS()
 }
 
-// TestWired connects queue pairs by number and GID, whichever side is first and however late the other is.
-// (DEV-910)
+// TestWired connects queue pairs by number and GID, whichever side is first and however late the
+// other is. (DEV-910)
 func TestWired(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
@@ -95,8 +95,8 @@ func TestWiredToItself(t *testing.T) {
 	settled(t, v)
 }
 
-// TestWiredAlone: without a peer, or with one that names another, nothing happens until there is work; that fails in
-// time, with an event that says why.
+// TestWiredAlone: without a peer, or with one that names another, nothing happens until there is
+// work; that fails in time, with an event that says why.
 func TestWiredAlone(t *testing.T) {
 	for name, other := range map[string]func(a, b *driver){
 		"nobody":        func(_, b *driver) { b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn}) },
@@ -143,8 +143,8 @@ func TestWiredAlone(t *testing.T) {
 	}
 }
 
-// TestWiredPeerLeaves: the peer's queue pair goes when all is done. Receives stay posted and nothing is told, as with
-// hardware; the next request fails.
+// TestWiredPeerLeaves: the peer's queue pair goes when all is done. Receives stay posted and
+// nothing is told, as with hardware; the next request fails.
 func TestWiredPeerLeaves(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
@@ -167,9 +167,8 @@ func TestWiredPeerLeaves(t *testing.T) {
 	}
 }
 
-// TestReservedServices: a driver can neither listen on the NICs' own services nor connect to them, and their
-// connections' ids mean nothing to it.
-// (DEV-911)
+// TestReservedServices: a driver can neither listen on the NICs' own services nor connect to them,
+// and their connections' ids mean nothing to it. (DEV-911)
 func TestReservedServices(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
@@ -201,7 +200,8 @@ func TestReservedServices(t *testing.T) {
 	exchange(t, a, b, 100)
 }
 
-// TestGuestlibWire wires queue pairs of real clients, between two NICs and within one, one side a while after the other.
+// TestGuestlibWire wires queue pairs of real clients, between two NICs and within one, one side a
+// while after the other.
 func TestGuestlibWire(t *testing.T) {
 	w := newWorld(t)
 	for _, peer := range []struct {
@@ -241,9 +241,9 @@ func TestGuestlibWire(t *testing.T) {
 	}
 }
 
-// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: of numbers that do not exist, of
-// ones that want somebody else, with nonsense, and for links beyond number. What is held is bounded, everything goes away
-// by itself, and honest pairs still find each other.
+// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: of numbers
+// that do not exist, of ones that want somebody else, with nonsense, and for links beyond number.
+// What is held is bounded, everything goes away by itself, and honest pairs still find each other.
 func TestHostileWiring(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
@@ -286,8 +286,8 @@ func TestHostileWiring(t *testing.T) {
 	exchange(t, a, b, 5000)
 }
 
-// TestWiredReadLimits: what the peer takes at a time limits a wired queue pair too, whichever is first, the connection or the driver's word.
-// (DEV-953)
+// TestWiredReadLimits: what the peer takes at a time limits a wired queue pair too, whichever is
+// first, the connection or the driver's word. (DEV-953)
 func TestWiredReadLimits(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		v := newVirtual(t, 1, wire100us)

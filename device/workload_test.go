@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// TestWorkload lets two clients do everything to each other that there is, of two NICs and of one, every byte verified.
+// TestWorkload lets two clients do everything to each other that there is, of two NICs and of one,
+// every byte verified.
 func TestWorkload(t *testing.T) {
 	w := newWorld(t)
 	for name, peer := range map[string]struct {

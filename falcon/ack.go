@@ -2,14 +2,15 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// Weights of received packets in the coalescing count: a push counts one half when received and one half when the ULP
-// acknowledges it, everything else counts whole when received.
+// Weights of received packets in the coalescing count: a push counts one half when received and one
+// half when the ULP acknowledges it, everything else counts whole when received.
 const (
 	halfPacket  = 1
 	wholePacket = 2
 )
 
-// coalesce counts something to acknowledge: an ACK goes when enough came together or time is up (Falcon §9.1.6).
+// coalesce counts something to acknowledge: an ACK goes when enough came together or time is up
+// (Falcon §9.1.6).
 func (c *Conn) coalesce(now Time, weight uint16) {
 	c.ackCount += weight
 	if c.ackCount >= c.e.ackAfter {
@@ -32,15 +33,16 @@ func (c *Conn) ackSoon() {
 	c.e.queues[classAck].push(c)
 }
 
-// FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is about to sleep.
+// FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is
+// about to sleep.
 func (e *Engine) FlushAcks(now Time) {
 	for c := e.wheel.flush(); c != nil; c = e.wheel.flush() {
 		c.expired(now, timerAck)
 	}
 }
 
-// piggybacked notes that a packet with the current bases left. If they say everything, no timer is needed; an ACK that
-// is due anyway stays due, since only it carries timestamps.
+// piggybacked notes that a packet with the current bases left. If they say everything, no timer is
+// needed; an ACK that is due anyway stays due, since only it carries timestamps.
 func (c *Conn) piggybacked() {
 	if c.ackCount == 0 {
 		return

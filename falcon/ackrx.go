@@ -41,14 +41,16 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	return wire.DropNone
 }
 
-// hearing is the acknowledgement that is being processed: it knows when the packet was sent that the peer received last.
+// hearing is the acknowledgement that is being processed: it knows when the packet was sent that
+// the peer received last.
 type hearing struct {
 	on  bool
 	now Time
 	t1  uint32
 }
 
-// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was sent and received.
+// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was
+// sent and received.
 func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
 	ev := &c.e.rate.ev
 	*ev = rue.Event{
@@ -58,8 +60,8 @@ func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, inf
 	return ev
 }
 
-// checkBases compares the bases of an acknowledgement with the windows: behind either one it is stale and ignored
-// altogether, beyond what was sent it is impossible.
+// checkBases compares the bases of an acknowledgement with the windows: behind either one it is
+// stale and ignored altogether, beyond what was sent it is impossible.
 func (c *Conn) checkBases(dataBase, reqBase uint32) wire.Drop {
 	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
 	switch {

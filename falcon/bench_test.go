@@ -195,8 +195,9 @@ func BenchmarkPull4k(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "falcon/pull4k_per_s")
 }
 
-// benchmarkManyConns pushes over 10 000 connections in turn, 64 transactions at a time as benchmarkPush does, so that all
-// the difference to it is what other connections cost: memory that is not in the cache, and shorter bursts.
+// benchmarkManyConns pushes over 10 000 connections in turn, 64 transactions at a time as
+// benchmarkPush does, so that all the difference to it is what other connections cost: memory that
+// is not in the cache, and shorter bursts.
 func benchmarkManyConns(b *testing.B, burst int, metric string) {
 	const conns, batch = 10000, 64
 	w := newBackToBack(b)

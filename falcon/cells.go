@@ -14,9 +14,9 @@ type cell struct {
 	buf        []byte
 }
 
-// cellPool counts and recycles cells. Memory is allocated when first needed and kept. Requests of peers are limited
-// here; pull data is limited by the transactions its initiator was granted, so that it always finds a place
-// (Falcon §8.4.3.2).
+// cellPool counts and recycles cells. Memory is allocated when first needed and kept. Requests of
+// peers are limited here; pull data is limited by the transactions its initiator was granted, so
+// that it always finds a place (Falcon §8.4.3.2).
 type cellPool struct {
 	free     *cell
 	inUse    int
@@ -110,7 +110,8 @@ func (p *cellPool) leave(k *cell) {
 	p.shares = p.shares[:last]
 }
 
-// largest is the function that holds the most, or s if no other holds more than s would with one more.
+// largest is the function that holds the most, or s if no other holds more than s would with one
+// more.
 func (p *cellPool) largest(s *share) *share {
 	for _, o := range p.shares {
 		if o != s && o.cells.n > s.cells.n+1 {
@@ -120,9 +121,10 @@ func (p *cellPool) largest(s *share) *share {
 	return s
 }
 
-// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken, the function that holds
-// the most, and within a function a connection that holds more than c, gives up its oldest: that push was not acknowledged,
-// so its initiator sends it again. What fills the holes of others thus does not depend on those who leave theirs open.
+// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken,
+// the function that holds the most, and within a function a connection that holds more than c,
+// gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
+// the holes of others thus does not depend on those who leave theirs open.
 func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
 	p := &e.cells
 	if len(payload) > p.size || p.requests >= p.limit && !e.evict(p.largest(c.share), c) {
@@ -147,8 +149,8 @@ func (e *Engine) putCell(k *cell) {
 // evictScan is how many cells evict looks at.
 const evictScan = 16
 
-// evict frees the oldest cell of s that c may take: any of another function, of its own one of a connection that holds more
-// than c would.
+// evict frees the oldest cell of s that c may take: any of another function, of its own one of a
+// connection that holds more than c would.
 func (e *Engine) evict(s *share, c *Conn) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.head

@@ -1,23 +1,25 @@
 package falcon
 
-// Close ends the connection at once: outstanding transactions complete with CmplDeadConn, EvClosed is the last event.
-// The peer is not told; that is the connection manager's work.
+// Close ends the connection at once: outstanding transactions complete with CmplDeadConn, EvClosed
+// is the last event. The peer is not told; that is the connection manager's work.
 func (c *Conn) Close(now Time) {
 	if !c.closed {
 		c.shutdown(CmplAck, CloseLocal)
 	}
 }
 
-// Abort is Close for a reason: transactions complete with CmplDeadConn, and EvClosed carries the reason.
+// Abort is Close for a reason: transactions complete with CmplDeadConn, and EvClosed carries the
+// reason.
 func (c *Conn) Abort(now Time, reason CloseReason) {
 	if !c.closed {
 		c.shutdown(CmplDeadConn, reason)
 	}
 }
 
-// Drain lets the connection finish what is under way: Push and Pull are refused with ErrDraining from now on, and
-// EvDrained tells when it is safe to Close: all of this side is done, the peer's requests are answered, and the last
-// acknowledgement has left. Requests of the peer are still served; it stops when the connection managers have agreed to.
+// Drain lets the connection finish what is under way: Push and Pull are refused with ErrDraining
+// from now on, and EvDrained tells when it is safe to Close: all of this side is done, the peer's
+// requests are answered, and the last acknowledgement has left. Requests of the peer are still
+// served; it stops when the connection managers have agreed to.
 func (c *Conn) Drain(now Time) {
 	if c.closed || c.draining {
 		return
@@ -103,7 +105,8 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e.recheck = true
 }
 
-// abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator are completed already.
+// abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator
+// are completed already.
 func (c *Conn) abandon(t *txn) {
 	t.unlink()
 	c.e.wheel.stop(&t.timer)

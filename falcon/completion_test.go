@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestCase66_EveryCompletionCode reaches each code of Falcon §11, and with it each reason of a Resync (§7.6), by what
-// makes it happen. Transaction 1 is the one looked at; where the connection lives on, transaction 2 must succeed.
+// TestCase66_EveryCompletionCode reaches each code of Falcon §11, and with it each reason of a
+// Resync (§7.6), by what makes it happen. Transaction 1 is the one looked at; where the connection
+// lives on, transaction 2 must succeed.
 func TestCase66_EveryCompletionCode(t *testing.T) {
 	nackPush := func(code wire.NackCode) func(*pair) {
 		return func(p *pair) {

@@ -21,10 +21,12 @@ type ConnConfig struct {
 
 	Credits     *credit.Node // function's node; nil: Config.Credits of the engine
 	CreditLimit credit.Cost  // limit of the connection's own node below it; zero: no node of its own
-	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull without room is not refused
-	// with ErrXoff but completes at once with CmplLocalRsrc, or with CmplUlpCdtErr if waiting would not help.
+	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull
+	// without room is not refused with ErrXoff but completes at once with CmplLocalRsrc, or with
+	// CmplUlpCdtErr if waiting would not help.
 	NoFlowControl bool
-	// GiveUp overrides Profile.GiveUp if not 0, and Profile.TxnTimeout where it is longer. With Forever nothing times out.
+	// GiveUp overrides Profile.GiveUp if not 0, and Profile.TxnTimeout where it is longer. With
+	// Forever nothing times out.
 	GiveUp Time
 	User   any // the ULP's own
 }
@@ -34,8 +36,9 @@ const Forever Time = math.MaxInt64
 
 // Conn is one end of a connection. All methods belong to the engine's owner.
 //
-// Fields are in the order of their use, so that a packet touches few cache lines when thousands of connections take
-// turns, and Prefetch knows them. Lines are of 64 bytes; the allocator puts 8 of its own before the first.
+// Fields are in the order of their use, so that a packet touches few cache lines when thousands of
+// connections take turns, and Prefetch knows them. Lines are of 64 bytes; the allocator puts 8 of
+// its own before the first.
 type Conn struct {
 	// Line 0: who it is, and what it has to do.
 	e                             *Engine
@@ -79,7 +82,8 @@ type Conn struct {
 	paceTimer              timer
 	dataFirst              bool // retransmit pull data before initiator packets next time
 
-	// Lines 4 and 5: what the initiator has under way, congestion control, and when the next packet may go.
+	// Lines 4 and 5: what the initiator has under way, congestion control, and when the next packet
+	// may go.
 	txns        ring[txn] // by RSN
 	dataPackets ring[txn] // by PSN
 	cc          cc.State
@@ -110,7 +114,8 @@ type Conn struct {
 	cfg          ConnConfig
 }
 
-// Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are open.
+// Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are
+// open.
 func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	switch {
 	case cfg.LocalCID > wire.MaxCID:
@@ -194,7 +199,8 @@ func (c *Conn) SetUser(u any) { c.cfg.User = u }
 // Closed reports whether the connection has ended.
 func (c *Conn) Closed() bool { return c.closed }
 
-// Path is a number that changes whenever congestion control asks for another network path (Falcon §10.4).
+// Path is a number that changes whenever congestion control asks for another network path (Falcon
+// §10.4).
 func (c *Conn) Path() uint8 { return c.path }
 
 func (c *Conn) window(kind TxnKind) *txWindow {

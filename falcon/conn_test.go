@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestConnLines holds the fields of Conn to the cache lines their comments name, which Prefetch relies on.
+// TestConnLines holds the fields of Conn to the cache lines their comments name, which Prefetch
+// relies on.
 func TestConnLines(t *testing.T) {
 	var c Conn
 	const header = 8 // of the allocator

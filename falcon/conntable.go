@@ -1,7 +1,8 @@
 package falcon
 
-// connTable finds connections by local CID: a hash table with chains through the connections. The low bits are hash
-// enough, since the owner of the engine gives out the CIDs, and from a table of its own as a rule.
+// connTable finds connections by local CID: a hash table with chains through the connections. The
+// low bits are hash enough, since the owner of the engine gives out the CIDs, and from a table of
+// its own as a rule.
 type connTable struct {
 	chains []*Conn // a power of two
 	n      int

@@ -10,8 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestHopelessCost: what costs more than a limit allows completes with kUlpCmplCdtErr instead of waiting for ever, at once or
-// when the limit is lowered under a request that waits; a response so ends at both sides (F11, Falcon §11).
+// TestHopelessCost: what costs more than a limit allows completes with kUlpCmplCdtErr instead of
+// waiting for ever, at once or when the limit is lowered under a request that waits; a response so
+// ends at both sides (F11, Falcon §11).
 func TestHopelessCost(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqBufTx] = 1
@@ -63,8 +64,8 @@ func TestHopelessCost(t *testing.T) {
 	}
 }
 
-// TestEveryPacketIsCounted: acknowledgements, NACKs by code, out-of-window notifications, Resyncs and completions by code are
-// counted where they are sent and where they are received (F13).
+// TestEveryPacketIsCounted: acknowledgements, NACKs by code, out-of-window notifications, Resyncs
+// and completions by code are counted where they are sent and where they are received (F13).
 func TestEveryPacketIsCounted(t *testing.T) {
 	p := newPair(t)
 	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, key uint64) {
@@ -108,8 +109,8 @@ func TestEveryPacketIsCounted(t *testing.T) {
 	}
 }
 
-// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (F12, Falcon §7.7.1: ECN-marked packets
-// received).
+// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (F12, Falcon
+// §7.7.1: ECN-marked packets received).
 func TestMarkedAcknowledgements(t *testing.T) {
 	s := newSingle(t, ackProfile(1, 100*us))
 	cfg := s.c.Config()
@@ -125,7 +126,8 @@ func TestMarkedAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first (F12).
+// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first
+// (F12).
 func TestLevelOfAFunction(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetPktRx] = 64
@@ -142,15 +144,16 @@ func TestLevelOfAFunction(t *testing.T) {
 	}
 }
 
-// TestPeersMayHaveMore: a peer that has more transactions under way than this side ever would is served (F12).
+// TestPeersMayHaveMore: a peer that has more transactions under way than this side ever would is
+// served (F12).
 func TestPeersMayHaveMore(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow-1, false), wire.DropNone)
 	s.want(s.pullRequest(501, 7+falcon.MaxTxWindow, false), wire.DropResource)
 }
 
-// TestAckRequestOfABurst: with ARBurst the push after which nothing waits asks for an acknowledgement, and the last of a message
-// does; nothing else (F65, Falcon §9.1.3.1).
+// TestAckRequestOfABurst: with ARBurst the push after which nothing waits asks for an
+// acknowledgement, and the last of a message does; nothing else (F65, Falcon §9.1.3.1).
 func TestAckRequestOfABurst(t *testing.T) {
 	p := testProfile()
 	p.ARBurst = true

@@ -1,6 +1,7 @@
-// Package falcon is the Falcon transport engine of the specification 0.9: transactions (§8), packet delivery (§9) and the
-// application of congestion control (§10, package cc). It is sans-I/O: time, packets and buffers are arguments, it starts
-// no goroutine and knows no socket, so the same code runs in a NIC and in a simulation under a seed.
+// Package falcon is the Falcon transport engine of the specification 0.9: transactions (§8), packet
+// delivery (§9) and the application of congestion control (§10, package cc). It is sans-I/O: time,
+// packets and buffers are arguments, it starts no goroutine and knows no socket, so the same code
+// runs in a NIC and in a simulation under a seed.
 //
 //	        ULP (rdma)                                     ULP
 //	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …
@@ -16,15 +17,16 @@
 //
 // # Driving an engine
 //
-// For every batch: Receive each packet, then take all events with Next and let the ULP answer (it may call any method of
-// Conn while doing so), then call Transmit until it returns 0, then park until Deadline and call Advance. Before parking
-// for long, FlushAcks sends what is still coalesced. Payload of received packets is delivered in place: drain Next
-// before their buffers are used again. Only payload that must wait for its turn is copied, into a counted pool of cells.
+// For every batch: Receive each packet, then take all events with Next and let the ULP answer (it
+// may call any method of Conn while doing so), then call Transmit until it returns 0, then park
+// until Deadline and call Advance. Before parking for long, FlushAcks sends what is still
+// coalesced. Payload of received packets is delivered in place: drain Next before their buffers are
+// used again. Only payload that must wait for its turn is copied, into a counted pool of cells.
 //
 // # Transactions
 //
-// An initiator's transaction is a txn; a peer's request is an rxTxn until the ULP answers. States are those of §8.4.1
-// and §8.5.1:
+// An initiator's transaction is a txn; a peer's request is an rxTxn until the ULP answers. States
+// are those of §8.4.1 and §8.5.1:
 //
 //	push:  PushReqUlpRx ─Transmit▶ PushDataTx ─ACK▶ PushDataAckd ─RSN order▶ PushCplTx
 //	pull:  PullReqUlpRx ─Transmit▶ PullReqTx ─ACK▶ PullReqAckd ─Pull Data▶ PullDataRx ─RSN order▶ PullDataUlpTx
@@ -33,19 +35,22 @@
 //	            ▲                                 │ NackPush(RNR), RNRPull ▶ not ready ─retransmission or timer▶ queued
 //	            └── held behind a not ready one   └ NackPush(CIE, NRE, CID) ▶ refused ─Resync▶ done
 //
-// A packet that is not acknowledged is retransmitted with its PSN; when that is hopeless, or the target refused it, a
-// Resync takes its place and fills the hole; when the Resync is not acknowledged the connection ends (§11).
+// A packet that is not acknowledged is retransmitted with its PSN; when that is hopeless, or the
+// target refused it, a Resync takes its place and fills the hole; when the Resync is not
+// acknowledged the connection ends (§11).
 //
 // # Congestion control
 //
-// Acknowledgements and timeouts raise events for the Rate Update Engine (package cc/rue); its results are the windows,
-// the gap between packets and the retransmission timeout of the connection, also for packets in flight. In the software
-// profile it answers at once; in the hardware profile events and results go through bounded queues and take time.
+// Acknowledgements and timeouts raise events for the Rate Update Engine (package cc/rue); its
+// results are the windows, the gap between packets and the retransmission timeout of the
+// connection, also for packets in flight. In the software profile it answers at once; in the
+// hardware profile events and results go through bounded queues and take time.
 //
 // # Ownership
 //
-// An Engine and its Conns belong to one goroutine. Upcalls only append to the queue Next reads, so there is no re-entry:
-// Fill is the one call into the ULP, made while a packet is written, and it must not call back. Contexts, cells and
-// events are pooled: in the steady state nothing is allocated per packet. All state a peer can cause is bounded per
-// connection by the windows and Profile.MaxTxn, and over all by Config.
+// An Engine and its Conns belong to one goroutine. Upcalls only append to the queue Next reads, so
+// there is no re-entry: Fill is the one call into the ULP, made while a packet is written, and it
+// must not call back. Contexts, cells and events are pooled: in the steady state nothing is
+// allocated per packet. All state a peer can cause is bounded per connection by the windows and
+// Profile.MaxTxn, and over all by Config.
 package falcon

@@ -10,10 +10,11 @@ type CID = uint32
 
 // ULP is the upper layer protocol of an engine.
 type ULP interface {
-	// Fill writes the ULP headers and data of a transaction's packet, for every transmission and retransmission.
-	// len(dst) is the length promised at Push, Pull or RespondPull; Fill returns the bytes written, fewer only for a
-	// pull response or a push that shrinks. An error ends a push or pull with CmplLocalXlr, and a pull response with
-	// CmplRemoteErr at the peer; a Resync packet fills the hole. Fill must not call the engine.
+	// Fill writes the ULP headers and data of a transaction's packet, for every transmission and
+	// retransmission. len(dst) is the length promised at Push, Pull or RespondPull; Fill returns
+	// the bytes written, fewer only for a pull response or a push that shrinks. An error ends a
+	// push or pull with CmplLocalXlr, and a pull response with CmplRemoteErr at the peer; a Resync
+	// packet fills the hole. Fill must not call the engine.
 	Fill(c *Conn, kind TxnKind, tag uint64, dst []byte) (int, error)
 }
 
@@ -84,8 +85,8 @@ type Engine struct {
 	prefetched uint32 // keeps the compiler from leaving out Prefetch
 }
 
-// NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with Profile.Check first
-// when it comes from outside.
+// NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with
+// Profile.Check first when it comes from outside.
 func NewEngine(cfg Config, ulp ULP) *Engine {
 	cfg.setDefaults()
 	if err := cfg.Profile.Check(); err != nil {
@@ -107,8 +108,8 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 // Conn returns the open connection with that local CID, nil if there is none.
 func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
 
-// Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be earlier than the next
-// timer by less than its distance, never later.
+// Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be
+// earlier than the next timer by less than its distance, never later.
 func (e *Engine) Deadline() Time { return e.wheel.deadline() }
 
 // Advance runs all timers due. Afterwards Transmit may have packets and Next events.
@@ -154,11 +155,13 @@ func (e *Engine) emit(kind EventKind, c *Conn) *upcall {
 	return u
 }
 
-// HoldCredit keeps EvCredit back, so that what many packets free is looked at once, when it is let go.
+// HoldCredit keeps EvCredit back, so that what many packets free is looked at once, when it is let
+// go.
 func (e *Engine) HoldCredit(on bool) { e.holdCredit = on }
 
-// CreditsChanged makes Next look again at the connections that wait for credits: call it when credits became available
-// outside this engine, for example because a limit was raised, or when a connection that got EvCredit does not issue.
+// CreditsChanged makes Next look again at the connections that wait for credits: call it when
+// credits became available outside this engine, for example because a limit was raised, or when a
+// connection that got EvCredit does not issue.
 func (e *Engine) CreditsChanged() {
 	for _, c := range e.offered {
 		c.offered = false

@@ -262,7 +262,8 @@ func TestCase67_DuplicateResync(t *testing.T) {
 	}
 }
 
-// TestCase68_InvalidCID: the ULP refuses a request of a stranger; a push by Resync, a pull by the NACK alone.
+// TestCase68_InvalidCID: the ULP refuses a request of a stranger; a push by Resync, a pull by the
+// NACK alone.
 func TestCase68_InvalidCID(t *testing.T) {
 	p := newPair(t)
 	p.ulp[1].OnPull = func(now falcon.Time, ev *falcon.Event, _ uint64) {
@@ -360,8 +361,8 @@ func TestTransactionTimeout(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestUnsentDoesNotExpire (F2): a transaction that waits for a window is not too old, however long its peer takes over the
-// one before it, and needs no Resync.
+// TestUnsentDoesNotExpire (F2): a transaction that waits for a window is not too old, however long
+// its peer takes over the one before it, and needs no Resync.
 func TestUnsentDoesNotExpire(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 3 * ms
@@ -442,7 +443,8 @@ func TestWithdrawnEvents(t *testing.T) {
 	equal(t, "deliveries", got, []uint32{7, 8, 9, 10})
 }
 
-// TestWithdrawnEventOvertakes: an event voided by an RNR stays void when its request comes again before it is taken.
+// TestWithdrawnEventOvertakes: an event voided by an RNR stays void when its request comes again
+// before it is taken.
 func TestWithdrawnEventOvertakes(t *testing.T) {
 	s := newSingle(t, testProfile())
 	receive := func(psn, rsn uint32) wire.Drop {
@@ -488,7 +490,8 @@ func TestRNRIsPatient(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestPullDataBeatsResync: the response of a pull whose request seemed lost completes it, and no Resync is needed any more.
+// TestPullDataBeatsResync: the response of a pull whose request seemed lost completes it, and no
+// Resync is needed any more.
 func TestPullDataBeatsResync(t *testing.T) {
 	p := testProfile()
 	p.MaxRetransmits, p.TxnTimeout = 1, 0
@@ -507,8 +510,9 @@ func TestPullDataBeatsResync(t *testing.T) {
 	}
 }
 
-// TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so, also when the NACK is lost or there was no
-// room to queue it: its request is acknowledged, so it is not sent again (F9).
+// TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so, also when the
+// NACK is lost or there was no room to queue it: its request is acknowledged, so it is not sent
+// again (F9).
 func TestRefusedPullIsCertain(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		p := newPair(t)
@@ -536,8 +540,8 @@ func TestRefusedPullIsCertain(t *testing.T) {
 	}
 }
 
-// TestNackOfAcknowledgedPull: a NACK about a pull whose request is acknowledged is found by its PSN, if it is of a kind that
-// ends a pull (F65, RDMA over Falcon §6.9).
+// TestNackOfAcknowledgedPull: a NACK about a pull whose request is acknowledged is found by its
+// PSN, if it is of a kind that ends a pull (F65, RDMA over Falcon §6.9).
 func TestNackOfAcknowledgedPull(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.pull(3)
@@ -572,7 +576,8 @@ func TestNackOfAcknowledgedPull(t *testing.T) {
 	}
 }
 
-// TestNackQueueIsBounded: a peer that sends refused pushes again and again makes no more than a window of NACKs wait (F65).
+// TestNackQueueIsBounded: a peer that sends refused pushes again and again makes no more than a
+// window of NACKs wait (F65).
 func TestNackQueueIsBounded(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackCIE, 0, 1) }

@@ -13,7 +13,8 @@ var (
 	ErrClosed = errors.New("falcon: connection closed")
 	// ErrDraining means the connection only finishes what is under way.
 	ErrDraining = errors.New("falcon: connection is draining")
-	// ErrTooLong means a length is negative, above the MTU of the connection or, for a response, above what was asked.
+	// ErrTooLong means a length is negative, above the MTU of the connection or, for a response,
+	// above what was asked.
 	ErrTooLong = errors.New("falcon: length exceeds the limit")
 	// ErrNoTransaction means no pull with that RSN waits for an answer.
 	ErrNoTransaction = errors.New("falcon: no such transaction")

@@ -9,28 +9,31 @@ type EventKind uint8
 const (
 	// EvPush delivers a push to the target: RSN, Data. The ULP answers with AckPush or NackPush.
 	EvPush EventKind = iota
-	// EvPull delivers a pull request to the target: RSN, Data (ULP headers), Length (bytes requested). Taking it
-	// acknowledges the request; the ULP answers with RespondPull or RNRPull.
+	// EvPull delivers a pull request to the target: RSN, Data (ULP headers), Length (bytes
+	// requested). Taking it acknowledges the request; the ULP answers with RespondPull or RNRPull.
 	EvPull
 	// EvPushDone completes a push of the initiator: Tag, Code, ULPCode.
 	EvPushDone
 	// EvPullDone completes a pull of the initiator: Tag, Code, and Data if Code is CmplAck.
 	EvPullDone
-	// EvResponseDone ends a pull response: acknowledged (CmplAck) or given up. What Tag names may be freed.
+	// EvResponseDone ends a pull response: acknowledged (CmplAck) or given up. What Tag names may
+	// be freed.
 	EvResponseDone
 	// EvCredit allows to Push or Pull again after ErrXoff.
 	EvCredit
-	// EvClosed is the last event of a connection: Code (CmplAck after Close, else CmplDeadConn) and Reason. Every
-	// outstanding transaction was completed by an event before it.
+	// EvClosed is the last event of a connection: Code (CmplAck after Close, else CmplDeadConn) and
+	// Reason. Every outstanding transaction was completed by an event before it.
 	EvClosed
-	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the engine, which sends it
-	// again after the larger of RTO and RNR timeout; a ULP that counts retries may close the connection.
+	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the
+	// engine, which sends it again after the larger of RTO and RNR timeout; a ULP that counts
+	// retries may close the connection.
 	EvRNR
-	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is unanswered, and it was
-	// told so.
+	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is
+	// unanswered, and it was told so.
 	EvDrained
-	// EvLongPath tells, once until it changes, that the delay has stayed above congestion control's target for a second
-	// although the window is a packet or less: the path is longer than the target, or too many flows share a port.
+	// EvLongPath tells, once until it changes, that the delay has stayed above congestion control's
+	// target for a second although the window is a packet or less: the path is longer than the
+	// target, or too many flows share a port.
 	EvLongPath
 )
 

@@ -7,7 +7,8 @@ var txnStates = [...]string{
 	pullDataUlpRx: "PullDataUlpRx", pullDataTx: "PullDataTx", pullDataAckd: "PullDataAckd",
 }
 
-// Transaction returns what tells the state of an initiator's transaction, "over" in the end; nil if there is none.
+// Transaction returns what tells the state of an initiator's transaction, "over" in the end; nil if
+// there is none.
 func (c *Conn) Transaction(rsn uint32) func() string {
 	return c.txns.at(c.baseRSN, rsn).stateName()
 }
@@ -34,7 +35,8 @@ func (t *txn) stateName() func() string {
 	}
 }
 
-// TargetState names the state of a request at the target, "" if there is none. An event that nobody took yet is not delivered.
+// TargetState names the state of a request at the target, "" if there is none. An event that nobody
+// took yet is not delivered.
 func (c *Conn) TargetState(rsn uint32) string {
 	rx := c.rxs.at(c.targetBase, rsn)
 	switch {

@@ -2,18 +2,19 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-// Between functions the scheduler is fair by bytes, whatever number of connections each has: deficit round robin over the
-// functions, round robin over the connections of one.
+// Between functions the scheduler is fair by bytes, whatever number of connections each has:
+// deficit round robin over the functions, round robin over the connections of one.
 //
 //	class ─▶ express: f7
 //	      ─▶ others:  f1 ─▶ f2 ─▶ f3     each turn adds a quantum of bytes, times its weight, to the function's deficit
 //	                  └▶ c1 ─▶ c2
 //
-// A function that uses no more than what is guaranteed to it waits in the express list, which goes first: how much that can
-// be is what its guarantee bounds, so that others lose nothing that is theirs.
+// A function that uses no more than what is guaranteed to it waits in the express list, which goes
+// first: how much that can be is what its guarantee bounds, so that others lose nothing that is
+// theirs.
 
-// leastQuantum is a packet of 4 KiB with its headers: a function sends about one large packet in its turn, or several
-// small; more where a connection's turn is longer (Profile.TurnBytes).
+// leastQuantum is a packet of 4 KiB with its headers: a function sends about one large packet in
+// its turn, or several small; more where a connection's turn is longer (Profile.TurnBytes).
 const leastQuantum = 4608
 
 // share is a function's part in the scheduler.
@@ -113,8 +114,8 @@ func (q *shareQueue) pop() *Conn {
 // endTurn ends the turn of a connection taken by pop.
 func (q *shareQueue) endTurn(c *Conn) { c.share.conns[q.class].endTurn() }
 
-// settle books n bytes that the connection taken by pop sent, and ends its function's turn when the deficit is used up or
-// nothing is left.
+// settle books n bytes that the connection taken by pop sent, and ends its function's turn when the
+// deficit is used up or nothing is left.
 func (q *shareQueue) settle(c *Conn, n int) {
 	s := c.share
 	s.deficit[q.class] -= n
@@ -129,8 +130,8 @@ func (q *shareQueue) settle(c *Conn, n int) {
 	}
 }
 
-// SetWeight makes a function send so many times what one of weight 1 does, when both have as much to send as they may. It
-// holds for connections to come too; 0 and 1 forget it.
+// SetWeight makes a function send so many times what one of weight 1 does, when both have as much
+// to send as they may. It holds for connections to come too; 0 and 1 forget it.
 func (e *Engine) SetWeight(function uint32, weight int) {
 	if weight <= 1 {
 		delete(e.weights, function)

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// fairness is an engine with functions that have different numbers of connections with different packets, all with more to
-// send than the windows let out.
+// fairness is an engine with functions that have different numbers of connections with different
+// packets, all with more to send than the windows let out.
 type fairness struct {
 	*single
 	sent    map[uint32]int // bytes by function
@@ -56,8 +56,8 @@ func (f *fairness) transmit(n int) (order []uint32) {
 	return order
 }
 
-// TestFunctionsShareBytes: a function with one connection gets as many bytes as one with forty, and one with small packets
-// as many as one with large ones.
+// TestFunctionsShareBytes: a function with one connection gets as many bytes as one with forty, and
+// one with small packets as many as one with large ones.
 func TestFunctionsShareBytes(t *testing.T) {
 	f := newFairness(t)
 	f.function(1, 1, 200, 4096, nil)
@@ -74,8 +74,8 @@ func TestFunctionsShareBytes(t *testing.T) {
 	}
 }
 
-// TestFunctionsShareByWeight: of bytes, whatever number of connections each has; a new weight holds at once, and for
-// connections opened later.
+// TestFunctionsShareByWeight: of bytes, whatever number of connections each has; a new weight holds
+// at once, and for connections opened later.
 func TestFunctionsShareByWeight(t *testing.T) {
 	f := newFairness(t)
 	f.e.SetWeight(1, 3)
@@ -99,8 +99,8 @@ func TestFunctionsShareByWeight(t *testing.T) {
 	}
 }
 
-// TestGuaranteedGoFirst: a packet within its function's guarantee goes before all that waits, and above the guarantee takes
-// its turn.
+// TestGuaranteedGoFirst: a packet within its function's guarantee goes before all that waits, and
+// above the guarantee takes its turn.
 func TestGuaranteedGoFirst(t *testing.T) {
 	f := newFairness(t)
 	nic := credit.New(nil, credit.NoLimit())

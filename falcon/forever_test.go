@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// TestGiveUp is F26: a connection is given up when its own limit says so, though the profile's are shorter, and never where it has
-// none.
+// TestGiveUp is F26: a connection is given up when its own limit says so, though the profile's are
+// shorter, and never where it has none.
 func TestGiveUp(t *testing.T) {
 	const second = 1000 * ms
 	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {

@@ -219,7 +219,8 @@ func TestCase49_BlockedPushIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// TestRetransmissionBlocksNewRequests: on an ordered connection nothing new passes what must be sent again.
+// TestRetransmissionBlocksNewRequests: on an ordered connection nothing new passes what must be
+// sent again.
 func TestRetransmissionBlocksNewRequests(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Ordered = ordered })
@@ -236,7 +237,8 @@ func TestRetransmissionBlocksNewRequests(t *testing.T) {
 	}
 }
 
-// TestRetransmissionsAlternate: pull data and the initiator's packets share retransmission (Falcon §8.2.1.2, CR rule 2).
+// TestRetransmissionsAlternate: pull data and the initiator's packets share retransmission (Falcon
+// §8.2.1.2, CR rule 2).
 func TestRetransmissionsAlternate(t *testing.T) {
 	s := newSingle(t, testProfile())
 	for i := range uint32(3) {

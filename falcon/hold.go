@@ -2,12 +2,14 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// An ordered connection stops at a request that the ULP does not take now, in one of two ways. One it was not ready for holds
-// the connection: it and all later pushes are NACKed until the ULP accepts it (Falcon §8.5.3.4). One it puts off, a pull, only
-// makes the later ones wait, as they would for a packet that is late. Either way targetNext is its RSN.
+// An ordered connection stops at a request that the ULP does not take now, in one of two ways. One
+// it was not ready for holds the connection: it and all later pushes are NACKed until the ULP
+// accepts it (Falcon §8.5.3.4). One it puts off, a pull, only makes the later ones wait, as they
+// would for a packet that is late. Either way targetNext is its RSN.
 
-// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after the timeout of index
-// rnr (Falcon §8.5.3.4). The peer does not notice, but for the pushes behind it on an ordered connection.
+// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after
+// the timeout of index rnr (Falcon §8.5.3.4). The peer does not notice, but for the pushes behind
+// it on an ordered connection.
 func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 	rx := c.withULP(rsn)
 	if rx == nil || rx.push {
@@ -18,8 +20,9 @@ func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 	c.holdFrom(rx)
 }
 
-// DeferPull puts a pull delivered by EvPull off: it is delivered again at the given time, and nothing behind it on an ordered
-// connection before. It is for a ULP that is short of something of its own, and no answer to the peer.
+// DeferPull puts a pull delivered by EvPull off: it is delivered again at the given time, and
+// nothing behind it on an ordered connection before. It is for a ULP that is short of something of
+// its own, and no answer to the peer.
 func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 	rx := c.withULP(rsn)
 	if rx == nil || rx.push {
@@ -66,7 +69,8 @@ func (rx *rxTxn) withdraw() {
 	rx.state = rxWaiting
 }
 
-// keep copies the payload of a push that was withdrawn from the receive buffer. One without room comes again.
+// keep copies the payload of a push that was withdrawn from the receive buffer. One without room
+// comes again.
 func (c *Conn) keep(rx *rxTxn) {
 	k := rx.cell
 	if k == nil && !c.copyPayload(&k, rx.data) {
@@ -77,8 +81,8 @@ func (c *Conn) keep(rx *rxTxn) {
 	rx.wait(k)
 }
 
-// holdFrom holds the connection at a request the ULP was not ready for, now or again. Of the later ones pushes are NACKed
-// too; pulls, already acknowledged, wait.
+// holdFrom holds the connection at a request the ULP was not ready for, now or again. Of the later
+// ones pushes are NACKed too; pulls, already acknowledged, wait.
 func (c *Conn) holdFrom(rx *rxTxn) {
 	if !c.ordered || int32(rx.rsn-c.targetNext) > 0 || rx.rsn == c.targetNext && !c.hold {
 		return
@@ -98,7 +102,8 @@ func (c *Conn) holdFrom(rx *rxTxn) {
 	}
 }
 
-// endHold goes on with what waits behind rx, if that held the connection, now that the ULP answered it for good.
+// endHold goes on with what waits behind rx, if that held the connection, now that the ULP answered
+// it for good.
 func (c *Conn) endHold(rx *rxTxn) {
 	if !c.hold || rx.rsn != c.targetNext {
 		return
@@ -108,8 +113,9 @@ func (c *Conn) endHold(rx *rxTxn) {
 	c.deliverInOrder()
 }
 
-// refusesLater reports whether pushes behind the one that holds the connection are NACKed. While the ULP has that one again
-// they wait for its answer: it came with them, as a rule, and they would lose another timeout.
+// refusesLater reports whether pushes behind the one that holds the connection are NACKed. While
+// the ULP has that one again they wait for its answer: it came with them, as a rule, and they would
+// lose another timeout.
 func (c *Conn) refusesLater() bool {
 	if !c.hold {
 		return false

@@ -20,8 +20,8 @@ func nackCodes(t *testing.T, sent []sim.Sent) (psns []uint32) {
 	return psns
 }
 
-// TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was not ready for; that it is
-// delivered again ends nothing (F3, Falcon §8.5.3.4).
+// TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was
+// not ready for; that it is delivered again ends nothing (F3, Falcon §8.5.3.4).
 func TestHoldLastsUntilAccepted(t *testing.T) {
 	t.Run("push", func(t *testing.T) {
 		s := newSingle(t, testProfile())
@@ -88,8 +88,8 @@ func TestHoldLastsUntilAccepted(t *testing.T) {
 	})
 }
 
-// TestDeferredPull: a pull that the ULP puts off comes again at the time it said. What is behind it on an ordered connection
-// waits, payload and all, and nobody is told to wait for a timer (F4).
+// TestDeferredPull: a pull that the ULP puts off comes again at the time it said. What is behind it
+// on an ordered connection waits, payload and all, and nobody is told to wait for a timer (F4).
 func TestDeferredPull(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = ordered })
@@ -139,7 +139,8 @@ func TestDeferredPull(t *testing.T) {
 	}
 }
 
-// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again (F4).
+// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again
+// (F4).
 func TestDeferredPullWithoutCells(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 1}, s.ulp)

@@ -2,13 +2,15 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-// Push issues a push (Falcon §8.4.3.3) of length bytes, which Fill writes when the packet is sent. EvPushDone with tag follows exactly
-// once. ErrXoff: no room, EvCredit follows; ErrTooLong: length is negative or above the MTU; ErrClosed.
+// Push issues a push (Falcon §8.4.3.3) of length bytes, which Fill writes when the packet is sent.
+// EvPushDone with tag follows exactly once. ErrXoff: no room, EvCredit follows; ErrTooLong: length
+// is negative or above the MTU; ErrClosed.
 func (c *Conn) Push(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, false)
 }
 
-// PushLast is Push for the last packet of a message: with the software profile it asks for an acknowledgement at once.
+// PushLast is Push for the last packet of a message: with the software profile it asks for an
+// acknowledgement at once.
 func (c *Conn) PushLast(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, true)
 }
@@ -28,8 +30,9 @@ func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
 	return nil
 }
 
-// Pull issues a pull (Falcon §8.4.3.1): reqLen bytes of ULP headers, at most MaxPullHeader, in the request, and up to respLen bytes in the response. EvPullDone with
-// tag follows exactly once. Errors as Push.
+// Pull issues a pull (Falcon §8.4.3.1): reqLen bytes of ULP headers, at most MaxPullHeader, in the
+// request, and up to respLen bytes in the response. EvPullDone with tag follows exactly once.
+// Errors as Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	if reqLen < 0 || reqLen > min(int(c.mtu), MaxPullHeader) || respLen < 0 || respLen > int(c.mtu) {
 		return ErrTooLong
@@ -45,7 +48,8 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	return nil
 }
 
-// issue takes credits and an RSN for a transaction and queues its packet; nil without error if it was rejected.
+// issue takes credits and an RSN for a transaction and queues its packet; nil without error if it
+// was rejected.
 func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
 	if c.closed {
 		return nil, ErrClosed
@@ -73,7 +77,8 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	return t, nil
 }
 
-// reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing waits for it.
+// reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing
+// waits for it.
 func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	ev := &c.e.emit(EvPushDone, c).ev
 	ev.Tag, ev.Code = tag, CmplLocalRsrc
@@ -87,17 +92,20 @@ func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	c.e.stats.Completions[ev.Code]++
 }
 
-// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11, kUlpCmplCdtErr).
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// kUlpCmplCdtErr).
 func (c *Conn) hopeless(cost *credit.Cost) bool { return c.credits != nil && !c.credits.Possible(cost) }
 
-// hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP Data of Falcon
-// §8.2.2, CR rule 2): their number is bounded by the peers' requests that were admitted.
+// hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP
+// Data of Falcon §8.2.2, CR rule 2): their number is bounded by the peers' requests that were
+// admitted.
 func (c *Conn) hasRoom() bool {
 	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse-c.e.responses < c.e.cfg.TxContexts
 }
 
-// wait puts the connection in the list of those that get EvCredit when there is room again: at the end, or in front if it
-// was offered room that others took before it could. Else those that come first might take all of it every time.
+// wait puts the connection in the list of those that get EvCredit when there is room again: at the
+// end, or in front if it was offered room that others took before it could. Else those that come
+// first might take all of it every time.
 func (c *Conn) wait(cost *credit.Cost, offered bool) {
 	e := c.e
 	e.stats.Xoffs++
@@ -116,9 +124,9 @@ func (c *Conn) wait(cost *credit.Cost, offered bool) {
 	}
 }
 
-// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were refused, the longest waiting
-// first and no more of them than can do so together; it reports whether there was one. It looks only after something was
-// freed.
+// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were
+// refused, the longest waiting first and no more of them than can do so together; it reports
+// whether there was one. It looks only after something was freed.
 func (e *Engine) wakeWaiting() bool {
 	if !e.recheck || e.holdCredit {
 		return false
@@ -169,8 +177,8 @@ func (e *Engine) wakeWaiting() bool {
 	return e.events.n > 0
 }
 
-// complete records the outcome of a transaction of the initiator and reports it, on an ordered connection when all
-// earlier ones are reported (Falcon §8.4.2).
+// complete records the outcome of a transaction of the initiator and reports it, on an ordered
+// connection when all earlier ones are reported (Falcon §8.4.2).
 func (c *Conn) complete(t *txn, code Completion) {
 	if t.done {
 		return
@@ -226,7 +234,8 @@ func (c *Conn) release(t *txn) {
 	c.e.putTxn(t)
 }
 
-// txnTimeout is the time since a transaction was first sent at which it completes with CmplLocalTO, 0 = never.
+// txnTimeout is the time since a transaction was first sent at which it completes with CmplLocalTO,
+// 0 = never.
 func (c *Conn) txnTimeout() Time {
 	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
 		return max(limit, c.cfg.GiveUp)
@@ -241,9 +250,9 @@ func (c *Conn) timeTxn(now Time) {
 	}
 }
 
-// onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits for a window: that is not
-// the peer's silence, and those before it are timed. A receiver that is not ready is alive: its NACK, which later
-// transactions wait for too, gives all of them new time.
+// onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits
+// for a window: that is not the peer's silence, and those before it are timed. A receiver that is
+// not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
 func (c *Conn) onTxnTimer(now Time) {
 	limit, next := c.txnTimeout(), never
 	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {

@@ -81,8 +81,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestFailureStaysOnItsConnection: one connection of two engines is cut off and dies; its neighbour, which shares their
-// credits, contexts and cells, sees nothing of it.
+// TestFailureStaysOnItsConnection: one connection of two engines is cut off and dies; its
+// neighbour, which shares their credits, contexts and cells, sees nothing of it.
 func TestFailureStaysOnItsConnection(t *testing.T) {
 	nodes := [2]*credit.Node{credit.New(nil, credit.NoLimit()), credit.New(nil, credit.NoLimit())}
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -138,8 +138,9 @@ func TestFailureStaysOnItsConnection(t *testing.T) {
 	}
 }
 
-// TestRekeyDoesNotDisturb: the engine's packets go through security associations that are replaced twice in the middle
-// of a transfer, the second time in the other phase; nothing is lost, retransmitted or reordered by it (Falcon §9.2.2.3).
+// TestRekeyDoesNotDisturb: the engine's packets go through security associations that are replaced
+// twice in the middle of a transfer, the second time in the other phase; nothing is lost,
+// retransmitted or reordered by it (Falcon §9.2.2.3).
 func TestRekeyDoesNotDisturb(t *testing.T) {
 	b := newBackToBack(t)
 	var rx [2]*psp.RxSADB
@@ -199,8 +200,8 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 	}
 }
 
-// TestDrainAcknowledges: the peer is told of everything it sent before the connection counts as drained, or it would take
-// it for lost when the connection closes.
+// TestDrainAcknowledges: the peer is told of everything it sent before the connection counts as
+// drained, or it would take it for lost when the connection closes.
 func TestDrainAcknowledges(t *testing.T) {
 	s := newSingle(t, ackProfile(100, 100*us))
 	s.ulp.OnPush = noAnswer

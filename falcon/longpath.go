@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
-// longPath finds connections that congestion control holds at a packet per round trip for nothing: a delay above the
-// target with so small a window is not their own queue. Either the path is longer than the target, or more flows share a
-// port than its queue has room for.
+// longPath finds connections that congestion control holds at a packet per round trip for nothing:
+// a delay above the target with so small a window is not their own queue. Either the path is longer
+// than the target, or more flows share a port than its queue has room for.
 type longPath struct {
 	since Time // the delay is above the target and the window a packet or less; 0: it is not so
 	told  bool // for longPathAfter, and EvLongPath said so

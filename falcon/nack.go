@@ -53,7 +53,8 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	} else {
 		c.e.stats.NackCodesReceived[0]++
 	}
-	// The transaction is looked up before the bases move: a pull request refused by the target's ULP is acknowledged.
+	// The transaction is looked up before the bases move: a pull request refused by the target's
+	// ULP is acknowledged.
 	t := c.refused(n)
 	c.advanceBases(n.DataBase, n.ReqBase)
 	c.delaySample(now, p, rue.TypeNack, n.T1, n.T2, &n.Congestion).NackCode = uint8(n.Code)
@@ -82,8 +83,8 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	return wire.DropNone
 }
 
-// refused finds the transaction a NACK is about: in its window, or among the pulls that wait for data. PSNs an
-// acknowledgement in the same packet covers count as acknowledged.
+// refused finds the transaction a NACK is about: in its window, or among the pulls that wait for
+// data. PSNs an acknowledgement in the same packet covers count as acknowledged.
 func (c *Conn) refused(n *wire.Nack) *txn {
 	w, base := &c.dataTx, n.DataBase
 	if n.Request {
@@ -107,7 +108,8 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 	return nil
 }
 
-// onNoRoom leaves a packet that found no room to the retransmission timer, also one that had found room and lost it.
+// onNoRoom leaves a packet that found no room to the retransmission timer, also one that had found
+// room and lost it.
 func (c *Conn) onNoRoom(now Time, t *txn) {
 	if t.in != inAnswer {
 		return
@@ -118,7 +120,8 @@ func (c *Conn) onNoRoom(now Time, t *txn) {
 	c.timeFlight()
 }
 
-// onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4). It proves that the peer is alive.
+// onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4).
+// It proves that the peer is alive.
 func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
 		return
@@ -134,8 +137,9 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	}
 }
 
-// onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is acknowledged the
-// transaction completes (Falcon §8.4.3.5). A pull whose request is acknowledged leaves no hole.
+// onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is
+// acknowledged the transaction completes (Falcon §8.4.3.5). A pull whose request is acknowledged
+// leaves no hole.
 func (c *Conn) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
 	if t.resync != 0 || t.done {
 		return

@@ -6,7 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// Occupancy is how the level of a receive pool is averaged and quantised for acknowledgements (Falcon §10.2).
+// Occupancy is how the level of a receive pool is averaged and quantised for acknowledgements
+// (Falcon §10.2).
 type Occupancy struct {
 	Alpha  float64  // weight of the newest value, above 0 to 1; 1 is the instantaneous level
 	Levels []uint32 // 31 rising thresholds, in contexts or cells; none: 32 equal parts of the pool
@@ -59,8 +60,8 @@ func (p *poolLevel) quantised() uint8 {
 	return uint8(sort.Search(occupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
 }
 
-// rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools, or that of its function
-// or connection, which may be full long before.
+// rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
+// or that of its function or connection, which may be full long before.
 func (c *Conn) rxOccupancy() uint8 {
 	level := c.e.rxOccupancy()
 	if c.credits == nil {

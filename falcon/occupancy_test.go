@@ -2,7 +2,8 @@ package falcon
 
 import "testing"
 
-// Falcon §10.2: the average moves by alpha with each change, and 31 thresholds make 32 half-open steps.
+// Falcon §10.2: the average moves by alpha with each change, and 31 thresholds make 32 half-open
+// steps.
 func TestOccupancyLevels(t *testing.T) {
 	p := newPoolLevel(&Occupancy{Alpha: 0.5}, 65536)
 	for _, c := range []struct {

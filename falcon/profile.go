@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
-// Profile holds every timing and sizing choice of an engine. Software and Hardware are the two defaults; a zero field
-// is not replaced, so start from one of them.
+// Profile holds every timing and sizing choice of an engine. Software and Hardware are the two
+// defaults; a zero field is not replaced, so start from one of them.
 type Profile struct {
 	Name string
 	CC   cc.Algorithm // congestion control, shared by all connections
@@ -73,7 +73,8 @@ const MaxTxWindow = 1024
 // maxAckCount is more than a window: coalescing by time alone.
 const maxAckCount = 1024
 
-// Software is the profile for TAP devices: round trips of tens of microseconds when idle, milliseconds under load.
+// Software is the profile for TAP devices: round trips of tens of microseconds when idle,
+// milliseconds under load.
 func Software() Profile {
 	return Profile{
 		Name: "software", CC: cc.NewSwift(cc.SoftwareParams()), RUE: rue.Immediate(),

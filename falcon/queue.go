@@ -1,6 +1,7 @@
 package falcon
 
-// eventQueue is a growing circular queue of upcalls. Its length is bounded by the contexts the events stand for.
+// eventQueue is a growing circular queue of upcalls. Its length is bounded by the contexts the
+// events stand for.
 type eventQueue struct {
 	buf  []upcall
 	head int
@@ -35,8 +36,8 @@ func (q *eventQueue) pop() *upcall {
 	return u
 }
 
-// connQueue is a growing circular FIFO of connections that may have something of one class to send. A connection is in
-// it at most once.
+// connQueue is a growing circular FIFO of connections that may have something of one class to send.
+// A connection is in it at most once.
 type connQueue struct {
 	buf   []*Conn
 	head  int
@@ -55,7 +56,8 @@ func (q *connQueue) push(c *Conn) {
 	}
 }
 
-// pushFront puts a connection back whose turn is not over; false if it is in the queue again already.
+// pushFront puts a connection back whose turn is not over; false if it is in the queue again
+// already.
 func (q *connQueue) pushFront(c *Conn) bool {
 	if !q.enter(c) {
 		return false

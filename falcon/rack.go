@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// RACK-TLP (Falcon §9.1.6, RFC 8985): a packet is lost when one sent well after it has arrived, and when acknowledgements
-// stay away a probe asks for one. The list of packets in flight is in the order they were sent in, which is all that it
-// takes to find the lost ones.
+// RACK-TLP (Falcon §9.1.6, RFC 8985): a packet is lost when one sent well after it has arrived, and
+// when acknowledgements stay away a probe asks for one. The list of packets in flight is in the
+// order they were sent in, which is all that it takes to find the lost ones.
 
 // heard is what acknowledgements say about when packets arrive.
 type heard struct {
@@ -20,14 +20,16 @@ type heard struct {
 	needed  uint8 // early retransmissions since the last that was not needed
 }
 
-// maxReorder is a whole RTT; after needEarly early retransmissions that were needed overtaking counts as over.
+// maxReorder is a whole RTT; after needEarly early retransmissions that were needed overtaking
+// counts as over.
 const (
 	maxReorder = 4
 	needEarly  = 64
 )
 
-// delivered notes that an acknowledgement with timestamp t1, that of the packet the peer received last, covers t. If
-// that packet was sent before t was sent for the last time, it is an earlier copy of t that arrived.
+// delivered notes that an acknowledgement with timestamp t1, that of the packet the peer received
+// last, covers t. If that packet was sent before t was sent for the last time, it is an earlier
+// copy of t that arrived.
 func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
 	h := &c.heard
 	needed := int32(t1-FalconTime(t.lastSent)) >= 0
@@ -48,9 +50,10 @@ func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
 	}
 }
 
-// noteReceived takes packets out of those in flight that the peer has and its ULP has not answered (rx without ack in an
-// EACK). Only the answer can be lost, so they have a timer of their own, longer than the one of packets that may be lost
-// themselves. Of a push that was once refused with RNR nothing is known: what the bitmap has is the copy refused.
+// noteReceived takes packets out of those in flight that the peer has and its ULP has not answered
+// (rx without ack in an EACK). Only the answer can be lost, so they have a timer of their own,
+// longer than the one of packets that may be lost themselves. Of a push that was once refused with
+// RNR nothing is known: what the bitmap has is the copy refused.
 func (c *Conn) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
 	for half, m := range [...]uint64{rx.Lo &^ ack.Lo, rx.Hi &^ ack.Hi} {
 		for ; m != 0; m &= m - 1 {
@@ -67,13 +70,14 @@ func (c *Conn) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 ui
 	}
 }
 
-// reorder is how much later another packet may be sent and arrive before, and this one not be lost. It grows while
-// packets are sent again early that were only overtaken.
+// reorder is how much later another packet may be sent and arrive before, and this one not be lost.
+// It grows while packets are sent again early that were only overtaken.
 func (c *Conn) reorder() Time {
 	return max(fromFU(c.cc.RTT)*Time(c.heard.reorder)/4, c.e.profile.ReorderTime)
 }
 
-// lossDue is when the packet in flight that was sent longest ago counts as lost, if one sent later has arrived.
+// lossDue is when the packet in flight that was sent longest ago counts as lost, if one sent later
+// has arrived.
 func (c *Conn) lossDue() Time {
 	for t := c.flight().head; c.e.profile.RACK && t != nil && t.lastSent < c.heard.sent; t = t.next {
 		if t.early < c.e.profile.EarlyLimit {
@@ -96,9 +100,10 @@ func (c *Conn) findLost(now Time) {
 	}
 }
 
-// probeDue is when a tail loss probe goes: two RTTs after the last sign of life in either direction, and after a probe
-// later and later. Packets that only wait for an answer count too: the acknowledgement that has it may be lost. While
-// the window is below one packet the gap between packets is added, as to the retransmission timeout.
+// probeDue is when a tail loss probe goes: two RTTs after the last sign of life in either
+// direction, and after a probe later and later. Packets that only wait for an answer count too: the
+// acknowledgement that has it may be lost. While the window is below one packet the gap between
+// packets is added, as to the retransmission timeout.
 func (c *Conn) probeDue() Time {
 	p := &c.e.profile
 	t := c.flight().last()

@@ -7,8 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestReceivedDoesNotTimeOut (F1): packets behind a hole that the peer has are not lost, so they are not sent again when the
-// retransmission timer would expire, but when the answer of the peer's ULP stays away.
+// TestReceivedDoesNotTimeOut (F1): packets behind a hole that the peer has are not lost, so they
+// are not sent again when the retransmission timer would expire, but when the answer of the peer's
+// ULP stays away.
 func TestReceivedDoesNotTimeOut(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.TxnTimeout = 0
@@ -29,7 +30,8 @@ func TestReceivedDoesNotTimeOut(t *testing.T) {
 	}
 }
 
-// TestReceivedAndDropped: a target without room may drop a push that it had taken, and says so; the push is in flight again.
+// TestReceivedAndDropped: a target without room may drop a push that it had taken, and says so; the
+// push is in flight again.
 func TestReceivedAndDropped(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(2)
@@ -41,7 +43,8 @@ func TestReceivedAndDropped(t *testing.T) {
 	equal(t, "after the timeout", psns(t, got), []uint32{300, 301})
 }
 
-// TestReceivedIsNotSentAgain: an acknowledgement that says that a packet arrived stops the retransmission that is due.
+// TestReceivedIsNotSentAgain: an acknowledgement that says that a packet arrived stops the
+// retransmission that is due.
 func TestReceivedIsNotSentAgain(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(5)
@@ -52,7 +55,8 @@ func TestReceivedIsNotSentAgain(t *testing.T) {
 	equal(t, "sent again", psns(t, s.transmit()), []uint32{300})
 }
 
-// TestSpuriousTimeouts: a timeout was not needed if the peer's acknowledgement was caused by an earlier copy.
+// TestSpuriousTimeouts: a timeout was not needed if the peer's acknowledgement was caused by an
+// earlier copy.
 func TestSpuriousTimeouts(t *testing.T) {
 	for _, c := range []struct {
 		age  falcon.Time // of the packet the acknowledgement echoes
@@ -92,8 +96,8 @@ func TestCase53_RACK(t *testing.T) {
 	equal(t, "nothing sent later arrived", psns(t, s.transmit()), nil)
 }
 
-// TestCase53_RACKWaits: a packet may be overtaken by others sent within the reordering time; when that is over a timer
-// finds the loss.
+// TestCase53_RACKWaits: a packet may be overtaken by others sent within the reordering time; when
+// that is over a timer finds the loss.
 func TestCase53_RACKWaits(t *testing.T) {
 	s := newSingle(t, rackProfile(15*us))
 	start := s.now
@@ -111,8 +115,8 @@ func TestCase53_RACKWaits(t *testing.T) {
 	}
 }
 
-// TestCase53_RACKEarlierCopy: what an earlier copy of a packet proves is nothing about packets sent since, and a loss that
-// was none makes the reordering time longer.
+// TestCase53_RACKEarlierCopy: what an earlier copy of a packet proves is nothing about packets sent
+// since, and a loss that was none makes the reordering time longer.
 func TestCase53_RACKEarlierCopy(t *testing.T) {
 	for _, c := range []struct {
 		first bool // copy of 300 that arrived
@@ -157,7 +161,8 @@ func TestRACKEack(t *testing.T) {
 	}
 }
 
-// TestAckRequestBehindHole: a push that must wait for an earlier one cannot be acknowledged, but what it asks for is told.
+// TestAckRequestBehindHole: a push that must wait for an earlier one cannot be acknowledged, but
+// what it asks for is told.
 func TestAckRequestBehindHole(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.want(s.pushData(201, 8, true), wire.DropNone)
@@ -196,7 +201,8 @@ func TestCase54_Probe(t *testing.T) {
 // rtt20 is 20 µs in whole Falcon units.
 const rtt20 = 19922
 
-// TestProbesEnd: a peer that is gone is probed less and less often, also when what is probed cannot be sent.
+// TestProbesEnd: a peer that is gone is probed less and less often, also when what is probed cannot
+// be sent.
 func TestProbesEnd(t *testing.T) {
 	for _, probe := range []falcon.Probe{falcon.ProbeFirstUnacked, falcon.ProbeFirstUnreceived, falcon.ProbeLast} {
 		p := rttProfile(20 * us)

@@ -5,11 +5,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// What a peer makes the target hold is limited twice: by how much one connection may hold (contexts here, cells in
-// cells.go), and by how long it may leave it waiting (Falcon §6.4, §11: soft state, reclaimed by timeouts on both sides).
+// What a peer makes the target hold is limited twice: by how much one connection may hold (contexts
+// here, cells in cells.go), and by how long it may leave it waiting (Falcon §6.4, §11: soft state,
+// reclaimed by timeouts on both sides).
 
-// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a few in any case. So those
-// that come later find some, however many the first ones want.
+// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
+// few in any case. So those that come later find some, however many the first ones want.
 const (
 	contextPart  = 8
 	contextLeast = 4
@@ -31,7 +32,8 @@ func (c *Conn) watchPeer(now Time) {
 	}
 }
 
-// onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of it may be too old.
+// onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of
+// it may be too old.
 func (c *Conn) onReclaimTimer(now Time) {
 	limit := c.e.profile.RxTimeout
 	next := Time(-1)
@@ -70,8 +72,8 @@ func (c *Conn) onReclaimTimer(now Time) {
 	}
 }
 
-// waitingSince is how long the order of the connection has waited for the same request. One that was told to come again,
-// and does, is no reason to give up those behind it.
+// waitingSince is how long the order of the connection has waited for the same request. One that
+// was told to come again, and does, is no reason to give up those behind it.
 func (c *Conn) waitingSince(now Time) Time {
 	moved := c.reclaimNext != c.targetNext
 	c.reclaimNext = c.targetNext
@@ -84,8 +86,9 @@ func (c *Conn) waitingSince(now Time) Time {
 	return longAgo
 }
 
-// reclaim gives up a request that waits. A push becomes one that never came: it is not acknowledged, so its initiator still
-// has it. A pull is acknowledged, so a Resync tells its initiator; a peer that does not take even that is gone.
+// reclaim gives up a request that waits. A push becomes one that never came: it is not
+// acknowledged, so its initiator still has it. A pull is acknowledged, so a Resync tells its
+// initiator; a peer that does not take even that is gone.
 func (c *Conn) reclaim(now Time, rx *rxTxn) {
 	c.e.stats.Reclaimed++
 	if rx.push {

@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// holes opens connections at the target and sends each as many pushes as its window holds, all but the first.
+// holes opens connections at the target and sends each as many pushes as its window holds, all but
+// the first.
 func holes(t *testing.T, e *falcon.Engine, now falcon.Time, conns int, function uint32) {
 	t.Helper()
 	cfg := sim.Mirror(connConfig(true))
@@ -29,8 +30,9 @@ func holes(t *testing.T, e *falcon.Engine, now falcon.Time, conns int, function 
 	}
 }
 
-// TestHolesTakeTheirShare: 4318 frames on 34 connections that never send what is missing do not take the cells that another
-// connection's pushes need where 2 % are lost, whether it is of another function or of the same (S6, F5).
+// TestHolesTakeTheirShare: 4318 frames on 34 connections that never send what is missing do not
+// take the cells that another connection's pushes need where 2 % are lost, whether it is of another
+// function or of the same (S6, F5).
 func TestHolesTakeTheirShare(t *testing.T) {
 	took := func(attackers int, function uint32) falcon.Time {
 		p := newPair(t, func(_ *[2]falcon.Config, _ *falcon.ConnConfig, imp *sim.Impairment) { imp.Loss = 0.02 })
@@ -55,8 +57,9 @@ func TestHolesTakeTheirShare(t *testing.T) {
 	}
 }
 
-// TestSharesOfCells: where all cells are taken, a function that holds less than others gets theirs, a connection those of a
-// connection that holds more, and none of two that hold the same (S6). The one that lost a cell is told.
+// TestSharesOfCells: where all cells are taken, a function that holds less than others gets theirs,
+// a connection those of a connection that holds more, and none of two that hold the same (S6). The
+// one that lost a cell is told.
 func TestSharesOfCells(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 200}, s.ulp)
@@ -101,8 +104,8 @@ func TestSharesOfCells(t *testing.T) {
 	}
 }
 
-// TestContextsWithinCredits: where a function's credits bound its contexts, one of its connections does not take them all
-// (F5).
+// TestContextsWithinCredits: where a function's credits bound its contexts, one of its connections
+// does not take them all (F5).
 func TestContextsWithinCredits(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetPktRx] = 64
@@ -119,8 +122,9 @@ func TestContextsWithinCredits(t *testing.T) {
 	s.want(s.pullRequest(500, 7, false), wire.DropNone) // its head of line goes on
 }
 
-// TestReclaimFromSilentPeer: what waits for a peer that went silent is given up after RxTimeout, and not before (F5, Falcon
-// §11). What was not acknowledged is taken when the peer sends it after all.
+// TestReclaimFromSilentPeer: what waits for a peer that went silent is given up after RxTimeout,
+// and not before (F5, Falcon §11). What was not acknowledged is taken when the peer sends it after
+// all.
 func TestReclaimFromSilentPeer(t *testing.T) {
 	profile := testProfile()
 	profile.RxTimeout = 100 * ms
@@ -222,8 +226,8 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 	})
 }
 
-// TestHoldOutlivesRxTimeout: requests behind one that the receiver is not ready for are not given up while the peer goes on
-// sending that one (F5).
+// TestHoldOutlivesRxTimeout: requests behind one that the receiver is not ready for are not given
+// up while the peer goes on sending that one (F5).
 func TestHoldOutlivesRxTimeout(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 60 * ms

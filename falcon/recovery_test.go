@@ -52,7 +52,8 @@ func TestCase51_Recency(t *testing.T) {
 	equal(t, "an RTT later", psns(t, s.transmit()), []uint32{300, 302})
 }
 
-// TestCase51_OOOCount: with the count heuristic three packets received behind a missing one are enough, however close.
+// TestCase51_OOOCount: with the count heuristic three packets received behind a missing one are
+// enough, however close.
 func TestCase51_OOOCount(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.OOODistance, p.OOOCount = 100, 3
@@ -102,8 +103,8 @@ func TestCase55_OwnBypassesRecencyOnce(t *testing.T) {
 	equal(t, "second notification", psns(t, s.transmit()), nil)
 }
 
-// TestCase56_OwnOncePerRTT (F6): by the letter of Falcon §9.1.4 a notification does not send again what was sent within an
-// RTT.
+// TestCase56_OwnOncePerRTT (F6): by the letter of Falcon §9.1.4 a notification does not send again
+// what was sent within an RTT.
 func TestCase56_OwnOncePerRTT(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.OWNBypass = false
@@ -121,7 +122,8 @@ func TestCase56_OwnOncePerRTT(t *testing.T) {
 	equal(t, "10 µs later", psns(t, s.transmit()), []uint32{301})
 }
 
-// TestScanAll (F7): the search for lost packets ends at one that was sent within an RTT, or passes over it.
+// TestScanAll (F7): the search for lost packets ends at one that was sent within an RTT, or passes
+// over it.
 func TestScanAll(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		p := rttProfile(20 * us)

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// crowded is an engine whose contexts for network requests are all held by requests of another connection, and whose
-// ULP does not answer: the red zone.
+// crowded is an engine whose contexts for network requests are all held by requests of another
+// connection, and whose ULP does not answer: the red zone.
 func crowded(t *testing.T, ordered bool) *single {
 	t.Helper()
 	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
@@ -33,8 +33,9 @@ func crowded(t *testing.T, ordered bool) *single {
 	return s
 }
 
-// TestCase72_HeadOfLine: in the red zone only heads of line are accepted. On an ordered connection that is the RSN
-// expected next, on an unordered one every request is, and the first has a context reserved.
+// TestCase72_HeadOfLine: in the red zone only heads of line are accepted. On an ordered connection
+// that is the RSN expected next, on an unordered one every request is, and the first has a context
+// reserved.
 func TestCase72_HeadOfLine(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		request := func(s *single, n uint32) wire.Drop {
@@ -60,8 +61,8 @@ func TestCase72_HeadOfLine(t *testing.T) {
 	}
 }
 
-// TestCase76_RedZoneOfBuffers: with all cells taken, what must wait for its turn is refused; the head of line needs no
-// cell, and brings back those it makes wait no longer.
+// TestCase76_RedZoneOfBuffers: with all cells taken, what must wait for its turn is refused; the
+// head of line needs no cell, and brings back those it makes wait no longer.
 func TestCase76_RedZoneOfBuffers(t *testing.T) {
 	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 2}, s.ulp)
@@ -83,7 +84,8 @@ func TestCase76_RedZoneOfBuffers(t *testing.T) {
 	}
 }
 
-// TestCase73_CreditsOfATransaction: what each kind takes when it is issued (Falcon §8.2.3), and that it comes back.
+// TestCase73_CreditsOfATransaction: what each kind takes when it is issued (Falcon §8.2.3), and
+// that it comes back.
 func TestCase73_CreditsOfATransaction(t *testing.T) {
 	nodes := [2]*credit.Node{credit.New(nil, credit.NoLimit()), credit.New(nil, credit.NoLimit())}
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -117,8 +119,8 @@ func TestCase73_CreditsOfATransaction(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestCase74_Xoff: a pool of one. The second request gets Xoff until the first is over; the second response waits for
-// the first (what isekai calls global Xoff) and neither stops the other kind.
+// TestCase74_Xoff: a pool of one. The second request gets Xoff until the first is over; the second
+// response waits for the first (what isekai calls global Xoff) and neither stops the other kind.
 func TestCase74_Xoff(t *testing.T) {
 	limit := credit.Cost{1, 100, 1, 100, 1, 100}
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -148,8 +150,9 @@ func TestCase74_Xoff(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestCase76_NetworkPools: the pools for requests from the network are counted at every level. A function that has used
-// up its own is in its red zone; another goes on, and one with a guarantee finds it whatever the others hold.
+// TestCase76_NetworkPools: the pools for requests from the network are counted at every level. A
+// function that has used up its own is in its red zone; another goes on, and one with a guarantee
+// finds it whatever the others hold.
 func TestCase76_NetworkPools(t *testing.T) {
 	limit := func(contexts, cells uint32) credit.Cost {
 		c := credit.NoLimit()
@@ -202,8 +205,8 @@ func TestCase76_NetworkPools(t *testing.T) {
 	}
 }
 
-// TestCreditIsOfferedOnce: of many connections that wait, as many are told as can have what was freed, in their order; what
-// one does not take up goes to the next when the engine is told so.
+// TestCreditIsOfferedOnce: of many connections that wait, as many are told as can have what was
+// freed, in their order; what one does not take up goes to the next when the engine is told so.
 func TestCreditIsOfferedOnce(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 4
@@ -249,8 +252,8 @@ func TestCreditIsOfferedOnce(t *testing.T) {
 	equal(t, "offered then", offered(), []uint32{8, 9})
 }
 
-// TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and NIC, is what stops a
-// transaction when it is used up, and lets it go when it comes back.
+// TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and
+// NIC, is what stops a transaction when it is used up, and lets it go when it comes back.
 func TestCase102_CountersOfTheEngine(t *testing.T) {
 	for counter := range credit.NetPktRx {
 		for level := range 4 {
@@ -335,8 +338,9 @@ func exhaustData(t *testing.T, p *pair, c *falcon.Conn) {
 	}
 }
 
-// TestCase78_RequestsDoNotStarveResponses: all contexts of the initiator are taken by requests that wait for the peer's
-// responses, and both sides are in that state; responses have contexts of their own (CR rules 1 and 2).
+// TestCase78_RequestsDoNotStarveResponses: all contexts of the initiator are taken by requests that
+// wait for the peer's responses, and both sides are in that state; responses have contexts of their
+// own (CR rules 1 and 2).
 func TestCase78_RequestsDoNotStarveResponses(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].TxContexts, cfg[1].TxContexts = 1, 1

@@ -2,7 +2,8 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// makeResync turns the packet of t into a Resync (Falcon §9.1.8); its retransmission counters start anew.
+// makeResync turns the packet of t into a Resync (Falcon §9.1.8); its retransmission counters start
+// anew.
 func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
 	t.resync, t.code = code, completion
 	t.retries, t.firstSent, t.early, t.rnr = 0, -1, 0, false
@@ -71,8 +72,8 @@ func (c *Conn) pullDataGone(rsn uint32, code wire.ResyncCode) {
 	c.complete(t, CmplRemoteErr)
 }
 
-// skip takes an RSN out of the order of the target: its request will never come, or is withdrawn. It returns false if
-// the RSN is too far ahead to be remembered.
+// skip takes an RSN out of the order of the target: its request will never come, or is withdrawn.
+// It returns false if the RSN is too far ahead to be remembered.
 func (c *Conn) skip(rsn, psn uint32, push bool) bool {
 	n := rsn - c.targetBase
 	if int32(n) < 0 {

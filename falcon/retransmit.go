@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// timeFlight arms the timer of the packets in flight and of those that wait for an answer. A deadline that moved away is
-// found out when the timer fires.
+// timeFlight arms the timer of the packets in flight and of those that wait for an answer. A
+// deadline that moved away is found out when the timer fires.
 func (c *Conn) timeFlight() {
 	at := c.flightDue()
 	if at != never && (!c.flightTimer.armed() || at < c.e.wheel.at(c.flightTimer)) {
@@ -14,8 +14,8 @@ func (c *Conn) timeFlight() {
 	}
 }
 
-// flightDue is when the next of them must be looked at. All packets in flight have the same timeout, the one now in force,
-// and are in the order they were sent in: the first is due first.
+// flightDue is when the next of them must be looked at. All packets in flight have the same
+// timeout, the one now in force, and are in the order they were sent in: the first is due first.
 func (c *Conn) flightDue() Time {
 	at := never
 	if t := c.answers().head; t != nil {
@@ -59,8 +59,8 @@ func (c *Conn) onTimeout(now Time, t *txn) {
 	c.sendLater(t)
 }
 
-// onAnswerTimeout sends a push again that the peer has, and whose answer, a NACK perhaps, may be lost. That says nothing
-// about congestion.
+// onAnswerTimeout sends a push again that the peer has, and whose answer, a NACK perhaps, may be
+// lost. That says nothing about congestion.
 func (c *Conn) onAnswerTimeout(now Time, t *txn) {
 	c.e.stats.AnswerTimeouts++
 	if !c.exhausted(now, t) {
@@ -89,7 +89,8 @@ func (c *Conn) exhausted(now Time, t *txn) bool {
 	return true
 }
 
-// maxRetransmitCount is where the count of the RUE's event saturates, in a field of 3 bits (Falcon §10.6.2.1).
+// maxRetransmitCount is where the count of the RUE's event saturates, in a field of 3 bits (Falcon
+// §10.6.2.1).
 const maxRetransmitCount = 6
 
 // sendLater queues a packet in flight for retransmission.

@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// ring holds pointers keyed by a 32-bit sequence number. It begins with room for one and grows by doubling up to the
-// range its owner uses, so that a connection with one packet under way at a time needs no memory besides its own. Keys
-// in use must lie within [base, base+capacity).
+// ring holds pointers keyed by a 32-bit sequence number. It begins with room for one and grows by
+// doubling up to the range its owner uses, so that a connection with one packet under way at a time
+// needs no memory besides its own. Keys in use must lie within [base, base+capacity).
 //
-// A connection has four of them in its hot cache lines: that the place of the first value becomes a pointer to the
-// others saves half of their size.
+// A connection has four of them in its hot cache lines: that the place of the first value becomes a
+// pointer to the others saves half of their size.
 type ring[T any] struct {
 	p    unsafe.Pointer // the one value, a *T; or the first of size *T
 	size uint32         // a power of two; 0: one value

@@ -5,8 +5,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
-// rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in the order they were
-// raised, so the connections they belong to are a queue beside the two of binary entries.
+// rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in
+// the order they were raised, so the connections they belong to are a queue beside the two of
+// binary entries.
 type rateUpdate struct {
 	rue     rue.RUE
 	ev      rue.Event
@@ -28,8 +29,8 @@ func newRateUpdate(p *Profile) rateUpdate {
 	return rateUpdate{rue: rue.New(p.CC), events: rue.NewQueue(p.RUE.Size), results: rue.NewQueue(rue.MaxQueue)}
 }
 
-// congestion raises the event in e.rate.ev, unless one of the connection is on the way or the policy finds it is not
-// worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
+// congestion raises the event in e.rate.ev, unless one of the connection is on the way or the
+// policy finds it is not worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
 func (c *Conn) congestion(now Time) {
 	u, cfg := &c.e.rate, &c.e.profile.RUE
 	if c.eventOut {
@@ -105,8 +106,8 @@ func (e *Engine) onRateTimer(now Time) {
 	}
 }
 
-// rateUpdated applies a result, whose State is in force already. A new timeout holds for packets in flight too (Falcon
-// §10.6.2.2).
+// rateUpdated applies a result, whose State is in force already. A new timeout holds for packets in
+// flight too (Falcon §10.6.2.2).
 func (c *Conn) rateUpdated(ipg uint32, repath bool) {
 	c.ipg = uint16(min(ipg, cc.MaxIPG))
 	if repath {

@@ -74,7 +74,8 @@ func TestCase93_EventFields(t *testing.T) {
 	}
 }
 
-// TestCase93_OneEventOutstanding: while an event is on its way, what is acknowledged adds up for the next.
+// TestCase93_OneEventOutstanding: while an event is on its way, what is acknowledged adds up for
+// the next.
 func TestCase93_OneEventOutstanding(t *testing.T) {
 	fcwnd := uint32(1 << 10)
 	p, events := recording(slow(), func(s *cc.State) cc.Result { s.Fcwnd = fcwnd; return cc.Result{IPG: 2} })
@@ -114,8 +115,8 @@ func TestCase93_OneEventOutstanding(t *testing.T) {
 	}
 }
 
-// TestCase92_BoundedQueue: a RUE that is too slow for its connections is asked no more than it can queue, and every
-// event it took is answered.
+// TestCase92_BoundedQueue: a RUE that is too slow for its connections is asked no more than it can
+// queue, and every event it took is answered.
 func TestCase92_BoundedQueue(t *testing.T) {
 	cfg := slow()
 	cfg.Size, cfg.Threshold1, cfg.Threshold2, cfg.Threshold3 = 4, 2, 3, 3
@@ -143,8 +144,8 @@ func TestCase92_BoundedQueue(t *testing.T) {
 			s.receive(a.Append(nil))
 		}
 	}
-	// At first P1 holds for all, since none had an event: two below the first threshold, one below the third; the last
-	// place needs P2 too, and one packet is not enough for it.
+	// At first P1 holds for all, since none had an event: two below the first threshold, one below
+	// the third; the last place needs P2 too, and one packet is not enough for it.
 	round(301)
 	if st := s.e.Stats(); st.RUEEvents != 3 || st.RUESkipped != 7 {
 		t.Errorf("%d events, %d skipped, want 3 and 7", st.RUEEvents, st.RUESkipped)
@@ -189,7 +190,8 @@ func TestResultOfAClosedConnection(t *testing.T) {
 	}
 }
 
-// TestRTOHoldsForPacketsInFlight: a new timeout applies to existing retransmission (Falcon §10.6.2.2), up and down.
+// TestRTOHoldsForPacketsInFlight: a new timeout applies to existing retransmission (Falcon
+// §10.6.2.2), up and down.
 func TestRTOHoldsForPacketsInFlight(t *testing.T) {
 	for _, c := range []struct {
 		rto  uint32 // FU
@@ -259,7 +261,8 @@ func TestHardwareRUEDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestCase94_CongestionInfo: hop count, marks and the level of the receive pools reach the sender's algorithm.
+// TestCase94_CongestionInfo: hop count, marks and the level of the receive pools reach the sender's
+// algorithm.
 func TestCase94_CongestionInfo(t *testing.T) {
 	p := testProfile()
 	p.AckCount = 1

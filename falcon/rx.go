@@ -10,8 +10,8 @@ type Packet struct {
 	Data []byte // Falcon header and payload
 }
 
-// Receive processes one packet. wire.DropNone means accepted. Payload is delivered in place where possible: take all
-// events with Next before p.Data is used again.
+// Receive processes one packet. wire.DropNone means accepted. Payload is delivered in place where
+// possible: take all events with Next before p.Data is used again.
 func (e *Engine) Receive(now Time, p Packet) wire.Drop {
 	d := e.receive(now, &p)
 	e.stats.PacketsReceived++
@@ -85,8 +85,8 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 	}
 }
 
-// accept checks that a packet with a base header is meant for this connection, notes its timestamps for the next
-// acknowledgement and takes the acknowledgement it carries.
+// accept checks that a packet with a base header is meant for this connection, notes its timestamps
+// for the next acknowledgement and takes the acknowledgement it carries.
 func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 	if h.Function != c.localFunction {
 		return wire.DropFunction

@@ -2,8 +2,9 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// rxState is the state of a transaction at the target (Falcon §8.5.1). The answer to a pull acknowledges the request and
-// brings its data in one call (RespondPull): PullReqUlpAckd takes no time, and from PullDataUlpRx on it is a txn.
+// rxState is the state of a transaction at the target (Falcon §8.5.1). The answer to a pull
+// acknowledges the request and brings its data in one call (RespondPull): PullReqUlpAckd takes no
+// time, and from PullDataUlpRx on it is a txn.
 type rxState uint8
 
 const (
@@ -15,12 +16,13 @@ const (
 	rxDone                    // answered (PushReqUlpAckd, PullReqUlpAckd), or skipped by a Resync
 )
 
-// MaxPullHeader is the most bytes of ULP headers a pull request carries. They are kept with the request's context, so
-// that a pull never needs a cell.
+// MaxPullHeader is the most bytes of ULP headers a pull request carries. They are kept with the
+// request's context, so that a pull never needs a cell.
 const MaxPullHeader = 128
 
-// rxTxn is a request received from the network, from its arrival to the ULP's answer. data is the payload: of a push
-// either the receive buffer, borrowed until the event is taken, or cell; of a pull inline.
+// rxTxn is a request received from the network, from its arrival to the ULP's answer. data is the
+// payload: of a push either the receive buffer, borrowed until the event is taken, or cell; of a
+// pull inline.
 type rxTxn struct {
 	nextFree *rxTxn
 	conn     *Conn

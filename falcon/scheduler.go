@@ -2,8 +2,8 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/cc"
 
-// txClass is what a connection waits to send. Requests of the initiator and responses of the target are apart so that
-// neither can block the other (Falcon §8.3, CR rule 2).
+// txClass is what a connection waits to send. Requests of the initiator and responses of the target
+// are apart so that neither can block the other (Falcon §8.3, CR rule 2).
 type txClass uint8
 
 const (
@@ -14,9 +14,9 @@ const (
 	numClasses
 )
 
-// arbiter shares transmission between acknowledgements, retransmissions and new packets by weight; between initiator
-// and target packets it is round robin, between functions weighted deficit round robin (fair.go), between the connections
-// of one round robin (Falcon §8.3).
+// arbiter shares transmission between acknowledgements, retransmissions and new packets by weight;
+// between initiator and target packets it is round robin, between functions weighted deficit round
+// robin (fair.go), between the connections of one round robin (Falcon §8.3).
 type arbiter struct {
 	left        [3]int // of the current round: ack, retransmit, new
 	targetFirst bool
@@ -60,9 +60,10 @@ func (a *arbiter) charge(class txClass) {
 	}
 }
 
-// Transmit writes the next Falcon packet, header and payload, into dst and returns its length and connection; 0 when
-// nothing may be sent now. dst needs room for wire.MaxHeaderLen bytes and the largest MTU of the connections; a
-// connection whose packet does not fit is passed over until something else happens to it.
+// Transmit writes the next Falcon packet, header and payload, into dst and returns its length and
+// connection; 0 when nothing may be sent now. dst needs room for wire.MaxHeaderLen bytes and the
+// largest MTU of the connections; a connection whose packet does not fit is passed over until
+// something else happens to it.
 func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 	for {
 		class, ok := e.pick()
@@ -91,13 +92,13 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 	}
 }
 
-// Urgent reports whether the packet that Transmit returned last was within what is guaranteed to its function: it should
-// leave at once, not in company.
+// Urgent reports whether the packet that Transmit returned last was within what is guaranteed to
+// its function: it should leave at once, not in company.
 func (e *Engine) Urgent() bool { return e.urgent }
 
-// requeue queues the connection, which sent n bytes, for its next packet of the class: in front while its turn allows more,
-// or at the end. A turn is a packet, and more while they are small: packets of one connection behind one another are
-// cheaper for both ends, and share a superframe.
+// requeue queues the connection, which sent n bytes, for its next packet of the class: in front
+// while its turn allows more, or at the end. A turn is a packet, and more while they are small:
+// packets of one connection behind one another are cheaper for both ends, and share a superframe.
 func (c *Conn) requeue(class txClass, n int) {
 	q := &c.share.conns[class]
 	q.bytes += n
@@ -162,7 +163,8 @@ var wanted = [numClasses]uint8{
 // wants reports whether the connection has something of the class, eligible or not.
 func (c *Conn) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
 
-// kick queues the connection for everything it has to send: called whenever a packet may have become eligible.
+// kick queues the connection for everything it has to send: called whenever a packet may have
+// become eligible.
 func (c *Conn) kick() {
 	if c.closed || c.busy == 0 {
 		return
@@ -174,7 +176,8 @@ func (c *Conn) kick() {
 	}
 }
 
-// paced reports whether the gap since the last packet is over; if not, a timer kicks the connection.
+// paced reports whether the gap since the last packet is over; if not, a timer kicks the
+// connection.
 func (c *Conn) paced(now Time) bool {
 	if now >= c.nextSend {
 		return true
@@ -190,7 +193,8 @@ func (c *Conn) pace(now Time) {
 	}
 }
 
-// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead (Falcon §10.3.5).
+// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead
+// (Falcon §10.3.5).
 func (c *Conn) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
 
 func (c *Conn) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
@@ -217,8 +221,8 @@ func (c *Conn) maySendAgain(t *txn) bool {
 	return t.psn-w.base < c.fcwnd() && (t.kind == TxnPullData || w.retransmitted < c.ncwnd())
 }
 
-// nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection sends in RSN order
-// across both windows, also behind what must be sent again (Falcon §9.1.3).
+// nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection
+// sends in RSN order across both windows, also behind what must be sent again (Falcon §9.1.3).
 func (c *Conn) nextRequest() *txn {
 	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
 		return nil
@@ -233,8 +237,8 @@ func (c *Conn) nextRequest() *txn {
 	return nil
 }
 
-// nextAgain picks the packet to send again. Pull data is independent of the initiator's packets; among these an ordered
-// connection keeps RSN order.
+// nextAgain picks the packet to send again. Pull data is independent of the initiator's packets;
+// among these an ordered connection keeps RSN order.
 func (c *Conn) nextAgain() *txn {
 	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
 	var request *txn

@@ -84,7 +84,8 @@ func (s *single) resync(psn, rsn uint32, original wire.PacketType) wire.Drop {
 	return s.receive(r.Append(nil))
 }
 
-// ack gives an acknowledgement; unset bases acknowledge nothing new, and a packet of 10 µs ago is the last received.
+// ack gives an acknowledgement; unset bases acknowledge nothing new, and a packet of 10 µs ago is
+// the last received.
 func (s *single) ack(a wire.Ack) wire.Drop {
 	cfg := s.c.Config()
 	a.CID = cfg.LocalCID

@@ -7,9 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestInitiatorStates walks a push and a pull of an ordered connection through the states of Falcon §8.4.1. The second of two completes
-// late, since completions come in order; so its states can be seen. PushCplTx and PullDataUlpTx are those of a transaction whose completion
-// is delivered: then it is over.
+// TestInitiatorStates walks a push and a pull of an ordered connection through the states of Falcon
+// §8.4.1. The second of two completes late, since completions come in order; so its states can be
+// seen. PushCplTx and PullDataUlpTx are those of a transaction whose completion is delivered: then
+// it is over.
 func TestInitiatorStates(t *testing.T) {
 	is := func(state func() string, want string) {
 		t.Helper()
@@ -54,8 +55,9 @@ func TestInitiatorStates(t *testing.T) {
 	})
 }
 
-// TestTargetStates walks pushes and pulls through the states of Falcon §8.5.1, and those that an upper layer which refuses adds. The answer
-// to a pull acknowledges the request and brings its data in one call, so that PullReqUlpAckd takes no time.
+// TestTargetStates walks pushes and pulls through the states of Falcon §8.5.1, and those that an
+// upper layer which refuses adds. The answer to a pull acknowledges the request and brings its data
+// in one call, so that PullReqUlpAckd takes no time.
 func TestTargetStates(t *testing.T) {
 	setup := func(t *testing.T) (*single, func(want ...string)) {
 		s := newSingle(t, testProfile())

@@ -140,10 +140,11 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is charged. In the green
-// zone, within the connection's part of Config.RxContexts and the credits of every level, everything is accepted. In the
-// red zone above it every connection may still have its head of line (UR rule, §8.2.1.1), or everything would stop with
-// contexts full of requests that wait for one.
+// admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is
+// charged. In the green zone, within the connection's part of Config.RxContexts and the credits of
+// every level, everything is accepted. In the red zone above it every connection may still have its
+// head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of requests that
+// wait for one.
 func (c *Conn) admit(head bool) bool {
 	first := head && c.guaranteed()
 	if c.e.rxInUse < c.e.cfg.RxContexts && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
@@ -165,8 +166,9 @@ func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
 	return wire.DropResource
 }
 
-// guaranteed reports whether a head of line may have the context reserved for it: on an ordered connection there is one
-// at a time, on an unordered one every request is a head of line, so the first counts.
+// guaranteed reports whether a head of line may have the context reserved for it: on an ordered
+// connection there is one at a time, on an unordered one every request is a head of line, so the
+// first counts.
 func (c *Conn) guaranteed() bool { return c.ordered || c.requests == 0 }
 
 func (c *Conn) copyPayload(k **cell, payload []byte) bool {
@@ -212,7 +214,8 @@ func (c *Conn) deliverInOrder() {
 	}
 }
 
-// take hands the payload of a queued request to the event; false if the request was withdrawn meanwhile.
+// take hands the payload of a queued request to the event; false if the request was withdrawn
+// meanwhile.
 func (rx *rxTxn) take(e *Engine, gen uint32, ev *Event) bool {
 	if rx.gen != gen || rx.state != rxQueued {
 		return false
@@ -247,8 +250,8 @@ func (c *Conn) withULP(rsn uint32) *rxTxn {
 	return rx
 }
 
-// AckPush accepts a push delivered by EvPush. Only now is its packet acknowledged to the peer (Falcon §6.1.1.1).
-// Unknown RSNs are ignored: the initiator may have withdrawn the push.
+// AckPush accepts a push delivered by EvPush. Only now is its packet acknowledged to the peer
+// (Falcon §6.1.1.1). Unknown RSNs are ignored: the initiator may have withdrawn the push.
 func (c *Conn) AckPush(now Time, rsn uint32) {
 	rx := c.withULP(rsn)
 	if rx == nil || !rx.push {
@@ -262,10 +265,10 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 	c.finish(rx)
 }
 
-// NackPush refuses a push delivered by EvPush. With wire.NackRNR the peer sends it again after the timeout of index
-// rnr, and on an ordered connection nothing later is delivered before; NackCIE (Falcon §8.5.3.5), NackNRE, NackCID and
-// NackXLR end it with ulpCode.
-// NackCID and NackXLR may also refuse a pull.
+// NackPush refuses a push delivered by EvPush. With wire.NackRNR the peer sends it again after the
+// timeout of index rnr, and on an ordered connection nothing later is delivered before; NackCIE
+// (Falcon §8.5.3.5), NackNRE, NackCID and NackXLR end it with ulpCode. NackCID and NackXLR may also
+// refuse a pull.
 func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
 	rx := c.withULP(rsn)
 	if rx == nil {
@@ -296,8 +299,9 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 	c.watchPeer(now)
 }
 
-// refusePull ends a pull that gets no data. Its request is acknowledged, so a NACK that is lost is never asked for again: a
-// Resync in the place of the Pull Data, which is retransmitted until it is acknowledged, tells the initiator for certain.
+// refusePull ends a pull that gets no data. Its request is acknowledged, so a NACK that is lost is
+// never asked for again: a Resync in the place of the Pull Data, which is retransmitted until it is
+// acknowledged, tells the initiator for certain.
 func (c *Conn) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
 	t := c.e.newTxn(c, TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
@@ -327,8 +331,9 @@ func (c *Conn) dropRx(rx *rxTxn) {
 	c.e.putRx(rx)
 }
 
-// retire moves targetBase over everything answered. On an ordered connection it cannot pass targetNext, whose request is
-// not even delivered: deliverInOrder has gone over what a Resync skipped.
+// retire moves targetBase over everything answered. On an ordered connection it cannot pass
+// targetNext, whose request is not even delivered: deliverInOrder has gone over what a Resync
+// skipped.
 func (c *Conn) retire() {
 	for c.rxs.get(c.targetBase) == doneRx {
 		c.rxs.clear(c.targetBase)
@@ -336,9 +341,10 @@ func (c *Conn) retire() {
 	}
 }
 
-// RespondPull answers a pull delivered by EvPull (Falcon §8.5.3.2) with length bytes, which Fill writes when the packet is sent.
-// EvResponseDone with tag follows exactly once. It is never refused for credits: a response without waits inside.
-// ErrTooLong: longer than requested; ErrNoTransaction: no such pull; ErrClosed.
+// RespondPull answers a pull delivered by EvPull (Falcon §8.5.3.2) with length bytes, which Fill
+// writes when the packet is sent. EvResponseDone with tag follows exactly once. It is never refused
+// for credits: a response without waits inside. ErrTooLong: longer than requested;
+// ErrNoTransaction: no such pull; ErrClosed.
 func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if c.closed {
 		return ErrClosed
@@ -362,9 +368,10 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	return nil
 }
 
-// startResponse queues a stalled response for transmission if it can have credits. Credits are taken here and not when
-// the request is delivered: requests behind it in RSN order must not wait for them, or two nodes whose pushes fill each
-// other's data windows would wait for each other (Falcon §8.2.1.2).
+// startResponse queues a stalled response for transmission if it can have credits. Credits are
+// taken here and not when the request is delivered: requests behind it in RSN order must not wait
+// for them, or two nodes whose pushes fill each other's data windows would wait for each other
+// (Falcon §8.2.1.2).
 func (c *Conn) startResponse(t *txn) {
 	cost := credit.PullDataCost(t.length, c.e.cfg.CreditCell)
 	switch {

@@ -2,7 +2,8 @@ package falcon
 
 import "math"
 
-// Time is nanoseconds of the owner's monotonic clock. The same clock drives the PSP initialisation vector.
+// Time is nanoseconds of the owner's monotonic clock. The same clock drives the PSP initialisation
+// vector.
 type Time = int64
 
 // never is the deadline of a timer that is not armed.

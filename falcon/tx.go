@@ -73,7 +73,8 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 
 func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
 
-// build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes a Resync.
+// build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes
+// a Resync.
 func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 	var p wire.PushData // the others' headers begin with the same
 	h := &p.Header
@@ -128,8 +129,8 @@ func (c *Conn) asksForAcks() bool {
 	return p.ARBurst || p.ARPercent > 0 || p.ARFcwnd > 0
 }
 
-// ackRequest decides on AR of a new packet (Falcon §9.1.3.1): every packet while fcwnd is small, a share of them above,
-// and the packet after which nothing else waits.
+// ackRequest decides on AR of a new packet (Falcon §9.1.3.1): every packet while fcwnd is small, a
+// share of them above, and the packet after which nothing else waits.
 func (c *Conn) ackRequest(t *txn, last bool) bool {
 	p := &c.e.profile
 	if p.ARBurst && (last || t.last) {
@@ -149,7 +150,8 @@ func (c *Conn) ackRequest(t *txn, last bool) bool {
 	return true
 }
 
-// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage asks for.
+// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage
+// asks for.
 func (c *Conn) drawSpacing() {
 	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
 		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)

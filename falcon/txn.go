@@ -5,7 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// txnState is the state of a transaction at the side that transmits (Falcon §8.4.1 and the Pull Data part of §8.5.1).
+// txnState is the state of a transaction at the side that transmits (Falcon §8.4.1 and the Pull
+// Data part of §8.5.1).
 type txnState uint8
 
 const (
@@ -34,8 +35,8 @@ const (
 	whyAnswer        // the peer's ULP did not answer
 )
 
-// txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull response of the target.
-// It lives until its packet is acknowledged and it is completed to the ULP.
+// txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull
+// response of the target. It lives until its packet is acknowledged and it is completed to the ULP.
 type txn struct {
 	next, prev *txn // in the list it is in
 	conn       *Conn

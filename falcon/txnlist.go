@@ -1,7 +1,7 @@
 package falcon
 
-// txnList is a doubly linked list of transactions. prev of the first is the last, next of the last is nil: one pointer
-// is enough then, of which a connection has seven.
+// txnList is a doubly linked list of transactions. prev of the first is the last, next of the last
+// is nil: one pointer is enough then, of which a connection has seven.
 type txnList struct{ head *txn }
 
 func (l *txnList) empty() bool { return l.head == nil }
@@ -41,8 +41,8 @@ func (c *Conn) answers() *txnList       { return &c.lists[inAnswer-inFlight] }
 func (c *Conn) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
 func (c *Conn) retx(kind TxnKind) *txn  { return c.first(inRetx + listID(kind)) }
 
-// first returns the first transaction of a list that waits to be sent, nil if there is none. It looks at the list only if
-// there is: most lists of a connection are empty, and not in the cache.
+// first returns the first transaction of a list that waits to be sent, nil if there is none. It
+// looks at the list only if there is: most lists of a connection are empty, and not in the cache.
 func (c *Conn) first(id listID) *txn {
 	if c.busy&wantOf(id) == 0 {
 		return nil
@@ -63,7 +63,8 @@ func (t *txn) enlist(id listID) {
 	t.conn.busy |= wantOf(id)
 }
 
-// enlistByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at the end.
+// enlistByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at
+// the end.
 func (t *txn) enlistByPSN(id listID) {
 	l := t.conn.list(id)
 	at := l.last() // t goes behind it

@@ -4,9 +4,9 @@ import (
 	"math/bits"
 )
 
-// The timing wheel: levels of 64 slots, level 0 with ticks of 1.024 µs, each level 64 times coarser. Arming, stopping
-// and expiring are O(1); a timer moves to a finer level at most wheelLevels−1 times. Timers keep their exact deadline
-// and never fire early.
+// The timing wheel: levels of 64 slots, level 0 with ticks of 1.024 µs, each level 64 times
+// coarser. Arming, stopping and expiring are O(1); a timer moves to a finer level at most
+// wheelLevels−1 times. Timers keep their exact deadline and never fire early.
 const (
 	tickShift   = 10
 	slotBits    = 6
@@ -31,8 +31,9 @@ const (
 
 // timer is how its owner knows a timer: its number in the wheel, 0 while it is not armed.
 //
-// The links of a timer are in the wheel and not in its owner: what is armed and stopped for every packet uses the same few
-// cache lines again and again then, while the owners, thousands of connections, are in no cache.
+// The links of a timer are in the wheel and not in its owner: what is armed and stopped for every
+// packet uses the same few cache lines again and again then, while the owners, thousands of
+// connections, are in no cache.
 type timer uint32
 
 func (t timer) armed() bool { return t != 0 }
@@ -204,7 +205,8 @@ func (w *wheel) due(now Time) timer {
 	}
 }
 
-// flush disarms the first timer of those armed by queue, due or not, and returns its owner, nil when there is none.
+// flush disarms the first timer of those armed by queue, due or not, and returns its owner, nil
+// when there is none.
 func (w *wheel) flush() timerOwner {
 	t := w.fifo.head
 	if t == 0 {
@@ -237,7 +239,8 @@ func (w *wheel) first() (level, slot int, start int64) {
 	return -1, 0, 0
 }
 
-// deadline is the time of the next timer, or an earlier time at which a crowded coarse slot must be spread.
+// deadline is the time of the next timer, or an earlier time at which a crowded coarse slot must be
+// spread.
 func (w *wheel) deadline() Time {
 	at, seen := never, 0
 	if t := w.fifo.head; t != 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are apart from it (Conn.packets); a
-// nil entry in [base, next) is acknowledged.
+// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are apart
+// from it (Conn.packets); a nil entry in [base, next) is acknowledged.
 type txWindow struct {
 	base, next    uint32 // PSN: oldest not acknowledged, next to assign
 	outstanding   uint32 // RORC, DORC: requests sent and not acknowledged
@@ -37,14 +37,16 @@ func (w *txWindow) slide(packets *ring[txn]) {
 	}
 }
 
-// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.dataBits, Conn.reqBits).
+// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.dataBits,
+// Conn.reqBits).
 type rxWindow struct {
 	base uint32 // oldest not acknowledged
 	size uint8
 	own  bool // packets were dropped beyond the window
 }
 
-// rxBitmaps say what the data window received; bit n stands for PSN base+n. In the request window both are one.
+// rxBitmaps say what the data window received; bit n stands for PSN base+n. In the request window
+// both are one.
 type rxBitmaps struct{ ack, rx wire.Bitmap128 }
 
 // check applies Falcon §9.2.2.4. DropDuplicate means received, acknowledged or not.
@@ -62,7 +64,8 @@ func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// acknowledge marks the PSN received and acknowledged and slides the window; ack and rx may be one bitmap.
+// acknowledge marks the PSN received and acknowledged and slides the window; ack and rx may be one
+// bitmap.
 func (w *rxWindow) acknowledge(ack, rx *wire.Bitmap128, psn uint32) {
 	n := psn - w.base
 	if n >= uint32(w.size) {

@@ -12,9 +12,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// admin is the admin queue: one page of commands, one of completions. The device executes commands in any order; each is one caller's.
-// It lives from an enable of the function until its end: a reset, a fault, or the end of the stream. Every object keeps the admin queue it was
-// made with, so that nothing of one life is said to the device in the next, where numbers and keys mean other things.
+// admin is the admin queue: one page of commands, one of completions. The device executes commands
+// in any order; each is one caller's. It lives from an enable of the function until its end: a
+// reset, a fault, or the end of the stream. Every object keeps the admin queue it was made with, so
+// that nothing of one life is said to the device in the next, where numbers and keys mean other
+// things.
 type admin struct {
 	s       *stream
 	timeout time.Duration
@@ -39,7 +41,8 @@ type command struct {
 	op   abi.AdminOp
 	done chan struct{} // closed after the rest is set
 	abi.AdminCQE
-	// completed runs in the reader goroutine before any event that follows the completion is handled.
+	// completed runs in the reader goroutine before any event that follows the completion is
+	// handled.
 	completed func(*abi.AdminCQE)
 }
 
@@ -73,8 +76,9 @@ func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error
 	return a, nil
 }
 
-// do executes a command. in and out may be nil. Once a command is with the device it is waited for, whatever becomes of ctx, since only
-// its answer tells what exists now; a device that does not answer within the command timeout is lost.
+// do executes a command. in and out may be nil. Once a command is with the device it is waited for,
+// whatever becomes of ctx, since only its answer tells what exists now; a device that does not
+// answer within the command timeout is lost.
 func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, completed func(*abi.AdminCQE)) error {
 	select {
 	case <-a.slots:
@@ -110,7 +114,8 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	return nil
 }
 
-// tryPost sends a command nobody waits for. It is false, and nothing is sent, when the queue is full.
+// tryPost sends a command nobody waits for. It is false, and nothing is sent, when the queue is
+// full.
 func (a *admin) tryPost(op abi.AdminOp, in params) bool {
 	select {
 	case <-a.slots:

@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// silentRig is a connected QP and its CQ without a device: doorbells stay on the dirty list, and the test writes the completions.
+// silentRig is a connected QP and its CQ without a device: doorbells stay on the dirty list, and
+// the test writes the completions.
 type silentRig struct {
 	qp    *QP
 	cq    *CQ

@@ -20,7 +20,8 @@ const (
 	ZeroBased    = abi.AccessZeroBased // addresses count from 0 instead of being those of this process
 )
 
-// Buffer is memory that can be registered: whole pages outside the Go heap, pinned where that is needed.
+// Buffer is memory that can be registered: whole pages outside the Go heap, pinned where that is
+// needed.
 type Buffer struct {
 	block *arena.Block
 	mu    sync.Mutex
@@ -43,7 +44,8 @@ func (d *Device) Alloc(n int) (*Buffer, error) {
 // Bytes is the buffer's memory. It must not be touched after Free or Device.Close.
 func (b *Buffer) Bytes() []byte { return b.block.Bytes() }
 
-// Free gives the memory back. It is ErrBusy while memory regions use the buffer. Freeing twice does nothing.
+// Free gives the memory back. It is ErrBusy while memory regions use the buffer. Freeing twice does
+// nothing.
 func (b *Buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +111,8 @@ type MR struct {
 	ended end
 }
 
-// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they have in this process, or from 0 on with ZeroBased.
+// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they
+// have in this process, or from 0 on with ZeroBased.
 func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error) {
 	if err := buf.use(); err != nil {
 		return nil, err
@@ -155,7 +158,8 @@ func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
-// Dereg ends the registration; the keys are invalid then. It is ErrBusy while work of the device uses the region.
+// Dereg ends the registration; the keys are invalid then. It is ErrBusy while work of the device
+// uses the region.
 func (m *MR) Dereg(ctx context.Context) error {
 	return m.ended.once(func() error {
 		err := m.pd.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.lkey}, nil, nil)
@@ -171,13 +175,15 @@ func gone(err error) bool {
 	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrClosed)
 }
 
-// end makes destruction happen once. A failed attempt, as one that found the object busy, may be repeated.
+// end makes destruction happen once. A failed attempt, as one that found the object busy, may be
+// repeated.
 type end struct {
 	mu   sync.Mutex
 	done bool
 }
 
-// once calls f unless an earlier call succeeded. It is nil when the object is gone for whatever reason.
+// once calls f unless an earlier call succeeded. It is nil when the object is gone for whatever
+// reason.
 func (e *end) once(f func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

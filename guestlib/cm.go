@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MaxPrivate is the most private data of a connection request, its answer or its rejection, in bytes.
+// MaxPrivate is the most private data of a connection request, its answer or its rejection, in
+// bytes.
 const MaxPrivate = abi.PrivateMax
 
 // listenBacklog is how many connection requests wait for Accept; more are rejected.
@@ -153,9 +154,10 @@ func (d *Device) private(priv []byte) (addr uint64, free func(), err error) {
 	return b.Pages()[0], b.Free, nil
 }
 
-// Connect connects qp to the listener of service at gid and returns the private data the peer accepted with. The error is a
-// *RejectedError if the peer, or its NIC for want of a listener, said no, or ErrUnreachable; the QP stays in INIT then and may try again.
-// Post receives before: the peer may send at once.
+// Connect connects qp to the listener of service at gid and returns the private data the peer
+// accepted with. The error is a *RejectedError if the peer, or its NIC for want of a listener, said
+// no, or ErrUnreachable; the QP stays in INIT then and may try again. Post receives before: the
+// peer may send at once.
 func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, priv []byte) ([]byte, error) {
 	c, err := qp.begin()
 	if err != nil {

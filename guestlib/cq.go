@@ -43,7 +43,8 @@ func log2Entries(n int) uint8 { return uint8(max(1, bits.Len(uint(n-1)))) }
 // discarded is the QPN written over completions that nobody is to see. QPNs have 24 bits.
 const discarded = 0xffffffff
 
-// CQ is a completion queue. It is safe for concurrent use; each completion goes to one caller of Poll.
+// CQ is a completion queue. It is safe for concurrent use; each completion goes to one caller of
+// Poll.
 type CQ struct {
 	dev    *Device
 	admin  *admin
@@ -71,8 +72,8 @@ type CQ struct {
 	wake   chan struct{} // closed and replaced at each event
 }
 
-// CreateCQ makes a completion queue of at least entries entries. Give it one for each work request that may be outstanding on its QPs: an
-// overflow is fatal.
+// CreateCQ makes a completion queue of at least entries entries. Give it one for each work request
+// that may be outstanding on its QPs: an overflow is fatal.
 func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
 		return nil, invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
@@ -120,8 +121,9 @@ func (d *Device) vector() uint16 {
 	return 1 + uint16(d.nextVector.Add(1)%uint32(d.now.Load().vectors))
 }
 
-// Poll takes up to len(wc) completions and returns how many. It does not block. With an error, which means that the CQ, the device or the
-// protocol is broken, it returns those taken before; failed work is not an error of Poll.
+// Poll takes up to len(wc) completions and returns how many. It does not block. With an error,
+// which means that the CQ, the device or the protocol is broken, it returns those taken before;
+// failed work is not an error of Poll.
 func (c *CQ) Poll(wc []WC) (int, error) {
 	c.mu.Lock()
 	n, err := c.poll(wc)
@@ -166,7 +168,8 @@ func (c *CQ) poll(wc []WC) (n int, err error) {
 	return n, nil
 }
 
-// account gives the work queue's slots back. A completion that does not belong to outstanding work is the device's fault.
+// account gives the work queue's slots back. A completion that does not belong to outstanding work
+// is the device's fault.
 func (c *CQ) account(e *abi.CQE) error {
 	qp := c.qps[e.QPN]
 	if s := c.srqs[e.SRQN]; s != nil {
@@ -215,7 +218,8 @@ type oldCQ struct {
 
 func (o *oldCQ) filled() bool { return filled(o.area, o.log2, o.reader.Next()) }
 
-// Resize gives the queue room for entries completions. Those that wait to be polled stay, and come first.
+// Resize gives the queue room for entries completions. Those that wait to be polled stay, and come
+// first.
 func (c *CQ) Resize(ctx context.Context, entries int) error {
 	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
 		return invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
@@ -255,7 +259,8 @@ func (c *CQ) Resize(ctx context.Context, entries int) error {
 	return nil
 }
 
-// Moderate makes an event wait until count completions came, or the period is over; 0 of either ends that. It takes wake-ups away, not completions.
+// Moderate makes an event wait until count completions came, or the period is over; 0 of either
+// ends that. It takes wake-ups away, not completions.
 func (c *CQ) Moderate(ctx context.Context, count int, period time.Duration) error {
 	us := period.Microseconds()
 	if count < 0 || count > 65535 || us < 0 || us > 65535 {
@@ -281,11 +286,13 @@ func cqSlot(log2 uint8, i uint32) int {
 	return abi.QueueHeaderSize + int(i&(1<<log2-1))*abi.CQESize
 }
 
-// Wait blocks until a completion can be polled. A completion that arrives between an empty Poll and Wait is not missed: the device is
-// asked for an event at the first entry not yet polled, and sends it at once if that entry is written already.
+// Wait blocks until a completion can be polled. A completion that arrives between an empty Poll and
+// Wait is not missed: the device is asked for an event at the first entry not yet polled, and sends
+// it at once if that entry is written already.
 func (c *CQ) Wait(ctx context.Context) error { return c.wait(ctx, 0) }
 
-// WaitSolicited is Wait for completions of solicited sends and for failures only. Others are then polled with them.
+// WaitSolicited is Wait for completions of solicited sends and for failures only. Others are then
+// polled with them.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, abi.ArmSolicitedOnly) }
 
 func (c *CQ) wait(ctx context.Context, flags uint8) error {
@@ -317,7 +324,8 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 	}
 }
 
-// arm asks for an event. It reports whether what is waited for is there already and no event may come.
+// arm asks for an event. It reports whether what is waited for is there already and no event may
+// come.
 func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	if !c.byWord {
 		c.dev.s.Load().arm(&c.bell, flags)
@@ -375,7 +383,8 @@ func (c *CQ) attach(qp *QP) {
 	c.mu.Unlock()
 }
 
-// detach forgets a destroyed QP and covers its completions that were not polled, since the device may give its number to the next QP.
+// detach forgets a destroyed QP and covers its completions that were not polled, since the device
+// may give its number to the next QP.
 func (c *CQ) detach(qp *QP) {
 	if c == nil {
 		return

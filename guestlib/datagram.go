@@ -14,7 +14,8 @@ const (
 	GSI = abi.QPTypeGSI // the same with number 1, one per function
 )
 
-// GRHSize is the room that a receive of a datagram needs before the data: the headers it came under.
+// GRHSize is the room that a receive of a datagram needs before the data: the headers it came
+// under.
 const GRHSize = abi.GRHSize
 
 // AHConfig says where datagrams go.
@@ -30,7 +31,8 @@ type AH struct {
 	ended end
 }
 
-// CreateAH makes an address handle. It does not wait for anybody: datagrams to an address where nobody is are lost.
+// CreateAH makes an address handle. It does not wait for anybody: datagrams to an address where
+// nobody is are lost.
 func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
 	if p.dev.now.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
@@ -50,7 +52,8 @@ func (a *AH) Destroy(ctx context.Context) error {
 	})
 }
 
-// SourceGID reads who sent a datagram from the GRHSize bytes before its data, as ibv_init_ah_from_wc does.
+// SourceGID reads who sent a datagram from the GRHSize bytes before its data, as
+// ibv_init_ah_from_wc does.
 func SourceGID(grh []byte) (gid GID, err error) {
 	if len(grh) < GRHSize {
 		return gid, invalid("GRH of %d bytes; it has %d", len(grh), GRHSize)

@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// Driver is the name the NIC shows in its logs, at most 32 bytes; "" means "guestlib".
 	Driver string
-	// Memory limits the memory made visible to the device, in bytes. Over vsock 0 means what the guest has; over unix 0 means 256 MiB,
-	// which take room only as they are used.
+	// Memory limits the memory made visible to the device, in bytes. Over vsock 0 means what the
+	// guest has; over unix 0 means 256 MiB, which take room only as they are used.
 	Memory int
 	// Heartbeat is how often the device is asked for a sign of life; 0 means 2 s.
 	Heartbeat time.Duration
@@ -28,11 +28,13 @@ type Options struct {
 	HeartbeatTimeout time.Duration
 	// CommandTimeout bounds one answer of the device to a command; 0 means 30 s.
 	CommandTimeout time.Duration
-	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for measuring what polling saves.
+	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for
+	// measuring what polling saves.
 	RingAlways bool
 	// NoRecovery leaves a device that was lost as it is, until Reset or Close.
 	NoRecovery bool
-	// NoWindow leaves the function's window alone: doorbells and events are messages. It is for measuring what a window saves.
+	// NoWindow leaves the function's window alone: doorbells and events are messages. It is for
+	// measuring what a window saves.
 	NoWindow bool
 }
 
@@ -58,8 +60,8 @@ type Info struct {
 	Features uint64 // abi.Feature bits in use
 }
 
-// Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements. What a device of before ABI 1.2 does
-// not tell is 0.
+// Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements.
+// What a device of before ABI 1.2 does not tell is 0.
 type Limits struct {
 	abi.QueryDeviceResult
 	MaxAH, MaxSRQ, MaxMW, MaxXRCD uint32
@@ -107,9 +109,10 @@ type attributes struct {
 	vectors int   // event queues of the window; 0: events are messages
 }
 
-// Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path for a process on the NIC's own host;
-// ?function=pf0.vf1 names the function where several are assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the
-// NIC's own host over the kernel's vsock loopback, with memory in a file that the NIC's configuration names.
+// Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path
+// for a process on the NIC's own host; ?function=pf0.vf1 names the function where several are
+// assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the NIC's own host
+// over the kernel's vsock loopback, with memory in a file that the NIC's configuration names.
 func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -133,7 +136,8 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	d.cm.init()
 	d.survivor.init()
 	d.now.Store(&attributes{path: t.scheme})
-	// The admin queue exists before the reader starts: what a hostile device sends early is handled like what it sends late.
+	// The admin queue exists before the reader starts: what a hostile device sends early is handled
+	// like what it sends late.
 	s := newStream(conn)
 	a, err := newAdmin(s, d.pool, opts.CommandTimeout)
 	if err != nil {
@@ -226,7 +230,8 @@ func (d *Device) attach(ctx context.Context) error {
 	return nil
 }
 
-// enable resets the function if an earlier driver left it in use, sets up the admin queue and waits for READY.
+// enable resets the function if an earlier driver left it in use, sets up the admin queue and waits
+// for READY.
 func (d *Device) enable(ctx context.Context) error {
 	state, err := d.state(ctx)
 	if err != nil {
@@ -375,8 +380,9 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 	})
 }
 
-// Path names the way that doorbells and events take: "ivshmem-msix" (a window, and interrupts), "ivshmem" (a window, and messages for events),
-// "vsock" or "unix". In a guest the error says what the better one lacks.
+// Path names the way that doorbells and events take: "ivshmem-msix" (a window, and interrupts),
+// "ivshmem" (a window, and messages for events), "vsock" or "unix". In a guest the error says what
+// the better one lacks.
 func (d *Device) Path() (string, error) {
 	at := d.now.Load()
 	return at.path, at.winErr
@@ -415,8 +421,8 @@ func (d *Device) objects(ctx context.Context, part abi.CreditPart) (o ObjectCoun
 	return o, err
 }
 
-// Done is closed when the function stopped by a fault or a reset, or the device is lost or closed; Err then says why. After a Reset that
-// succeeded there is a new one.
+// Done is closed when the function stopped by a fault or a reset, or the device is lost or closed;
+// Err then says why. After a Reset that succeeded there is a new one.
 func (d *Device) Done() <-chan struct{} { return d.admin.Load().ended }
 
 // Err is nil while the device works, else an ErrDeviceLost or ErrClosed.
@@ -430,9 +436,10 @@ func (d *Device) Err() error {
 	return d.admin.Load().failure()
 }
 
-// Close detaches from the function and frees everything made from the device, in whatever state it is. Memory of Buffers must not be
-// touched any more. When the device does not confirm that it is done with the memory, the memory stays mapped until the process ends and
-// an error says so. Closing again returns the first result.
+// Close detaches from the function and frees everything made from the device, in whatever state it
+// is. Memory of Buffers must not be touched any more. When the device does not confirm that it is
+// done with the memory, the memory stays mapped until the process ends and an error says so.
+// Closing again returns the first result.
 func (d *Device) Close() error {
 	d.closeOnce.Do(func() {
 		d.survivor.stop()

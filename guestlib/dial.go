@@ -79,8 +79,9 @@ func parseURL(s string) (target, error) {
 	return t, nil
 }
 
-// Dial connects to the device behind a URL as Open knows it, and makes memory for it, without a hello. It is for tools that speak the ABI by
-// themselves. The function is the one that the URL names.
+// Dial connects to the device behind a URL as Open knows it, and makes memory for it, without a
+// hello. It is for tools that speak the ABI by themselves. The function is the one that the URL
+// names.
 func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, FunctionID, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -105,8 +106,8 @@ func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, er
 	return conn, arena.NewGuestRAM(memory), nil
 }
 
-// dialVsock connects by AF_VSOCK. The library's Dial knows no context; the kernel gives up after 2 seconds on its own, so a
-// cancelled dial ends soon in the background.
+// dialVsock connects by AF_VSOCK. The library's Dial knows no context; the kernel gives up after 2
+// seconds on its own, so a cancelled dial ends soon in the background.
 func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
 	type result struct {
 		conn *vsock.Conn
@@ -133,7 +134,8 @@ func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
 	}
 }
 
-// dialWithFile connects over the kernel's vsock on the NIC's own host; the NIC's configuration names the same file.
+// dialWithFile connects over the kernel's vsock on the NIC's own host; the NIC's configuration
+// names the same file.
 func dialWithFile(ctx context.Context, t target) (net.Conn, arena.Source, error) {
 	src, err := arena.OpenFile(t.memory)
 	if err != nil {
@@ -171,8 +173,9 @@ func dialUnix(ctx context.Context, path string, memory int) (net.Conn, arena.Sou
 	return conn, src, nil
 }
 
-// connectUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte header {magic, u32 regions, u32 0} and per
-// region {u64 device address, u64 size, u64 offset in its fd}, with one fd each. The answer is {u32 status, u32 length} and a reason.
+// connectUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte
+// header {magic, u32 regions, u32 0} and per region {u64 device address, u64 size, u64 offset in
+// its fd}, with one fd each. The answer is {u32 status, u32 length} and a reason.
 func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn, err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)

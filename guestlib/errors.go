@@ -8,23 +8,26 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Errors to test for with errors.Is. What the device answered to a command is a *StatusError and matches its abi.Status' sentinel too.
+// Errors to test for with errors.Is. What the device answered to a command is a *StatusError and
+// matches its abi.Status' sentinel too.
 var (
 	// ErrClosed is returned by objects that were destroyed and by everything of a closed device.
 	ErrClosed = arena.ErrClosed
-	// ErrExhausted says that the device memory is used up. It is an *arena.ExhaustedError; memory that cannot be made visible to the device
-	// is an *arena.PinError, which says what helps.
+	// ErrExhausted says that the device memory is used up. It is an *arena.ExhaustedError; memory
+	// that cannot be made visible to the device is an *arena.PinError, which says what helps.
 	ErrExhausted = arena.ErrExhausted
-	// ErrDeviceLost is behind every error after the device went away, failed or broke the protocol. Unless it is ErrNeedsReset too, close
-	// the device and open it again.
+	// ErrDeviceLost is behind every error after the device went away, failed or broke the protocol.
+	// Unless it is ErrNeedsReset too, close the device and open it again.
 	ErrDeviceLost = errors.New("device lost")
-	// ErrNeedsReset says that the stream to the device ended or nothing came from it for too long: the NIC was restarted, perhaps, and
-	// may be back. It is also ErrDeviceLost. The device dials again by itself (Await), or by Reset.
+	// ErrNeedsReset says that the stream to the device ended or nothing came from it for too long:
+	// the NIC was restarted, perhaps, and may be back. It is also ErrDeviceLost. The device dials
+	// again by itself (Await), or by Reset.
 	ErrNeedsReset = errors.New("needs reset")
-	// ErrProtocol says that the device sent something the ABI does not allow. It is also ErrDeviceLost.
+	// ErrProtocol says that the device sent something the ABI does not allow. It is also
+	// ErrDeviceLost.
 	ErrProtocol = errors.New("device broke the protocol")
-	// ErrQueueFull says that a work queue has no room: poll completions first. Unsignaled sends free their room only when a later
-	// signaled one completes.
+	// ErrQueueFull says that a work queue has no room: poll completions first. Unsignaled sends
+	// free their room only when a later signaled one completes.
 	ErrQueueFull = errors.New("work queue full")
 	// ErrState says that the object is not in a state that allows the call.
 	ErrState = errors.New("wrong state")

@@ -33,7 +33,8 @@ func (e Event) String() string {
 	return s
 }
 
-// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find it full are dropped and counted.
+// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find
+// it full are dropped and counted.
 func (d *Device) Events() <-chan Event { return d.events }
 
 // DroppedEvents counts events that found Events full.
@@ -53,7 +54,8 @@ func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 	case abi.MsgCQEvent:
 		return d.handleCQEvent(body)
 	case abi.MsgAsyncEvent:
-		// The completion of the command that caused the event may be in memory already, its doorbell still on the way.
+		// The completion of the command that caused the event may be in memory already, its
+		// doorbell still on the way.
 		if err := d.admin.Load().poll(); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// ioInfo is what the two ends tell each other over the admin connection: where the I/O queue pair is, and which memory
-// the peer may use by it.
+// ioInfo is what the two ends tell each other over the admin connection: where the I/O queue pair
+// is, and which memory the peer may use by it.
 type ioInfo struct {
 	qp   guestlib.QPAddress
 	addr uint64
@@ -30,8 +30,8 @@ func (x *ioInfo) unmarshal(b []byte) error {
 	return x.qp.UnmarshalBinary(b[:guestlib.QPAddressSize])
 }
 
-// swap sends mine over the connected admin queue pair and waits for the peer's. The receive was posted before the queue
-// pair was connected, at offset 64 of the region.
+// swap sends mine over the connected admin queue pair and waits for the peer's. The receive was
+// posted before the queue pair was connected, at offset 64 of the region.
 func (s *side) swap(ctx context.Context, mine *ioInfo) (theirs ioInfo, err error) {
 	mine.marshal(s.mr.Bytes()[:ioInfoSize])
 	err = s.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Send, Flags: guestlib.Signaled, SGL: []guestlib.SGE{s.mr.SGE(0, ioInfoSize)}})
@@ -50,7 +50,8 @@ func (s *side) swap(ctx context.Context, mine *ioInfo) (theirs ioInfo, err error
 	return theirs, theirs.unmarshal(s.mr.Bytes()[64 : 64+ioInfoSize])
 }
 
-// openIO makes an I/O queue pair, tells the peer of it and of memory it may use, and wires it to the peer's.
+// openIO makes an I/O queue pair, tells the peer of it and of memory it may use, and wires it to
+// the peer's.
 func (s *side) openIO(ctx context.Context) (io *guestlib.QP, peer ioInfo, err error) {
 	buf, err := s.dev.Alloc(4096)
 	if err != nil {
@@ -71,8 +72,8 @@ func (s *side) openIO(ctx context.Context) (io *guestlib.QP, peer ioInfo, err er
 	return io, peer, io.Wire(ctx, peer.qp)
 }
 
-// The flow of the RDMA 101 slides: an admin queue pair, made by connection management, exchanges addresses and keys; an
-// I/O queue pair, wired by them, moves the data with one-sided operations.
+// The flow of the RDMA 101 slides: an admin queue pair, made by connection management, exchanges
+// addresses and keys; an I/O queue pair, wired by them, moves the data with one-sided operations.
 func ExampleQP_Wire() {
 	url, stop := fakeNIC()
 	defer stop()

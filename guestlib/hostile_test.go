@@ -15,7 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What a broken or hostile device sends ends the use of the device with an error that says what was wrong. It never panics the driver.
+// What a broken or hostile device sends ends the use of the device with an error that says what was
+// wrong. It never panics the driver.
 func TestHostileMessages(t *testing.T) {
 	message := func(typ abi.MsgType, body []byte) []byte { return abi.AppendMessage(nil, typ, 0, body) }
 	event := func(e abi.AsyncEvent) []byte { return abi.AppendStruct(nil, 0, &e) }

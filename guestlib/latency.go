@@ -15,22 +15,26 @@ import (
 // Latency is what reaching the device and being reached by it costs, as medians in microseconds.
 type Latency struct {
 	Samples int
-	// DoorbellUS is what it takes to reach a device that was left alone for a while, and so sleeps. With a window: from the store of the
-	// record and the write to the device's register behind it to the moment when the device has taken the record. With messages: from posting
-	// an admin command that does next to nothing to the moment when its answer lies in memory.
+	// DoorbellUS is what it takes to reach a device that was left alone for a while, and so sleeps.
+	// With a window: from the store of the record and the write to the device's register behind it
+	// to the moment when the device has taken the record. With messages: from posting an admin
+	// command that does next to nothing to the moment when its answer lies in memory.
 	DoorbellUS float64
-	// ShadowUS is from putting a doorbell record into the window of a device that looks there by itself, as it does while it is busy, to the
-	// moment when it has taken it: the record in shared memory is the whole doorbell. 0 without a window.
+	// ShadowUS is from putting a doorbell record into the window of a device that looks there by
+	// itself, as it does while it is busy, to the moment when it has taken it: the record in shared
+	// memory is the whole doorbell. 0 without a window.
 	ShadowUS float64
-	// WakeUS is from the moment when the device has taken a record, or has written that answer, and at once has news of a completion queue, to
-	// a goroutine that sleeps until that queue has news.
+	// WakeUS is from the moment when the device has taken a record, or has written that answer, and
+	// at once has news of a completion queue, to a goroutine that sleeps until that queue has news.
 	WakeUS float64
 }
 
-// quiet is how long the device is left alone before it is rung: more than it looks around for work at most.
+// quiet is how long the device is left alone before it is rung: more than it looks around for work
+// at most.
 const quiet = time.Millisecond
 
-// MeasureLatency takes n samples of each. The caller's processor is busy looking at memory meanwhile.
+// MeasureLatency takes n samples of each. The caller's processor is busy looking at memory
+// meanwhile.
 func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err error) {
 	if n < 1 || n > 1<<20 {
 		return l, invalid("latency of %d samples; 1 to %d", n, 1<<20)
@@ -59,7 +63,8 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 	return l, err
 }
 
-// reach takes one sample of a doorbell of a sleeping device, and of waking up by news of cq, which is empty.
+// reach takes one sample of a doorbell of a sleeping device, and of waking up by news of cq, which
+// is empty.
 func (d *Device) reach(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
 	cq.wakeMu.Lock()
 	news := cq.wake
@@ -91,13 +96,14 @@ func median(ds []time.Duration) float64 {
 	return float64(ds[len(ds)/2].Nanoseconds()) / 1000
 }
 
-// newsBell is a doorbell at which the device has news of an empty CQ at once: armed for an entry that is long gone (DEV-708).
+// newsBell is a doorbell at which the device has news of an empty CQ at once: armed for an entry
+// that is long gone (DEV-708).
 func (c *CQ) newsBell() *bell {
 	return &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: c.cqn, Index: c.polled.Load() - 1}}
 }
 
-// probe executes a command while nothing else is outstanding, has the device send an event of cq behind its completion, looks for the
-// completion in memory, and then waits for the event.
+// probe executes a command while nothing else is outstanding, has the device send an event of cq
+// behind its completion, looks for the completion in memory, and then waits for the event.
 func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
 	a.probing.Lock() // two that each hold half of the slots would wait for ever
 	defer a.probing.Unlock()
@@ -148,8 +154,8 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 	return bell, wake, nil
 }
 
-// watchAnswer returns how long after start the completion with index i was in memory. It looks no more when the event has come or the device
-// does not answer: waiting then tells.
+// watchAnswer returns how long after start the completion with index i was in memory. It looks no
+// more when the event has come or the device does not answer: waiting then tells.
 func (a *admin) watchAnswer(i uint32, start time.Time, news <-chan struct{}) (time.Duration, error) {
 	for {
 		filled, err := a.answered(i)
@@ -183,8 +189,8 @@ func (a *admin) answered(i uint32) (bool, error) {
 	return err == nil && tail&abi.Phase == want, err
 }
 
-// shadow is the median time in which the device takes records that it finds by looking, of up to n; 0 without a window, or when it never looks.
-// The records arm a CQ that stays empty.
+// shadow is the median time in which the device takes records that it finds by looking, of up to n;
+// 0 without a window, or when it never looks. The records arm a CQ that stays empty.
 func (s *stream) shadow(cq *CQ, n int) (float64, error) {
 	b := &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: cq.cqn, Index: cq.polled.Load()}}
 	var times []time.Duration
@@ -203,8 +209,8 @@ func (s *stream) shadow(cq *CQ, n int) (float64, error) {
 	return median(times), nil
 }
 
-// timeRecord rings by the window and waits until the record is taken. It reports whether the device's register was written. Without a window
-// it takes no time.
+// timeRecord rings by the window and waits until the record is taken. It reports whether the
+// device's register was written. Without a window it takes no time.
 func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // nobody else rings meanwhile
@@ -230,9 +236,10 @@ func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) 
 	}
 }
 
-// TimeSend posts wr as PostSend does and looks at memory until the device has read it. It returns how long that took, from the store of the
-// request and the producer index on, and whether the device had to be rung: if not, the index in memory was the whole doorbell. It is for
-// measuring: the caller's processor does nothing else meanwhile.
+// TimeSend posts wr as PostSend does and looks at memory until the device has read it. It returns
+// how long that took, from the store of the request and the producer index on, and whether the
+// device had to be rung: if not, the index in memory was the whole doorbell. It is for measuring:
+// the caller's processor does nothing else meanwhile.
 func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
 	if q.State() != abi.QPStateRTS {
 		return 0, false, errNotConnected

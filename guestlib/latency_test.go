@@ -13,7 +13,8 @@ func TestMeasureLatency(t *testing.T) {
 		t.Errorf("path %q, %v", path, err)
 	}
 	ctx := testContext(t)
-	// 100 commands pass the end of the admin queue, and so a change of phase; others go on meanwhile.
+	// 100 commands pass the end of the admin queue, and so a change of phase; others go on
+	// meanwhile.
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {

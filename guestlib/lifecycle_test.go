@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Objects in use cannot be destroyed; after their users they can, in any order, and all their memory comes back.
+// Objects in use cannot be destroyed; after their users they can, in any order, and all their
+// memory comes back.
 func TestDestroyOrder(t *testing.T) {
 	_, url := startNIC(t, nil)
 	ctx := testContext(t)

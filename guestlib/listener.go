@@ -17,7 +17,8 @@ type Listener struct {
 	ended    end
 }
 
-// Listen asks for the connection requests to service. It is ErrBusy if the function listens there already.
+// Listen asks for the connection requests to service. It is ErrBusy if the function listens there
+// already.
 func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) {
 	l := &Listener{dev: d, admin: d.admin.Load(), service: service, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
 	d.cm.mu.Lock()
@@ -80,7 +81,8 @@ type ConnectRequest struct {
 	id    uint32
 }
 
-// request hands a connection request to its listener. It runs in the reader goroutine and must not wait.
+// request hands a connection request to its listener. It runs in the reader goroutine and must not
+// wait.
 func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 	r := &ConnectRequest{
 		Service: e.Service, GID: e.SrcGID, QPN: e.PeerQPN, Private: append([]byte(nil), e.Priv[:e.PrivLen]...),
@@ -100,8 +102,8 @@ func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 	r.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
 }
 
-// Accept connects qp, which must be in INIT, with the peer and tells it priv. Post receives before: the peer may send at once.
-// The connection is up when Accept returns.
+// Accept connects qp, which must be in INIT, with the peer and tells it priv. Post receives before:
+// the peer may send at once. The connection is up when Accept returns.
 func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error {
 	d := r.dev
 	if qp.pd.admin != r.admin {

@@ -21,8 +21,9 @@ func (r Range) contains(addr uint64) bool {
 	return addr >= r.Address && addr-r.Address < r.Length && r.Length-(addr-r.Address) >= abi.PageSize
 }
 
-// Memory asks the device for the device addresses that the function reaches now: what the device sees of this guest's memory, as far as it
-// lies in the function's DMA window. Only such memory can be registered.
+// Memory asks the device for the device addresses that the function reaches now: what the device
+// sees of this guest's memory, as far as it lies in the function's DMA window. Only such memory can
+// be registered.
 func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
 	for {
 		var r abi.QueryMemoryResult
@@ -39,8 +40,8 @@ func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
 	}
 }
 
-// Violation is a rule of docs/abi that a driver of this function broke, as the device saw it: this library's mistakes, or those of a
-// driver before it.
+// Violation is a rule of docs/abi that a driver of this function broke, as the device saw it: this
+// library's mistakes, or those of a driver before it.
 type Violation = abi.Violation
 
 // Violations asks the device for the rules that drivers of the function broke, newest first.

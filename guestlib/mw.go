@@ -6,12 +6,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Binding says what a memory window opens: a piece of a region made with MWBind, and rights out of RemoteWrite, RemoteRead and RemoteAtomic. With
-// ZeroBased peers name its bytes from 0 on.
+// Binding says what a memory window opens: a piece of a region made with MWBind, and rights out of
+// RemoteWrite, RemoteRead and RemoteAtomic. With ZeroBased peers name its bytes from 0 on.
 type Binding = abi.BindMW
 
-// MW is a memory window of type 2: it gives the peer of one QP access to a piece of a region, and takes it back, by work requests instead of
-// registrations. It is safe for concurrent use, but which binding comes first is then anybody's guess.
+// MW is a memory window of type 2: it gives the peer of one QP access to a piece of a region, and
+// takes it back, by work requests instead of registrations. It is safe for concurrent use, but
+// which binding comes first is then anybody's guess.
 type MW struct {
 	pd    *PD
 	rkey  uint32
@@ -30,8 +31,9 @@ func (p *PD) AllocMW(ctx context.Context) (*MW, error) {
 // RKey is the key for peers, of the binding that Bind made last.
 func (w *MW) RKey() uint32 { return w.rkey }
 
-// Bind makes the work request that binds the window, with a new key, and remembers that key. Post it on the QP whose peer is meant. Before the window
-// is bound again a LocalInv of its key, or a SendInv of the peer, must have ended the binding.
+// Bind makes the work request that binds the window, with a new key, and remembers that key. Post
+// it on the QP whose peer is meant. Before the window is bound again a LocalInv of its key, or a
+// SendInv of the peer, must have ended the binding.
 func (w *MW) Bind(id uint64, b Binding) SendWR {
 	w.rkey = w.rkey&^0xff | (w.rkey+1)&0xff
 	return SendWR{ID: id, Opcode: BindMW, Flags: Signaled, RKey: w.rkey, Bind: b}
@@ -49,8 +51,9 @@ func (w *MW) Dealloc(ctx context.Context) error {
 	})
 }
 
-// Rereg gives the region other access rights and another protection domain; nil keeps the domain. It has new keys then, and the old ones
-// mean nothing. It is ErrBusy while windows are bound to it, and revives one whose key became invalid.
+// Rereg gives the region other access rights and another protection domain; nil keeps the domain.
+// It has new keys then, and the old ones mean nothing. It is ErrBusy while windows are bound to it,
+// and revives one whose key became invalid.
 func (m *MR) Rereg(ctx context.Context, access uint32, pd *PD) error {
 	in := abi.ReregMR{LKey: m.lkey, Mask: abi.ReregAccess, Access: access}
 	if pd != nil {

@@ -25,7 +25,8 @@ type (
 	SGE = abi.SGE
 )
 
-// GID is the address of a function in its tenant: an IPv6 address, or an IPv4 address in its IPv6-mapped form.
+// GID is the address of a function in its tenant: an IPv6 address, or an IPv4 address in its
+// IPv6-mapped form.
 type GID [16]byte
 
 // ParseGID reads an IPv4 or IPv6 address.
@@ -40,14 +41,15 @@ func ParseGID(s string) (GID, error) {
 // String returns the address, IPv4 in its short form.
 func (g GID) String() string { return netip.AddrFrom16(g).Unmap().String() }
 
-// FunctionID is the number of a function: host in bits 23:16, PF in bits 15:12, VF in bits 11:0, where VF 0 is the PF itself.
+// FunctionID is the number of a function: host in bits 23:16, PF in bits 15:12, VF in bits 11:0,
+// where VF 0 is the PF itself.
 type FunctionID uint32
 
 // AssignedFunction stands for the one function that is assigned to this guest.
 const AssignedFunction FunctionID = abi.FunctionAssigned
 
-// ParseFunctionID reads "h1.pf0.vf2", with host and VF as numbers that may be left out, or "" for the assigned function. Host 0, or none,
-// stands for the NIC the guest is attached to.
+// ParseFunctionID reads "h1.pf0.vf2", with host and VF as numbers that may be left out, or "" for
+// the assigned function. Host 0, or none, stands for the NIC the guest is attached to.
 func ParseFunctionID(s string) (FunctionID, error) {
 	if s == "" {
 		return AssignedFunction, nil

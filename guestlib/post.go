@@ -36,7 +36,8 @@ type SendWR struct {
 	Opcode Opcode
 	Flags  uint8
 	SGL    []SGE // data to send or write, or where to put what is read; atomics take one of 8 bytes
-	// Inline, when not nil, is the data instead of SGL: it is copied now, may be any memory, and may be reused at once. Not for READ and atomics.
+	// Inline, when not nil, is the data instead of SGL: it is copied now, may be any memory, and
+	// may be reused at once. Not for READ and atomics.
 	Inline []byte
 	Imm    uint32 // immediate data, or the peer's key to invalidate (SendInv)
 
@@ -45,8 +46,9 @@ type SendWR struct {
 	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd), masked or not
 	Swap       uint64 // what to store if the comparison holds (CmpSwap), masked or not
 
-	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and swaps those of Mask; in Mask of MaskedFetchAdd
-	// each bit is the most significant one of a field, whose carry is lost.
+	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and
+	// swaps those of Mask; in Mask of MaskedFetchAdd each bit is the most significant one of a
+	// field, whose carry is lost.
 	CompareMask, Mask uint64
 
 	RemoteSRQN uint32  // XRCSend: the SRQ of the peer
@@ -62,8 +64,9 @@ type RecvWR struct {
 	SGL []SGE  // where to put the message; may be empty for a WriteImm
 }
 
-// PostSend hands wr to the device. The QP must be connected; in SQD the work waits, in ERR it is flushed. It is ErrQueueFull when too much is outstanding.
-// wr may be reused at once, the memory its SGL names only after its completion. It does not block and does not allocate.
+// PostSend hands wr to the device. The QP must be connected; in SQD the work waits, in ERR it is
+// flushed. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory
+// its SGL names only after its completion. It does not block and does not allocate.
 func (q *QP) PostSend(wr *SendWR) error {
 	if err := q.sends(); err != nil {
 		return err
@@ -78,8 +81,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return w.push(q.dev.s.Load(), n, q.signals(wr))
 }
 
-// PostSends is PostSend for several requests in order, which the device learns of at once: one doorbell at most, as with a list for ibv_post_send. With
-// an error it returns how many were posted before the request that has it.
+// PostSends is PostSend for several requests in order, which the device learns of at once: one
+// doorbell at most, as with a list for ibv_post_send. With an error it returns how many were posted
+// before the request that has it.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	if err := q.sends(); err != nil {
 		return 0, err
@@ -167,8 +171,9 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	return n, nil
 }
 
-// PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory its SGL names only
-// after its completion. It does not block and does not allocate.
+// PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be
+// reused at once, the memory its SGL names only after its completion. It does not block and does
+// not allocate.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.rq == nil {
 		return errNoReceives

@@ -39,7 +39,8 @@ type QPConfig struct {
 	ReadAtomic  uint8 // READs and atomics in flight each way; 0: the device's limit
 }
 
-// QP is an RC queue pair. It is safe for concurrent use; work posted by several goroutines is done in the order their calls got in.
+// QP is an RC queue pair. It is safe for concurrent use; work posted by several goroutines is done
+// in the order their calls got in.
 type QP struct {
 	pd             *PD
 	dev            *Device
@@ -125,7 +126,8 @@ func (c *QPConfig) attributes(d *Device) error {
 // log2Stride returns the log2 of the bytes of an entry that takes n bytes, at least least.
 func log2Stride(n int, least uint8) uint8 { return max(least, uint8(bits.Len(uint(n-1)))) }
 
-// CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected. One for datagrams is in RTS.
+// CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected. One
+// for datagrams is in RTS.
 func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	d := p.dev
 	if err := cfg.defaults(d, p.admin); err != nil {
@@ -229,8 +231,8 @@ func (q *QP) Num() uint32 { return q.qpn }
 // State is the state as far as the driver knows: events and failed completions change it.
 func (q *QP) State() QPState { return QPState(q.state.Load()) }
 
-// SendsTaken returns how many send work requests the device has read since the QP was made, modulo 2^32. It costs a look at memory: the time
-// from PostSend until it grows is what a doorbell takes.
+// SendsTaken returns how many send work requests the device has read since the QP was made, modulo
+// 2^32. It costs a look at memory: the time from PostSend until it grows is what a doorbell takes.
 func (q *QP) SendsTaken() (uint32, error) { return q.sq.taken() }
 
 // Query asks the device for the state and attributes.
@@ -240,11 +242,13 @@ func (q *QP) Query(ctx context.Context) (abi.QueryQPResult, error) {
 	return r, err
 }
 
-// QPAttr are the attributes of Modify and, in Mask, which of them are meant: as ibv_qp_attr with its mask.
+// QPAttr are the attributes of Modify and, in Mask, which of them are meant: as ibv_qp_attr with
+// its mask.
 type QPAttr = abi.ModifyQP
 
-// Modify changes state and attributes, as ibv_modify_qp. Connect and Accept take a QP to RTS by themselves; what is left is mostly SQD: to stop
-// sending (an EventSQDrained follows when SQDNotify is set), change what may not change while sending, and go on.
+// Modify changes state and attributes, as ibv_modify_qp. Connect and Accept take a QP to RTS by
+// themselves; what is left is mostly SQD: to stop sending (an EventSQDrained follows when SQDNotify
+// is set), change what may not change while sending, and go on.
 func (q *QP) Modify(ctx context.Context, attr QPAttr) error {
 	attr.QPN = q.qpn
 	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
@@ -299,7 +303,8 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	return nil
 }
 
-// Destroy disconnects and frees the queue pair. Outstanding work gets no completion, and completions not polled yet are dropped.
+// Destroy disconnects and frees the queue pair. Outstanding work gets no completion, and
+// completions not polled yet are dropped.
 func (q *QP) Destroy(ctx context.Context) error {
 	return q.ended.once(func() error {
 		q.sq.stop(q.dev.s.Load(), true)

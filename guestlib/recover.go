@@ -74,10 +74,11 @@ func (d *Device) survive() {
 	}
 }
 
-// Await returns when the device works: at once, or after it was lost (ErrNeedsReset) and has come back, for which it dials and resets the
-// function again by itself unless Options.NoRecovery says not to. Objects of before the loss fail for ever, as after Reset; Buffers stay. A
-// device that will not come back is an error: closed, or one that broke the protocol. One whose function is stopped, but which is not lost,
-// needs a Reset of the program's.
+// Await returns when the device works: at once, or after it was lost (ErrNeedsReset) and has come
+// back, for which it dials and resets the function again by itself unless Options.NoRecovery says
+// not to. Objects of before the loss fail for ever, as after Reset; Buffers stay. A device that
+// will not come back is an error: closed, or one that broke the protocol. One whose function is
+// stopped, but which is not lost, needs a Reset of the program's.
 func (d *Device) Await(ctx context.Context) error {
 	for {
 		d.survivor.mu.Lock()

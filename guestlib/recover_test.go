@@ -24,8 +24,8 @@ func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	return next
 }
 
-// TestRecovers restarts the NIC again and again (DRV-210). What was made before fails for good, with the reason; the device comes back by itself, and
-// the same buffers serve new objects.
+// TestRecovers restarts the NIC again and again (DRV-210). What was made before fails for good,
+// with the reason; the device comes back by itself, and the same buffers serve new objects.
 func TestRecovers(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	ctx := testContext(t)
@@ -105,7 +105,8 @@ func TestRecovers(t *testing.T) {
 	}
 }
 
-// TestSilentDeviceRecovers: a device from which nothing comes is given up after the heartbeat's time, and dialed again.
+// TestSilentDeviceRecovers: a device from which nothing comes is given up after the heartbeat's
+// time, and dialed again.
 func TestSilentDeviceRecovers(t *testing.T) {
 	var silent atomic.Bool
 	_, url := startNIC(t, func(s *fakedev.Server) {
@@ -167,7 +168,8 @@ func TestNoRecovery(t *testing.T) {
 	}
 }
 
-// TestCloseWhileLost: a device that does not come back does not hold up Close, nor who waits for it.
+// TestCloseWhileLost: a device that does not come back does not hold up Close, nor who waits for
+// it.
 func TestCloseWhileLost(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)

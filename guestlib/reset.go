@@ -10,9 +10,10 @@ import (
 
 var errReset = fmt.Errorf("function reset: %w", ErrClosed)
 
-// Reset is the function-level reset, also out of a fault, on the same stream: it ends every object made from the device, waits until the
-// device has let go of them, and enables the function again. Objects of before fail with ErrClosed (or the fault) from then on; destroying
-// them gives their memory back. Buffers stay: they can be registered anew. After an error Reset may be tried again.
+// Reset is the function-level reset, also out of a fault, on the same stream: it ends every object
+// made from the device, waits until the device has let go of them, and enables the function again.
+// Objects of before fail with ErrClosed (or the fault) from then on; destroying them gives their
+// memory back. Buffers stay: they can be registered anew. After an error Reset may be tried again.
 //
 // Where the stream is lost Reset dials again first; see Await for who does that by itself.
 func (d *Device) Reset(ctx context.Context) error {

@@ -20,13 +20,14 @@ type SRQConfig struct {
 	MaxSGE  int // 0: 1
 	Limit   int // EventSRQLimit comes once when fewer are left; 0: never
 
-	// XRC makes a queue for the targets of that domain instead of for the QPs that are made with it; CQ is where its receives complete.
+	// XRC makes a queue for the targets of that domain instead of for the QPs that are made with
+	// it; CQ is where its receives complete.
 	XRC *XRCD
 	CQ  *CQ
 }
 
-// SRQ is a shared receive queue: the messages of many QPs take its receives, in the order in which they arrive. It is safe for
-// concurrent use.
+// SRQ is a shared receive queue: the messages of many QPs take its receives, in the order in which
+// they arrive. It is safe for concurrent use.
 type SRQ struct {
 	pd          *PD
 	cq          *CQ // XRC
@@ -105,8 +106,9 @@ func newSharedQueue(d *Device, log2, log2Stride uint8, maxSGE int) (*workQueue, 
 // Num is the number of the queue, which SendWR.RemoteSRQN of an XRC peer names.
 func (s *SRQ) Num() uint32 { return s.srqn }
 
-// PostRecv hands wr to the device. It is ErrQueueFull when too much waits for messages. wr may be reused at once, the memory its SGL names only
-// after its completion. It does not block and does not allocate.
+// PostRecv hands wr to the device. It is ErrQueueFull when too much waits for messages. wr may be
+// reused at once, the memory its SGL names only after its completion. It does not block and does
+// not allocate.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	s.outstanding.Add(1) // before its completion can come
 	err := s.w.receive(s.pd.dev.s.Load(), wr)
@@ -125,7 +127,8 @@ func (s *SRQ) complete() error {
 	return nil
 }
 
-// SetLimit asks for one EventSRQLimit when fewer than n receives are left, at once if that is so already; 0: for none.
+// SetLimit asks for one EventSRQLimit when fewer than n receives are left, at once if that is so
+// already; 0: for none.
 func (s *SRQ) SetLimit(ctx context.Context, n int) error {
 	if n < 0 {
 		return invalid("SRQ: Limit is %d", n)
@@ -191,7 +194,8 @@ func (s *SRQ) Query(ctx context.Context) (abi.QuerySRQResult, error) {
 	return r, err
 }
 
-// Destroy frees the queue. It is ErrBusy while QPs use it. Receives that no message took get no completion.
+// Destroy frees the queue. It is ErrBusy while QPs use it. Receives that no message took get no
+// completion.
 func (s *SRQ) Destroy(ctx context.Context) error {
 	return s.ended.once(func() error {
 		d := s.pd.dev
@@ -232,8 +236,8 @@ func (d *Device) OpenXRCD(ctx context.Context) (*XRCD, error) {
 	return &XRCD{dev: d, admin: a, xrcdn: r.XRCDN}, nil
 }
 
-// CreateQP makes a target in state INIT: the end of a connection whose other end is of type XRCSend. It posts nothing and completes nothing; messages
-// go where they say.
+// CreateQP makes a target in state INIT: the end of a connection whose other end is of type
+// XRCSend. It posts nothing and completes nothing; messages go where they say.
 func (x *XRCD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if err := cfg.attributes(x.dev); err != nil {
 		return nil, err

@@ -14,15 +14,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// stream is the control stream to the device. One goroutine writes, one reads, one watches that the device lives.
+// stream is the control stream to the device. One goroutine writes, one reads, one watches that the
+// device lives.
 //
 //	calls, heartbeats ──► out ──┐
 //	                            ├─► writer ──► conn ──► reader ──► replies to callers
 //	posted work ──► bell.dirty ─┘                            └───► handler (events)
 //
-// Doorbells are not queued one by one: a queue's bell is put on the dirty list once, with the newest index, and the writer sends all dirty
-// bells in one message. While a write blocks, further posts cost no message. With a window (package window) the goroutine that rings puts
-// the bell there at once, and the writer helps only when the window is full.
+// Doorbells are not queued one by one: a queue's bell is put on the dirty list once, with the
+// newest index, and the writer sends all dirty bells in one message. While a write blocks, further
+// posts cost no message. With a window (package window) the goroutine that rings puts the bell
+// there at once, and the writer helps only when the window is full.
 type stream struct {
 	conn    net.Conn
 	handler func(h abi.MsgHeader, body []byte) error // called by the reader for what is not a reply
@@ -75,7 +77,8 @@ func (s *stream) start(interval, timeout time.Duration) {
 	s.wg.Go(func() { s.watch(interval, timeout) })
 }
 
-// fail ends the stream with err, the first one wins. After goodbye the end is what was asked for: ErrClosed.
+// fail ends the stream with err, the first one wins. After goodbye the end is what was asked for:
+// ErrClosed.
 func (s *stream) fail(err error, quiet bool) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -100,7 +103,8 @@ func (s *stream) failure() error {
 	return s.err
 }
 
-// refused waits for the end of a stream whose hello was refused, and for the reason, which comes before it.
+// refused waits for the end of a stream whose hello was refused, and for the reason, which comes
+// before it.
 func (s *stream) refused(ctx context.Context, op string, st abi.Status) error {
 	select {
 	case <-s.done:
@@ -114,7 +118,8 @@ func (s *stream) refused(ctx context.Context, op string, st abi.Status) error {
 	return err
 }
 
-// ring marks b to be sent with index. It does not block and does not allocate once the lists have grown.
+// ring marks b to be sent with index. It does not block and does not allocate once the lists have
+// grown.
 func (s *stream) ring(b *bell, index uint32) { s.ringBoth(b, index, nil) }
 
 // ringBoth is ring with another bell, unless it is nil, sent together with b and behind it.
@@ -133,8 +138,8 @@ func (s *stream) ringBoth(b *bell, index uint32, also *bell) {
 	}
 }
 
-// arm is ring for a completion queue. A pending request for any completion is not weakened by one for solicited ones. The index is read when
-// the doorbell leaves: others may poll until then.
+// arm is ring for a completion queue. A pending request for any completion is not weakened by one
+// for solicited ones. The index is read when the doorbell leaves: others may poll until then.
 func (s *stream) arm(b *bell, flags uint8) {
 	s.mu.Lock()
 	if b.dirty {
@@ -161,7 +166,8 @@ func (s *stream) useWindow(w *window.Window) {
 	}
 }
 
-// ringWindow empties the dirty list into the window, if there is one, as far as there is room. The caller holds mu.
+// ringWindow empties the dirty list into the window, if there is one, as far as there is room. The
+// caller holds mu.
 func (s *stream) ringWindow() error {
 	if s.win == nil || s.err != nil {
 		return nil
@@ -195,7 +201,8 @@ func (s *stream) enqueue(b *bell) {
 	}
 }
 
-// silence makes sure that b is not sent after what is queued from now on: the device faults on a doorbell of a queue it does not have.
+// silence makes sure that b is not sent after what is queued from now on: the device faults on a
+// doorbell of a queue it does not have.
 func (s *stream) silence(b *bell, dead bool) {
 	s.mu.Lock()
 	b.dead = dead

@@ -182,7 +182,8 @@ func TestQueueFull(t *testing.T) {
 			t.Fatalf("%+v", wc)
 		}
 	}
-	// Unsignaled work is done, but only a later signaled one could say so: there is no room for it. That is how verbs are.
+	// Unsignaled work is done, but only a later signaled one could say so: there is no room for it.
+	// That is how verbs are.
 	if err := a.qp.PostSend(one); !errors.Is(err, ErrQueueFull) {
 		t.Fatal(err)
 	}

@@ -49,8 +49,9 @@ func testWindow(t *testing.T) (*window.Window, *ring.Consumer) {
 	return w, ring.NewConsumer(ring.Mem(m[at:]), layout)
 }
 
-// TestWindowDoorbells rings more queues than the window holds records: all records come once, in order, by the window, and what does not
-// fit waits until there is room. Nothing goes over the stream.
+// TestWindowDoorbells rings more queues than the window holds records: all records come once, in
+// order, by the window, and what does not fit waits until there is room. Nothing goes over the
+// stream.
 func TestWindowDoorbells(t *testing.T) {
 	w, device := testWindow(t)
 	ours, theirs := net.Pipe()

@@ -8,13 +8,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// QPAddress names a queue pair to its peer. Programs exchange it by whatever they have: a connected queue pair, a TCP socket.
+// QPAddress names a queue pair to its peer. Programs exchange it by whatever they have: a connected
+// queue pair, a TCP socket.
 type QPAddress struct {
 	GID GID
 	QPN uint32
 }
 
-// Path is what a program asks of the way to a peer, as ibv_ah_attr. All zero is the device's choice.
+// Path is what a program asks of the way to a peer, as ibv_ah_attr. All zero is the device's
+// choice.
 type Path struct {
 	FlowLabel    uint32 // 20 bits: connections with different ones take different paths through the fabric
 	TrafficClass uint8  // DSCP in the upper six bits, of the outer header too; the lower two are the network's
@@ -51,10 +53,11 @@ func (a *QPAddress) UnmarshalBinary(b []byte) error {
 // Address is how a peer names the QP.
 func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q.qpn} }
 
-// Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and which does the same, sooner or later.
-// It does not wait for the peer: receives and sends may be posted at once. A send that finds no peer in time (8 s, or longer if the
-// QP's timeouts say so) fails with WCRetryExcErr, and there is nobody to tell when the peer leaves: that is what Connect is for. A peer may be
-// another QP of this function, or the QP itself.
+// Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and
+// which does the same, sooner or later. It does not wait for the peer: receives and sends may be
+// posted at once. A send that finds no peer in time (8 s, or longer if the QP's timeouts say so)
+// fails with WCRetryExcErr, and there is nobody to tell when the peer leaves: that is what Connect
+// is for. A peer may be another QP of this function, or the QP itself.
 func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 	if q.dev.now.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
 		return fmt.Errorf("%w: this device connects QPs by Connect and Accept only", ErrUnsupported)

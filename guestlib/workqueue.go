@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// workQueue is a send or receive queue. Beside the ring it keeps what was posted and not completed: a slot is free when its completion, or
-// that of a later work request of the queue, was polled, as with verbs; and a completion that fits nothing posted is found out.
+// workQueue is a send or receive queue. Beside the ring it keeps what was posted and not completed:
+// a slot is free when its completion, or that of a later work request of the queue, was polled, as
+// with verbs; and a completion that fits nothing posted is found out.
 type workQueue struct {
 	mu     sync.Mutex
 	dead   bool
@@ -65,7 +66,8 @@ func (w *workQueue) room() error {
 	return nil
 }
 
-// push posts the first n bytes of entry and rings, unless the device is looking at the queue (DRV-604). The caller holds mu and has seen room.
+// push posts the first n bytes of entry and rings, unless the device is looking at the queue
+// (DRV-604). The caller holds mu and has seen room.
 func (w *workQueue) push(s *stream, n int, p posted) error {
 	if err := w.put(n, p); err != nil {
 		return err
@@ -73,7 +75,8 @@ func (w *workQueue) push(s *stream, n int, p posted) error {
 	return w.publish(s)
 }
 
-// put writes the first n bytes of entry to the next slot. The device does not see it before publish.
+// put writes the first n bytes of entry to the next slot. The device does not see it before
+// publish.
 func (w *workQueue) put(n int, p posted) error {
 	if err := w.ring.Push(w.entry[:n]); err != nil {
 		if err == ring.ErrFull {
@@ -101,7 +104,8 @@ func (w *workQueue) publish(s *stream) error {
 	return nil
 }
 
-// complete takes what a completion with that id completes: work in posting order, where unsignaled requests that succeeded are skipped.
+// complete takes what a completion with that id completes: work in posting order, where unsignaled
+// requests that succeeded are skipped.
 func (w *workQueue) complete(id uint64, ok bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

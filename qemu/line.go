@@ -189,8 +189,9 @@ type Port struct {
 
 func (p Port) id() string { return "port-" + p.Function }
 
-// MakeTAP is the shell command that makes the port's TAP in a bridge. Its MTU is the port's, which is
-// what the guest is told by DHCP: what is longer than a TAP's own MTU would be lost without a word.
+// MakeTAP is the shell command that makes the port's TAP in a bridge. Its MTU is the port's, which
+// is what the guest is told by DHCP: what is longer than a TAP's own MTU would be lost without a
+// word.
 func (p Port) MakeTAP(bridge string) string {
 	return fmt.Sprintf("ip tuntap add %s mode tap && ip link set %[1]s mtu %d master %s up", p.TAP, p.MTU, bridge)
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// S7: clients that connect and say nothing hold up nobody. The oldest make room, and a client that speaks is served while
-// as many as there may be are still waited for.
+// S7: clients that connect and say nothing hold up nobody. The oldest make room, and a client that
+// speaks is served while as many as there may be are still waited for.
 func TestUnixMuteClients(t *testing.T) {
 	a, path := listenUnix(t)
 	u := a.(*unixAttachment)

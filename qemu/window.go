@@ -60,8 +60,9 @@ type guestWindow struct {
 	close func() error
 }
 
-// AddWindow gives one of the guest's functions a window, which QEMU gets from a
-// unix socket at path; see ListenWindow. It must be called before QEMU starts, or is told of the window by PlugWindow.
+// AddWindow gives one of the guest's functions a window, which QEMU gets from a unix socket at
+// path; see ListenWindow. It must be called before QEMU starts, or is told of the window by
+// PlugWindow.
 func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path string) error {
 	s, err := ListenWindow(function, kind, path, VhostOptions{Log: v.log})
 	if err != nil {

@@ -15,9 +15,9 @@ type AH struct {
 	links  [2]*Link // unordered, ordered; made when they are wanted
 }
 
-// CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address shows when datagrams
-// arrive there, or do not. The MAC address says nothing here, where no Ethernet header travels; multicast is not
-// carried.
+// CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address
+// shows when datagrams arrive there, or do not. The MAC address says nothing here, where no
+// Ethernet header travels; multicast is not carried.
 func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := f.pds.get(c.PDN)
 	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
@@ -80,8 +80,8 @@ func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// leave keeps a link for a while that a handle no longer names, as another may soon. A function that
-// makes and destroys handles faster than links go away by themselves keeps no more than a few.
+// leave keeps a link for a while that a handle no longer names, as another may soon. A function
+// that makes and destroys handles faster than links go away by themselves keeps no more than a few.
 func (f *Function) leave(now falcon.Time, l *Link) {
 	const spare = 64
 	if l.handles == 0 && !l.passive && len(f.links) > 2*f.ahs.inUse+f.limits.Links+spare {

@@ -2,8 +2,8 @@ package rdma
 
 import "testing"
 
-// S4: links outlive the handles that name them. A driver that makes and destroys handles without pause, to ever new
-// addresses, holds no more links than its limits stand for.
+// S4: links outlive the handles that name them. A driver that makes and destroys handles without
+// pause, to ever new addresses, holds no more links than its limits stand for.
 func TestLinksOfDestroyedAHs(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: Limits{AHs: 4, Links: 8}})
 	h := w.hosts[0]

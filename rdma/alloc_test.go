@@ -7,7 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestNoAllocationsOfKinds holds the data path of every kind of queue pair to no allocation per operation.
+// TestNoAllocationsOfKinds holds the data path of every kind of queue pair to no allocation per
+// operation.
 func TestNoAllocationsOfKinds(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// area copies a page list and returns the length bytes that begin offset bytes into its first page. The status is
-// that of the command that named the list.
+// area copies a page list and returns the length bytes that begin offset bytes into its first page.
+// The status is that of the command that named the list.
 func (f *Function) area(root uint64, levels uint8, offset uint32, length uint64) (*queues.Area, abi.Status) {
 	a, err := queues.ReadArea(f.mem, root, int(levels), offset, length)
 	if err != nil {

@@ -85,7 +85,8 @@ func TestMaskedAtomics(t *testing.T) {
 	})
 }
 
-// TestAtomicsMeetTheGuest lets the guest's processor use the same word while peers do: no addition is lost.
+// TestAtomicsMeetTheGuest lets the guest's processor use the same word while peers do: no addition
+// is lost.
 func TestAtomicsMeetTheGuest(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	area := p.hosts[1].fn.key(p.mb.key).area

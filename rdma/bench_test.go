@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// direct drives a pair back to back: what one engine transmits the other receives at once, nothing in between.
+// direct drives a pair back to back: what one engine transmits the other receives at once, nothing
+// in between.
 type direct struct {
 	*pair
 	ev  falcon.Event
@@ -99,7 +100,8 @@ func (d *direct) entry(op abi.Opcode, n int, flags uint8) []byte {
 	return b
 }
 
-// TestNoAllocations holds the data path to no allocation per operation, for every operation and both sides.
+// TestNoAllocations holds the data path to no allocation per operation, for every operation and
+// both sides.
 func TestNoAllocations(t *testing.T) { testNoAllocations(t, newDirect(t)) }
 
 func TestNoAllocationsOverLoopback(t *testing.T) {

@@ -56,8 +56,9 @@ func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	w.e.HandleEvent(now, ev)
 }
 
-// TestContract_AtMostOnceInOrder holds both sides to RDMA over Falcon §6.8 while the link loses, repeats and reorders:
-// a request is delivered at most once (1), a transaction completes once (2), on an ordered connection all in order (3).
+// TestContract_AtMostOnceInOrder holds both sides to RDMA over Falcon §6.8 while the link loses,
+// repeats and reorders: a request is delivered at most once (1), a transaction completes once (2),
+// on an ordered connection all in order (3).
 func TestContract_AtMostOnceInOrder(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		var side [2]*watcher
@@ -94,8 +95,8 @@ func TestContract_AtMostOnceInOrder(t *testing.T) {
 	})
 }
 
-// TestContract_UndeliverableIsReported: RDMA over Falcon §6.8 (1), last sentence: a packet that cannot be delivered at all
-// ends in an error of the work request and an event, not in silence.
+// TestContract_UndeliverableIsReported: RDMA over Falcon §6.8 (1), last sentence: a packet that
+// cannot be delivered at all ends in an error of the work request and an event, not in silence.
 func TestContract_UndeliverableIsReported(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.cut(0, true)
@@ -108,8 +109,9 @@ func TestContract_UndeliverableIsReported(t *testing.T) {
 	}
 }
 
-// TestCase68_RequestForOtherQP sends requests on a QP's connection that name another QP of the function: NACK with code 8,
-// nothing happens to either, and the connection's own QP goes on (RDMA over Falcon §6.9).
+// TestCase68_RequestForOtherQP sends requests on a QP's connection that name another QP of the
+// function: NACK with code 8, nothing happens to either, and the connection's own QP goes on (RDMA
+// over Falcon §6.9).
 func TestCase68_RequestForOtherQP(t *testing.T) {
 	raw := &rawULP{}
 	w := newWorld(t, worldConfig{peer: raw})
@@ -177,8 +179,9 @@ func (a *answerer) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestCase68_ResponseForOtherQP lets the peer answer a READ with a response for another QP: dropped silently, no NACK, no
-// memory touched, the QP lives on; its READ, which has no answer, fails when that is certain.
+// TestCase68_ResponseForOtherQP lets the peer answer a READ with a response for another QP: dropped
+// silently, no NACK, no memory touched, the QP lives on; its READ, which has no answer, fails when
+// that is certain.
 func TestCase68_ResponseForOtherQP(t *testing.T) {
 	peer := &answerer{}
 	w := newWorld(t, worldConfig{peer: peer})

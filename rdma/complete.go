@@ -36,8 +36,8 @@ func (q *QP) pullDone(now falcon.Time, ev *falcon.Event) {
 // notOurs is what takeResponse says of a response for another QP than the connection's.
 const notOurs abi.WCStatus = 0xff
 
-// loseResponse drops a response silently (RDMA over Falcon §6.9). The QP lives on; its request is as one whose answer never
-// comes, and fails when that is certain.
+// loseResponse drops a response silently (RDMA over Falcon §6.9). The QP lives on; its request is
+// as one whose answer never comes, and fails when that is certain.
 func (q *QP) loseResponse(now falcon.Time, w *work) {
 	q.fn.stats.CIDMismatches++
 	w.unanswered = true
@@ -127,9 +127,9 @@ func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatu
 	q.wake()
 }
 
-// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. RNR retry 7 is for ever. On an
-// ordered connection those behind the message that the receiver is not ready for get the same answer (Falcon §8.5.3.4), which
-// is not about them.
+// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. RNR
+// retry 7 is for ever. On an ordered connection those behind the message that the receiver is not
+// ready for get the same answer (Falcon §8.5.3.4), which is not about them.
 func (q *QP) peerNotReady(now falcon.Time, tag uint64) {
 	s := q.req.tagged(tag)
 	if s == nil {
@@ -161,8 +161,8 @@ func (r *requester) oldestPush() uint32 {
 	return r.tail
 }
 
-// complete ends works in order, as far as they are done; in unordered mode those that are done, in any. The first one that
-// failed moves the QP to ERR or SQE, unless its requests complete in error.
+// complete ends works in order, as far as they are done; in unordered mode those that are done, in
+// any. The first one that failed moves the QP to ERR or SQE, unless its requests complete in error.
 func (q *QP) complete(now falcon.Time) {
 	r := &q.req
 	for i := r.head; i != r.tail; i++ {
@@ -201,8 +201,8 @@ func (q *QP) complete(now falcon.Time) {
 	q.retireWorks()
 }
 
-// survives reports whether the failure of w is its own matter: not where requests do not complete in error, nor where the
-// transport gave up or lost its place.
+// survives reports whether the failure of w is its own matter: not where requests do not complete
+// in error, nor where the transport gave up or lost its place.
 func (q *QP) survives(w *work) bool {
 	switch w.status {
 	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
@@ -229,7 +229,8 @@ func (q *QP) retireWork() *work {
 	return w
 }
 
-// finish takes the work at head out of the ring, with a completion unless it has one or succeeded unsignaled.
+// finish takes the work at head out of the ring, with a completion unless it has one or succeeded
+// unsignaled.
 func (q *QP) finish(now falcon.Time, st abi.WCStatus) {
 	w := q.retireWork()
 	if !w.done {

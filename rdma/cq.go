@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// CQ is a completion queue in guest memory: entries with a phase bit that flips with every pass, starting at 1.
+// CQ is a completion queue in guest memory: entries with a phase bit that flips with every pass,
+// starting at 1.
 type CQ struct {
 	fn       *Function
 	number   uint32
@@ -86,8 +87,9 @@ func (f *Function) DestroyCQ(cqn uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// ResizeCQ moves a completion queue to another area, where it starts anew. What was written stays where it is: the driver
-// takes it first. An arming in the old area cannot be seen any more and is served with an event.
+// ResizeCQ moves a completion queue to another area, where it starts anew. What was written stays
+// where it is: the driver takes it first. An arming in the old area cannot be seen any more and is
+// served with an event.
 func (f *Function) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	if !f.working() {
 		return abi.StatusBadState
@@ -130,7 +132,8 @@ func (f *Function) ModifyCQ(m *abi.ModifyCQ) abi.Status {
 	return abi.StatusOK
 }
 
-// moderate sends the event that wanted says is due, or holds it back for more completions. It is called for each one.
+// moderate sends the event that wanted says is due, or holds it back for more completions. It is
+// called for each one.
 func (c *CQ) moderate(now falcon.Time, wanted bool) {
 	switch {
 	case c.held == 0 && !wanted:
@@ -166,7 +169,8 @@ func (c *CQ) stop() {
 	c.fn.e.timers.stop(&c.timer)
 }
 
-// post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry, and its QPs move to ERR.
+// post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
+// and its QPs move to ERR.
 func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
 	if c.fn.faults != nil && c.hold(now, cqe, solicited) {
 		return
@@ -255,10 +259,11 @@ func (c *CQ) fail(err error) {
 	}
 }
 
-// armFor asks for one event when there is an entry at or after index, or, with solicitedOnly, such an entry that is
-// solicited or failed. Entries already there count, so that none is missed between polling and arming. An index far behind
-// is a doorbell that was overtaken, or a coalesced one that came late, and costs no more than an early event. So does one ahead
-// where a ResizeCQ overtook it: indices of the old area mean nothing any more.
+// armFor asks for one event when there is an entry at or after index, or, with solicitedOnly, such
+// an entry that is solicited or failed. Entries already there count, so that none is missed between
+// polling and arming. An index far behind is a doorbell that was overtaken, or a coalesced one that
+// came late, and costs no more than an early event. So does one ahead where a ResizeCQ overtook it:
+// indices of the old area mean nothing any more.
 func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	f := c.fn
 	next := c.ring.Next()

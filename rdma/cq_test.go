@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestArmOvertaken is F31: an arming of the old area that comes after ResizeCQ, as of a kernel's req_notify_cq on another processor,
-// brings an event at once and is no fault. One ahead of a queue that was never resized is one still.
-// (DEV-720, DRV-708)
+// TestArmOvertaken is F31: an arming of the old area that comes after ResizeCQ, as of a kernel's
+// req_notify_cq on another processor, brings an event at once and is no fault. One ahead of a queue
+// that was never resized is one still. (DEV-720, DRV-708)
 func TestArmOvertaken(t *testing.T) {
 	for _, resized := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -47,9 +47,8 @@ func TestArmOvertaken(t *testing.T) {
 	}
 }
 
-// TestResizeCQ moves a queue with entries in it to a larger and a smaller area, under traffic: each completion is there once,
-// in order, the old area first.
-// (DEV-720)
+// TestResizeCQ moves a queue with entries in it to a larger and a smaller area, under traffic: each
+// completion is there once, in order, the old area first. (DEV-720)
 func TestResizeCQ(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -110,8 +109,8 @@ func TestResizeCQ(t *testing.T) {
 	}
 }
 
-// TestModeration holds when events come: at the count, at the period, at once without moderation, and never for what nobody armed.
-// (DEV-721)
+// TestModeration holds when events come: at the count, at the period, at once without moderation,
+// and never for what nobody armed. (DEV-721)
 func TestModeration(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]

@@ -160,8 +160,8 @@ func (q *QP) count(n int) {
 	}
 }
 
-// sendEntry is how many bytes of a send entry can matter. What follows the header of some operations fits every entry
-// that holds an SGE: strides are powers of two.
+// sendEntry is how many bytes of a send entry can matter. What follows the header of some
+// operations fits every entry that holds an SGE: strides are powers of two.
 func sendEntry(c *abi.CreateQP) uint32 {
 	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
 	if c.MaxSendSGE > 0 {

@@ -7,15 +7,16 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Queue pairs of the unreliable datagram service. They have no connection of their own: each work request names an
-// address handle, whose link carries it in one packet. It completes, successfully, when the link took it (outgoing.go) or it
-// cannot arrive; only errors of its own entry and memory are errors, which move the QP to SQE.
+// Queue pairs of the unreliable datagram service. They have no connection of their own: each work
+// request names an address handle, whose link carries it in one packet. It completes, successfully,
+// when the link took it (outgoing.go) or it cannot arrive; only errors of its own entry and memory
+// are errors, which move the QP to SQE.
 
 // datagrams reports whether the QP is of the datagram service.
 func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
 
-// gsiNumber is the number of the general services interface's queue pair, one per function, for connection management
-// between the kernels of guests.
+// gsiNumber is the number of the general services interface's queue pair, one per function, for
+// connection management between the kernels of guests.
 const gsiNumber = 1
 
 // groupQPN is the number that stands for a multicast group.
@@ -37,7 +38,8 @@ func (q *QP) checkDatagram(w *work) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// issueDatagram is issueSegment for the work at next, which is sound: the work's link takes its datagram, or it is lost.
+// issueDatagram is issueSegment for the work at next, which is sound: the work's link takes its
+// datagram, or it is lost.
 func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
 	l := w.link
 	switch l.want(now); {
@@ -59,7 +61,8 @@ func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
 	return n, true, true
 }
 
-// receiveDatagram delivers the datagram of transaction rsn to the next receive, behind the room for the GRH.
+// receiveDatagram delivers the datagram of transaction rsn to the next receive, behind the room for
+// the GRH.
 func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Headers, data []byte) {
 	v := q.receiveFor(q.rsp.rmsn)
 	total := grhSize + len(data)
@@ -104,7 +107,8 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 	q.completeRecv(now, v, &cqe, h.RBTH.Solicited)
 }
 
-// failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair unless it completes in error.
+// failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
+// unless it completes in error.
 func (q *QP) failReceive(now falcon.Time, v *receive, st abi.WCStatus) {
 	q.rsp.rmsn++
 	q.finishRecv(now, v, st)

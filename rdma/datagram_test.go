@@ -131,9 +131,8 @@ func udBoth(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered, and looks at all that a
-// receive completion of a real NIC says.
-// (DEV-940, DEV-944)
+// TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered,
+// and looks at all that a receive completion of a real NIC says. (DEV-940, DEV-944)
 func TestDatagram(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
@@ -259,9 +258,8 @@ func TestControlledQKey(t *testing.T) {
 	success(t, p.qps[1].recv.wait(1))
 }
 
-// TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes on receiving; ModifyQP
-// brings it back.
-// (DEV-942)
+// TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes
+// on receiving; ModifyQP brings it back. (DEV-942)
 func TestDatagramErrors(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -311,8 +309,8 @@ func (p *udPair) otherPD() uint32 {
 	return p.hosts[0].createAH(pd, p.hosts[1].gid(), 0, 0)
 }
 
-// TestDatagramRefused sends where nobody is: the sends succeed, after a short wait the first time, and datagrams get
-// through when there is somebody.
+// TestDatagramRefused sends where nobody is: the sends succeed, after a short wait the first time,
+// and datagrams get through when there is somebody.
 func TestDatagramRefused(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	a, b := p.qps[0], p.qps[1]
@@ -334,7 +332,8 @@ func TestDatagramRefused(t *testing.T) {
 	success(t, b.recv.wait(1))
 }
 
-// TestDatagramWaits gives a link no answer at all: sends do not wait for it, and their datagrams no longer than linkPatience.
+// TestDatagramWaits gives a link no answer at all: sends do not wait for it, and their datagrams no
+// longer than linkPatience.
 func TestDatagramWaits(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.step()
@@ -373,7 +372,8 @@ func (p *udPair) nobody(n int) uint32 {
 	return ah
 }
 
-// silent makes a handle of host 0 whose link is open, to a connection that nobody is at the other end of.
+// silent makes a handle of host 0 whose link is open, to a connection that nobody is at the other
+// end of.
 func (p *udPair) silent(n int) uint32 {
 	p.t.Helper()
 	ah := p.hosts[0].createAH(p.pd[0], [16]byte{10: 0xff, 11: 0xff, 12: 12, 14: byte(n >> 8), 15: byte(n)}, 0, 0)
@@ -390,9 +390,9 @@ func (p *udPair) silent(n int) uint32 {
 	return ah
 }
 
-// TestDeadDestination is F10: whoever does not answer, one destination or many, and with whatever limit of the function's
-// credits, datagrams to another arrive, soon and without loss, be it of an ordinary queue pair or of QP 1.
-// (Falcon §8.2.3)
+// TestDeadDestination is F10: whoever does not answer, one destination or many, and with whatever
+// limit of the function's credits, datagrams to another arrive, soon and without loss, be it of an
+// ordinary queue pair or of QP 1. (Falcon §8.2.3)
 func TestDeadDestination(t *testing.T) {
 	for name, c := range map[string]struct {
 		dead func(p *udPair, n int) uint32
@@ -449,7 +449,8 @@ func TestDeadDestination(t *testing.T) {
 	}
 }
 
-// TestDatagramBackpressure: a destination that is slow, or has to wait for credits, slows the sender down, and nothing is lost.
+// TestDatagramBackpressure: a destination that is slow, or has to wait for credits, slows the
+// sender down, and nothing is lost.
 func TestDatagramBackpressure(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{net: sim.Impairment{Delay: 1e6}, credit: credit.Cost{3, 200, 3, 200, 3, 200}}, qpConfig{log2: 9})
@@ -472,7 +473,8 @@ func TestDatagramBackpressure(t *testing.T) {
 	})
 }
 
-// TestDatagramRecovers: a destination that was away for long is sent to again as soon as it is back.
+// TestDatagramRecovers: a destination that was away for long is sent to again as soon as it is
+// back.
 func TestDatagramRecovers(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{log2: 9})
 	a, b := p.qps[0], p.qps[1]
@@ -494,8 +496,9 @@ func TestDatagramRecovers(t *testing.T) {
 	success(t, b.recv.wait(1))
 }
 
-// TestDatagramIsWhatWasPosted is F20: memory that goes away, or changes, when the send is complete is no matter any more, also
-// while the datagram waits for its link or is sent again; memory that is not to be had fails the send, in either error mode.
+// TestDatagramIsWhatWasPosted is F20: memory that goes away, or changes, when the send is complete
+// is no matter any more, also while the datagram waits for its link or is sent again; memory that
+// is not to be had fails the send, in either error mode.
 func TestDatagramIsWhatWasPosted(t *testing.T) {
 	for _, cie := range []bool{false, true} {
 		p := newUDPair(t, worldConfig{}, qpConfig{cie: cie})
@@ -536,8 +539,8 @@ type memoryGone struct{ holding }
 func (memoryGone) Access() bool     { return true }
 func (memoryGone) Hold(uint32) bool { return false }
 
-// TestLinkLife: links outlive their handles for a while and go then, on both sides; the peer's end goes with the
-// connection; sends under way on a connection that ends complete.
+// TestLinkLife: links outlive their handles for a while and go then, on both sides; the peer's end
+// goes with the connection; sends under way on a connection that ends complete.
 func TestLinkLife(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -633,8 +636,8 @@ func TestAHs(t *testing.T) {
 	}
 }
 
-// TestGSI makes the queue pair of number 1 and sends to the peer's, as a kernel's connection manager does.
-// (DEV-945)
+// TestGSI makes the queue pair of number 1 and sends to the peer's, as a kernel's connection
+// manager does. (DEV-945)
 func TestGSI(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	var gsi [2]*qp
@@ -665,9 +668,9 @@ func TestGSI(t *testing.T) {
 	}
 }
 
-// TestDatagramModel sends random datagrams between several QPs of both hosts over bad links: each arrives at most once,
-// unharmed and at the right place, completions come once and in order, and over a link that loses nothing of its own
-// all arrive.
+// TestDatagramModel sends random datagrams between several QPs of both hosts over bad links: each
+// arrives at most once, unharmed and at the right place, completions come once and in order, and
+// over a link that loses nothing of its own all arrive.
 func TestDatagramModel(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for seed := range uint64(8) {
@@ -750,9 +753,9 @@ func TestDatagramModel(t *testing.T) {
 	})
 }
 
-// TestHostileDatagrams lets a peer with a valid link send everything but datagrams for it: READs, WRITEs, SENDs, noise.
-// Nothing happens to the function but counters, and requests of connected services are refused as of another connection
-// (RDMA over Falcon §6.9).
+// TestHostileDatagrams lets a peer with a valid link send everything but datagrams for it: READs,
+// WRITEs, SENDs, noise. Nothing happens to the function but counters, and requests of connected
+// services are refused as of another connection (RDMA over Falcon §6.9).
 func TestHostileDatagrams(t *testing.T) {
 	raw := &rawULP{}
 	p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
@@ -816,8 +819,9 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramSequence is F26: on an ordered link the sequence numbers of a peer only rise (RDMA over Falcon §8.2); what comes with an
-// older one is lost. One that is left out is a datagram that its sender gave up.
+// TestDatagramSequence is F26: on an ordered link the sequence numbers of a peer only rise (RDMA
+// over Falcon §8.2); what comes with an older one is lost. One that is left out is a datagram that
+// its sender gave up.
 func TestDatagramSequence(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		raw := &rawULP{}
@@ -887,8 +891,9 @@ func TestLinkFlood(t *testing.T) {
 	}
 }
 
-// TestRandomDatagrams lets a guest post entries of random bytes, with handles that exist or do not: each completes or is
-// flushed, the function survives, nothing outside the peer's receives changes, and nothing stays behind.
+// TestRandomDatagrams lets a guest post entries of random bytes, with handles that exist or do not:
+// each completes or is flushed, the function survives, nothing outside the peer's receives changes,
+// and nothing stays behind.
 func TestRandomDatagrams(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		for seed := range uint64(20) {
@@ -942,9 +947,9 @@ func TestRandomDatagrams(t *testing.T) {
 	})
 }
 
-// TestDatagramOrderings is RDMA over Falcon §6.4 for datagrams: over a link that reorders, data arrives in order in strong mode alone,
-// sends complete in order, and a request that is wrong costs no more than itself where it completes in error.
-// (DEV-940, DEV-942, DEV-951)
+// TestDatagramOrderings is RDMA over Falcon §6.4 for datagrams: over a link that reorders, data
+// arrives in order in strong mode alone, sends complete in order, and a request that is wrong costs
+// no more than itself where it completes in error. (DEV-940, DEV-942, DEV-951)
 func TestDatagramOrderings(t *testing.T) {
 	for _, m := range modes {
 		overtaken, early := false, false

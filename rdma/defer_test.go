@@ -10,8 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRateIsNotTheReceivers: READs that wait for the target function's rate, or for a slot, do not make the pushes behind them
-// receiver-not-ready: a queue pair without RNR retries lives, and nobody waits for an RNR timer (F4).
+// TestRateIsNotTheReceivers: READs that wait for the target function's rate, or for a slot, do not
+// make the pushes behind them receiver-not-ready: a queue pair without RNR retries lives, and
+// nobody waits for an RNR timer (F4).
 func TestRateIsNotTheReceivers(t *testing.T) {
 	for _, rate := range []uint64{0, 50e6} {
 		orders(t, func(t *testing.T, ordered bool) {
@@ -34,8 +35,8 @@ func TestRateIsNotTheReceivers(t *testing.T) {
 	}
 }
 
-// TestRNRRetriesOfOneMessage: what waits behind a message that the receiver is not ready for does not use up its own retries
-// (F4).
+// TestRNRRetriesOfOneMessage: what waits behind a message that the receiver is not ready for does
+// not use up its own retries (F4).
 func TestRNRRetriesOfOneMessage(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 2})
@@ -55,8 +56,8 @@ func TestRNRRetriesOfOneMessage(t *testing.T) {
 	}
 }
 
-// TestReadWithoutPad: a peer that does not count the pad of the response in Request Length (24 + N) is served, with exactly
-// what it asked for; any other length is refused (F16).
+// TestReadWithoutPad: a peer that does not count the pad of the response in Request Length (24 + N)
+// is served, with exactly what it asked for; any other length is refused (F16).
 func TestReadWithoutPad(t *testing.T) {
 	for _, c := range []struct {
 		n, asked, want int
@@ -112,8 +113,8 @@ func (u *lengthULP) HandleEvent(_ falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestHopelessWork: work that costs more than a credit limit allows fails instead of waiting for ever, over Falcon and inside
-// the NIC (F11).
+// TestHopelessWork: work that costs more than a credit limit allows fails instead of waiting for
+// ever, over Falcon and inside the NIC (F11).
 func TestHopelessWork(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqBufTx] = 1

@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDestroyAllKinds makes one of every object, lets traffic run over all of them, and destroys them in random order at random
-// moments: each is refused while another needs it and goes otherwise, and nothing is left in the end.
+// TestDestroyAllKinds makes one of every object, lets traffic run over all of them, and destroys
+// them in random order at random moments: each is refused while another needs it and goes
+// otherwise, and nothing is left in the end.
 func TestDestroyAllKinds(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 17))

@@ -15,8 +15,8 @@ func (holding) Key(uint32) bool                      { return false }
 func (holding) Stuck(uint32) bool                    { return false }
 func (holding) Hold(uint32) bool                     { return true }
 
-// TestDrainedBehindCompletions: a driver that is told that its send queue has drained finds the completions of what was begun, also
-// those that were kept back on purpose. (DEV-908)
+// TestDrainedBehindCompletions: a driver that is told that its send queue has drained finds the
+// completions of what was begun, also those that were kept back on purpose. (DEV-908)
 func TestDrainedBehindCompletions(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	h := p.hosts[0]

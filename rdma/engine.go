@@ -21,9 +21,10 @@ type Config struct {
 	PollTime  falcon.Time // how long an empty send queue is polled before it is armed; default 200 µs
 }
 
-// Engine carries out the verbs of all functions of one shard over one falcon.Engine. It is the Falcon engine's
-// upper layer: falcon asks Fill for the bytes of each packet, the shard hands every falcon event to HandleEvent and
-// calls Run for new work. One goroutine owns an Engine with everything made from it.
+// Engine carries out the verbs of all functions of one shard over one falcon.Engine. It is the
+// Falcon engine's upper layer: falcon asks Fill for the bytes of each packet, the shard hands every
+// falcon event to HandleEvent and calls Run for new work. One goroutine owns an Engine with
+// everything made from it.
 type Engine struct {
 	cfg            Config
 	falcon         *falcon.Engine
@@ -89,14 +90,16 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// HandleEvent takes one event of the falcon engine. Events of connections that no QP owns (any more) end here.
+// HandleEvent takes one event of the falcon engine. Events of connections that no QP owns (any
+// more) end here.
 func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	if p, ok := ev.Conn.User().(endpoint); ok {
 		p.handle(now, ev.Conn, ev)
 	}
 }
 
-// handle takes one event of t, which once was made for q. Most mean nothing any more when q has let go of it.
+// handle takes one event of t, which once was made for q. Most mean nothing any more when q has let
+// go of it.
 func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	if q.conn != t {
 		switch ev.Kind { // the connection is closing
@@ -135,8 +138,8 @@ func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
 // errGone tells falcon that the data of a packet is no longer to be had.
 var errGone = errors.New("rdma: the operation is over")
 
-// Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP. It reads guest memory but
-// changes no queue and posts no completion.
+// Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP. It reads guest
+// memory but changes no queue and posts no completion.
 func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
 	if p, ok := c.User().(endpoint); ok {
 		return p.fill(c, kind, tag, dst)
@@ -155,9 +158,9 @@ func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int
 	return q.fillRequest(tag, dst)
 }
 
-// Run gives functions with work their turns (sched.go), closes connections whose linger ended and delivers what loopback
-// connections carry. It reports whether work is left that could go on now; work that waits for credit, a rate, a window,
-// a fence or a peer does not count.
+// Run gives functions with work their turns (sched.go), closes connections whose linger ended and
+// delivers what loopback connections carry. It reports whether work is left that could go on now;
+// work that waits for credit, a rate, a window, a fence or a peer does not count.
 func (e *Engine) Run(now falcon.Time) (more bool) {
 	for l := e.linger.head; l != nil && l.of.lingerUntil <= now; l = e.linger.head {
 		l.of.closeConn(now)

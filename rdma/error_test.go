@@ -8,9 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestErrorStatuses holds the completion status of every mistake a requester can make, and that it costs both QPs
-// their connection but nothing else.
-// (DEV-706)
+// TestErrorStatuses holds the completion status of every mistake a requester can make, and that it
+// costs both QPs their connection but nothing else. (DEV-706)
 func TestErrorStatuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -252,8 +251,8 @@ func TestReceiverNotReady(t *testing.T) {
 	})
 }
 
-// TestRNRRetryForEver: RNR retry 7 outlasts every timeout of the transport, also for what has to wait behind. Falcon §11
-// reclaims what is unanswered; a peer that answers "not ready" is alive.
+// TestRNRRetryForEver: RNR retry 7 outlasts every timeout of the transport, also for what has to
+// wait behind. Falcon §11 reclaims what is unanswered; a peer that answers "not ready" is alive.
 func TestRNRRetryForEver(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		for _, loss := range []float64{0, 0.3} {
@@ -311,8 +310,8 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
-// TestWrongQP sends to a QP number that the connection does not belong to (RDMA over Falcon §6.9): refused, and the
-// QP that owns the connection goes on.
+// TestWrongQP sends to a QP number that the connection does not belong to (RDMA over Falcon §6.9):
+// refused, and the QP that owns the connection goes on.
 func TestWrongQP(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead, abi.OpFetchAdd} {
 		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
@@ -332,7 +331,8 @@ func TestWrongQP(t *testing.T) {
 	}
 }
 
-// TestDeregister ends a registration while it is in use: what has not been sent or answered fails, nothing else.
+// TestDeregister ends a registration while it is in use: what has not been sent or answered fails,
+// nothing else.
 func TestDeregister(t *testing.T) {
 	t.Run("local", func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})

@@ -6,9 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Explain says for people whose an RDMA packet is that user, of a connection, sent (out) or got: the queue pair, and if the packet is a request of that
-// or the response to one, the work request. It is "" for a user that is none of this package. It allocates: captures call it, the data
-// path does not.
+// Explain says for people whose an RDMA packet is that user, of a connection, sent (out) or got:
+// the queue pair, and if the packet is a request of that or the response to one, the work request.
+// It is "" for a user that is none of this package. It allocates: captures call it, the data path
+// does not.
 func Explain(user any, packet []byte, out bool) string {
 	p, ok := user.(endpoint)
 	if !ok {

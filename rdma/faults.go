@@ -7,8 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Faults lets a function go wrong on purpose, for drivers to be tested against. One in service has none, which costs
-// nothing but the look. The methods are called in the middle of other work and must not call back.
+// Faults lets a function go wrong on purpose, for drivers to be tested against. One in service has
+// none, which costs nothing but the look. The methods are called in the middle of other work and
+// must not call back.
 type Faults interface {
 	// Work is how a request read from a send queue ends, WCSuccess if it goes on as it should.
 	Work(qpn uint32, op abi.Opcode) abi.WCStatus

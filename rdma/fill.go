@@ -76,7 +76,8 @@ func (q *QP) fillData(h *wire.Headers, s *segment, w *work, data int, dst []byte
 			}
 		}
 		if w.spoiled {
-			// The peer learns of it by a packet without data, and by all that follow of the message (RDMA over Falcon §8.2).
+			// The peer learns of it by a packet without data, and by all that follow of the message
+			// (RDMA over Falcon §8.2).
 			h.RBTH.CE = true
 			h.Append(dst[:0])
 			clear(dst[n : n+data])

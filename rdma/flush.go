@@ -8,8 +8,8 @@ import (
 // flushTurn is how many work requests of each queue one turn of a failed QP flushes.
 const flushTurn = 64
 
-// flush completes work requests of a QP in ERR with WCWRFlushErr, in the order of posting: those read before, then
-// those still in guest memory. It reports whether there may be more.
+// flush completes work requests of a QP in ERR with WCWRFlushErr, in the order of posting: those
+// read before, then those still in guest memory. It reports whether there may be more.
 func (q *QP) flush(now falcon.Time) (more bool) {
 	send := q.flushSends(now)
 	recv := q.flushRecvs(now)

@@ -10,21 +10,23 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Notifier takes what a function has to tell its driver. The methods are called in the middle of other work: they
-// must only append to a bounded queue and not call back into the engine.
+// Notifier takes what a function has to tell its driver. The methods are called in the middle of
+// other work: they must only append to a bounded queue and not call back into the engine.
 type Notifier interface {
 	// CQEvent says that an armed completion queue has news.
 	CQEvent(cqn uint32)
-	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an abi.WCStatus where one tells why.
+	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an
+	// abi.WCStatus where one tells why.
 	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
-	// Fault puts the function into its error state. It is called at most once in the function's life.
+	// Fault puts the function into its error state. It is called at most once in the function's
+	// life.
 	Fault(code abi.Fault, reason string)
 	// Violation says which clause of docs/abi the driver broke, and how. It keeps v.
 	Violation(v *abi.Violation)
 }
 
-// Function is the verbs side of one PF or VF: its protection domains, memory regions, completion queues and queue
-// pairs. Numbers and keys of one function mean nothing to another.
+// Function is the verbs side of one PF or VF: its protection domains, memory regions, completion
+// queues and queue pairs. Numbers and keys of one function mean nothing to another.
 type Function struct {
 	e      *Engine
 	id     uint32
@@ -62,8 +64,8 @@ type Function struct {
 
 	fault  abi.Fault
 	closed bool
-	// dirty asks settle to move QPs to ERR after a fault or a CQ overflow. It is set where doing so at once would
-	// change queues under the feet of the caller.
+	// dirty asks settle to move QPs to ERR after a fault or a CQ overflow. It is set where doing so
+	// at once would change queues under the feet of the caller.
 	dirty bool
 	stats Stats
 	trace *trace.Ring // nil: nobody traces the function
@@ -100,7 +102,8 @@ func (f *Function) ID() uint32 { return f.id }
 // Limits returns the limits in force.
 func (f *Function) Limits() Limits { return f.limits }
 
-// SetLimits changes the limits. Objects above a lowered limit stay; no further ones are made until enough are gone.
+// SetLimits changes the limits. Objects above a lowered limit stay; no further ones are made until
+// enough are gone.
 func (f *Function) SetLimits(limits Limits) {
 	f.limits = limits.WithDefaults()
 	f.pds.setLimit(f.limits.PDs)
@@ -126,7 +129,8 @@ func (f *Function) Stats() Stats { return f.stats }
 // Fault returns why the function stopped, abi.FaultNone while it works.
 func (f *Function) Fault() abi.Fault { return f.fault }
 
-// Close destroys every object, closes the connections and ends the function. It writes no completions.
+// Close destroys every object, closes the connections and ends the function. It writes no
+// completions.
 func (f *Function) Close(now falcon.Time) {
 	if f.closed {
 		return
@@ -171,7 +175,8 @@ func (f *Function) eachQP(do func(*QP)) {
 // working reports whether commands and doorbells are taken.
 func (f *Function) working() bool { return !f.closed && f.fault == abi.FaultNone }
 
-// stop is called where guest memory or a doorbell proves the driver broken. The QPs follow at the next settle.
+// stop is called where guest memory or a doorbell proves the driver broken. The QPs follow at the
+// next settle.
 func (f *Function) stop(code abi.Fault, format string, args ...any) {
 	if !f.working() {
 		return
@@ -207,8 +212,8 @@ func (f *Function) settle(now falcon.Time) {
 	}
 }
 
-// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory; nonsense stops
-// the function with abi.FaultDoorbell.
+// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory;
+// nonsense stops the function with abi.FaultDoorbell.
 func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 	if !f.working() {
 		return

@@ -10,9 +10,10 @@ const (
 	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: what RoCE v2 has around the data
 )
 
-// putGRH writes what real NICs put before a datagram of n data bytes: the IPv6 header, or 20 bytes of nothing and the
-// IPv4 header (RoCE v2, Annex A17.4.5). The headers say what RoCE v2's would, since that is what programs expect; verbs
-// libraries check the IPv4 checksum to tell the two apart.
+// putGRH writes what real NICs put before a datagram of n data bytes: the IPv6 header, or 20 bytes
+// of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what RoCE v2's would,
+// since that is what programs expect; verbs libraries check the IPv4 checksum to tell the two
+// apart.
 func (l *Link) putGRH(b *[grhSize]byte, n int) {
 	clear(b[:])
 	length := roceHeader + (n+3)&^3

@@ -198,7 +198,8 @@ func (h *host) alloc(n int) uint64 {
 // bytes is guest memory as the guest sees it.
 func (h *host) bytes(addr uint64, n int) []byte { return h.arena[addr-arenaBase:][:n:n] }
 
-// pageList writes a page list of n bytes at addr and returns its root. Pages may be listed in any order by swap.
+// pageList writes a page list of n bytes at addr and returns its root. Pages may be listed in any
+// order by swap.
 func (h *host) pageList(addr uint64, n int, levels uint8) uint64 {
 	pages := (n + int(addr%abi.PageSize) + abi.PageSize - 1) / abi.PageSize
 	addr &^= abi.PageSize - 1

@@ -15,8 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRandomRequests posts entries of random bytes, and half sensible ones, on both queues of both sides. Whatever
-// they are, every one completes or flushes, in order, and the function lives on.
+// TestRandomRequests posts entries of random bytes, and half sensible ones, on both queues of both
+// sides. Whatever they are, every one completes or flushes, in order, and the function lives on.
 func TestRandomRequests(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestChangingRequests lets the driver rewrite the ring all the time: what a request means is decided once.
-// (DEV-606)
+// TestChangingRequests lets the driver rewrite the ring all the time: what a request means is
+// decided once. (DEV-606)
 func TestChangingRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -278,7 +278,8 @@ func newVictim(t *testing.T, seed uint64) *victim {
 	return v
 }
 
-// send sends a packet, as a push or as a pull, and lets it take effect. It reports false when the connection has ended.
+// send sends a packet, as a push or as a pull, and lets it take effect. It reports false when the
+// connection has ended.
 func (v *victim) send(tag uint64, push bool, packet []byte) bool {
 	v.raw.send = packet
 	var err error
@@ -293,7 +294,8 @@ func (v *victim) send(tag uint64, push bool, packet []byte) bool {
 	return err == nil
 }
 
-// survived ends the attack: the function works, nothing outside the region was written, nothing is left behind.
+// survived ends the attack: the function works, nothing outside the region was written, nothing is
+// left behind.
 func (v *victim) survived() {
 	v.t.Helper()
 	v.settle(1e9)
@@ -316,7 +318,8 @@ func (v *victim) survived() {
 	}
 }
 
-// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS: wrong numbers, lengths, ends and bits.
+// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS: wrong
+// numbers, lengths, ends and bits.
 func TestHostilePeer(t *testing.T) {
 	for seed := range uint64(150) {
 		v := newVictim(t, seed)
@@ -357,8 +360,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHostileModes feeds a target of each kind beside the plain one what no correct engine sends: XRC opcodes, masked atomics, CE
-// bits, windows' keys of others.
+// TestHostileModes feeds a target of each kind beside the plain one what no correct engine sends:
+// XRC opcodes, masked atomics, CE bits, windows' keys of others.
 func TestHostileModes(t *testing.T) {
 	for seed := range uint64(60) {
 		v := newVictim(t, seed)

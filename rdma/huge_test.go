@@ -10,8 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// alias registers a region of n bytes over a few pages of memory, again and again, as a driver may: the test of long messages needs
-// no memory of their length. It returns the region's key and the pages.
+// alias registers a region of n bytes over a few pages of memory, again and again, as a driver may:
+// the test of long messages needs no memory of their length. It returns the region's key and the
+// pages.
 func (h *host) alias(pdn uint32, n, pages int) (key uint32, mem []byte) {
 	h.w.t.Helper()
 	at := h.alloc(pages * abi.PageSize)
@@ -35,8 +36,9 @@ func (h *host) alias(pdn uint32, n, pages int) (key uint32, mem []byte) {
 	return key, h.bytes(at, pages*abi.PageSize)
 }
 
-// TestLongestMessage moves 2^31 bytes by one work request, to a peer and inside the NIC, by WRITE and by READ. Source and sink repeat
-// pages with different periods, so that what a page of the sink holds in the end says which of the source came last.
+// TestLongestMessage moves 2^31 bytes by one work request, to a peer and inside the NIC, by WRITE
+// and by READ. Source and sink repeat pages with different periods, so that what a page of the sink
+// holds in the end says which of the source came last.
 func TestLongestMessage(t *testing.T) {
 	const (
 		n           = maxMessage

@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCompletionOverflow fills a CQ: an event, its QPs fail, other CQs and QPs of the function live.
+// TestCompletionOverflow fills a CQ: an event, its QPs fail, other CQs and QPs of the function
+// live.
 func TestCompletionOverflow(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -152,7 +153,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestCredits runs many QPs on a NIC with little credit: all wait, all finish, all credit comes back.
+// TestCredits runs many QPs on a NIC with little credit: all wait, all finish, all credit comes
+// back.
 func TestCredits(t *testing.T) {
 	limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 2, credit.DataBufTx: 20, credit.NetPktRx: 5, credit.NetBufRx: 5}
 	p := newPair(t, true, 64<<10, worldConfig{arena: 64 << 20, credit: limit}, qpConfig{})
@@ -189,8 +191,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// TestFlushOrder fails a QP with work in every place, posts more, and wants all of it back in order.
-// (DEV-610)
+// TestFlushOrder fails a QP with work in every place, posts more, and wants all of it back in
+// order. (DEV-610)
 func TestFlushOrder(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 8})
 	p.cut(0, true)
@@ -266,8 +268,9 @@ func TestDisconnected(t *testing.T) {
 	p.a.q.Disconnected(p.now)
 }
 
-// TestDestroyInAnyOrder destroys objects at random moments in random order, with traffic running: what is in use is
-// refused, in the end nothing is left, in the function, in falcon or in the credit tree.
+// TestDestroyInAnyOrder destroys objects at random moments in random order, with traffic running:
+// what is in use is refused, in the end nothing is left, in the function, in falcon or in the
+// credit tree.
 func TestDestroyInAnyOrder(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -448,7 +451,8 @@ func TestModifyAndQuery(t *testing.T) {
 	}
 }
 
-// TestPageListBytes: page lists of scattered regions take host memory only up to a bound, and give it back.
+// TestPageListBytes: page lists of scattered regions take host memory only up to a bound, and give
+// it back.
 func TestPageListBytes(t *testing.T) {
 	const pages = 8
 	w := newWorld(t, worldConfig{limits: Limits{PageListBytes: 3 * 4 * pages}})
@@ -492,8 +496,8 @@ func TestPageListBytes(t *testing.T) {
 	}
 }
 
-// TestArmWord: an armed CQ brings one event for each arming, at the entry that is waited for, and none for entries that
-// the driver finds when it looks again (DEV-709, DRV-709).
+// TestArmWord: an armed CQ brings one event for each arming, at the entry that is waited for, and
+// none for entries that the driver finds when it looks again (DEV-709, DRV-709).
 func TestArmWord(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.hosts[1].fn.UseFeatures(abi.FeatureArmWord)

@@ -29,8 +29,8 @@ var DefaultLimits = Limits{
 	SGEs: 16, Inline: 224, ReadAtomic: maxPulls,
 }
 
-// WithDefaults returns l with zero fields replaced by DefaultLimits, powers of two rounded down and everything cut
-// to what the ABI and this engine can do.
+// WithDefaults returns l with zero fields replaced by DefaultLimits, powers of two rounded down and
+// everything cut to what the ABI and this engine can do.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits
 	fill := func(v *int, def, most int) {

@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// The tests of this file hold limits at their edge: what is exactly allowed passes, one more does not (F65).
+// The tests of this file hold limits at their edge: what is exactly allowed passes, one more does
+// not (F65).
 
 // TestAttributeLimits: the largest value of each attribute, and one more.
 func TestAttributeLimits(t *testing.T) {
@@ -47,8 +48,8 @@ func TestAttributeLimits(t *testing.T) {
 	}
 }
 
-// TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is sound, and breaks no clause; one more does.
-// (DRV-608)
+// TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is sound, and
+// breaks no clause; one more does. (DRV-608)
 func TestEntryLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		sges, inline int
@@ -142,8 +143,8 @@ func TestLoopbackLimits(t *testing.T) {
 	}
 }
 
-// TestReceivePostedInError: a receive that is posted to a QP in ERR is flushed when its doorbell comes.
-// (DEV-610)
+// TestReceivePostedInError: a receive that is posted to a QP in ERR is flushed when its doorbell
+// comes. (DEV-610)
 func TestReceivePostedInError(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})

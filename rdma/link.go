@@ -11,9 +11,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Link carries the datagrams between a function and one other, for all their UD queue pairs of one ordering together: queue
-// pairs and connections are many to many (RDMA over Falcon §6.6.3), and an address handle names the links. The first send, or
-// the handle's creation, asks the device for its connection; meanwhile datagrams wait in the link, a short while.
+// Link carries the datagrams between a function and one other, for all their UD queue pairs of one
+// ordering together: queue pairs and connections are many to many (RDMA over Falcon §6.6.3), and an
+// address handle names the links. The first send, or the handle's creation, asks the device for its
+// connection; meanwhile datagrams wait in the link, a short while.
 //
 //	        want                Open
 //	idle ─────────▶ wanted ───────────▶ open
@@ -21,8 +22,9 @@ import (
 //	 │ later           ▼ or too long      │ or no handle names it for a while
 //	 └───────────── refused ◀─────────────┘ idle
 //
-// While it is refused datagrams are lost, as those to an address where nobody is. A function that others open links to
-// has them too: passive ones, bounded in number, which its own handles use if they fit.
+// While it is refused datagrams are lost, as those to an address where nobody is. A function that
+// others open links to has them too: passive ones, bounded in number, which its own handles use if
+// they fit.
 type Link struct {
 	f       *Function
 	to      LinkKey
@@ -84,7 +86,8 @@ func (f *Function) newLink(key LinkKey) *Link {
 	return l
 }
 
-// AcceptLink returns a link for the connection that the function of key asks for, nil when it has too many.
+// AcceptLink returns a link for the connection that the function of key asks for, nil when it has
+// too many.
 func (f *Function) AcceptLink(key LinkKey) *Link {
 	n := 0
 	for l := range f.passive {
@@ -211,7 +214,8 @@ func (l *Link) close(now falcon.Time) {
 	l.wake()
 }
 
-// closeLinks ends them all, with the function, in the order they were made: what happens has to follow from a seed.
+// closeLinks ends them all, with the function, in the order they were made: what happens has to
+// follow from a seed.
 func (f *Function) closeLinks(now falcon.Time) {
 	all := slices.Collect(maps.Values(f.links))
 	for l := range f.passive {
@@ -241,7 +245,8 @@ func (l *Link) drop() {
 	}
 }
 
-// rest closes a link in a while that no handle names. One that the peer opened is the peer's to close.
+// rest closes a link in a while that no handle names. One that the peer opened is the peer's to
+// close.
 func (l *Link) rest(now falcon.Time) {
 	if l.handles == 0 && !l.passive && l.state != linkWanted {
 		l.f.e.timers.set(&l.timer, l, now+linkIdleTime)
@@ -289,8 +294,8 @@ func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	l.f.settle(now)
 }
 
-// receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and to the receiver
-// (InfiniBand §9.8.3): only the counters tell.
+// receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and
+// to the receiver (InfiniBand §9.8.3): only the counters tell.
 func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	f, h := l.f, &l.f.e.headers
 	n, err := h.Parse(ev.Data)
@@ -316,8 +321,8 @@ func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered link they only rise. One is left out where
-// the sender gave its datagram up.
+// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered link they
+// only rise. One is left out where the sender gave its datagram up.
 func (l *Link) inOrder(sn uint32) bool {
 	if !l.to.Ordered {
 		return true
@@ -329,8 +334,8 @@ func (l *Link) inOrder(sn uint32) bool {
 	return true
 }
 
-// packetType is what completions of receives carry as service level: the RoCE packet type, as hardware has it
-// (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
+// packetType is what completions of receives carry as service level: the RoCE packet type, as
+// hardware has it (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
 func (l *Link) packetType() uint8 {
 	if isIPv4(l.to.GID) {
 		return abi.SLRoCEIPv4

@@ -9,15 +9,16 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Loopback is one end of a connection inside an engine: between two functions, or two queue pairs of one. It is a
-// transport like *falcon.Conn, without a network below: transactions wait in a queue, each is carried over in one go, its
-// answer comes at once, and order is always kept.
+// Loopback is one end of a connection inside an engine: between two functions, or two queue pairs
+// of one. It is a transport like *falcon.Conn, without a network below: transactions wait in a
+// queue, each is carried over in one go, its answer comes at once, and order is always kept.
 //
 //	Push, Pull ─▶ queue ─▶ deliver: fill ─▶ peer handles ─▶ answer ─▶ done
 //	                ▲                                         │
 //	                └── again after the RNR timeout ◀── not ready
 //
-// Credits are those of Falcon §8.2.3, taken when a transaction is issued and returned when it is done.
+// Credits are those of Falcon §8.2.3, taken when a transaction is issued and returned when it is
+// done.
 type Loopback struct {
 	e      *Engine
 	cfg    falcon.ConnConfig
@@ -37,7 +38,8 @@ type Loopback struct {
 	retry   timer       // set while the transaction at head was not ready
 }
 
-// endpoint is what a transport delivers to and takes the bytes of packets from: a connected QP, or a datagram link.
+// endpoint is what a transport delivers to and takes the bytes of packets from: a connected QP, or
+// a datagram link.
 type endpoint interface {
 	handle(now falcon.Time, t transport, ev *falcon.Event)
 	fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int, error)
@@ -81,9 +83,10 @@ const (
 
 var _ transport = (*Loopback)(nil)
 
-// OpenLoopback opens one end of a connection inside the engine. cfg is as for falcon.Engine.Open, and User must be a QP or
-// a Link of the engine; sequence numbers, weight and give-up time mean nothing here. The ends find each other by their
-// connection identifiers, in whichever order they are opened.
+// OpenLoopback opens one end of a connection inside the engine. cfg is as for falcon.Engine.Open,
+// and User must be a QP or a Link of the engine; sequence numbers, weight and give-up time mean
+// nothing here. The ends find each other by their connection identifiers, in whichever order they
+// are opened.
 func (e *Engine) OpenLoopback(cfg falcon.ConnConfig) (*Loopback, error) {
 	owner, ok := cfg.User.(endpoint)
 	switch {
@@ -100,7 +103,8 @@ func (e *Engine) OpenLoopback(cfg falcon.ConnConfig) (*Loopback, error) {
 	if len(e.loopBuf) < cfg.MTU {
 		e.loopBuf = make([]byte, cfg.MTU)
 	}
-	// With equal identifiers an end is its own peer: verbs programs connect a queue pair with itself.
+	// With equal identifiers an end is its own peer: verbs programs connect a queue pair with
+	// itself.
 	if p := e.loopback[cfg.RemoteCID]; p != nil && p.cfg.RemoteCID == cfg.LocalCID && !p.joined {
 		l.peer, p.peer = p, l
 		l.joined, p.joined = true, true
@@ -160,7 +164,8 @@ func (l *Loopback) issue(t loopTxn) error {
 	return nil
 }
 
-// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11, kUlpCmplCdtErr).
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// kUlpCmplCdtErr).
 func (l *Loopback) hopeless(cost *credit.Cost) bool {
 	return l.cfg.Credits != nil && !l.cfg.Credits.Possible(cost)
 }
@@ -357,8 +362,8 @@ func (l *Loopback) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
 	}
 }
 
-// Close implements transport. The peer finds out with its next transaction; until then it is the connection manager's to
-// tell.
+// Close implements transport. The peer finds out with its next transaction; until then it is the
+// connection manager's to tell.
 func (l *Loopback) Close(falcon.Time) {
 	if l.closed {
 		return
@@ -380,7 +385,8 @@ func (l *Loopback) Close(falcon.Time) {
 	l.e.loopsClosed = append(l.e.loopsClosed, l.cfg.LocalCID)
 }
 
-// NextClosed takes the connection identifier of a loopback connection whose end was closed since the last call.
+// NextClosed takes the connection identifier of a loopback connection whose end was closed since
+// the last call.
 func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 	n := len(e.loopsClosed)
 	if n == 0 {
@@ -391,7 +397,8 @@ func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 	return cid, true
 }
 
-// SetTap makes f see every packet of loopback connections: who sent it, of which transaction it is, how much it asks for.
+// SetTap makes f see every packet of loopback connections: who sent it, of which transaction it is,
+// how much it asks for.
 func (e *Engine) SetTap(f func(now falcon.Time, from *Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)) {
 	e.loopTap = f
 }
@@ -422,8 +429,8 @@ func (l *Loopback) wait(c *credit.Cost) {
 	}
 }
 
-// grantCredits tells those who wait and could now issue what they were refused. Who is told may have to wait again at once,
-// behind the others.
+// grantCredits tells those who wait and could now issue what they were refused. Who is told may
+// have to wait again at once, behind the others.
 func (e *Engine) grantCredits(now falcon.Time) {
 	n, left := len(e.creditless), 0
 	for i := range n {

@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestOverLoopback runs the tests of what verbs do once more, with both functions on one NIC: nothing may differ.
+// TestOverLoopback runs the tests of what verbs do once more, with both functions on one NIC:
+// nothing may differ.
 func TestOverLoopback(t *testing.T) {
 	overLoopback = true
 	defer func() { overLoopback = false }()
@@ -71,8 +72,8 @@ func loopPair(t testing.TB, c worldConfig, qc qpConfig) *pair {
 	return newPair(t, true, 64<<10, c, qc)
 }
 
-// TestLoopbackFlush fails a QP whose peer is not ready, with more work behind: all comes back in order, and no credit is
-// left with anyone.
+// TestLoopbackFlush fails a QP whose peer is not ready, with more work behind: all comes back in
+// order, and no credit is left with anyone.
 func TestLoopbackFlush(t *testing.T) {
 	for name, end := range map[string]func(p *pair){
 		"modify":       func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr}) },
@@ -123,7 +124,8 @@ func TestLoopbackDeregister(t *testing.T) {
 	}
 }
 
-// TestLoopbackPeerCloses closes one end under the other's traffic: the other hears of it with its next request.
+// TestLoopbackPeerCloses closes one end under the other's traffic: the other hears of it with its
+// next request.
 func TestLoopbackPeerCloses(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	ok(t, p.hosts[1].fn.DestroyQP(p.now, p.b.number))
@@ -173,8 +175,8 @@ func TestLoopbackItself(t *testing.T) {
 	p.settle(2e9)
 }
 
-// TestLoopbackSharesCredits lets a function's loopback connection and one over Falcon starve each other of credit: each
-// goes on when the other has returned it.
+// TestLoopbackSharesCredits lets a function's loopback connection and one over Falcon starve each
+// other of credit: each goes on when the other has returned it.
 func TestLoopbackSharesCredits(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{credit: credit.Cost{credit.ReqPktTx: 1, credit.ReqBufTx: 40, credit.ReqPktRx: 1, credit.ReqBufRx: 40, credit.DataPktTx: 1, credit.DataBufTx: 20}}, qpConfig{})
 	h := p.hosts[0]
@@ -242,8 +244,8 @@ func TestLoopbackTap(t *testing.T) {
 	}
 }
 
-// TestAtomicsEverywhere adds to one counter over a loopback connection within the function, over one from another
-// function, and by the guest's own processor at the same time: nothing is lost.
+// TestAtomicsEverywhere adds to one counter over a loopback connection within the function, over
+// one from another function, and by the guest's own processor at the same time: nothing is lost.
 func TestAtomicsEverywhere(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	h := p.hosts[1]

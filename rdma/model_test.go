@@ -12,11 +12,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestModel runs random requests in both directions over several connections and a link that loses, reorders and
-// duplicates, and compares completions and every byte of memory with a model that runs the requests one by one. There are
-// connections of every ordering, with shared receive queues, in XRC domains, with memory windows that come and go, and
-// such that complete in error, whose requests are wrong now and then. A failure replays with its seed. Datagrams have a
-// model of their own, since they may be lost: TestDatagramModel.
+// TestModel runs random requests in both directions over several connections and a link that loses,
+// reorders and duplicates, and compares completions and every byte of memory with a model that runs
+// the requests one by one. There are connections of every ordering, with shared receive queues, in
+// XRC domains, with memory windows that come and go, and such that complete in error, whose
+// requests are wrong now and then. A failure replays with its seed. Datagrams have a model of their
+// own, since they may be lost: TestDatagramModel.
 func TestModel(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -33,8 +34,8 @@ const (
 	modelSize  = modelSlot * modelSlots
 )
 
-// modelSide is one QP of a connection with its memory: what its own requests use, what the peer's requests use, and
-// what it receives into, each with the model's copy.
+// modelSide is one QP of a connection with its memory: what its own requests use, what the peer's
+// requests use, and what it receives into, each with the model's copy.
 type modelSide struct {
 	p                     *qp
 	local, target, inbox  *region
@@ -210,7 +211,8 @@ func runModel(t *testing.T, seed uint64) {
 	}
 }
 
-// post posts one random request and carries it out in the model. It reports whether the next request needs a fence.
+// post posts one random request and carries it out in the model. It reports whether the next
+// request needs a fence.
 func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *[]func()) bool {
 	n := r.IntN(300)
 	switch r.IntN(4) {

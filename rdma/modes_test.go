@@ -85,8 +85,8 @@ func TestSizeLimits(t *testing.T) {
 	}
 }
 
-// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it in unordered mode alone. So do
-// receives whose messages overtake others.
+// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it in
+// unordered mode alone. So do receives whose messages overtake others.
 func TestCompletionOrder(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
@@ -108,7 +108,8 @@ func TestCompletionOrder(t *testing.T) {
 			}
 		})
 	}
-	// Arrival order: over a link that reorders, receives complete in the order of the requests but in unordered mode.
+	// Arrival order: over a link that reorders, receives complete in the order of the requests but
+	// in unordered mode.
 	for _, m := range modes {
 		overtaken := false
 		for seed := range uint64(10) {
@@ -137,8 +138,8 @@ func TestCompletionOrder(t *testing.T) {
 	}
 }
 
-// TestCompleteInError holds DEV-952 in every ordering: a request that fails does so alone: both queue pairs go on, a receive it took
-// completes in error, and requests around it succeed.
+// TestCompleteInError holds DEV-952 in every ordering: a request that fails does so alone: both
+// queue pairs go on, a receive it took completes in error, and requests around it succeed.
 func TestCompleteInError(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -254,8 +255,9 @@ func TestCompleteInError(t *testing.T) {
 	}
 }
 
-// TestErrorModesDiffer is F20: a queue pair that fails as verbs do never takes what a peer that completes in error could not supply
-// for data. Connection management does not let such queue pairs meet (DEV-950).
+// TestErrorModesDiffer is F20: a queue pair that fails as verbs do never takes what a peer that
+// completes in error could not supply for data. Connection management does not let such queue pairs
+// meet (DEV-950).
 func TestErrorModesDiffer(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm} {
 		for _, n := range []int{300, 6000} {
@@ -284,9 +286,8 @@ func TestErrorModesDiffer(t *testing.T) {
 	}
 }
 
-// TestBadReceiveForImmediate is F24: a receive whose SGE names no memory fails, and with it the WRITE that takes it for its
-// immediate data, as a SEND does.
-// (DEV-610, DEV-952)
+// TestBadReceiveForImmediate is F24: a receive whose SGE names no memory fails, and with it the
+// WRITE that takes it for its immediate data, as a SEND does. (DEV-610, DEV-952)
 func TestBadReceiveForImmediate(t *testing.T) {
 	for _, cie := range []bool{false, true} {
 		for _, op := range []abi.Opcode{abi.OpSend, abi.OpWriteImm} {
@@ -329,10 +330,11 @@ func vanish(p *pair, op abi.Opcode, n int) {
 	p.cut(0, false)
 }
 
-// TestOrderingTable is the table of RFC 7306 §7 with the operations this device has: Immediate Data is a SEND with immediate data
-// that carries nothing else. Each row is tried many times over a link that loses and reorders. The rows that end in a
-// READ hold in strong mode only, because RDMA over Falcon §6.7 lets READs of weak mode run as they come. Strong mode also places
-// data in order, where the table has "no placement guarantee".
+// TestOrderingTable is the table of RFC 7306 §7 with the operations this device has: Immediate Data
+// is a SEND with immediate data that carries nothing else. Each row is tried many times over a link
+// that loses and reorders. The rows that end in a READ hold in strong mode only, because RDMA over
+// Falcon §6.7 lets READs of weak mode run as they come. Strong mode also places data in order,
+// where the table has "no placement guarantee".
 func TestOrderingTable(t *testing.T) {
 	const (
 		write  = abi.OpWrite
@@ -467,7 +469,8 @@ func TestOrderingTable(t *testing.T) {
 
 func takes(op abi.Opcode) bool { return op == abi.OpSend || op == abi.OpSendImm }
 
-// TestUnorderedFlush fails an unordered queue pair with works done, undone and not begun: each completes once.
+// TestUnorderedFlush fails an unordered queue pair with works done, undone and not begun: each
+// completes once.
 func TestUnorderedFlush(t *testing.T) {
 	p := newPair(t, false, 1<<16, worldConfig{}, qpConfig{ordering: abi.OrderingUnordered, cie: true})
 	for i := range 20 {

@@ -20,7 +20,8 @@ const (
 
 	// attrResponder is what a connection needs beside to serve READs and receives.
 	attrResponder = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
-	// attrDrained may change while the send queue is drained. A path is given again as it is: it cannot change.
+	// attrDrained may change while the send queue is drained. A path is given again as it is: it
+	// cannot change.
 	attrDrained = attrInit | attrConnected&^abi.QPAttrPathMTU | abi.QPAttrCurState | abi.QPAttrAV
 
 	attrInit = abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess
@@ -29,14 +30,16 @@ const (
 		attrRetry | attrConnected
 )
 
-// transition is one row of the table: what ModifyQP must and may set on the way between two states (InfiniBand §11.2.5.2).
+// transition is one row of the table: what ModifyQP must and may set on the way between two states
+// (InfiniBand §11.2.5.2).
 type transition struct {
 	from, to           abi.QPState
 	required, optional uint32
 }
 
-// rcTransitions is the table of reliable connections. Connection management takes a QP from INIT to RTS by itself, so
-// that INIT takes everything and needs nothing. RESET and ERR are reached from every state and set nothing.
+// rcTransitions is the table of reliable connections. Connection management takes a QP from INIT to
+// RTS by itself, so that INIT takes everything and needs nothing. RESET and ERR are reached from
+// every state and set nothing.
 var rcTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected},
 	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected},
@@ -48,8 +51,9 @@ var rcTransitions = []transition{
 	{abi.QPStateSQD, abi.QPStateSQD, 0, attrDrained},
 }
 
-// xrcSendTransitions and xrcRecvTransitions are the tables of the two ends of an extended reliable connection, of which one has
-// no responder and the other no requester. What the other end alone needs is taken too: RC's table once stood for both.
+// xrcSendTransitions and xrcRecvTransitions are the tables of the two ends of an extended reliable
+// connection, of which one has no responder and the other no requester. What the other end alone
+// needs is taken too: RC's table once stood for both.
 var (
 	xrcSendTransitions = rcTransitionsBut(
 		transition{abi.QPStateInit, abi.QPStateRTR, attrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
@@ -132,8 +136,8 @@ func (f *Function) inRange(m *abi.ModifyQP) bool {
 // maxPSN is the largest packet sequence number of InfiniBand.
 const maxPSN = 1<<24 - 1
 
-// ModifyQP changes state and attributes. Without a state it changes attributes as a transition from the state to itself.
-// All of m is checked before anything changes.
+// ModifyQP changes state and attributes. Without a state it changes attributes as a transition from
+// the state to itself. All of m is checked before anything changes.
 func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 	if !f.working() {
 		return abi.StatusBadState
@@ -253,8 +257,8 @@ func (q *QP) change(now falcon.Time, to abi.QPState) {
 	}
 }
 
-// drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any more. It finds their
-// completions then (DEV-908), also where they were kept back on purpose.
+// drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any
+// more. It finds their completions then (DEV-908), also where they were kept back on purpose.
 func (q *QP) drained(now falcon.Time) {
 	if q.state != abi.QPStateSQD || !q.sqdNotify || q.draining() {
 		return

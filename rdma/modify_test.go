@@ -19,8 +19,9 @@ var everyState = []abi.QPState{
 	abi.QPStateReset, abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr,
 }
 
-// TestTransitions tries every change of state of both tables with no attribute, with exactly the required ones, with each
-// required one left out, with each optional one, and with each that is neither.
+// TestTransitions tries every change of state of both tables with no attribute, with exactly the
+// required ones, with each required one left out, with each optional one, and with each that is
+// neither.
 func TestTransitions(t *testing.T) {
 	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUD} {
 		w := newWorld(t, worldConfig{})
@@ -83,8 +84,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no row tested.
-// (DEV-901, DEV-907)
+// TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no
+// row tested. (DEV-901, DEV-907)
 func TestTransitionTable(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -126,9 +127,8 @@ func TestCurState(t *testing.T) {
 	ok(t, p.hosts[0].fn.ModifyQP(p.now, m))
 }
 
-// TestDrain holds SQD: works begun are finished, the event comes once and only then, no other is begun, requests of the
-// peer are served, and RTS goes on where it stopped.
-// (DEV-908)
+// TestDrain holds SQD: works begun are finished, the event comes once and only then, no other is
+// begun, requests of the peer are served, and RTS goes on where it stopped. (DEV-908)
 func TestDrain(t *testing.T) {
 	for _, notify := range []uint8{0, 1} {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
@@ -210,9 +210,8 @@ func TestEventsOfFailures(t *testing.T) {
 	}
 }
 
-// TestCommEstablished: a QP that its driver takes through the states itself hears of the first packet in RTR, and sends
-// when it is in RTS.
-// (DEV-909)
+// TestCommEstablished: a QP that its driver takes through the states itself hears of the first
+// packet in RTR, and sends when it is in RTS. (DEV-909)
 func TestCommEstablished(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	p := &pair{world: w}
@@ -246,9 +245,8 @@ func TestCommEstablished(t *testing.T) {
 	success(t, p.b.send.wait(1))
 }
 
-// TestXRCTransitions is F21: both ends of an XRC connection come up with the masks of verbs, which ibv_xsrq_pingpong sends, and
-// neither with less.
-// (DEV-907)
+// TestXRCTransitions is F21: both ends of an XRC connection come up with the masks of verbs, which
+// ibv_xsrq_pingpong sends, and neither with less. (DEV-907)
 func TestXRCTransitions(t *testing.T) {
 	const (
 		state = abi.QPAttrState

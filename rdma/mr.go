@@ -7,10 +7,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MR is a registered memory region, or a memory window on one. Its page list is copied at registration; its one key serves
-// as lkey and rkey. Work in flight keeps a pointer to it and looks at valid before each access, so that deregistration
-// takes effect at once, also for packets that falcon would send again. What changes its meaning, as registering it
-// again or binding a window, makes a new MR in its place.
+// MR is a registered memory region, or a memory window on one. Its page list is copied at
+// registration; its one key serves as lkey and rkey. Work in flight keeps a pointer to it and looks
+// at valid before each access, so that deregistration takes effect at once, also for packets that
+// falcon would send again. What changes its meaning, as registering it again or binding a window,
+// makes a new MR in its place.
 type MR struct {
 	fn     *Function
 	key    uint32
@@ -33,8 +34,8 @@ type MR struct {
 const validAccess = abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic |
 	abi.AccessMWBind | abi.AccessZeroBased | abi.AccessRelaxedOrdering
 
-// Registration is a memory region whose page list is being read. It belongs to the command that began it: nothing
-// else of the function happens until it is done, or the function ends.
+// Registration is a memory region whose page list is being read. It belongs to the command that
+// began it: nothing else of the function happens until it is done, or the function ends.
 type Registration struct {
 	mr       *MR
 	list     queues.ListReader
@@ -52,7 +53,8 @@ func (f *Function) RegMR(r *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
 	return lkey, rkey, st
 }
 
-// StartRegMR checks a registration, whose page list is then read in pieces: it may have half a million entries.
+// StartRegMR checks a registration, whose page list is then read in pieces: it may have half a
+// million entries.
 func (f *Function) StartRegMR(r *abi.RegMR) (*Registration, abi.Status) {
 	if !f.working() {
 		return nil, abi.StatusBadState
@@ -88,7 +90,8 @@ func badAccess(access uint32) bool {
 	return access&^validAccess != 0 || access&needLocal != 0 && access&abi.AccessLocalWrite == 0
 }
 
-// Read takes at most pages more entries of the page list. When it is done the region exists, or st says why not.
+// Read takes at most pages more entries of the page list. When it is done the region exists, or st
+// says why not.
 func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Status) {
 	m := g.mr
 	if g.keepArea {
@@ -142,8 +145,8 @@ func (m *MR) deregister() {
 	m.fn.mrs.remove(keyNumber(m.key))
 }
 
-// Keys are the numbers of the table with the generation in the low byte, where programs expect the part of a window's key
-// that they choose.
+// Keys are the numbers of the table with the generation in the low byte, where programs expect the
+// part of a window's key that they choose.
 func numberKey(number uint32) uint32 { return bits.RotateLeft32(number, 8) }
 func keyNumber(key uint32) uint32    { return bits.RotateLeft32(key, -8) }
 
@@ -166,8 +169,8 @@ func (m *MR) covers(addr, n uint64) bool {
 	return addr >= m.iova && off <= m.length && n <= m.length-off
 }
 
-// mr looks a local key up: nil unless the region is of protection domain pd, has every right in need and covers n bytes at
-// addr.
+// mr looks a local key up: nil unless the region is of protection domain pd, has every right in
+// need and covers n bytes at addr.
 func (f *Function) mr(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 	m := f.key(key)
 	if m == nil || m.window || !m.gives(pd, addr, n, need) {
@@ -176,7 +179,8 @@ func (f *Function) mr(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 	return m
 }
 
-// gives reports whether the region or window is there for pd, has every right in need and covers n bytes at addr.
+// gives reports whether the region or window is there for pd, has every right in need and covers n
+// bytes at addr.
 func (m *MR) gives(pd *PD, addr, n uint64, need uint32) bool {
 	return m.usable() && m.pd == pd && m.access&need == need && m.covers(addr, n)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A memory window of type 2B is bound by a work request to a part of a region, for the peer of the queue pair that bound it
-// alone, and made invalid by another, of either side (InfiniBand §10.6.7):
+// A memory window of type 2B is bound by a work request to a part of a region, for the peer of the
+// queue pair that bound it alone, and made invalid by another, of either side (InfiniBand §10.6.7):
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──LocalInv, SendInv of the peer, end of the QP──▶ free ─▶ DeallocMW
 //
@@ -80,8 +80,9 @@ func (w *work) local(rest []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// issueInside carries out a request that concerns this side only. A key becomes invalid when nothing before the request can
-// use it any more. It reports whether the next request may follow at once.
+// issueInside carries out a request that concerns this side only. A key becomes invalid when
+// nothing before the request can use it any more. It reports whether the next request may follow at
+// once.
 func (q *QP) issueInside(now falcon.Time, w *work) bool {
 	r := &q.req
 	if w.wqe.Opcode == abi.OpLocalInv {
@@ -127,8 +128,8 @@ func (q *QP) bind(rkey uint32, b *abi.BindMW) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// invalidate makes a key of q's own side invalid: a window bound to q, or a region, which is registered again before it is of
-// use.
+// invalidate makes a key of q's own side invalid: a window bound to q, or a region, which is
+// registered again before it is of use.
 func (q *QP) invalidate(key uint32) abi.WCStatus {
 	m := q.fn.key(key)
 	if m == nil || !m.usable() || m.pd != q.pd || m.window && m.qp != q || m.windows > 0 {
@@ -141,8 +142,8 @@ func (q *QP) invalidate(key uint32) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// invalidateRemote is what a SEND with invalidate does: the key means nothing to peers any more. A region goes on serving its
-// own side.
+// invalidateRemote is what a SEND with invalidate does: the key means nothing to peers any more. A
+// region goes on serving its own side.
 func (m *MR) invalidateRemote() {
 	if m.window {
 		m.unbind()

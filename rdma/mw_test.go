@@ -214,8 +214,8 @@ func TestBindRefusals(t *testing.T) {
 	}
 }
 
-// TestInvalidateWaits: a key becomes invalid only when the requests before it, long ones on a lossy link, are done with it.
-// (DEV-931)
+// TestInvalidateWaits: a key becomes invalid only when the requests before it, long ones on a lossy
+// link, are done with it. (DEV-931)
 func TestInvalidateWaits(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
 	fill(p.ma.bytes(), 3)
@@ -264,9 +264,8 @@ func TestReadInvalidate(t *testing.T) {
 	}
 }
 
-// TestRereg changes everything of a region, one thing at a time: the old keys mean nothing, also to work in flight, and an
-// error changes nothing.
-// (DEV-933)
+// TestRereg changes everything of a region, one thing at a time: the old keys mean nothing, also to
+// work in flight, and an error changes nothing. (DEV-933)
 func TestRereg(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -365,8 +364,8 @@ func TestWindowEnds(t *testing.T) {
 	}
 }
 
-// TestBindWithoutPeer: what concerns one side only needs no peer: a wired queue pair whose peer is not there yet binds, makes invalid and
-// fails by itself, while a WRITE and all behind it wait.
+// TestBindWithoutPeer: what concerns one side only needs no peer: a wired queue pair whose peer is
+// not there yet binds, makes invalid and fails by itself, while a WRITE and all behind it wait.
 func TestBindWithoutPeer(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]

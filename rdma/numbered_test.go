@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// cases are the numbered behaviours of this room: each has at least one test called TestCase<number>_….
+// cases are the numbered behaviours of this room: each has at least one test called
+// TestCase<number>_….
 var cases = []int{22, 68, 97, 98, 99, 102, 103, 104, 106}
 
 // TestEveryCase fails when a numbered test goes missing, or has no number here.
@@ -41,7 +42,8 @@ func TestEveryCase(t *testing.T) {
 	}
 }
 
-// TestCase22_ZeroLengthPullData: a READ that the target completes in error ends in error, and the queue pair goes on.
+// TestCase22_ZeroLengthPullData: a READ that the target completes in error ends in error, and the
+// queue pair goes on.
 func TestCase22_ZeroLengthPullData(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{cie: true})
 	x := p.remote(abi.OpRead, 0)
@@ -54,7 +56,8 @@ func TestCase22_ZeroLengthPullData(t *testing.T) {
 	}
 }
 
-// TestCase97_ScatterGatherAndInline: lists up to 16 elements and inline data up to 224 bytes arrive whole; more is refused.
+// TestCase97_ScatterGatherAndInline: lists up to 16 elements and inline data up to 224 bytes arrive
+// whole; more is refused.
 func TestCase97_ScatterGatherAndInline(t *testing.T) {
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{sge: 16, inline: 224})
 	fill(p.ma.bytes(), 97)
@@ -111,8 +114,8 @@ func TestCase99_TargetEffects(t *testing.T) {
 	t.Run("WRITE", TestWrite)
 }
 
-// TestCase102_CreditExhaustion runs with very little of each of the six credits: requests wait for it, all finish, all of it
-// comes back.
+// TestCase102_CreditExhaustion runs with very little of each of the six credits: requests wait for
+// it, all finish, all of it comes back.
 func TestCase102_CreditExhaustion(t *testing.T) {
 	for kind := range 6 {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
@@ -147,8 +150,8 @@ func TestCase102_CreditExhaustion(t *testing.T) {
 // TestCase103_Turns: queue pairs take turns.
 func TestCase103_Turns(t *testing.T) { TestRoundRobin(t) }
 
-// TestCase104_ImmediateInvalidateSequence: a WRITE with immediate takes one receive, by its SETH; a SEND with invalidate ends a
-// key; a gap in the sequence of an ordered connection is an error.
+// TestCase104_ImmediateInvalidateSequence: a WRITE with immediate takes one receive, by its SETH; a
+// SEND with invalidate ends a key; a gap in the sequence of an ordered connection is an error.
 func TestCase104_ImmediateInvalidateSequence(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	for i := range 3 {
@@ -169,7 +172,8 @@ func TestCase104_ImmediateInvalidateSequence(t *testing.T) {
 	t.Run("gap", TestSequenceGap)
 }
 
-// TestCase106_SizeLimits: unordered mode refuses long messages that take a receive, and datagrams are of one packet.
+// TestCase106_SizeLimits: unordered mode refuses long messages that take a receive, and datagrams
+// are of one packet.
 func TestCase106_SizeLimits(t *testing.T) {
 	TestSizeLimits(t)
 	t.Run("datagrams", TestDatagramErrors)

@@ -154,8 +154,8 @@ func TestAtomics(t *testing.T) {
 	})
 }
 
-// TestInline sends data that lies in the request. The driver owns the slot again once it was read, and the data must
-// survive in the copy for retransmissions.
+// TestInline sends data that lies in the request. The driver owns the slot again once it was read,
+// and the data must survive in the copy for retransmissions.
 func TestInline(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	data := make([]byte, 192)

@@ -9,17 +9,19 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Queue pairs and the connections of datagrams are many to many, so there is no flow control between them (Falcon §8.2.3): a
-// link copies a datagram and the send is complete. Nothing that happens at one destination can then hold up the datagrams to
-// another, and memory of the guest is looked at once. The link's own queue is one to one with its connection and waits for
-// Falcon's credits.
+// Queue pairs and the connections of datagrams are many to many, so there is no flow control
+// between them (Falcon §8.2.3): a link copies a datagram and the send is complete. Nothing that
+// happens at one destination can then hold up the datagrams to another, and memory of the guest is
+// looked at once. The link's own queue is one to one with its connection and waits for Falcon's
+// credits.
 //
 //	            head          next          tail
 //	──────────────┬─────────────┬─────────────┬───────────
 //	    over      │ with falcon │   waiting   │ free
 //
-// A queue that is full slows down who sends, as long as the destination takes something now and then. When it did not for
-// linkStall, everything in the queue is lost, and so is what is sent there until the destination is heard of again.
+// A queue that is full slows down who sends, as long as the destination takes something now and
+// then. When it did not for linkStall, everything in the queue is lost, and so is what is sent
+// there until the destination is heard of again.
 
 const (
 	maxDatagram               = 4096  // bytes, the largest MTU
@@ -68,8 +70,8 @@ func (o *outgoing) get(number uint32) *datagram {
 	return *o.place(number)
 }
 
-// room finds a place for another datagram of q in the link's queue. Where there is none q waits for it, or the datagram is
-// lost: then the link is stalled.
+// room finds a place for another datagram of q in the link's queue. Where there is none q waits for
+// it, or the datagram is lost: then the link is stalled.
 func (l *Link) room(now falcon.Time, q *QP) bool {
 	f := l.f
 	if l.tail-l.head == linkQueue {
@@ -77,7 +79,8 @@ func (l *Link) room(now falcon.Time, q *QP) bool {
 		return false
 	}
 	for f.held == functionQueue {
-		// What the destination longest silent has is given up first; one that is not known yet need not be waited for.
+		// What the destination longest silent has is given up first; one that is not known yet need
+		// not be waited for.
 		o := f.holding.head.of
 		if o.state == linkOpen && now < o.progress+linkStall {
 			o.block(now, q)
@@ -149,7 +152,8 @@ func (l *Link) send(now falcon.Time) {
 	}
 }
 
-// sent takes the end of the datagram called number. Whether it arrived is not the sender's to know, but that somebody is there.
+// sent takes the end of the datagram called number. Whether it arrived is not the sender's to know,
+// but that somebody is there.
 func (l *Link) sent(now falcon.Time, number uint32, code falcon.Completion) {
 	if l.get(number) != nil {
 		l.over(number)
@@ -198,7 +202,8 @@ func (l *Link) lose() {
 	}
 }
 
-// giveUp loses what a destination that takes nothing was to get. While its connection is open the next datagrams are lost too.
+// giveUp loses what a destination that takes nothing was to get. While its connection is open the
+// next datagrams are lost too.
 func (l *Link) giveUp(now falcon.Time) {
 	l.stalled = l.state == linkOpen || len(l.blocked) > 0
 	l.lose()

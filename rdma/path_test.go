@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQPPath: a path is set in INIT only, of connected queue pairs, within its ranges, and ends with the QP's reset.
-// (DEV-946)
+// TestQPPath: a path is set in INIT only, of connected queue pairs, within its ranges, and ends
+// with the QP's reset. (DEV-946)
 func TestQPPath(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]

@@ -33,8 +33,8 @@ func (p *pair) shadowWrite(x abi.SendWQE) (need bool) {
 	return need
 }
 
-// TestShadowDoorbell: while the device polls, the producer index is the doorbell; before it stops it asks for one, and
-// looks again (DRV-604, DEV-607, DEV-804).
+// TestShadowDoorbell: while the device polls, the producer index is the doorbell; before it stops
+// it asks for one, and looks again (DRV-604, DEV-607, DEV-804).
 func TestShadowDoorbell(t *testing.T) {
 	p := shadowPair(t)
 	x, e := p.remote(abi.OpWrite, 0), p.hosts[0].e
@@ -117,8 +117,8 @@ func TestPollFair(t *testing.T) {
 	}
 }
 
-// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a faulted function is not polled any more,
-// since its driver may clear the queue (DRV-601); in ERR its queue is armed.
+// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a faulted function is not
+// polled any more, since its driver may clear the queue (DRV-601); in ERR its queue is armed.
 func TestPollLeaves(t *testing.T) {
 	for name, leave := range map[string]func(p *pair){
 		"reset":   func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset}) },

@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// served is a pull request of the peer between its arrival and the acknowledgement of the response: what every
-// transmission of the response is made from. An atomic ran when it arrived, once; only its result is here.
+// served is a pull request of the peer between its arrival and the acknowledgement of the response:
+// what every transmission of the response is made from. An atomic ran when it arrived, once; only
+// its result is here.
 type served struct {
 	busy     bool
 	sent     bool        // the response, at least once
@@ -25,8 +26,8 @@ type served struct {
 	original uint64 // atomic
 }
 
-// servedPulls is the fixed set of pull requests a QP serves at a time, made when the first one comes. A response's tag names
-// slot and epoch.
+// servedPulls is the fixed set of pull requests a QP serves at a time, made when the first one
+// comes. A response's tag names slot and epoch.
 type servedPulls struct {
 	served     []served
 	freeServed []uint16
@@ -80,11 +81,12 @@ func (q *QP) responseDone(tag uint64) {
 	}
 }
 
-// pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too early.
+// pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too
+// early.
 const pullRetry falcon.Time = 80e3
 
-// handlePull takes a READ or atomic request. An error is answered with a complete-in-error response, since a pull
-// request was acknowledged before it came here (Falcon §8.5.3.5).
+// handlePull takes a READ or atomic request. An error is answered with a complete-in-error
+// response, since a pull request was acknowledged before it came here (Falcon §8.5.3.5).
 func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	r := &q.rsp
 	h := &q.fn.e.headers
@@ -165,8 +167,8 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	q.arrived(now, h.RBTH.SN, &a)
 }
 
-// deferPull makes falcon deliver the request again later. That is no answer to the peer: what is short here is not the
-// receiver's, and counts against nobody's RNR retries.
+// deferPull makes falcon deliver the request again later. That is no answer to the peer: what is
+// short here is not the receiver's, and counts against nobody's RNR retries.
 func (q *QP) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
 	q.fn.stats.PullsDeferred++
 	q.conn.DeferPull(now, ev.RSN, until)
@@ -229,7 +231,8 @@ func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 	return synNone
 }
 
-// fillResponse writes one pull response packet. A READ whose memory is gone becomes a complete-in-error response.
+// fillResponse writes one pull response packet. A READ whose memory is gone becomes a
+// complete-in-error response.
 func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 	s := q.rsp.serving(tag)
 	if s == nil {

@@ -88,8 +88,8 @@ type attributes struct {
 // anyIRD stands for a peer that has not said how many READs and atomics it takes.
 const anyIRD = 255
 
-// leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than verbs programs,
-// which expect hardware, are willing to wait.
+// leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than
+// verbs programs, which expect hardware, are willing to wait.
 const leastGiveUp falcon.Time = 500e6
 
 // defaultAttributes hold until ModifyQP says otherwise.
@@ -110,14 +110,16 @@ func (q *QP) State() abi.QPState { return q.state }
 // Ordered reports whether the QP wants an ordered connection (RDMA over Falcon §6.2).
 func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
-// CompletesInError reports whether a request of the QP that fails does so alone (RDMA over Falcon §6.3).
+// CompletesInError reports whether a request of the QP that fails does so alone (RDMA over Falcon
+// §6.3).
 func (q *QP) CompletesInError() bool { return q.cie }
 
-// IRD is how many READs and atomics of the peer the QP takes at a time, in packets (RDMA over Falcon §8.3.2).
+// IRD is how many READs and atomics of the peer the QP takes at a time, in packets (RDMA over
+// Falcon §8.3.2).
 func (q *QP) IRD() uint8 { return q.attr.maxDest }
 
-// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes, whatever its driver says as long as
-// the connection lasts.
+// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes,
+// whatever its driver says as long as the connection lasts.
 func (q *QP) LimitReads(peerIRD uint8) {
 	q.peerIRD = peerIRD
 	q.limitReads()
@@ -136,9 +138,10 @@ func (q *QP) PathMTU() int {
 	return q.attr.pathMTU.Bytes()
 }
 
-// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for falcon.ConnConfig.GiveUp;
-// 0, the profile's choice, when the driver set neither; falcon.Forever when it set the timeout to 0, as verbs have it.
-// Falcon's own timers decide when a packet is sent again.
+// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for
+// falcon.ConnConfig.GiveUp; 0, the profile's choice, when the driver set neither; falcon.Forever
+// when it set the timeout to 0, as verbs have it. Falcon's own timers decide when a packet is sent
+// again.
 func (q *QP) RetryTime() falcon.Time {
 	switch a := &q.attr; {
 	case !a.timed:
@@ -173,9 +176,10 @@ func (q *QP) destroy(now falcon.Time) {
 	q.count(-1)
 }
 
-// Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its user. pathMTU is the
-// path MTU agreed on with the peer in bytes; a packet carries at most that much data, and less where conn's own
-// MTU leaves less. StatusBadState: the QP is not in INIT; StatusInvalidArgument: another user, or an MTU too small.
+// Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its
+// user. pathMTU is the path MTU agreed on with the peer in bytes; a packet carries at most that
+// much data, and less where conn's own MTU leaves less. StatusBadState: the QP is not in INIT;
+// StatusInvalidArgument: another user, or an MTU too small.
 func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	return q.connect(conn, conn.Config(), peerQPN, pathMTU, peerGID)
 }
@@ -197,8 +201,8 @@ func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMT
 	return abi.StatusOK
 }
 
-// begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through RTR itself stays where
-// it is.
+// begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through
+// RTR itself stays where it is.
 func (q *QP) begin(t transport, ordered bool, segment int) {
 	q.conn, q.ordered, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = t, ordered, segment, false, false, false, false
 	q.ird = q.attr.maxDest
@@ -235,8 +239,8 @@ func (q *QP) prefetch() {
 	}
 }
 
-// turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD, flushing in ERR and SQE. It
-// reports whether more is left that can go on now.
+// turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD,
+// flushing in ERR and SQE. It reports whether more is left that can go on now.
 func (q *QP) turn(now falcon.Time) (more bool) {
 	if !q.fn.working() || q.stuck() {
 		return false
@@ -266,7 +270,8 @@ func (q *QP) sendDoorbell(index uint32) {
 	}
 }
 
-// receives is how many messages of the peer can hold a receive at a time, where their order does not limit it to one.
+// receives is how many messages of the peer can hold a receive at a time, where their order does
+// not limit it to one.
 func (q *QP) receives() uint32 {
 	switch {
 	case q.typ == abi.QPTypeXRCRecv:

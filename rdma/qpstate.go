@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go; those to RESET and to ERR
-// are reached from everywhere.
+// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go;
+// those to RESET and to ERR are reached from everywhere.
 //
 //	            Connect
 //	         ┌───────────────────┐         drained by and by
@@ -16,8 +16,8 @@ import (
 //	  │               ▼      ▼
 //	  └────────────── ERR ◀──── local or remote error, peer gone
 //
-// In ERR works are flushed in order, a few per turn, and the connection lingers so that refusals reach the peer. In RESET
-// there is no connection and nothing was completed.
+// In ERR works are flushed in order, a few per turn, and the connection lingers so that refusals
+// reach the peer. In RESET there is no connection and nothing was completed.
 
 // fail moves the QP to ERR because of st and tells the driver.
 func (q *QP) fail(now falcon.Time, st abi.WCStatus, reason string) {
@@ -34,8 +34,8 @@ func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason 
 	q.fn.event(typ, q.number, uint32(st), reason)
 }
 
-// failSend ends sending because of a work request that completed with st. Datagrams do not depend on each other: their QP
-// goes on receiving.
+// failSend ends sending because of a work request that completed with st. Datagrams do not depend
+// on each other: their QP goes on receiving.
 func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
 		q.enterErr(now)
@@ -53,7 +53,8 @@ func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
 	}
 }
 
-// enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work requests.
+// enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work
+// requests.
 func (q *QP) enterErr(now falcon.Time) {
 	if q.state == abi.QPStateErr {
 		return
@@ -84,7 +85,8 @@ func (q *QP) reset(now falcon.Time) {
 	q.state = abi.QPStateReset
 }
 
-// abandon is for a function that stopped: ERR without completions, since its queues cannot be trusted.
+// abandon is for a function that stopped: ERR without completions, since its queues cannot be
+// trusted.
 func (q *QP) abandon(now falcon.Time) {
 	q.stopWork()
 	q.closeConn(now)
@@ -114,7 +116,8 @@ func (q *QP) closeConn(now falcon.Time) {
 	}
 }
 
-// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device closes it.
+// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device
+// closes it.
 func (q *QP) leaveConn(now falcon.Time) {
 	if q.violated {
 		q.closeConn(now)
@@ -135,8 +138,9 @@ func (q *QP) letGo() transport {
 	return c
 }
 
-// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that cannot carry out any more is
-// flushed, as if it had ended already. Disconnected or PeerLeft follows.
+// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that
+// cannot carry out any more is flushed, as if it had ended already. Disconnected or PeerLeft
+// follows.
 func (q *QP) PeerLeaves() { q.leaving = true }
 
 // forgetPeer forgets whose connection the QP had, unless the driver named him.
@@ -147,8 +151,8 @@ func (q *QP) forgetPeer() {
 	q.peerIRD = anyIRD
 }
 
-// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and its connection is
-// closed at once.
+// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
+// its connection is closed at once.
 func (q *QP) Disconnected(now falcon.Time) {
 	if q.conn == nil {
 		return

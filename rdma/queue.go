@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// queue is the device's side of a send or receive queue. What goes wrong with it stops the function. A QP without a queue of
-// its own has one that was never opened: nothing is in it.
+// queue is the device's side of a send or receive queue. What goes wrong with it stops the
+// function. A QP without a queue of its own has one that was never opened: nothing is in it.
 type queue struct {
 	fn     *Function
 	name   string // "SQ of QP" and the like, for faults
@@ -60,7 +60,8 @@ func (f *Function) openQueue(name string, p queueParams) (queue, abi.Status) {
 // open reports whether there is a queue at all.
 func (u *queue) open() bool { return u.ring != nil }
 
-// reset forgets everything posted. The driver clears the header itself before it uses the queue again.
+// reset forgets everything posted. The driver clears the header itself before it uses the queue
+// again.
 func (u *queue) reset() {
 	if u.open() {
 		*u.ring = *ring.NewConsumer(u.area, u.layout)
@@ -132,7 +133,8 @@ func (u *queue) commit() {
 	u.told = u.ring.Next()
 }
 
-// sleep commits, asks for a doorbell at the next entry and looks once more. It reports whether there is an entry.
+// sleep commits, asks for a doorbell at the next entry and looks once more. It reports whether
+// there is an entry.
 func (u *queue) sleep() (more bool) {
 	u.commit()
 	if !u.open() || !u.fn.working() {

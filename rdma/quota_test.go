@@ -7,9 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQuotas fills a function with each kind of object: the quota is kept, counted and given back, no kind takes room of another,
-// and a lowered quota takes nothing away.
-// (DEV-311, DEV-312)
+// TestQuotas fills a function with each kind of object: the quota is kept, counted and given back,
+// no kind takes room of another, and a lowered quota takes nothing away. (DEV-311, DEV-312)
 func TestQuotas(t *testing.T) {
 	const n = 3
 	limits := Limits{PDs: n, MRs: n, MWs: n, CQs: n, QPs: n, SRQs: n, XRCDs: n, AHs: n}

@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestReadsInFlight is F22 at the initiator: request packets of READs and atomics without their answers are never more than the
-// peer takes, however long the READs are.
-// (RDMA over Falcon §8.3.2, DEV-953)
+// TestReadsInFlight is F22 at the initiator: request packets of READs and atomics without their
+// answers are never more than the peer takes, however long the READs are. (RDMA over Falcon §8.3.2,
+// DEV-953)
 func TestReadsInFlight(t *testing.T) {
 	for _, m := range modes {
 		p := newPair(t, m.ordered, 1<<16, worldConfig{}, qpConfig{ordering: m.ordering, cie: true})
@@ -33,7 +33,8 @@ func TestReadsInFlight(t *testing.T) {
 	}
 }
 
-// TestReadsBeyondLimit is F22 at the target: a request packet more than it takes is refused as invalid.
+// TestReadsBeyondLimit is F22 at the target: a request packet more than it takes is refused as
+// invalid.
 func TestReadsBeyondLimit(t *testing.T) {
 	for _, m := range modes[:2] {
 		for n := range 4 {
@@ -58,9 +59,8 @@ func TestReadsBeyondLimit(t *testing.T) {
 	}
 }
 
-// TestWeakReads is F23: a READ of weak mode may run before WRITEs posted ahead of it (RDMA over Falcon §6.7), and never before those
-// that have completed. In strong mode it sees both.
-// (DEV-951)
+// TestWeakReads is F23: a READ of weak mode may run before WRITEs posted ahead of it (RDMA over
+// Falcon §6.7), and never before those that have completed. In strong mode it sees both. (DEV-951)
 func TestWeakReads(t *testing.T) {
 	for _, m := range modes[:2] {
 		early := false

@@ -52,9 +52,9 @@ func (r *responder) oldest() (*receive, bool) {
 
 func (r *responder) receive(rmsn uint32) *receive { return &r.receives[rmsn&uint32(len(r.receives)-1)] }
 
-// receiveFor returns the receive of message rmsn. Messages take the receives of a QP's own queue in the order of their
-// numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is nil when none is posted, or none can be
-// held: the peer has to wait.
+// receiveFor returns the receive of message rmsn. Messages take the receives of a QP's own queue in
+// the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is
+// nil when none is posted, or none can be held: the peer has to wait.
 func (q *QP) receiveFor(rmsn uint32) *receive {
 	r := &q.rsp
 	if rmsn-r.rmsn >= uint32(len(r.receives)) {
@@ -78,7 +78,8 @@ func (q *QP) receiveFor(rmsn uint32) *receive {
 	return r.receive(rmsn)
 }
 
-// source is the shared queue the packet at hand receives from, nil when the QP has a queue of its own.
+// source is the shared queue the packet at hand receives from, nil when the QP has a queue of its
+// own.
 func (q *QP) source() *SRQ {
 	if q.typ == abi.QPTypeXRCRecv {
 		return q.rsp.srq
@@ -86,8 +87,8 @@ func (q *QP) source() *SRQ {
 	return q.srq
 }
 
-// domain is the protection domain the requests of the peer are checked against: the QP's, or that of the XRC SRQ the
-// packet at hand names.
+// domain is the protection domain the requests of the peer are checked against: the QP's, or that
+// of the XRC SRQ the packet at hand names.
 func (q *QP) domain() *PD {
 	if q.typ == abi.QPTypeXRCRecv {
 		return q.rsp.srq.pd

@@ -15,8 +15,9 @@ import (
 //	      │  with falcon  │ read, not   │ in guest  │
 //	      │  (segments)   │ issued      │ memory    │
 //
-// Works complete in order at head. Each transaction with falcon is one segment; a transaction's tag names the
-// segment's slot and the epoch, which moves on when the works are dropped. Works and segments are of the engine's pools.
+// Works complete in order at head. Each transaction with falcon is one segment; a transaction's tag
+// names the segment's slot and the epoch, which moves on when the works are dropped. Works and
+// segments are of the engine's pools.
 type requester struct {
 	e                *Engine
 	works            []*work // ring
@@ -140,8 +141,8 @@ func (r *requester) tagged(tag uint64) *segment {
 	return r.segments[i]
 }
 
-// issue starts works and hands their segments to falcon until the turn's quantum is used up or something has to be
-// waited for. It reports whether the quantum was the reason.
+// issue starts works and hands their segments to falcon until the turn's quantum is used up or
+// something has to be waited for. It reports whether the quantum was the reason.
 func (q *QP) issue(now falcon.Time) (more bool) {
 	cfg := &q.fn.e.cfg
 	f := q.fn
@@ -179,8 +180,8 @@ func (q *QP) nextWork() *work {
 	return r.work(r.next)
 }
 
-// issueSegment issues one segment of the next work and returns its data bytes; started says that it was the first.
-// ok is false when nothing can be issued now.
+// issueSegment issues one segment of the next work and returns its data bytes; started says that it
+// was the first. ok is false when nothing can be issued now.
 func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	r := &q.req
 	w := q.nextWork()
@@ -208,8 +209,9 @@ func (q *QP) issueSegment(now falcon.Time) (n int, started, ok bool) {
 	return int(s.length), started, true
 }
 
-// admitWork looks at the next work, of which nothing was issued. pass says that it is the transport's turn. Works that concern
-// this side only, and those that failed, end here; ok is then whether the next may follow at once.
+// admitWork looks at the next work, of which nothing was issued. pass says that it is the
+// transport's turn. Works that concern this side only, and those that failed, end here; ok is then
+// whether the next may follow at once.
 func (q *QP) admitWork(now falcon.Time, w *work) (pass, ok bool) {
 	r := &q.req
 	if q.state != abi.QPStateRTS {
@@ -252,8 +254,8 @@ func (q *QP) start(w *work) {
 	}
 }
 
-// hand gives segment s of w to the transport. It reports false when that does not take it: now, where there is no credit, or at
-// all.
+// hand gives segment s of w to the transport. It reports false when that does not take it: now,
+// where there is no credit, or at all.
 func (q *QP) hand(now falcon.Time, w *work, s *segment, tag uint64) bool {
 	var err error
 	if op := s.opcode | q.service; w.pulls() {
@@ -312,8 +314,8 @@ func (q *QP) issued(w *work, s *segment) {
 	}
 }
 
-// segmentLength is the data length of w's next segment: at most the connection's, and for a READ within one element
-// of its scatter list (RDMA over Falcon §6.7).
+// segmentLength is the data length of w's next segment: at most the connection's, and for a READ
+// within one element of its scatter list (RDMA over Falcon §6.7).
 func (q *QP) segmentLength(w *work) uint32 {
 	n := min(w.length-w.offset, uint32(q.segment))
 	if w.reads() && n > 0 {

@@ -13,9 +13,9 @@ import (
 //	push ─▶ admit by SN ─▶ place data ─▶ acknowledge ─▶ retire in SN order ─▶ receive completion
 //	pull ─▶ admit by SN ─▶ check, run atomics ─▶ respond; the data of a READ is gathered when falcon sends it
 //
-// On an ordered connection packets arrive in SN order and are retired at once. On an unordered one data is placed
-// as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a ring for the ones before them, so
-// that completions keep the order of the requests.
+// On an ordered connection packets arrive in SN order and are retired at once. On an unordered one
+// data is placed as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a
+// ring for the ones before them, so that completions keep the order of the requests.
 type responder struct {
 	sn       uint32 // of the next packet to retire
 	rmsn     uint32 // of the oldest unfinished message that takes a receive
@@ -70,7 +70,8 @@ func class(op wire.Opcode) messageClass {
 	return classPull
 }
 
-// receives reports whether the packet takes a receive: a SEND, or a WRITE's last with immediate data.
+// receives reports whether the packet takes a receive: a SEND, or a WRITE's last with immediate
+// data.
 func (a *arrival) receives() bool {
 	return class(a.opcode) == classSend || a.opcode == wire.WriteLastImm || a.opcode == wire.WriteOnlyImm
 }
@@ -240,13 +241,15 @@ func (q *QP) completeInError(now falcon.Time, ev *falcon.Event, sn uint32, a *ar
 	q.arrived(now, sn, a)
 }
 
-// single reports whether the packet may come in unordered mode: messages that take a receive are of one packet.
+// single reports whether the packet may come in unordered mode: messages that take a receive are of
+// one packet.
 func (a *arrival) single() bool {
 	info := a.opcode.Info()
 	return !a.receives() || info.First && info.Last
 }
 
-// deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's RNR timer.
+// deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's
+// RNR timer.
 func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
 	q.rsp.notReady = true
 	q.fn.stats.RNRTx++
@@ -254,8 +257,8 @@ func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
 	q.conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
 }
 
-// addressed strips the service off the opcode and reports whether the request is one for this QP: of its service and, with
-// XRC, for an SRQ of its domain.
+// addressed strips the service off the opcode and reports whether the request is one for this QP:
+// of its service and, with XRC, for an SRQ of its domain.
 func (q *QP) addressed(h *wire.Headers) bool {
 	op := h.RBTH.Opcode
 	if op&^wire.ServiceMask != q.service {
@@ -270,8 +273,8 @@ func (q *QP) addressed(h *wire.Headers) bool {
 	return s != nil && s.xrcd == q.xrcd
 }
 
-// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive v, which the packet would
-// have gone to, completes; WCSuccess when it does not.
+// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive
+// v, which the packet would have gone to, completes; WCSuccess when it does not.
 func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *receive, recv abi.WCStatus) {
 	q.fn.stats.Refused++
 	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
@@ -309,8 +312,9 @@ func (q *QP) hear() {
 	}
 }
 
-// placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when the packet has to
-// come again, and with an error the receive it hit and the status of that, if any.
+// placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when
+// the packet has to come again, and with an error the receive it hit and the status of that, if
+// any.
 func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *receive, abi.WCStatus) {
 	var v *receive
 	if a.receives() {
@@ -369,8 +373,8 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 	return synNone, nil, abi.WCSuccess
 }
 
-// remote looks up a region or window for the peer: the right must be given by the QP and by the region, and a window must
-// be bound to the QP.
+// remote looks up a region or window for the peer: the right must be given by the QP and by the
+// region, and a window must be bound to the QP.
 func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if q.attr.access&right == 0 {
 		return nil
@@ -387,8 +391,8 @@ func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 
 const remoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
 
-// invalidatable returns the region or window whose key the peer may invalidate: one of protection domain pd that gives peers
-// any right, a window bound to the QP.
+// invalidatable returns the region or window whose key the peer may invalidate: one of protection
+// domain pd that gives peers any right, a window bound to the QP.
 func (q *QP) invalidatable(pd *PD, rkey uint32) *MR {
 	m := q.fn.key(rkey)
 	if m == nil || !m.usable() || m.pd != pd || m.access&remoteRights == 0 || m.window && m.qp != q {

@@ -7,14 +7,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// How QPs come to their turns: functions share by deficit round robin (Shreedhar and Varghese 1995), the QPs of one by
-// turns, so that a function gets the same with one QP or with a thousand, with small requests or with large ones.
+// How QPs come to their turns: functions share by deficit round robin (Shreedhar and Varghese
+// 1995), the QPs of one by turns, so that a function gets the same with one QP or with a thousand,
+// with small requests or with large ones.
 //
 //	Engine.active ─▶ f1 ─▶ f2 ─▶ …       each visit adds Config.Quantum, times its weight, to the function's deficit,
 //	                 │                   each turn takes away what it issued
 //	                 └▶ ready ─▶ q1 ─▶ q2
 //
-// A function that has not used up what is guaranteed to it enters in front; its guarantee bounds what that can take.
+// A function that has not used up what is guaranteed to it enters in front; its guarantee bounds
+// what that can take.
 //
 //	Engine.throttled: functions whose rate is used up, until their bucket fills
 
@@ -81,7 +83,8 @@ func (s *functionList) remove(f *Function) {
 	f.place = nowhere
 }
 
-// enqueue gives a QP its place behind the others of its function, and the function its place among the others.
+// enqueue gives a QP its place behind the others of its function, and the function its place among
+// the others.
 func (e *Engine) enqueue(q *QP) {
 	f := q.fn
 	f.ready.push(&q.ready)

@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRoundRobin lets one QP with megabytes to send stand in front of one with a few bytes: both get their turn.
+// TestRoundRobin lets one QP with megabytes to send stand in front of one with a few bytes: both
+// get their turn.
 func TestRoundRobin(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 1 << 20}}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
@@ -34,7 +35,8 @@ func TestRoundRobin(t *testing.T) {
 	success(t, p.a.send.wait(20))
 }
 
-// TestEventIndex posts with a driver that rings only when the event index asks for it: no request is left behind.
+// TestEventIndex posts with a driver that rings only when the event index asks for it: no request
+// is left behind.
 func TestEventIndex(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 4, sigAll: true})
 	bells, done := 0, 0
@@ -75,8 +77,8 @@ func TestEventIndex(t *testing.T) {
 	}
 }
 
-// TestPullFlood has a peer ask for more READs at once than a QP serves, by never acknowledging responses: it is told to
-// wait, and gets everything in the end.
+// TestPullFlood has a peer ask for more READs at once than a QP serves, by never acknowledging
+// responses: it is told to wait, and gets everything in the end.
 func TestPullFlood(t *testing.T) {
 	raw := &readsULP{}
 	w := newWorld(t, worldConfig{peer: raw})

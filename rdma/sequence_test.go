@@ -11,9 +11,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over Falcon §8.2); RMSN counts
-// messages that take a receive and, apart from them, READ and atomic packets, both from 1 (§8.3.2); offsets and addresses
-// are those of the segment; responses echo SN and sink.
+// TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over
+// Falcon §8.2); RMSN counts messages that take a receive and, apart from them, READ and atomic
+// packets, both from 1 (§8.3.2); offsets and addresses are those of the segment; responses echo SN
+// and sink.
 func TestNumbering(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.sim.Tracing = true
@@ -114,8 +115,8 @@ func (u *oneByteWrites) HandleEvent(_ falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestSequenceGap sends SN 2 before SN 1: an error on an ordered connection (RDMA over Falcon §8.2), placed at once and
-// completed in order on an unordered one.
+// TestSequenceGap sends SN 2 before SN 1: an error on an ordered connection (RDMA over Falcon
+// §8.2), placed at once and completed in order on an unordered one.
 func TestSequenceGap(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		raw := &oneByteWrites{}

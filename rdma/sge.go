@@ -11,9 +11,9 @@ type sge struct {
 	length uint32
 }
 
-// sges reads n elements from b, which holds at least as many, and appends those that are not empty to list. need is
-// the right each region must give. ok is false when an element names no region of pd, lies
-// outside it or lacks the right. total is the sum of the lengths.
+// sges reads n elements from b, which holds at least as many, and appends those that are not empty
+// to list. need is the right each region must give. ok is false when an element names no region of
+// pd, lies outside it or lacks the right. total is the sum of the lengths.
 func (f *Function) sges(pd *PD, list []sge, b []byte, n int, need uint32) (_ []sge, total uint64, ok bool) {
 	for i := range n {
 		var x abi.SGE

@@ -6,7 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// SRQ is a shared receive queue: the messages of many QPs take its entries, in the order in which they arrive.
+// SRQ is a shared receive queue: the messages of many QPs take its entries, in the order in which
+// they arrive.
 //
 //	basic   QPs created with it; completions in each QP's receive CQ; entries name memory of the SRQ's PD
 //	XRC     every XRC target QP of its domain, as the packets ask; completions in its own CQ; the SRQ's PD also decides
@@ -72,8 +73,8 @@ func (f *Function) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 	return s.number, abi.StatusOK
 }
 
-// ModifySRQ sets the limit, or replaces the area. consumer is how many entries of the area were read; nothing looks at it
-// any more when it was replaced.
+// ModifySRQ sets the limit, or replaces the area. consumer is how many entries of the area were
+// read; nothing looks at it any more when it was replaced.
 func (f *Function) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	if !f.working() {
 		return 0, abi.StatusBadState

@@ -65,9 +65,8 @@ func (s *srq) setLimit(n uint32) abi.Status {
 	return st
 }
 
-// TestSRQ lets three connections take the receives of one queue: each message once, in the order of arrival, whole, and with the
-// queue's number in the completion.
-// (DEV-920)
+// TestSRQ lets three connections take the receives of one queue: each message once, in the order of
+// arrival, whole, and with the queue's number in the completion. (DEV-920)
 func TestSRQ(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		w := newWorld(t, worldConfig{})
@@ -116,8 +115,8 @@ func TestSRQ(t *testing.T) {
 	})
 }
 
-// TestSRQLimit holds the event: once, when fewer entries than the limit are left, and at once when that is so already.
-// (DEV-921)
+// TestSRQLimit holds the event: once, when fewer entries than the limit are left, and at once when
+// that is so already. (DEV-921)
 func TestSRQLimit(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -159,8 +158,8 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
-// TestSRQResize moves the queue to a smaller and a larger area; the driver posts again what was not read.
-// (DEV-922)
+// TestSRQResize moves the queue to a smaller and a larger area; the driver posts again what was not
+// read. (DEV-922)
 func TestSRQResize(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -208,9 +207,8 @@ func TestSRQResize(t *testing.T) {
 	}
 }
 
-// TestSRQFailure fails one of two QPs of a shared queue: what it had taken is flushed, then EventLastWQE, and the other QP
-// takes the rest.
-// (DEV-923)
+// TestSRQFailure fails one of two QPs of a shared queue: what it had taken is flushed, then
+// EventLastWQE, and the other QP takes the rest. (DEV-923)
 func TestSRQFailure(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 64<<10, worldConfig{}, qpConfig{})
@@ -224,7 +222,8 @@ func TestSRQFailure(t *testing.T) {
 		p.connect(a2, b2, ordered)
 		s.receive(1, p.mb.sge(0, 64<<10))
 		s.receive(2, p.mb.sge(0, 5000))
-		// A message longer than the window: when its first packets are there it has taken a receive.
+		// A message longer than the window: when its first packets are there it has taken a
+		// receive.
 		a.post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 64<<10))
 		p.run(1e9, func() bool { return h.fn.srqs.get(s.number).taken > 0 })
 		b.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})

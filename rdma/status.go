@@ -5,8 +5,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// syndrome says why a responder refused a request. It travels as the ULP NACK code of a push and in the
-// complete-in-error response of a pull; the values are InfiniBand's AETH syndromes where it has one.
+// syndrome says why a responder refused a request. It travels as the ULP NACK code of a push and in
+// the complete-in-error response of a pull; the values are InfiniBand's AETH syndromes where it has
+// one.
 type syndrome uint8
 
 const (

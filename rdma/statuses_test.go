@@ -9,10 +9,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
 
-// reached is where a status was seen: in a send completion, a receive completion, or the event of a queue pair that failed.
+// reached is where a status was seen: in a send completion, a receive completion, or the event of a
+// queue pair that failed.
 type reached struct{ send, recv, event abi.WCStatus }
 
-// statuses is one honest way to every completion status of the ABI. Each way begins with a pair of connected queue pairs.
+// statuses is one honest way to every completion status of the ABI. Each way begins with a pair of
+// connected queue pairs.
 var statuses = []struct {
 	name string
 	qp   qpConfig
@@ -199,7 +201,8 @@ func known(st abi.WCStatus) bool {
 	return slices.ContainsFunc(schema.V1.Enum("WCStatus").Values, func(v schema.Value) bool { return v.Value == uint64(st) })
 }
 
-// TestCompletionCodes: every completion code of Falcon has a status that the ABI knows, and success has one only.
+// TestCompletionCodes: every completion code of Falcon has a status that the ABI knows, and success
+// has one only.
 func TestCompletionCodes(t *testing.T) {
 	for code := range falcon.Completion(16) {
 		for syn := range 256 {

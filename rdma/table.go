@@ -1,8 +1,8 @@
 package rdma
 
-// table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes its slot's
-// generation moves on, so an old number is refused instead of naming the slot's next owner. Free slots are
-// reused oldest first, which keeps numbers apart for as long as possible.
+// table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes
+// its slot's generation moves on, so an old number is refused instead of naming the slot's next
+// owner. Free slots are reused oldest first, which keeps numbers apart for as long as possible.
 type table[T any] struct {
 	slots    []slot[T]
 	free     []uint32 // queue of slots given back, oldest at freeHead
@@ -50,7 +50,8 @@ func (t *table[T]) add(object *T) (number uint32, ok bool) {
 	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
 }
 
-// get returns the object called number, nil when there is none or the number is of an earlier owner.
+// get returns the object called number, nil when there is none or the number is of an earlier
+// owner.
 func (t *table[T]) get(number uint32) *T {
 	i := number&(1<<t.slotBits-1) - t.low
 	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
@@ -68,7 +69,8 @@ func (t *table[T]) at(number uint32) *T {
 	return t.slots[i].object
 }
 
-// replace puts object into the slot of number, which is in use, with a generation of the caller's, and returns its number.
+// replace puts object into the slot of number, which is in use, with a generation of the caller's,
+// and returns its number.
 func (t *table[T]) replace(number uint32, object *T, generation uint8) uint32 {
 	i := number&(1<<t.slotBits-1) - t.low
 	t.slots[i] = slot[T]{object: object, generation: generation}

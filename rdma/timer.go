@@ -6,7 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// timer is a moment at which its owner has something to do. Zero it is not set; it must not be copied while it is.
+// timer is a moment at which its owner has something to do. Zero it is not set; it must not be
+// copied while it is.
 type timer struct {
 	at    falcon.Time
 	owner timed

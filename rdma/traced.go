@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// What a function notes of its requests while somebody traces it. Callers look first whether there is a ring: nothing else of this is
-// on the data path.
+// What a function notes of its requests while somebody traces it. Callers look first whether there
+// is a ring: nothing else of this is on the data path.
 
 // UseTrace makes the function note in r what happens to its requests; nil: nothing any more.
 func (f *Function) UseTrace(r *trace.Ring) { f.trace = r }

@@ -5,9 +5,10 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// transport carries the transactions of a queue pair to the queue pair at the other end and back. Its contract is the one
-// that RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the other end at most once, in order where the
-// connection is ordered, and completes exactly once; what is lost on the way is the transport's business.
+// transport carries the transactions of a queue pair to the queue pair at the other end and back.
+// Its contract is the one that RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the
+// other end at most once, in order where the connection is ordered, and completes exactly once;
+// what is lost on the way is the transport's business.
 //
 //	initiator                                            target
 //	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush
@@ -15,12 +16,13 @@ import (
 //	Pull ── EvPull ────────────────────────────────────▶ RespondPull, DeferPull or NackPush
 //	     ◀── EvPullDone                  EvResponseDone ◀──
 //
-// Events reach the queue pair through QP.handle, never from within a call. The bytes of requests and responses come from
-// QP.fill, when they are wanted and as often as they are.
+// Events reach the queue pair through QP.handle, never from within a call. The bytes of requests
+// and responses come from QP.fill, when they are wanted and as often as they are.
 //
 // A *falcon.Conn is a transport; a *Loopback joins two queue pairs of one engine.
 type transport interface {
-	// Push issues a push of length bytes, PushLast one that ends a message. falcon.ErrXoff: EvCredit follows.
+	// Push issues a push of length bytes, PushLast one that ends a message. falcon.ErrXoff:
+	// EvCredit follows.
 	Push(now falcon.Time, tag uint64, length int) error
 	PushLast(now falcon.Time, tag uint64, length int) error
 	// Pull issues a request of reqLen bytes for a response of at most respLen.
@@ -29,12 +31,14 @@ type transport interface {
 	// AckPush and NackPush answer an EvPush; NackPush with NackCID an EvPull too.
 	AckPush(now falcon.Time, rsn uint32)
 	NackPush(now falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulpCode uint8)
-	// RespondPull answers an EvPull with length bytes. DeferPull asks for it again at the given time, and for nothing behind
-	// it before where the connection is ordered; the peer does not notice.
+	// RespondPull answers an EvPull with length bytes. DeferPull asks for it again at the given
+	// time, and for nothing behind it before where the connection is ordered; the peer does not
+	// notice.
 	RespondPull(now falcon.Time, rsn uint32, tag uint64, length int) error
 	DeferPull(now falcon.Time, rsn uint32, until falcon.Time)
 
-	// Drain makes the connection finish what is under way and issue nothing new; it goes on answering.
+	// Drain makes the connection finish what is under way and issue nothing new; it goes on
+	// answering.
 	Drain(now falcon.Time)
 	// Close ends the connection without telling the peer, Abort does it for a reason.
 	Close(now falcon.Time)

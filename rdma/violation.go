@@ -7,11 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// UseStrict adds checks that are not needed to be safe from a driver, only to tell it what it does wrong: bytes and areas
-// that have to be zero.
+// UseStrict adds checks that are not needed to be safe from a driver, only to tell it what it does
+// wrong: bytes and areas that have to be zero.
 func (f *Function) UseStrict(on bool) { f.strict = on }
 
-// broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that show it.
+// broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that
+// show it.
 func (f *Function) broke(clause uint16, where abi.Ring, number, index uint32, b []byte) {
 	v := &abi.Violation{Clause: clause, Ring: where, Queue: number, Index: index}
 	v.Length = uint8(copy(v.Bytes[:], b))
@@ -88,8 +89,8 @@ func (u *queue) checkReserved(index uint32, raw []byte, known interface{ Marshal
 	}
 }
 
-// brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well, which is no matter of the
-// ABI.
+// brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
+// which is no matter of the ABI.
 func (q *QP) brokenBy(w *work) uint16 {
 	x := &w.wqe
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd

@@ -7,12 +7,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged elsewhere. The device
-// makes its connection meanwhile. Until it is there, and when the peer has left, the QP behaves as if its packets were
-// lost: it may be in RTR or RTS for ever, but work that is posted fails after a while.
+// A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged
+// elsewhere. The device makes its connection meanwhile. Until it is there, and when the peer has
+// left, the QP behaves as if its packets were lost: it may be in RTR or RTS for ever, but work that
+// is posted fails after a while.
 
-// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers in guests are slower
-// than the timeouts of verbs programs, which expect hardware.
+// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers
+// in guests are slower than the timeouts of verbs programs, which expect hardware.
 const patience falcon.Time = 8e9
 
 // Wired reports whether the driver named the peer, and how.
@@ -21,8 +22,9 @@ func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer
 // Connected reports whether the QP has a connection.
 func (q *QP) Connected() bool { return q.conn != nil }
 
-// awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what fails by itself, needs no
-// peer. It reports whether there may be more of that; without work it asks for a doorbell.
+// awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what
+// fails by itself, needs no peer. It reports whether there may be more of that; without work it
+// asks for a doorbell.
 func (q *QP) awaitPeer(now falcon.Time) (more bool) {
 	for range q.fn.e.cfg.TurnOps {
 		w := q.nextWork()
@@ -88,8 +90,8 @@ func (q *QP) failAlone(now falcon.Time, reason string) {
 	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
 }
 
-// PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells a verbs program so
-// before it sends, and what it received stays.
+// PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells
+// a verbs program so before it sends, and what it received stays.
 func (q *QP) PeerLeft(now falcon.Time) {
 	if !q.serving() {
 		q.Disconnected(now)

@@ -5,7 +5,8 @@ import "github.com/falcon-vnic/vnic/queues/abi"
 // maxMessage is the longest message in bytes (InfiniBand: 2^31).
 const maxMessage = 1 << 31
 
-// work is one send work request: a copy of what the driver posted, made once, with its checks' outcome.
+// work is one send work request: a copy of what the driver posted, made once, with its checks'
+// outcome.
 type work struct {
 	index  uint32 // of its entry
 	wqe    abi.SendWQE
@@ -75,8 +76,8 @@ func (q *QP) fetch() (w *work, ok bool) {
 	return w, true
 }
 
-// check completes w from the rest of its entry and says what is wrong with it. From here on the shared memory of
-// the entry is not looked at again.
+// check completes w from the rest of its entry and says what is wrong with it. From here on the
+// shared memory of the entry is not looked at again.
 func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	x := &w.wqe
 	var need uint32
@@ -133,8 +134,9 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over Falcon §6.4): messages that
-// take a receive have one packet. It holds when there is a connection, whose size of packets that is.
+// tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over
+// Falcon §6.4): messages that take a receive have one packet. It holds when there is a connection,
+// whose size of packets that is.
 func (q *QP) tooLong(w *work) bool {
 	switch w.wqe.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:

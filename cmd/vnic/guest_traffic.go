@@ -65,8 +65,8 @@ func (t *traffic) measureAll(ctx context.Context, say func(workload.Line)) error
 	return nil
 }
 
-// serve runs iperf3's server until the other guest says farewell. How often iperf3 was asked does not tell: one whose
-// client gave up while it connected has served too, it says.
+// serve runs iperf3's server until the other guest says farewell. How often iperf3 was asked does
+// not tell: one whose client gave up while it connected has served too, it says.
 func (t *traffic) serve(ctx context.Context) error {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", farewellPort))
 	if err != nil {
@@ -92,8 +92,8 @@ func (t *traffic) serve(ctx context.Context) error {
 	return c.Close() // so that the other knows that it was heard
 }
 
-// farewell tells the other guest that this one has measured everything. One that does not listen any more for as long as
-// patience has heard it, and the news of that was lost.
+// farewell tells the other guest that this one has measured everything. One that does not listen
+// any more for as long as patience has heard it, and the news of that was lost.
 func (t *traffic) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -17,11 +17,12 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// trafficGuest in the environment makes this program the plain IP of a guest: its address and the other's.
+// trafficGuest in the environment makes this program the plain IP of a guest: its address and the
+// other's.
 const trafficGuest = "VNIC_TEST_TRAFFIC"
 
-// TestPlainIPMeets: two guests measure towards each other and end, also when a client gave up while it connected, as one may
-// that was early.
+// TestPlainIPMeets: two guests measure towards each other and end, also when a client gave up while
+// it connected, as one may that was early.
 func TestPlainIPMeets(t *testing.T) {
 	if addresses, ok := os.LookupEnv(trafficGuest); ok {
 		var own, peer string

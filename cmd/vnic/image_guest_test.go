@@ -56,7 +56,8 @@ func (c *console) until(t *testing.T, what string) string {
 
 // TestLongGuestImage makes a guest by vnic image and boots it as vnic qemu says, with a port and a
 // shared folder: a shell on the console, which Ctrl-C reaches, an address and an MTU by DHCP, the
-// packages, the program, what was added, and verbs by Soft-RoCE. Then it boots the image with a command. F54, F55
+// packages, the program, what was added, and verbs by Soft-RoCE. Then it boots the image with a
+// command. F54, F55
 func TestLongGuestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")

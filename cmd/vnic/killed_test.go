@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestKilledTestsLeaveNothing: when tests are killed, the NICs, clients and guests that they started end too, and with them their network
-// namespaces, TAPs and bridges, which nothing else holds.
+// TestKilledTestsLeaveNothing: when tests are killed, the NICs, clients and guests that they
+// started end too, and with them their network namespaces, TAPs and bridges, which nothing else
+// holds.
 func TestKilledTestsLeaveNothing(t *testing.T) {
 	requireGuests(t)
 	for name, want := range map[string]struct {

@@ -29,8 +29,8 @@ func (l *lab) configure(i int, oldnew ...string) {
 	}
 }
 
-// TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at once,
-// and can be read afterwards (F52).
+// TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at
+// once, and can be read afterwards (F52).
 func TestUpgradeRefused(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
@@ -158,8 +158,8 @@ func TestGoesOnWithout(t *testing.T) {
 	})
 }
 
-// TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file alone
-// (F52).
+// TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file
+// alone (F52).
 func TestCheckMachine(t *testing.T) {
 	_, errs, code := run(t, "run", "--check", "-c", exampleConfig)
 	for _, want := range []string{

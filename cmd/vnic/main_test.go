@@ -91,8 +91,8 @@ func requireGuests(t testing.TB) {
 	}
 }
 
-// testTime is how long a test waits for what has to come, on however busy a machine, before it gives up: a guest boots in ten seconds on a
-// quiet one.
+// testTime is how long a test waits for what has to come, on however busy a machine, before it
+// gives up: a guest boots in ten seconds on a quiet one.
 const testTime = 5 * time.Minute
 
 // eventually polls until ok, which is nil, or fails with its last error.

@@ -16,8 +16,8 @@ import (
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 
 // runPage runs every sh block of a page of docs, one after the other in one shell that ends at the
-// first failure, in namespaces of its own: networks, mounts (/run among them) and processes. build/vnic
-// and vnic are this program.
+// first failure, in namespaces of its own: networks, mounts (/run among them) and processes.
+// build/vnic and vnic are this program.
 func runPage(t *testing.T, page string) string {
 	t.Helper()
 	requireRoot(t)

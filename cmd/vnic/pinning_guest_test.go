@@ -49,9 +49,9 @@ attach:
   - %[7]s
 `
 
-// TestLongPinnedMemory boots a stock Debian guest that does RDMA from and to memory
-// of guestlib while the kernel compacts memory and makes huge pages of all it can
-// get: its pages stay where they are (DRV-402). TestInsidePinnedMemory is what runs there: this test's own program is the
+// TestLongPinnedMemory boots a stock Debian guest that does RDMA from and to memory of guestlib
+// while the kernel compacts memory and makes huge pages of all it can get: its pages stay where
+// they are (DRV-402). TestInsidePinnedMemory is what runs there: this test's own program is the
 // guest's init.
 func TestLongPinnedMemory(t *testing.T) {
 	if testing.Short() {

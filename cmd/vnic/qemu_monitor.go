@@ -121,7 +121,8 @@ type pluggedDevice struct {
 	TAP      string `json:"tap,omitempty"`
 }
 
-// eachDevice does something with the windows and then the ports of the functions named, through QEMU's monitor.
+// eachDevice does something with the windows and then the ports of the functions named, through
+// QEMU's monitor.
 func (o *qemuOptions) eachDevice(
 	cmd *cobra.Command, functions []string, limit time.Duration, done string,
 	window func(context.Context, *qemu.QMP, qemu.Window) error, port func(context.Context, *qemu.QMP, qemu.Port) error,

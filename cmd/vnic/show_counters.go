@@ -46,7 +46,8 @@ in it, a whole name; a counter that one of them matches is printed.`,
 	return cmd
 }
 
-// wanted says whether one of the patterns matches a counter's name; without patterns all are wanted.
+// wanted says whether one of the patterns matches a counter's name; without patterns all are
+// wanted.
 func wanted(name string, patterns []string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
 		if whole, _ := path.Match(p, name); whole {

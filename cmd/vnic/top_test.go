@@ -90,7 +90,8 @@ FUNCTION    OUT BIT/S  IN BIT/S
 	}
 }
 
-// TestTopOnTerminal draws on a pseudo terminal: within its size, nothing a guest said is obeyed, and the screen is left.
+// TestTopOnTerminal draws on a pseudo terminal: within its size, nothing a guest said is obeyed,
+// and the screen is left.
 func TestTopOnTerminal(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

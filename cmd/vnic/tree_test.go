@@ -44,14 +44,14 @@ func wrong(t *testing.T, args ...string) string {
 	return text
 }
 
-// eachCommand calls f with every command of the tree and its words on the command line. What cobra makes to complete
-// command lines is in it as well.
+// eachCommand calls f with every command of the tree and its words on the command line. What cobra
+// makes to complete command lines is in it as well.
 func eachCommand(f func(c *cobra.Command, path []string)) {
 	walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
 }
 
-// TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag, values of the wrong
-// kind, nothing, and too many arguments. F58
+// TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag,
+// values of the wrong kind, nothing, and too many arguments. F58
 func TestWrongCommandLines(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		if path == nil {
@@ -109,7 +109,8 @@ func TestGuestNumber(t *testing.T) {
 	}
 }
 
-// TestExitStatuses runs the program itself: 2 for a wrong command line, 1 for what could not be done, and else 0.
+// TestExitStatuses runs the program itself: 2 for a wrong command line, 1 for what could not be
+// done, and else 0.
 func TestExitStatuses(t *testing.T) {
 	for _, tc := range []struct {
 		code int
@@ -232,7 +233,8 @@ func TestPerfWithoutServer(t *testing.T) {
 	})
 }
 
-// TestSilentSocket: something that closes every connection, as QEMU's own protocol does at a request.
+// TestSilentSocket: something that closes every connection, as QEMU's own protocol does at a
+// request.
 func TestSilentSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ln, err := net.Listen("unix", path)

@@ -151,8 +151,9 @@ func (b *boxes) iperf(w *tunnel, args ...string) (r iperf) {
 	return r
 }
 
-// unpaced has sockets in the boxes begin with Reno, which every namespace may choose. Where the machine's default is BBR they
-// would be paced for good, by a timer for each frame, whatever algorithm they are given later.
+// unpaced has sockets in the boxes begin with Reno, which every namespace may choose. Where the
+// machine's default is BBR they would be paced for good, by a timer for each frame, whatever
+// algorithm they are given later.
 func (b *boxes) unpaced() {
 	b.t.Helper()
 	for _, s := range b.spaces {

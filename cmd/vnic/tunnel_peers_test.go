@@ -122,8 +122,8 @@ func (b *boxes) vxlan(n int) *tunnel {
 	return &tunnel{name: "vxlan", net: n}
 }
 
-// buildWireguard builds the version of wireguard-go that tools/go.mod names. It may download, so it is called outside of network namespaces
-// and before anything is timed (F50).
+// buildWireguard builds the version of wireguard-go that tools/go.mod names. It may download, so it
+// is called outside of network namespaces and before anything is timed (F50).
 func buildWireguard(t testing.TB) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "wireguard-go")

@@ -87,7 +87,8 @@ func walk(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// noSubcommand is what a group of commands does when none of them was named. The program alone says what there is.
+// noSubcommand is what a group of commands does when none of them was named. The program alone says
+// what there is.
 func noSubcommand(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0:
@@ -129,7 +130,8 @@ func nearest(word string, known []string) string {
 	return config.Nearest(word, known)
 }
 
-// place is the command in front of what is wrong with it: "show: ", and nothing for the program itself.
+// place is the command in front of what is wrong with it: "show: ", and nothing for the program
+// itself.
 func place(c *cobra.Command) string {
 	if !c.HasParent() {
 		return ""

@@ -70,8 +70,8 @@ type record struct {
 	comment string
 }
 
-// Create makes a new file with mode 0600. Captures are evidence, so a file already there stays as it
-// is, and the new one has a number: nic1.2.pcapng beside nic1.pcapng.
+// Create makes a new file with mode 0600. Captures are evidence, so a file already there stays as
+// it is, and the new one has a number: nic1.2.pcapng beside nic1.pcapng.
 func Create(path string) (*Capture, error) {
 	f, err := createNext(path)
 	if err != nil {

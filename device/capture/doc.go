@@ -4,12 +4,11 @@
 //	shard ─ Packet ─▶ free list ─▶ queue ─▶ writer goroutine ─▶ file
 //	           └ none free: counted as dropped
 //
-// A capture has two interfaces: Sealed, the Ethernet frames of the uplink as
-// they are on the wire, and Clear, the inner IP packets before sealing and after
-// opening; and one for each function's port that is captured, with the frames as
-// the guest sends and gets them. Clear captures and those of ports hold tenants' data, so files are made with mode 0600.
-// The number of packets dropped stands in the interface statistics at the file's
-// end.
+// A capture has two interfaces: Sealed, the Ethernet frames of the uplink as they are on the wire,
+// and Clear, the inner IP packets before sealing and after opening; and one for each function's
+// port that is captured, with the frames as the guest sends and gets them. Clear captures and those
+// of ports hold tenants' data, so files are made with mode 0600. The number of packets dropped
+// stands in the interface statistics at the file's end.
 //
 // A Sniffer reads an AF_PACKET socket: it sees what the kernel saw, not what the
 // NIC believes to have sent.

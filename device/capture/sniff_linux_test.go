@@ -52,7 +52,8 @@ func veth(t *testing.T) (fd int) {
 	return fd
 }
 
-// waitForwarding sends probes into fd until the bridge forwards them. The kernel lets a port forward some time after its link is up.
+// waitForwarding sends probes into fd until the bridge forwards them. The kernel lets a port
+// forward some time after its link is up.
 func waitForwarding(t *testing.T, fd int) {
 	t.Helper()
 	far, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -98,7 +99,8 @@ func waitCounted(t *testing.T, s *Sniffer, want Counts) {
 	}
 }
 
-// F51. TestSniff: every frame that crosses a bridge is counted by its class and written to the file.
+// F51. TestSniff: every frame that crosses a bridge is counted by its class and written to the
+// file.
 func TestSniff(t *testing.T) {
 	netns.Run(t, func() {
 		fd := veth(t)

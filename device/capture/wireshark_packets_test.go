@@ -20,7 +20,8 @@ import (
 	rdma "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// shown is a packet and what Wireshark must show of it: column and field values as tshark prints them.
+// shown is a packet and what Wireshark must show of it: column and field values as tshark prints
+// them.
 type shown struct {
 	iface  int
 	packet []byte

@@ -87,7 +87,8 @@ func tshark(t *testing.T, script string, packets []shown, fields []string) []map
 	return got
 }
 
-// TestDissector: tshark shows every packet type and opcode with exactly the fields and values the encoders were given.
+// TestDissector: tshark shows every packet type and opcode with exactly the fields and values the
+// encoders were given.
 func TestDissector(t *testing.T) {
 	requireTshark(t)
 	packets := everyPacket(t)
@@ -104,7 +105,8 @@ func TestDissector(t *testing.T) {
 	}
 }
 
-// TestDissectorSurvivesAnything: packets cut anywhere or with wrong bytes never raise an error in the script.
+// TestDissectorSurvivesAnything: packets cut anywhere or with wrong bytes never raise an error in
+// the script.
 func TestDissectorSurvivesAnything(t *testing.T) {
 	requireTshark(t)
 	rng := rand.New(rand.NewPCG(1, 2))

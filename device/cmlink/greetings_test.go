@@ -101,7 +101,8 @@ func TestSilenceIsShort(t *testing.T) {
 	for b.Stats().HandshakeFailed == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	// The hello has to come in time, so a busy machine may need a longer one. What follows it takes twice as long.
+	// The hello has to come in time, so a busy machine may need a longer one. What follows it takes
+	// twice as long.
 	for hello := 10 * time.Millisecond; ; hello *= 2 {
 		b, _ := accepting(t, func(c *Config) { c.Hello, c.Handshake = hello, time.Hour })
 		raw, err := net.Dial("tcp", b.Addr().String())

@@ -129,8 +129,8 @@ func (p *peer) send(msg []byte) error {
 
 var errDialedAgain = errors.New("the peer dialed again")
 
-// offer gives the peer a connection it dialed, nil for none any more. What was there before is over:
-// the peer would not have dialed otherwise.
+// offer gives the peer a connection it dialed, nil for none any more. What was there before is
+// over: the peer would not have dialed otherwise.
 func (p *peer) offer(c *tls.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

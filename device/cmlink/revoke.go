@@ -20,8 +20,8 @@ func revokedPath(dir string) string { return filepath.Join(dir, "ca.crl") }
 
 const pemRevoked = "X509 CRL"
 
-// Revoke makes every NIC that has the new ca.crl refuse the certificate that a host has now. It needs
-// the CA's key.
+// Revoke makes every NIC that has the new ca.crl refuse the certificate that a host has now. It
+// needs the CA's key.
 func Revoke(dir string, host uint8) error {
 	certPath, _ := hostPaths(dir, host)
 	cert, err := readCertificate(certPath)
@@ -96,8 +96,8 @@ func isRevoked(list *x509.RevocationList, cert *x509.Certificate) bool {
 	})
 }
 
-// checkRevoked reads the list as it is now: a NIC that runs heeds a new one with the next handshake.
-// A list that cannot be read lets nobody in.
+// checkRevoked reads the list as it is now: a NIC that runs heeds a new one with the next
+// handshake. A list that cannot be read lets nobody in.
 func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	if id.dir == "" {
 		return nil // in memory

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRevoke: a peer whose certificate is revoked is refused at its next link, by a NIC that runs, and
-// does not start itself. What replaces it is let in (F59).
+// TestRevoke: a peer whose certificate is revoked is refused at its next link, by a NIC that runs,
+// and does not start itself. What replaces it is let in (F59).
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	load := func(host uint8) *Identity {

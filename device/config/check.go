@@ -223,8 +223,8 @@ func (c *Config) checkCM(r *report) {
 	}
 }
 
-// Bytes of a unix socket's path: what the kernel allows, and what the control socket may have, which
-// for a moment has a name with the process's number behind it.
+// Bytes of a unix socket's path: what the kernel allows, and what the control socket may have,
+// which for a moment has a name with the process's number behind it.
 const (
 	maxSocket  = 107
 	maxControl = maxSocket - len(".4194304")

@@ -38,7 +38,8 @@ type NIC struct {
 	Host uint8  `yaml:"host"` // 1..255
 	Name string `yaml:"name"` // for people; default nic<host>
 
-	// Strict looks for what drivers do wrong without harm as well: reserved bytes and areas that have to be zero.
+	// Strict looks for what drivers do wrong without harm as well: reserved bytes and areas that
+	// have to be zero.
 	Strict bool `yaml:"strict"`
 	// Spin is how long the NIC's thread looks for work at most before it sleeps,
 	// where looking paid lately; 0: never.
@@ -149,8 +150,9 @@ type Function struct {
 	// nil.
 	Enabled *bool `yaml:"enabled"`
 
-	// What `ip link set … vf` calls by these names. SpoofCheck drops what does not come from the function's own MAC and
-	// addresses; Parse makes it never nil. A trusted function may use any MAC, and a trusted PF gives its VFs any tenant.
+	// What `ip link set … vf` calls by these names. SpoofCheck drops what does not come from the
+	// function's own MAC and addresses; Parse makes it never nil. A trusted function may use any
+	// MAC, and a trusted PF gives its VFs any tenant.
 	MaxTxRate  uint64    `yaml:"max_tx_rate"` // Mbit/s; 0: no limit
 	Weight     uint8     `yaml:"weight"`      // its share of the NIC beside other functions; 0: 1
 	Trust      bool      `yaml:"trust"`

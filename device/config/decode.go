@@ -57,7 +57,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// isNamed reports whether t is a type of the standard library with a form and an error of its own here.
+// isNamed reports whether t is a type of the standard library with a form and an error of its own
+// here.
 func isNamed(t reflect.Type) bool {
 	return t == durationType || t == addrType || t == prefixType || t == addrPortType
 }

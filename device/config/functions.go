@@ -110,7 +110,8 @@ func (c *Credits) SetCost(cost credit.Cost) {
 	}
 }
 
-// Allows tells whether the peer may have an address of a tenant: any, unless its functions in the tenant are listed.
+// Allows tells whether the peer may have an address of a tenant: any, unless its functions in the
+// tenant are listed.
 func (p *Peer) Allows(tenant uint32, a netip.Addr) bool {
 	if !p.lists(tenant) {
 		return true

@@ -15,7 +15,8 @@ const (
 	PortBridged = "bridged" // another MAC, so that a bridge finds the guest's behind it
 )
 
-// Port is a function's Ethernet port: a TAP whose kernel device a guest, a container or a namespace plugs into.
+// Port is a function's Ethernet port: a TAP whose kernel device a guest, a container or a namespace
+// plugs into.
 type Port struct {
 	Mode      string       `yaml:"mode"`      // direct or bridged
 	Name      string       `yaml:"name"`      // of the network device, at most 15 characters
@@ -43,7 +44,8 @@ type Route struct {
 	Via    netip.Addr   `yaml:"via"` // an address of that function
 }
 
-// SealedOverhead is what a port's IP packet is wrapped in below the uplink's MTU: outer IP, UDP 8, PSP with VC 24, ICV 16.
+// SealedOverhead is what a port's IP packet is wrapped in below the uplink's MTU: outer IP, UDP 8,
+// PSP with VC 24, ICV 16.
 func (c *Config) SealedOverhead() int { return ipHeader(c.Uplink.Address.Addr()) + 8 + 24 + 16 }
 
 // DevicePortMAC is the address a bridged port's device gets when none is configured.
@@ -102,7 +104,8 @@ func (f *Function) Addresses() []netip.Addr {
 	return all
 }
 
-// SetPortDefaults completes what ports leave out. Parse has done it; whoever adds ports later does it again.
+// SetPortDefaults completes what ports leave out. Parse has done it; whoever adds ports later does
+// it again.
 func (c *Config) SetPortDefaults() {
 	for _, f := range c.AllFunctions() {
 		c.setPortDefaults(f)

@@ -6,8 +6,9 @@ import (
 	"sort"
 )
 
-// Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a configuration: every
-// problem is reported with its path. It is for other files that hold sections of a configuration.
+// Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a
+// configuration: every problem is reported with its path. It is for other files that hold sections
+// of a configuration.
 func Decode(b []byte, v any) error {
 	r := &report{lines: map[string]int{}, zeros: map[string]bool{}}
 	if len(b) > maxFileSize {

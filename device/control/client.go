@@ -134,8 +134,8 @@ func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
 	return v, err
 }
 
-// Wait returns when the NIC answers, or with the reason when ctx ends or no NIC can ever answer there. later, if not nil, is
-// called once with the reason why there is no answer at first.
+// Wait returns when the NIC answers, or with the reason when ctx ends or no NIC can ever answer
+// there. later, if not nil, is called once with the reason why there is no answer at first.
 func (c *Client) Wait(ctx context.Context, later func(error)) (NIC, error) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
@@ -159,7 +159,8 @@ func (c *Client) Wait(ctx context.Context, later func(error)) (NIC, error) {
 	}
 }
 
-// Capture copies what the NIC captures to w until ctx ends: by mode sealed, clear, both or "", and of the ports named.
+// Capture copies what the NIC captures to w until ctx ends: by mode sealed, clear, both or "", and
+// of the ports named.
 func (c *Client) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
 	return c.stream(ctx, capturePath, url.Values{"mode": {mode}, "port": ports}, w)
 }

@@ -361,8 +361,8 @@ type Provider interface {
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 	InjectFault(ctx context.Context, c FaultChange) ([]Fault, error)
 	Faults(ctx context.Context) ([]Fault, error)
-	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for nothing but ports, which are
-	// names of ports or functions, or any.
+	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for
+	// nothing but ports, which are names of ports or functions, or any.
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
 	// Trace writes JSON TraceLines to w until ctx ends or w fails.
 	Trace(ctx context.Context, what TraceRequest, w io.Writer) error

@@ -4,6 +4,7 @@
 //	                │
 //	                └── counts: operations seen, hits
 //
-// A Set is pure: time is an argument, and its dice are a function of the rule's seed and of how many operations it has seen, so that a rule does
-// the same again. What a fault does to its function is the device's affair.
+// A Set is pure: time is an argument, and its dice are a function of the rule's seed and of how
+// many operations it has seen, so that a rule does the same again. What a fault does to its
+// function is the device's affair.
 package fault

@@ -67,7 +67,8 @@ func (s *Set) Remove(id uint32) bool {
 // Rules lists the rules, the oldest first.
 func (s *Set) Rules() []*Active { return s.rules }
 
-// Hit reports the first rule of a kind that strikes an operation. Each rule that matches has seen it.
+// Hit reports the first rule of a kind that strikes an operation. Each rule that matches has seen
+// it.
 func (s *Set) Hit(now Time, k Kind, o *Operation) (hit *Active) {
 	for _, a := range s.rules {
 		if a.Kind != k || a.Over(now) || !a.matches(o) {

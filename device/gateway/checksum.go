@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// sum is the ones' complement sum of b (RFC 1071 §2), 64 bits at a time in the order of a little-endian load: a sum of swapped bytes is
-// the swapped sum. Odd lengths count as if a zero followed.
+// sum is the ones' complement sum of b (RFC 1071 §2), 64 bits at a time in the order of a
+// little-endian load: a sum of swapped bytes is the swapped sum. Odd lengths count as if a zero
+// followed.
 func sum(b []byte) uint16 {
 	var s, carries, c uint64
 	for len(b) >= 64 { // the chain of carries begins anew: rounds overlap in the processor
@@ -43,7 +44,8 @@ func fold(s uint32) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes (RFC 9293 §3.1, RFC 8200 §8.1).
+// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes (RFC 9293 §3.1, RFC
+// 8200 §8.1).
 func (h *header) pseudo(packet []byte, n int) uint32 {
 	addrs := packet[12:20]
 	if h.v6 {

@@ -8,7 +8,8 @@ import (
 // maxRecent is how many flows may be joined at a time.
 const maxRecent = 8
 
-// coalesced is a frame that packets of one flow join (generic receive offload): their payloads follow the first's.
+// coalesced is a frame that packets of one flow join (generic receive offload): their payloads
+// follow the first's.
 type coalesced struct {
 	open    bool
 	h       header
@@ -20,8 +21,8 @@ type coalesced struct {
 	push    bool
 }
 
-// join adds a packet to the frames for a port: to the one before of its flow where it follows on, or as a new one. frame holds room for
-// an Ethernet header and the packet.
+// join adds a packet to the frames for a port: to the one before of its flow where it follows on,
+// or as a new one. frame holds room for an Ethernet header and the packet.
 func (o *output) join(p *Port, frame []byte, h *header) (joined, ok bool) {
 	b := frame[ethLen:]
 	headers, fits := joinable(p, b, h)
@@ -53,8 +54,8 @@ func (o *output) join(p *Port, frame []byte, h *header) (joined, ok bool) {
 
 func (f *PortFrame) packet() []byte { return f.one[0][ethLen:] }
 
-// joinable tells whether a packet may be one of several: plain headers, a payload, nothing special about it, and right checksums,
-// which nobody behind us will look at again.
+// joinable tells whether a packet may be one of several: plain headers, a payload, nothing special
+// about it, and right checksums, which nobody behind us will look at again.
 func joinable(p *Port, b []byte, h *header) (headers int, ok bool) {
 	if h.fragment || h.l4 != ipv4Len && !h.v6 || h.l4 != ipv6Len && h.v6 {
 		return 0, false
@@ -118,7 +119,8 @@ func (c *coalesced) sameFlow(first, b []byte, h *header) bool {
 	return bytes.Equal(first[addrs:end], b[addrs:end]) && bytes.Equal(first[c.h.l4:c.h.l4+4], b[h.l4:h.l4+4])
 }
 
-// follows tells whether the packet b differs from the first of its flow only in what several packets of one frame may differ in.
+// follows tells whether the packet b differs from the first of its flow only in what several
+// packets of one frame may differ in.
 func (c *coalesced) follows(first, b []byte, headers int) bool {
 	if headers != c.headers {
 		return false
@@ -143,7 +145,8 @@ func (c *coalesced) follows(first, b []byte, headers int) bool {
 		bytes.Equal(x[18:headers-c.h.l4], y[18:headers-c.h.l4])
 }
 
-// append adds the payload of b to the frame; false when there is no room, or it is longer than those before.
+// append adds the payload of b to the frame; false when there is no room, or it is longer than
+// those before.
 func (o *output) append(f *PortFrame, b []byte, headers int) bool {
 	c := &f.c
 	n := len(b) - headers

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// DHCP for IPv4 (RFC 2131) with one lease: the function's own address. There is no state: the configuration is the lease.
+// DHCP for IPv4 (RFC 2131) with one lease: the function's own address. There is no state: the
+// configuration is the lease.
 const (
 	dhcpServer = 67
 	dhcpClient = 68
@@ -128,7 +129,8 @@ func parseDHCP(m []byte) (r request, ok bool) {
 	return r, r.kind != 0
 }
 
-// lease sends an answer to the message m, with addr as the client's own. It is broadcast: the client may have no address yet.
+// lease sends an answer to the message m, with addr as the client's own. It is broadcast: the
+// client may have no address yet.
 func (g *Gateway) lease(p *Port, m []byte, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.tenant

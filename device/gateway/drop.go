@@ -1,7 +1,7 @@
 package gateway
 
-// Reason says why a frame or packet ended at the gateway, or what the gateway did with it itself. Nothing is dropped without one being
-// counted.
+// Reason says why a frame or packet ended at the gateway, or what the gateway did with it itself.
+// Nothing is dropped without one being counted.
 type Reason uint8
 
 // Reasons.

@@ -17,8 +17,9 @@ type Forward struct {
 	cutter
 }
 
-// FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when there are packets for a tunnel: f tells
-// which, and f.Next gives them. frame is changed in place and part of what comes out.
+// FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
+// there are packets for a tunnel: f tells which, and f.Next gives them. frame is changed in place
+// and part of what comes out.
 func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	g.stats.FromPorts++
@@ -81,7 +82,8 @@ func (g *Gateway) fromPort(now int64, p *Port, frame []byte, off Offload, f *For
 	return g.route(now, p, frame, b, h, off, f)
 }
 
-// control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false for anything else.
+// control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false
+// for anything else.
 func (g *Gateway) control(p *Port, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
 	if h.fragment || off.GSO != GSONone {
 		return none, false
@@ -162,8 +164,8 @@ func (g *Gateway) route(now int64, p *Port, frame, b []byte, h header, off Offlo
 	return none
 }
 
-// A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's segments are not smaller (Linux: 48
-// bytes), unless it has few.
+// A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's
+// segments are not smaller (Linux: 48 bytes), unless it has few.
 const (
 	minSegment = 48
 	maxCuts    = 128
@@ -205,8 +207,8 @@ func (o *Offload) check(b []byte, h *header) Reason {
 	return none
 }
 
-// fits tells whether a packet, or what it is to be cut to, can be made no longer than most. TCP's segments may be cut shorter than their
-// sender asked for; a datagram's length is its sender's.
+// fits tells whether a packet, or what it is to be cut to, can be made no longer than most. TCP's
+// segments may be cut shorter than their sender asked for; a datagram's length is its sender's.
 func (o *Offload) fits(b []byte, h *header, most int) bool {
 	switch o.gso() {
 	case GSONone:

@@ -2,7 +2,8 @@ package gateway
 
 import "bytes"
 
-// cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no look-up.
+// cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no
+// look-up.
 type cache struct {
 	from  *Tunnel
 	v6    bool
@@ -10,8 +11,8 @@ type cache struct {
 	port  *Port
 }
 
-// FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds the packet behind room for an
-// Ethernet header. outer is the ECN field of the packet around it.
+// FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds
+// the packet behind room for an Ethernet header. outer is the ECN field of the packet around it.
 func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {
 	defer g.survive(nil, g.mark(), frame)
 	g.stats.TunnelIn++
@@ -67,8 +68,8 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Port, Re
 	return p, none
 }
 
-// steer finds the port of a packet: by the tenant of the tunnel, which the key stands for, and the address inside. The sender must be
-// a function of that peer.
+// steer finds the port of a packet: by the tenant of the tunnel, which the key stands for, and the
+// address inside. The sender must be a function of that peer.
 func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*Port, Reason) {
 	addrs := b[12:20]
 	if h.v6 {
@@ -94,7 +95,8 @@ func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*Port, Reason) {
 	return to.port, none
 }
 
-// decapsulate is RFC 6040 §4.2: what the way has marked is told to the receiver, unless it could not understand it.
+// decapsulate is RFC 6040 §4.2: what the way has marked is told to the receiver, unless it could
+// not understand it.
 func decapsulate(inner, outer uint8) (ecn uint8, ok bool) {
 	switch {
 	case outer == ecnCE:

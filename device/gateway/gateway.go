@@ -98,14 +98,16 @@ type Gateway struct {
 	stats   Stats
 }
 
-// New returns a gateway without ports. mtu is the longest packet that fits a sealed frame on the uplink.
+// New returns a gateway without ports. mtu is the longest packet that fits a sealed frame on the
+// uplink.
 func New(mtu int) *Gateway {
 	g := &Gateway{mtu: mtu, tenants: map[uint32]*tenant{}, learned: map[uint8][]Address{}}
 	g.out.init()
 	return g
 }
 
-// SetTenant describes a virtual network. Ports of a tenant without a description are in a network without subnets.
+// SetTenant describes a virtual network. Ports of a tenant without a description are in a network
+// without subnets.
 func (g *Gateway) SetTenant(c TenantConfig) {
 	c.Routes = slices.Clone(c.Routes)
 	slices.SortStableFunc(c.Routes, func(a, b Route) int { return b.Prefix.Bits() - a.Prefix.Bits() })
@@ -159,7 +161,8 @@ func (g *Gateway) Learn(peer uint8, addrs []Address) {
 	g.rebuild()
 }
 
-// Tunnel returns the tunnel to a peer in a tenant, nil when no port of ours or no address of the peer's needs one.
+// Tunnel returns the tunnel to a peer in a tenant, nil when no port of ours or no address of the
+// peer's needs one.
 func (g *Gateway) Tunnel(peer uint8, tenant uint32) *Tunnel {
 	if t := g.tenants[tenant]; t != nil {
 		return t.tunnels[peer]
@@ -185,8 +188,8 @@ func (g *Gateway) sorted() []*tenant {
 	return list
 }
 
-// rebuild makes the tables anew. Our own ports come first, then routers, then the peers in the order of their numbers: nobody takes
-// another's address.
+// rebuild makes the tables anew. Our own ports come first, then routers, then the peers in the
+// order of their numbers: nobody takes another's address.
 func (g *Gateway) rebuild() {
 	g.last = cache{}
 	for _, t := range g.tenants {

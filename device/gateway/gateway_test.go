@@ -473,7 +473,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// Between ports of a NIC a frame passes whole, whatever it stands for; inside a subnet its TTL is left alone.
+// Between ports of a NIC a frame passes whole, whatever it stands for; inside a subnet its TTL is
+// left alone.
 func TestLocal(t *testing.T) {
 	n := newNetwork(t)
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
@@ -497,7 +498,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of it, from the port or from a tunnel.
+// The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of
+// it, from the port or from a tunnel.
 func TestTenantsApart(t *testing.T) {
 	n := newNetwork(t)
 	g := n.g

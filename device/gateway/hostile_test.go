@@ -8,7 +8,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// longOption puts an option of n bytes, filled as far as the frame goes, at the end of a DHCP frame.
+// longOption puts an option of n bytes, filled as far as the frame goes, at the end of a DHCP
+// frame.
 func longOption(f []byte, n uint8) []byte {
 	const ip, udp = ethLen, ethLen + ipv4Len
 	end := bytes.LastIndexByte(f, optEnd)

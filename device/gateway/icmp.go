@@ -27,8 +27,9 @@ const (
 	maxEchoing = replySize - ethLen
 )
 
-// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The sender of an IPv4 packet that may be
-// fragmented is told as well: the NIC does not fragment, and senders take it as a reason to do so.
+// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The
+// sender of an IPv4 packet that may be fragmented is told as well: the NIC does not fragment, and
+// senders take it as a reason to do so.
 func (g *Gateway) tooBig(now int64, p *Port, b []byte, h *header, mtu int) {
 	if h.v6 {
 		g.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
@@ -53,8 +54,8 @@ func (g *Gateway) timeExceeded(now int64, p *Port, b []byte, h *header) {
 	g.icmpError(now, p, b, h, icmpTimeExceeded, 0, 0)
 }
 
-// icmpError sends an error about a packet to the port it came from: never about another error, nor about any fragment but the first
-// (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
+// icmpError sends an error about a packet to the port it came from: never about another error, nor
+// about any fragment but the first (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
 func (g *Gateway) icmpError(now int64, p *Port, b []byte, h *header, kind, code uint8, rest uint32) {
 	l4 := b[h.l4:]
 	switch {

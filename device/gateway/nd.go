@@ -104,8 +104,9 @@ func (g *Gateway) solicited(p *Port, src MAC, m []byte, h *header) Reason {
 	return none
 }
 
-// routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the gateway is one. A guest may make
-// itself the address that it has already: the function's, if it is the one that its MAC gives.
+// routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the
+// gateway is one. A guest may make itself the address that it has already: the function's, if it is
+// the one that its MAC gives.
 func (g *Gateway) routerAdvertisement(p *Port) {
 	t := p.tenant
 	var options [replySize]byte

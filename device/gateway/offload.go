@@ -9,8 +9,8 @@ const (
 	GSOECN  = 0x80 // flag beside TCP kinds: CWR stands in the first segment only
 )
 
-// Offload is what a frame's sender left for others to do. Offsets count from the Ethernet header. It is the part of the
-// virtio-net header that matters here, and converts from and to tap.Offload.
+// Offload is what a frame's sender left for others to do. Offsets count from the Ethernet header.
+// It is the part of the virtio-net header that matters here, and converts from and to tap.Offload.
 type Offload struct {
 	GSO        uint8  // kind of a frame that stands for several; GSONone
 	NeedsCsum  bool   // the checksum at CsumStart+CsumOffset holds the pseudo header's sum only

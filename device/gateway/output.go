@@ -51,7 +51,8 @@ func (o *output) add(p *Port, frame []byte, off Offload) bool {
 	return true
 }
 
-// Output completes the frames for ports and returns them. They are good until Done, and until the memory of what came in is used again.
+// Output completes the frames for ports and returns them. They are good until Done, and until the
+// memory of what came in is used again.
 func (g *Gateway) Output() []PortFrame {
 	g.replies.flush(&g.out)
 	for i := range g.out.frames {
@@ -66,7 +67,8 @@ func (g *Gateway) Output() []PortFrame {
 // Waiting tells whether there is output.
 func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.replies.count > 0 }
 
-// Done says that the frames of Output were written; those that a port did not take are counted by Refused.
+// Done says that the frames of Output were written; those that a port did not take are counted by
+// Refused.
 func (g *Gateway) Done() { g.out.reset() }
 
 // Wrote counts a frame that a port took.

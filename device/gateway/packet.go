@@ -116,7 +116,8 @@ func parseIPv6(b []byte) (h header, why Reason) {
 	return h, h.extensions(b)
 }
 
-// extensions walks to the upper layer, so that nothing hides behind extension headers (RFC 8200 §4).
+// extensions walks to the upper layer, so that nothing hides behind extension headers (RFC 8200
+// §4).
 func (h *header) extensions(b []byte) Reason {
 	for n := 0; ; n++ {
 		var length int

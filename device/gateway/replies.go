@@ -15,7 +15,8 @@ type replies struct {
 	count  int
 }
 
-// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil when the ring is full.
+// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
+// when the ring is full.
 func (g *Gateway) reply(p *Port, etherType uint16, n int) []byte {
 	r := &g.replies
 	if r.count == maxReplies {
@@ -30,7 +31,8 @@ func (g *Gateway) reply(p *Port, etherType uint16, n int) []byte {
 	return f
 }
 
-// flush hands the replies to the output, as far as it takes them. They stay where they are until the next reply.
+// flush hands the replies to the output, as far as it takes them. They stay where they are until
+// the next reply.
 func (r *replies) flush(o *output) {
 	for r.count > 0 {
 		if !o.add(r.ports[r.head], r.frames[r.head][:r.lens[r.head]], Offload{}) {

@@ -2,9 +2,10 @@ package gateway
 
 import "encoding/binary"
 
-// Next returns the next packet to seal, nil when there is none left. A frame that stands for several is cut here, once, to what its
-// sender asked for or, for TCP, what the way carries, whatever is less. The headers of each packet are written in front of its payload, over the
-// end of the payload before: a packet is gone when the next is asked for.
+// Next returns the next packet to seal, nil when there is none left. A frame that stands for
+// several is cut here, once, to what its sender asked for or, for TCP, what the way carries,
+// whatever is less. The headers of each packet are written in front of its payload, over the end of
+// the payload before: a packet is gone when the next is asked for.
 //
 //	headers | payload 1 | payload 2 | payload 3
 //	          headers 2 ┘ headers 3 ┘

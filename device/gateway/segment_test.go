@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// whole makes a frame that stands for several, as a kernel hands it over: the checksum holds the pseudo header's sum only.
+// whole makes a frame that stands for several, as a kernel hands it over: the checksum holds the
+// pseudo header's sum only.
 func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, payload, size int, flags byte) ([]byte, Offload) {
 	t.Helper()
 	body := make([]byte, payload)
@@ -59,8 +60,8 @@ func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, 
 	return f, off
 }
 
-// Cutting gives packets that fit, whose checksums are right and whose payloads are the frame's; joining them on the other side gives the
-// frame again.
+// Cutting gives packets that fit, whose checksums are right and whose payloads are the frame's;
+// joining them on the other side gives the frame again.
 func TestCutAndJoin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v6 := rapid.Bool().Draw(rt, "v6")

@@ -204,7 +204,8 @@ func count(out chan<- prometheus.Metric, name string, v uint64) {
 	}
 }
 
-// countPort shows a counter "NAME.rx_bytes" of a port. NAME is a network device's and may have dots.
+// countPort shows a counter "NAME.rx_bytes" of a port. NAME is a network device's and may have
+// dots.
 func countPort(counter func(*prometheus.Desc, ...string), what string) {
 	dot := strings.LastIndexByte(what, '.')
 	direction, unit, ok := strings.Cut(what[dot+1:], "_")

@@ -108,7 +108,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestBounded: however many functions there are, the series are bounded and nothing is lost from the sums.
+// TestBounded: however many functions there are, the series are bounded and nothing is lost from
+// the sums.
 func TestBounded(t *testing.T) {
 	status, text := scrape(t, &fake{functions: 5000})
 	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
@@ -122,8 +123,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestSlowClients: thousands of connections that send half a request take no more descriptors than a
-// few, and Prometheus is answered (S13).
+// TestSlowClients: thousands of connections that send half a request take no more descriptors than
+// a few, and Prometheus is answered (S13).
 func TestSlowClients(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", &fake{functions: 1})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestMetricsAreExplained: docs/metrics.md has every metric that is not made of a counter's name. F63
+// TestMetricsAreExplained: docs/metrics.md has every metric that is not made of a counter's name.
+// F63
 func TestMetricsAreExplained(t *testing.T) {
 	source, err := os.ReadFile("metrics.go")
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New locks the calling goroutine to its OS thread and moves the thread to a new network namespace whose loopback
-// is up and whose bridges do not ask netfilter. It needs CAP_SYS_ADMIN. The goroutine must never unlock the thread: it would carry the namespace to other goroutines.
+// New locks the calling goroutine to its OS thread and moves the thread to a new network namespace
+// whose loopback is up and whose bridges do not ask netfilter. It needs CAP_SYS_ADMIN. The
+// goroutine must never unlock the thread: it would carry the namespace to other goroutines.
 func New() error {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -25,7 +26,8 @@ func New() error {
 		return fmt.Errorf("new network namespace: loopback up: %w", err)
 	}
 	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-		// Where the kernel has br_netfilter at all, each frame on a bridge passes its hooks, rules or none.
+		// Where the kernel has br_netfilter at all, each frame on a bridge passes its hooks, rules
+		// or none.
 		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+name, []byte("0"), 0)
 	}
 	return nil
@@ -41,8 +43,9 @@ type TB interface {
 	FailNow()
 }
 
-// Run calls f in a new network namespace on a thread of its own and returns when f has; the thread is thrown away. Without
-// the right to make namespaces the test is skipped, or fails if VNIC_TEST_REQUIRE=1. f may end the test with Fatal or Skip.
+// Run calls f in a new network namespace on a thread of its own and returns when f has; the thread
+// is thrown away. Without the right to make namespaces the test is skipped, or fails if
+// VNIC_TEST_REQUIRE=1. f may end the test with Fatal or Skip.
 func Run(t TB, f func()) {
 	t.Helper()
 	var refused error

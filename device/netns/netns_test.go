@@ -21,7 +21,8 @@ func inode(t *testing.T) uint64 {
 	return st.Ino
 }
 
-// netfilter is whether bridges of the calling thread's namespace ask netfilter, "" without br_netfilter.
+// netfilter is whether bridges of the calling thread's namespace ask netfilter, "" without
+// br_netfilter.
 func netfilter() string {
 	b, _ := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
 	return strings.TrimSpace(string(b))

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Space is a network namespace that lives as long as its thread. What it starts lives no longer, if it asks the kernel
-// for a signal at its parent's death.
+// Space is a network namespace that lives as long as its thread. What it starts lives no longer, if
+// it asks the kernel for a signal at its parent's death.
 type Space struct {
 	work  chan func()
 	stop  chan struct{}
@@ -50,8 +50,8 @@ func NewSpace() (*Space, error) {
 	return s, nil
 }
 
-// Do runs f on the namespace's thread: sockets and TAPs it opens and processes it starts are in the namespace. f must not end
-// its goroutine (as t.Fatal does).
+// Do runs f on the namespace's thread: sockets and TAPs it opens and processes it starts are in the
+// namespace. f must not end its goroutine (as t.Fatal does).
 func (s *Space) Do(f func() error) error {
 	done := make(chan error, 1)
 	work := func() { done <- f() }
@@ -63,7 +63,8 @@ func (s *Space) Do(f func() error) error {
 	}
 }
 
-// Take moves a link of the calling thread's namespace into this one, gives it addresses and brings it up.
+// Take moves a link of the calling thread's namespace into this one, gives it addresses and brings
+// it up.
 func (s *Space) Take(name string, addresses ...string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

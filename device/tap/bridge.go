@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewBridge makes a bridge, quiet (no multicast snooping, no IPv6 of its own), and brings it up. mtu is in bytes; 0 leaves the kernel's default.
+// NewBridge makes a bridge, quiet (no multicast snooping, no IPv6 of its own), and brings it up.
+// mtu is in bytes; 0 leaves the kernel's default.
 func NewBridge(name string, mtu int) (err error) {
 	defer func() {
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offload is what a frame's sender left for others to do, from and for the virtio-net header in front of it. Offsets count from the
-// Ethernet header.
+// Offload is what a frame's sender left for others to do, from and for the virtio-net header in
+// front of it. Offsets count from the Ethernet header.
 type Offload struct {
 	GSO        uint8  // kind of a frame that stands for several, 0 for none (VIRTIO_NET_HDR_GSO_…)
 	NeedsCsum  bool   // the checksum at CsumStart+CsumOffset holds the pseudo header's sum only
@@ -37,8 +37,8 @@ type FunctionConfig struct {
 	Keeper Keeper // nil: none
 }
 
-// Function is a function's Ethernet port: a TAP whose frames cross whole, with what their senders left to do (TCP and UDP segmentation,
-// checksums). One goroutine owns it.
+// Function is a function's Ethernet port: a TAP whose frames cross whole, with what their senders
+// left to do (TCP and UDP segmentation, checksums). One goroutine owns it.
 type Function struct {
 	name   string
 	fd     int
@@ -62,11 +62,13 @@ var functionOffloads = []struct {
 
 const tcpOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 
-// functionQueue is how many frames wait in the kernel for us. A frame may stand for 64 KiB: more would only be delay.
+// functionQueue is how many frames wait in the kernel for us. A frame may stand for 64 KiB: more
+// would only be delay.
 const functionQueue = 256
 
-// OpenFunction makes the TAP of a function's port in its namespace, with its MAC and MTU, joins it to the bridge and brings it up. It
-// vanishes when it is closed or the process dies, unless it is to persist: then the next one to open it finds it as it was.
+// OpenFunction makes the TAP of a function's port in its namespace, with its MAC and MTU, joins it
+// to the bridge and brings it up. It vanishes when it is closed or the process dies, unless it is
+// to persist: then the next one to open it finds it as it was.
 func OpenFunction(cfg FunctionConfig) (f *Function, err error) {
 	if cfg.Netns == "" {
 		f, err = openFunction(cfg)
@@ -141,7 +143,8 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 	return f, nil
 }
 
-// inNetns calls f on a thread of its own in a network namespace, given by its name or path. What f opens stays usable.
+// inNetns calls f on a thread of its own in a network namespace, given by its name or path. What f
+// opens stays usable.
 func openNetns(name string) (netns.NsHandle, error) {
 	path := name
 	if !filepath.IsAbs(path) {
@@ -244,7 +247,8 @@ func (f *Function) USO() bool { return f.uso }
 // Stats returns the port's counters.
 func (f *Function) Stats() Stats { return f.stats }
 
-// Read takes one waiting frame, 0 bytes and no error when none waits. b must hold FunctionBuffer bytes.
+// Read takes one waiting frame, 0 bytes and no error when none waits. b must hold FunctionBuffer
+// bytes.
 func (f *Function) Read(b []byte) (n int, o Offload, err error) {
 	for {
 		size, errno := f.v.readv(f.fd, vnetHeaderLen, b)
@@ -273,8 +277,8 @@ func (f *Function) Read(b []byte) (n int, o Offload, err error) {
 	}
 }
 
-// Write sends the frame that parts make one after the other, at most functionParts of them. It reports false when the port does not take
-// it now; the frame is lost and counted.
+// Write sends the frame that parts make one after the other, at most functionParts of them. It
+// reports false when the port does not take it now; the frame is lost and counted.
 func (f *Function) Write(parts [][]byte, o Offload) bool {
 	h := vnetHeader{gsoType: o.GSO, gsoSize: o.Size, csumStart: o.CsumStart, csumOffset: o.CsumOffset}
 	if o.NeedsCsum {

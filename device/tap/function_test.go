@@ -35,7 +35,8 @@ func withFunction(t *testing.T, cfg tap.FunctionConfig, f func(p *tap.Function))
 
 var functionMAC = [6]byte{2, 0, 0, 0, 0, 7}
 
-// A frame written with what is left to do reaches the kernel whole; one that the kernel sends comes with what it left.
+// A frame written with what is left to do reaches the kernel whole; one that the kernel sends comes
+// with what it left.
 func TestFunctionOffloads(t *testing.T) {
 	withFunction(t, tap.FunctionConfig{Name: "fn0", MAC: functionMAC, MTU: 1432, Segs: 44}, func(p *tap.Function) {
 		link, err := netlink.LinkByName("fn0")

@@ -76,13 +76,15 @@ func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n i
 	return n, 0
 }
 
-// readBurst is about how much one Read takes, bytes: four superframes, so that one turn serves them and a port's guest is woken once for what
-// they bring. That is still in the processor's second cache when it is opened, and a port that has more is not asked once too often
-// whether that was all.
+// readBurst is about how much one Read takes, bytes: four superframes, so that one turn serves them
+// and a port's guest is woken once for what they bring. That is still in the processor's second
+// cache when it is opened, and a port that has more is not asked once too often whether that was
+// all.
 const readBurst = 240_000
 
-// accept describes and counts the frame of size bytes in buf. It refuses what is no Ethernet frame, superframes that were not agreed
-// on, and what was perhaps cut: the kernel does not say when a frame was longer than the buffer.
+// accept describes and counts the frame of size bytes in buf. It refuses what is no Ethernet frame,
+// superframes that were not agreed on, and what was perhaps cut: the kernel does not say when a
+// frame was longer than the buffer.
 func (p *port) accept(buf []byte, size int, got *Received) bool {
 	longest := p.mtu + FrameOverhead
 	var h vnetHeader // all zero when there is none
@@ -145,8 +147,8 @@ func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
 	return n, nil
 }
 
-// writeNext writes the first of the frames, with those behind it that fit into a superframe, and returns how many were written: none where
-// the superframe may grow by those to come.
+// writeNext writes the first of the frames, with those behind it that fit into a superframe, and
+// returns how many were written: none where the superframe may grow by those to come.
 func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
 	if p.super {
 		r := p.tx.gather(frames)

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retry repeats a netlink request whose dump was interrupted by a change elsewhere (NLM_F_DUMP_INTR): its result would be
-// incomplete. The library reports that as an error and leaves the repetition to the caller.
+// retry repeats a netlink request whose dump was interrupted by a change elsewhere
+// (NLM_F_DUMP_INTR): its result would be incomplete. The library reports that as an error and
+// leaves the repetition to the caller.
 func retry(request func() error) error {
 	var err error
 	for range 20 {
@@ -104,8 +105,8 @@ func enslave(link netlink.Link, bridge string) error {
 
 const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE
 
-// quiet keeps the kernel from sending IPv6 traffic of its own over a link we made: no link-local address, no router or
-// duplicate-address solicitations, no multicast reports.
+// quiet keeps the kernel from sending IPv6 traffic of its own over a link we made: no link-local
+// address, no router or duplicate-address solicitations, no multicast reports.
 func quiet(link netlink.Link) error {
 	const conf = "/proc/sys/net/ipv6/conf"
 	if _, err := os.Stat(conf); errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,8 @@ func (c *Config) nativeKind() uint16 {
 	return nativeKind
 }
 
-// openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be had.
+// openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be
+// had.
 func openNative(cfg Config) (opened, error) {
 	fds := cfg.kept
 	shut := func() (err error) {
@@ -53,7 +54,8 @@ func openNative(cfg Config) (opened, error) {
 	return opened{fds: fds, header: vnetHeaderLen, segments: segments, close: shut}, nil
 }
 
-// attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be new.
+// attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be
+// new.
 func attach(name string, kind uint16, adopt bool) (int, error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -81,7 +83,8 @@ func setInterface(fd int, name string, kind uint16, adopt bool) error {
 	return verify(fd, name, kind)
 }
 
-// verify reads back what TUNSETIFF did: on a device that is open elsewhere the kernel ignores flags and reports success.
+// verify reads back what TUNSETIFF did: on a device that is open elsewhere the kernel ignores flags
+// and reports success.
 func verify(fd int, name string, kind uint16) error {
 	ifr, err := unix.NewIfreq("")
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// offloads is the ladder of what we offer to take from the kernel, best first: superframes with an open checksum, frames with an
-// open checksum (which spares the kernel to sum what it cuts up for us; PSP authenticates it anyway), plain frames. Linux wants both
-// kinds of USO or none.
+// offloads is the ladder of what we offer to take from the kernel, best first: superframes with an
+// open checksum, frames with an open checksum (which spares the kernel to sum what it cuts up for
+// us; PSP authenticates it anyway), plain frames. Linux wants both kinds of USO or none.
 var offloads = []struct {
 	bits int
 	uso  bool
@@ -20,9 +20,9 @@ var offloads = []struct {
 	{0, false},
 }
 
-// negotiate sets the offloads of a TAP and returns how many datagrams a superframe written to it may have, 1 when there
-// are no superframes. Without them every offload is turned off: an adopted device may have been left with some that
-// would hand us packets larger than the MTU.
+// negotiate sets the offloads of a TAP and returns how many datagrams a superframe written to it
+// may have, 1 when there are no superframes. Without them every offload is turned off: an adopted
+// device may have been left with some that would hand us packets larger than the MTU.
 func negotiate(fd int, superframes bool) (segments int, err error) {
 	ladder := offloads
 	if !superframes {
@@ -51,9 +51,9 @@ const (
 	maxPacket    = 65535
 )
 
-// probe finds how many datagrams a superframe may have. It writes to the device while that is down: the kernel refuses
-// what has too many with EINVAL before it sees that it could not send it, and everything else with EIO. So nothing leaves. An adopted
-// device that is up is not tried.
+// probe finds how many datagrams a superframe may have. It writes to the device while that is down:
+// the kernel refuses what has too many with EINVAL before it sees that it could not send it, and
+// everything else with EIO. So nothing leaves. An adopted device that is up is not tried.
 func probe(fd int) (int, error) {
 	ifr, err := unix.NewIfreq("")
 	if err == nil {

@@ -24,8 +24,8 @@ var backends = map[string]func(Config) (opened, error){
 	BackendWater:  openWater,
 }
 
-// Open makes (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors name the interface and what to do;
-// after an error nothing made here is left.
+// Open makes (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors
+// name the interface and what to do; after an error nothing made here is left.
 func Open(cfg Config) (Port, error) {
 	p, err := open(cfg)
 	if err != nil {

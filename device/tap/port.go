@@ -6,21 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is an Ethernet port: a TAP device or a port of an in-memory segment. All calls return at once. A port has one
-// owner at a time: Read, Write and Close must not run concurrently with each other.
+// Port is an Ethernet port: a TAP device or a port of an in-memory segment. All calls return at
+// once. A port has one owner at a time: Read, Write and Close must not run concurrently with each
+// other.
 type Port interface {
 	// Name is the interface name, for people.
 	Name() string
 	// FD is readable (poll's POLLIN) while frames wait. The port keeps ownership of it.
 	FD() int
-	// Read takes up to len(bufs) waiting Ethernet frames, one per buffer, and describes them in got, which must be at least as
-	// long as bufs. It returns the number taken, 0 and nil when none waits; it may leave some for the next call. Buffers must hold BufferSize bytes; a longer frame
-	// is dropped and counted.
+	// Read takes up to len(bufs) waiting Ethernet frames, one per buffer, and describes them in
+	// got, which must be at least as long as bufs. It returns the number taken, 0 and nil when none
+	// waits; it may leave some for the next call. Buffers must hold BufferSize bytes; a longer
+	// frame is dropped and counted.
 	Read(bufs [][]byte, got []Received) (int, error)
-	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when the port is full.
-	// Frames shorter than an Ethernet header or longer than MTU()+18 are dropped and counted as taken. Neighbouring frames
-	// may leave together as a superframe, if the port is capable of that. With more the caller is about to come with further
-	// frames: those at the end that would make a superframe with some more of their kind may be left until then.
+	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when
+	// the port is full. Frames shorter than an Ethernet header or longer than MTU()+18 are dropped
+	// and counted as taken. Neighbouring frames may leave together as a superframe, if the port is
+	// capable of that. With more the caller is about to come with further frames: those at the end
+	// that would make a superframe with some more of their kind may be left until then.
 	Write(frames [][]byte, more bool) (int, error)
 	// MTU is the largest Ethernet payload in bytes.
 	MTU() int
@@ -28,15 +31,17 @@ type Port interface {
 	Capabilities() Capabilities
 	// Stats returns the port's counters.
 	Stats() Stats
-	// Close releases the port. A device the port created disappears with it. Closing twice is an error (net.ErrClosed).
+	// Close releases the port. A device the port created disappears with it. Closing twice is an
+	// error (net.ErrClosed).
 	Close() error
 }
 
 // Received describes a frame that Read took.
 type Received struct {
 	Len int // bytes
-	// Segment is 0 but for a superframe: one UDP datagram in one IP packet, longer than the MTU, that stands for several of
-	// equal headers. Each has Segment bytes of its payload, the last perhaps fewer.
+	// Segment is 0 but for a superframe: one UDP datagram in one IP packet, longer than the MTU,
+	// that stands for several of equal headers. Each has Segment bytes of its payload, the last
+	// perhaps fewer.
 	Segment int
 }
 
@@ -55,7 +60,8 @@ func BufferSize(p Port) int {
 	return p.MTU() + FrameOverhead
 }
 
-// Stats counts what a port carried and dropped. Each datagram of a superframe counts as a frame, with its headers.
+// Stats counts what a port carried and dropped. Each datagram of a superframe counts as a frame,
+// with its headers.
 type Stats struct {
 	RxFrames, RxBytes    uint64
 	TxFrames, TxBytes    uint64
@@ -64,7 +70,8 @@ type Stats struct {
 	RxSuperframes, TxSuperframes uint64
 }
 
-// FrameOverhead is the room for Ethernet header and one VLAN tag that buffers need above the MTU, bytes.
+// FrameOverhead is the room for Ethernet header and one VLAN tag that buffers need above the MTU,
+// bytes.
 const FrameOverhead = 18
 
 // MinFrame is the shortest frame accepted: the Ethernet header, bytes.
@@ -88,8 +95,9 @@ type Config struct {
 	Adopt   bool   // use an existing persistent interface instead of making one
 	Queues  int    // of the native backend; 0 and 1: one. An adopted interface takes several only if it was made with multi_queue, and then more than one
 
-	// Superframes lets the native backend exchange superframes with the kernel, if the kernel can (Linux 6.2 and newer).
-	// Others on the fabric need not: the kernel cuts superframes up for them.
+	// Superframes lets the native backend exchange superframes with the kernel, if the kernel can
+	// (Linux 6.2 and newer). Others on the fabric need not: the kernel cuts superframes up for
+	// them.
 	Superframes bool
 
 	Keeper Keeper // of native devices; nil: none
@@ -106,7 +114,8 @@ type Keeper interface {
 	Forget(name string) error
 }
 
-// takeKept returns the queues of a device that was kept, if it is of that kind and has so many, else nil.
+// takeKept returns the queues of a device that was kept, if it is of that kind and has so many,
+// else nil.
 func takeKept(k Keeper, name string, kind uint16, queues int) []int {
 	if k == nil {
 		return nil

@@ -10,8 +10,9 @@ import (
 // MaxQueues bounds the queues of a TAP.
 const MaxQueues = 16
 
-// queues are the descriptors of one TAP. The kernel puts each flow of what it sends to us into one of them, and senders on several
-// processors so do not wait for each other. Where there are several, one epoll instance tells which have frames.
+// queues are the descriptors of one TAP. The kernel puts each flow of what it sends to us into one
+// of them, and senders on several processors so do not wait for each other. Where there are
+// several, one epoll instance tells which have frames.
 //
 //	bridge, processor 1 ──▶ queue 0 ─┐
 //	bridge, processor 2 ──▶ queue 1 ─┴─▶ epoll ──▶ Read

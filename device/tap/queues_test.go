@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestQueues: the kernel spreads flows over the queues, Read takes from all of them, and each flow arrives in order.
+// TestQueues: the kernel spreads flows over the queues, Read takes from all of them, and each flow
+// arrives in order.
 func TestQueues(t *testing.T) {
 	if _, err := os.Stat(tunDevice); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {

@@ -7,14 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A superframe stands for a run of UDP datagrams whose Ethernet, IP and UDP headers are equal and whose payloads have one
-// length, but for the last, which may be shorter:
+// A superframe stands for a run of UDP datagrams whose Ethernet, IP and UDP headers are equal and
+// whose payloads have one length, but for the last, which may be shorter:
 //
 //	Ethernet | IP | UDP │ payload 1 │ payload 2 │ … │ payload n
 //
-// The lengths in its headers are those of the whole, and its UDP checksum is left to the kernel, which needs the sum of
-// the pseudo header in its place. The kernel carries it through bridges and veths as one packet, and cuts it up (UDP
-// segmentation offload, USO) in front of the first device that cannot take it.
+// The lengths in its headers are those of the whole, and its UDP checksum is left to the kernel,
+// which needs the sum of the pseudo header in its place. The kernel carries it through bridges and
+// veths as one packet, and cuts it up (UDP segmentation offload, USO) in front of the first device
+// that cannot take it.
 
 const (
 	ethernetLen = 14
@@ -28,8 +29,8 @@ const (
 	typeIPv6 = 0x86DD
 )
 
-// headersOf returns the length of the headers of a frame that may join a superframe: Ethernet, an IP header without
-// options, UDP and a payload, with nothing behind it. It returns 0 for any other.
+// headersOf returns the length of the headers of a frame that may join a superframe: Ethernet, an
+// IP header without options, UDP and a payload, with nothing behind it. It returns 0 for any other.
 func headersOf(f []byte) int {
 	if len(f) <= ethernetLen+ipv4Len+udpLen {
 		return 0
@@ -48,7 +49,8 @@ func headersOf(f []byte) int {
 	return 0
 }
 
-// sameFlow tells whether two frames with headers of n bytes, the second not longer, differ in lengths and checksums only.
+// sameFlow tells whether two frames with headers of n bytes, the second not longer, differ in
+// lengths and checksums only.
 func sameFlow(a, b []byte, n int) bool {
 	if len(a) == len(b) && n == ethernetLen+ipv4Len+udpLen {
 		return bytes.Equal(a[:n-2], b[:n-2]) // the lengths are equal too
@@ -98,7 +100,8 @@ func runOf(frames [][]byte, limit int) run {
 	return r
 }
 
-// putHeaders makes the headers of a superframe of total bytes, whose datagrams have frames like first, and its virtio-net header.
+// putHeaders makes the headers of a superframe of total bytes, whose datagrams have frames like
+// first, and its virtio-net header.
 func putHeaders(vnet, b, first []byte, total, headers int) {
 	copy(b, first[:headers])
 	udpAt := headers - udpLen
@@ -123,8 +126,8 @@ func putHeaders(vnet, b, first []byte, total, headers int) {
 	h.put(vnet)
 }
 
-// Cut writes to dst the i-th of the frames that superframe f stands for, and returns its length: 0 when there is none. The UDP
-// checksum is left out.
+// Cut writes to dst the i-th of the frames that superframe f stands for, and returns its length: 0
+// when there is none. The UDP checksum is left out.
 func Cut(dst, f []byte, segment, i int) int {
 	headers := headersOf(f)
 	at := headers + i*segment
@@ -159,8 +162,9 @@ func fold(s uint32) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// inspect describes the frame that came behind a virtio-net header, or refuses it: a kind of superframe that was not agreed on, or
-// one whose numbers do not fit together. mtu bounds what each datagram's packet may have.
+// inspect describes the frame that came behind a virtio-net header, or refuses it: a kind of
+// superframe that was not agreed on, or one whose numbers do not fit together. mtu bounds what each
+// datagram's packet may have.
 func inspect(h vnetHeader, f []byte, mtu int) (Received, bool) {
 	r := Received{Len: len(f)}
 	switch h.gsoType {
@@ -180,7 +184,8 @@ func inspect(h vnetHeader, f []byte, mtu int) (Received, bool) {
 	return r, ok && int(binary.BigEndian.Uint16(f[headers-udpLen+4:])) == payload+udpLen
 }
 
-// datagrams is the number of frames a superframe with headers of the given length stands for, 1 for a plain one.
+// datagrams is the number of frames a superframe with headers of the given length stands for, 1 for
+// a plain one.
 func (r Received) datagrams(headers int) int {
 	if r.Segment == 0 {
 		return 1

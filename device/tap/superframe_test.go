@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// datagram makes an Ethernet frame with a UDP datagram of payload bytes, over IPv4 or IPv6, without a UDP checksum.
+// datagram makes an Ethernet frame with a UDP datagram of payload bytes, over IPv4 or IPv6, without
+// a UDP checksum.
 func datagram(v6 bool, srcPort uint16, payload int, seq byte) []byte {
 	src, dst, hlen := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2"), 20
 	if v6 {
@@ -53,8 +54,8 @@ func onesSum(b []byte) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// arrived reads frames until n datagrams came and returns their payloads and how many frames carried them. Every header must be well
-// formed, checksums included where they are complete.
+// arrived reads frames until n datagrams came and returns their payloads and how many frames
+// carried them. Every header must be well formed, checksums included where they are complete.
 func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 	t.Helper()
 	bufs, got := [][]byte{make([]byte, tap.BufferSize(p))}, make([]tap.Received, 1)
@@ -88,8 +89,8 @@ func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 	return payloads, frames
 }
 
-// Runs of datagrams cross as superframes where both sides can, and singly where the reader cannot; either way every byte
-// arrives, in order within its flow.
+// Runs of datagrams cross as superframes where both sides can, and singly where the reader cannot;
+// either way every byte arrives, in order within its flow.
 func TestSuperframesCross(t *testing.T) {
 	requireTUN(t)
 	for name, tc := range map[string]struct {
@@ -217,7 +218,8 @@ func needUSO(t testing.TB, p tap.Port) {
 	}
 }
 
-// The limit found at open is the kernel's: that many datagrams pass in one write, and a device that was up is not written to.
+// The limit found at open is the kernel's: that many datagrams pass in one write, and a device that
+// was up is not written to.
 func TestSuperframeLimit(t *testing.T) {
 	requireTUN(t)
 	netns.Run(t, func() {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vector is the scatter list of one frame or superframe. It is kept in the port so that a call allocates nothing.
-// unix.Readv and Writev build theirs anew each time.
+// vector is the scatter list of one frame or superframe. It is kept in the port so that a call
+// allocates nothing. unix.Readv and Writev build theirs anew each time.
 type vector struct {
 	header [vnetHeaderLen]byte // of what is read; of a superframe written
 	zero   [vnetHeaderLen]byte // of a frame written: nothing for the kernel to complete
@@ -22,8 +22,8 @@ func (v *vector) set(i int, b []byte) {
 	v.iov[i].SetLen(len(b))
 }
 
-// call makes one readv or writev over the first n entries, without the virtio-net header if there is none. The descriptor never blocks, so
-// the Go scheduler need not hear of it.
+// call makes one readv or writev over the first n entries, without the virtio-net header if there
+// is none. The descriptor never blocks, so the Go scheduler need not hear of it.
 func (v *vector) call(trap uintptr, fd, header, n int) (int, unix.Errno) {
 	list := v.iov[:n]
 	if header == 0 {
@@ -60,7 +60,8 @@ func (v *vector) gather(frames [][]byte) run {
 	return r
 }
 
-// writeSuper writes the superframe that gather found: its headers once, then the payloads of all frames from where they are.
+// writeSuper writes the superframe that gather found: its headers once, then the payloads of all
+// frames from where they are.
 func (v *vector) writeSuper(fd, headers int, frames [][]byte) unix.Errno {
 	v.set(0, v.header[:])
 	v.set(1, v.packet[:headers])

@@ -6,10 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vnetHeaderLen is the size of struct virtio_net_hdr_v1, which the kernel puts in front of each frame, in its own byte order.
+// vnetHeaderLen is the size of struct virtio_net_hdr_v1, which the kernel puts in front of each
+// frame, in its own byte order.
 const vnetHeaderLen = 12
 
-// vnetHeader is the part of it that matters here. The header length it also has is a hint which nobody may trust.
+// vnetHeader is the part of it that matters here. The header length it also has is a hint which
+// nobody may trust.
 type vnetHeader struct {
 	flags      uint8
 	gsoType    uint8

@@ -1,17 +1,21 @@
-// Package underlay is the NIC's own small network stack on the uplink: Ethernet, ARP, IPv4 and UDP for one IPv4 address, or
-// neighbour discovery (RFC 4861), IPv6 and UDP for one IPv6 address, enough to carry PSP datagrams between NICs (PSP in UDP port 1000). It is sans-I/O: frames and the time come in as arguments.
+// Package underlay is the NIC's own small network stack on the uplink: Ethernet, ARP, IPv4 and UDP
+// for one IPv4 address, or neighbour discovery (RFC 4861), IPv6 and UDP for one IPv6 address,
+// enough to carry PSP datagrams between NICs (PSP in UDP port 1000). It is sans-I/O: frames and the
+// time come in as arguments.
 //
 //	uplink frame ─▶ Input ─┬─▶ Datagram (PSP bytes, borrowed from the frame)
 //	                       └─▶ ARP, ND: neighbours, replies ───┐
 //	PSP bytes ─▶ Output ─┬─▶ frame complete in place           ├─▶ Next ─▶ frames to send
 //	                     └─▶ neighbour unknown: parked, asked ─┘
 //
-// Everything outside input can grow is bounded: neighbours, parked frames, queued ARP and ND packets. What is not for this
-// address or not well formed is dropped and counted by Verdict. The UDP checksum is neither sent nor verified: PSP
-// authenticates what lies behind it. IPv4 options are skipped; fragments and packets with IPv6 extension headers are
-// dropped. There is no autoconfiguration and no MLD: the address is configured, and links flood groups.
+// Everything outside input can grow is bounded: neighbours, parked frames, queued ARP and ND
+// packets. What is not for this address or not well formed is dropped and counted by Verdict. The
+// UDP checksum is neither sent nor verified: PSP authenticates what lies behind it. IPv4 options
+// are skipped; fragments and packets with IPv6 extension headers are dropped. There is no
+// autoconfiguration and no MLD: the address is configured, and links flood groups.
 //
 // Next to it lives the inner IP header of PSP tunnel mode (inner.go).
 //
-// Ownership: a Stack belongs to one goroutine (the shard). Input and Output do not allocate once a neighbour is known.
+// Ownership: a Stack belongs to one goroutine (the shard). Input and Output do not allocate once a
+// neighbour is known.
 package underlay

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// Inner IP header of PSP tunnel mode, directly in front of the Falcon header (there is no inner UDP).
+// Inner IP header of PSP tunnel mode, directly in front of the Falcon header (there is no inner
+// UDP).
 const (
 	InnerLen    = ipv4Len
 	InnerLen6   = ipv6Len
@@ -56,8 +57,8 @@ func (h *Inner) Append(b []byte, payload int) []byte {
 	return append(b, hdr[:]...)
 }
 
-// ParseInner decodes the inner packet b, which was authenticated, and returns its header and the Falcon packet behind it.
-// The total length must be that of b: nothing may hide behind the packet.
+// ParseInner decodes the inner packet b, which was authenticated, and returns its header and the
+// Falcon packet behind it. The total length must be that of b: nothing may hide behind the packet.
 func ParseInner(b []byte) (Inner, []byte, error) {
 	if len(b) > 0 && b[0]>>4 == 6 {
 		return parseInner6(b)

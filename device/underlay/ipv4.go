@@ -36,7 +36,8 @@ type ipv4 struct {
 	src, dst [4]byte
 }
 
-// put writes a 20-byte header for a packet of total bytes to b: DF set, identification 0 (RFC 6864: atomic datagram).
+// put writes a 20-byte header for a packet of total bytes to b: DF set, identification 0 (RFC 6864:
+// atomic datagram).
 func (h *ipv4) put(b []byte, total int) {
 	_ = b[ipv4Len-1]
 	b[0], b[1] = 0x45, h.tos
@@ -50,8 +51,8 @@ func (h *ipv4) put(b []byte, total int) {
 	binary.BigEndian.PutUint16(b[10:], ^sum(b[:ipv4Len]))
 }
 
-// parseIPv4 checks the header at the start of b and returns it with the bytes between header and total length.
-// b may be longer (Ethernet padding).
+// parseIPv4 checks the header at the start of b and returns it with the bytes between header and
+// total length. b may be longer (Ethernet padding).
 func parseIPv4(b []byte) (h ipv4, payload []byte, err error) {
 	if len(b) < ipv4Len {
 		return h, nil, errIPShort
@@ -71,7 +72,8 @@ func parseIPv4(b []byte) (h ipv4, payload []byte, err error) {
 	return h, b[hlen:total], nil
 }
 
-// sum is the ones' complement sum of RFC 1071; over a header with a correct checksum it is 0xffff. len(b) must be even.
+// sum is the ones' complement sum of RFC 1071; over a header with a correct checksum it is 0xffff.
+// len(b) must be even.
 func sum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) >= 2; b = b[2:] {

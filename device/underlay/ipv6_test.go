@@ -50,7 +50,8 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return bytes.Clone(b.Bytes())
 }
 
-// ndFrame is a solicitation (target, option type 1) or advertisement (option type 2) as another station would send it.
+// ndFrame is a solicitation (target, option type 1) or advertisement (option type 2) as another
+// station would send it.
 func ndFrame(t testing.TB, dstMAC, srcMAC MAC, src, dst, target netip.Addr, kind uint8, flags uint8, option bool, hop uint8) []byte {
 	t.Helper()
 	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: hop, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
@@ -76,7 +77,8 @@ func ndFrame(t testing.TB, dstMAC, srcMAC MAC, src, dst, target netip.Addr, kind
 
 func group(a netip.Addr) netip.Addr { return netip.AddrFrom16(solicitedNode(a.As16())) }
 
-// An independent encoder agrees with every byte of a datagram, a solicitation and both advertisements.
+// An independent encoder agrees with every byte of a datagram, a solicitation and both
+// advertisements.
 func TestIPv6MatchesGopacket(t *testing.T) {
 	a, b := newStack6(t, macA, ip6A), newStack6(t, macB, ip6B)
 	f, n := payload6("0123456789")
@@ -124,7 +126,8 @@ func TestIPv6MatchesGopacket(t *testing.T) {
 	}
 }
 
-// Duplicate address detection of another station: it hears that our address is taken, and is not learnt.
+// Duplicate address detection of another station: it hears that our address is taken, and is not
+// learnt.
 func TestDuplicateAddressDetection(t *testing.T) {
 	b := newStack6(t, macB, ip6B)
 	unspecified := netip.IPv6Unspecified()
@@ -171,8 +174,8 @@ func TestDuplicateAddressDetection(t *testing.T) {
 	}
 }
 
-// What is not ours is not answered, who did not ask us is not learnt, and an answer moves an entry only as RFC 4861
-// §7.2.5 says.
+// What is not ours is not answered, who did not ask us is not learnt, and an answer moves an entry
+// only as RFC 4861 §7.2.5 says.
 func TestNeighbourDiscoveryLearns(t *testing.T) {
 	a, b := newStack6(t, macA, ip6A), newStack6(t, macB, ip6B)
 	out := make([]byte, 1514)

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// Neighbour discovery: solicitations and advertisements (RFC 4861 §4.3, §4.4), no routers, no redirects.
+// Neighbour discovery: solicitations and advertisements (RFC 4861 §4.3, §4.4), no routers, no
+// redirects.
 const (
 	ndSolicit   = 135
 	ndAdvertise = 136
@@ -77,7 +78,8 @@ func parseND(ip *ipv6, b []byte) (m nd, ok bool) {
 	return m, false
 }
 
-// sum6 is the ones' complement sum over the pseudo header of RFC 8200 §8.1 and an ICMPv6 message of even length.
+// sum6 is the ones' complement sum over the pseudo header of RFC 8200 §8.1 and an ICMPv6 message of
+// even length.
 func sum6(b []byte, src, dst [16]byte) uint16 {
 	pseudo := [ipv6Len]byte{39: protoICMP6}
 	copy(pseudo[:], src[:])
@@ -87,7 +89,8 @@ func sum6(b []byte, src, dst [16]byte) uint16 {
 	return uint16(s>>16 + s&0xffff)
 }
 
-// inputND learns from neighbour discovery and answers solicitations for our own address, and for no other.
+// inputND learns from neighbour discovery and answers solicitations for our own address, and for no
+// other.
 func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	m, ok := parseND(ip, b)
 	if !ok {
@@ -117,7 +120,8 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	return v
 }
 
-// advertised updates the entry of an address (RFC 4861 §7.2.5). Nobody asked for those we have none of.
+// advertised updates the entry of an address (RFC 4861 §7.2.5). Nobody asked for those we have none
+// of.
 func (s *Stack) advertised(now int64, target netip.Addr, m *nd) Verdict {
 	nb := s.neighbours[target]
 	switch {

@@ -19,11 +19,12 @@ const (
 // never is the deadline when no timer runs.
 const never = math.MaxInt64
 
-// A peer's packets are authentic, ARP and neighbour discovery are not. So the first answer for an address
-// is taken, as there is nothing better, but a station that packets authenticated from is not displaced by
-// anybody's word (Authenticated). While nothing has authenticated, a second station that claims an address is
-// its rival: both are tried in turn until packets authenticate from one, and if none do all are asked again. A router's packets need not come from
-// the address that it answers with; it stays as long as it answers when it is asked itself.
+// A peer's packets are authentic, ARP and neighbour discovery are not. So the first answer for an
+// address is taken, as there is nothing better, but a station that packets authenticated from is
+// not displaced by anybody's word (Authenticated). While nothing has authenticated, a second
+// station that claims an address is its rival: both are tried in turn until packets authenticate
+// from one, and if none do all are asked again. A router's packets need not come from the address
+// that it answers with; it stays as long as it answers when it is asked itself.
 
 // state of a neighbour:
 //
@@ -110,8 +111,9 @@ func (s *Stack) remove(nb *neighbour) {
 	s.recent, s.authentic = way{}, way{}
 }
 
-// Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it need not wait. It
-// does nothing for an address without a route, while a request is under way, or when the table is full.
+// Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it
+// need not wait. It does nothing for an address without a route, while a request is under way, or
+// when the table is full.
 func (s *Stack) Resolve(now int64, dst netip.Addr) {
 	hop, ok := s.nextHop(dst)
 	if !ok {
@@ -168,8 +170,8 @@ func (s *Stack) probe(now int64, nb *neighbour) {
 	s.request(now, nb)
 }
 
-// request queues an ARP request or a neighbour solicitation: to all for an unknown neighbour, to itself to re-confirm one
-// (RFC 1122 §2.3.2.1, RFC 4861 §7.3.3).
+// request queues an ARP request or a neighbour solicitation: to all for an unknown neighbour, to
+// itself to re-confirm one (RFC 1122 §2.3.2.1, RFC 4861 §7.3.3).
 func (s *Stack) request(now int64, nb *neighbour) {
 	nb.requests++
 	nb.due = now + retryEvery
@@ -221,9 +223,9 @@ func (s *Stack) inputARP(now int64, b []byte) Verdict {
 	return v
 }
 
-// learn updates the entry of a station by its own word. A new entry is made only for a station of our subnet that asks
-// for us, as it is about to talk to us, and only while there is ample room: strangers cannot push out peers. It returns
-// v, or Claim when the station is not the one we know.
+// learn updates the entry of a station by its own word. A new entry is made only for a station of
+// our subnet that asks for us, as it is about to talk to us, and only while there is ample room:
+// strangers cannot push out peers. It returns v, or Claim when the station is not the one we know.
 func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) Verdict {
 	nb := s.neighbours[ip]
 	switch {
@@ -256,8 +258,8 @@ func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	}
 }
 
-// Authenticated says that a datagram's payload is its sender's, fresh and not replayed: the station that brought it is
-// where the sender is reached.
+// Authenticated says that a datagram's payload is its sender's, fresh and not replayed: the station
+// that brought it is where the sender is reached.
 func (s *Stack) Authenticated(now int64, d *Datagram) {
 	if nb := s.authentic.nb; nb != nil && s.authentic.dst == d.Src && nb.mac == d.From && nb.rival == (MAC{}) && nb.state == reachable {
 		nb.proved, nb.confirmed = now, now

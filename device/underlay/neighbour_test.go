@@ -70,7 +70,8 @@ func TestUnsolicitedRepliesAreNotLearnt(t *testing.T) {
 	}
 }
 
-// An unanswered neighbour is asked three times a second apart, then forgotten with what waited for it.
+// An unanswered neighbour is asked three times a second apart, then forgotten with what waited for
+// it.
 func TestRetryAndGiveUp(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)

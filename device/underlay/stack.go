@@ -111,8 +111,8 @@ func (s *Stack) Headroom() int { return s.headroom }
 // Stats returns the counters. The pointer stays valid and the counters move.
 func (s *Stack) Stats() *Stats { return &s.stats }
 
-// Input classifies one received frame. With verdict Deliver d is a PSP datagram for the caller, whose Payload is part of
-// frame; every other verdict is final.
+// Input classifies one received frame. With verdict Deliver d is a PSP datagram for the caller,
+// whose Payload is part of frame; every other verdict is final.
 func (s *Stack) Input(now int64, frame []byte) (d Datagram, v Verdict) {
 	d, v = s.input(now, frame)
 	s.stats[v]++
@@ -155,8 +155,8 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), From: src, TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
 }
 
-// hears tells whether frames to a group address may be for us: ARP requests, solicitations for our address, and
-// advertisements to all.
+// hears tells whether frames to a group address may be for us: ARP requests, solicitations for our
+// address, and advertisements to all.
 func (s *Stack) hears(dst MAC, etherType uint16) bool {
 	if s.addr.Is4() {
 		return dst == broadcast && etherType == typeARP
@@ -198,9 +198,10 @@ func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
 	return d, Deliver
 }
 
-// Output completes the frame around the payload frame[Headroom():Headroom()+n] for dst. It returns the frame's length and true when
-// frame[:total] can be written; false when the payload was parked until dst's neighbour answers, or dropped (the
-// reason is counted). ect marks the packet as ECN-capable.
+// Output completes the frame around the payload frame[Headroom():Headroom()+n] for dst. It returns
+// the frame's length and true when frame[:total] can be written; false when the payload was parked
+// until dst's neighbour answers, or dropped (the reason is counted). ect marks the packet as
+// ECN-capable.
 func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (total int, ok bool) {
 	class := uint8(0)
 	if ect {
@@ -209,7 +210,8 @@ func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, fram
 	return s.OutputClass(now, dst, srcPort, class, frame, n)
 }
 
-// OutputClass is Output with a TOS or traffic class of the caller's: DSCP and, in the two lower bits, ECN.
+// OutputClass is Output with a TOS or traffic class of the caller's: DSCP and, in the two lower
+// bits, ECN.
 func (s *Stack) OutputClass(now int64, dst netip.Addr, srcPort uint16, class uint8, frame []byte, n int) (total int, ok bool) {
 	total, v := s.output(now, dst, srcPort, class, frame, n)
 	s.stats[v]++
@@ -273,7 +275,8 @@ func (s *Stack) onSubnet(a netip.Addr) bool {
 	return validHost(a) && a != s.addr && a != s.last && s.subnet.Contains(a)
 }
 
-// lastOf returns an IPv4 subnet's broadcast address; the zero Addr for prefixes of 31 and 32 bits, which have none.
+// lastOf returns an IPv4 subnet's broadcast address; the zero Addr for prefixes of 31 and 32 bits,
+// which have none.
 func lastOf(p netip.Prefix) netip.Addr {
 	if p.Bits() >= 31 {
 		return netip.Addr{}
@@ -283,8 +286,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Next writes the next frame the stack itself has to send into out and returns its length, 0 when there is none: ARP
-// packets and parked frames that became sendable. out must hold MTU+14 bytes.
+// Next writes the next frame the stack itself has to send into out and returns its length, 0 when
+// there is none: ARP packets and parked frames that became sendable. out must hold MTU+14 bytes.
 func (s *Stack) Next(out []byte) int {
 	if n := s.queue.pop(out); n > 0 {
 		return n

@@ -33,7 +33,8 @@ func payload(text string) (frame []byte, n int) {
 	return append(make([]byte, Headroom), text...), len(text)
 }
 
-// pump carries what both stacks have to send until both are silent, and returns the PSP payloads each got.
+// pump carries what both stacks have to send until both are silent, and returns the PSP payloads
+// each got.
 func pump(t testing.TB, now int64, a, b *Stack) (atA, atB []string) {
 	t.Helper()
 	buf := make([]byte, 1514)

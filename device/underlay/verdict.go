@@ -5,7 +5,8 @@ import "fmt"
 // Verdict says what became of a frame: of a received one (Input) or of one to be sent (Output).
 type Verdict uint8
 
-// Verdicts. Deliver, ARP, ND and Claim are the good ends of Input, Sent and Parked those of Output; the others are drops.
+// Verdicts. Deliver, ARP, ND and Claim are the good ends of Input, Sent and Parked those of Output;
+// the others are drops.
 const (
 	Deliver Verdict = iota // a PSP datagram for the caller
 	ARP                    // handled inside

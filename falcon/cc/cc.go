@@ -45,7 +45,8 @@ type State struct {
 // Kind is what happened.
 type Kind uint8
 
-// Kinds of event (Falcon §10.6.2.1; the resource-exhaustion NACK is a kind of its own because §10.3.3 treats it apart).
+// Kinds of event (Falcon §10.6.2.1; the resource-exhaustion NACK is a kind of its own because
+// §10.3.3 treats it apart).
 const (
 	Ack Kind = iota
 	Nack
@@ -73,7 +74,8 @@ type Result struct {
 	Repath bool   // PLB asks for another path (Falcon §10.4)
 }
 
-// Algorithm computes windows, RTO and pacing. Implementations are immutable and shared by all connections.
+// Algorithm computes windows, RTO and pacing. Implementations are immutable and shared by all
+// connections.
 type Algorithm interface {
 	Init(s *State)
 	Update(s *State, ev *Event) Result

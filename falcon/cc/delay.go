@@ -14,8 +14,9 @@ const (
 // RTT returns T4−T1 of an ACK or NACK event, FU.
 func (ev *Event) RTT() uint32 { return since(ev.T4, ev.T1) }
 
-// Delay returns the selected delay signal, FU. The turnaround T3−T2 is the peer's word: if it exceeds the round trip
-// (rounding of a very short one, or a lie) the fabric delay is 0 instead of wrapping to a huge value.
+// Delay returns the selected delay signal, FU. The turnaround T3−T2 is the peer's word: if it
+// exceeds the round trip (rounding of a very short one, or a lie) the fabric delay is 0 instead of
+// wrapping to a huge value.
 func (ev *Event) Delay(sel DelaySelect) uint32 {
 	switch sel {
 	case DelayFabric:

@@ -1,7 +1,7 @@
 package cc
 
-// Fixed keeps the windows and the timeout constant and only measures: for links whose capacity is known, and for
-// separating congestion control from everything else in a test.
+// Fixed keeps the windows and the timeout constant and only measures: for links whose capacity is
+// known, and for separating congestion control from everything else in a test.
 type Fixed struct {
 	Fcwnd uint32 // packets · 1024
 	Ncwnd uint32 // packets

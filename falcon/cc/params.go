@@ -43,7 +43,8 @@ type Params struct {
 	PLBAttempts       uint8   // consecutive congested rounds before repathing
 }
 
-// HardwareParams are the defaults of the hardware profile: microsecond fabrics, used with virtual time.
+// HardwareParams are the defaults of the hardware profile: microsecond fabrics, used with virtual
+// time.
 func HardwareParams() Params {
 	return Params{
 		InitialFcwnd: 32, InitialNcwnd: 64, InitialRTO: 7629, InitialRTT: 191,
@@ -57,8 +58,9 @@ func HardwareParams() Params {
 	}
 }
 
-// SoftwareParams are the defaults of the software profile. A TAP round trip is tens of microseconds idle and
-// milliseconds under load, so the delay target is 1 ms, the window never falls below one packet and the RTO is at least 10 ms.
+// SoftwareParams are the defaults of the software profile. A TAP round trip is tens of microseconds
+// idle and milliseconds under load, so the delay target is 1 ms, the window never falls below one
+// packet and the RTO is at least 10 ms.
 func SoftwareParams() Params {
 	p := HardwareParams()
 	p.BaseDelayTarget = 7629 // 1 ms
@@ -69,7 +71,8 @@ func SoftwareParams() Params {
 	return p
 }
 
-// flowScaling returns α and β of the flow-scaling term; the formula of Falcon §10.3.4 lacks the reciprocals.
+// flowScaling returns α and β of the flow-scaling term; the formula of Falcon §10.3.4 lacks the
+// reciprocals.
 func (p *Params) flowScaling() (alpha, beta float64) {
 	lo, hi := 1/math.Sqrt(p.MinFlowScalingWindow), 1/math.Sqrt(p.MaxFlowScalingWindow)
 	if !(lo > hi) { // equal windows (or nonsense): no scaling

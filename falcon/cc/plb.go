@@ -6,8 +6,9 @@ const (
 	plbMaxAttempts = 1<<4 - 1
 )
 
-// plb is ComputePlb of Falcon §10.4 with the delay target of this event and the smaller of both windows before it.
-// A round ends when a window's worth of packets was acknowledged; enough congested rounds in a row ask for a new path.
+// plb is ComputePlb of Falcon §10.4 with the delay target of this event and the smaller of both
+// windows before it. A round ends when a window's worth of packets was acknowledged; enough
+// congested rounds in a row ask for a new path.
 func (w *Swift) plb(s *State, ev *Event, target uint32, window float64) (repath bool) {
 	acked := min(uint32(s.PLBAcked)+uint32(ev.Acked), plbMaxCount)
 	congested := uint32(s.PLBCongested)

@@ -78,7 +78,8 @@ func (w *Swift) target(base uint32, fcwnd float64, hops uint8) uint32 {
 	return uint32(min(t, TimeMask))
 }
 
-// fabricWindow is ComputeAckFabricCongestionWindow of §10.3.1; at delay == target the window neither rises nor falls.
+// fabricWindow is ComputeAckFabricCongestionWindow of §10.3.1; at delay == target the window
+// neither rises nor falls.
 func (w *Swift) fabricWindow(s *State, ev *Event, fcwnd float64, target, now, rtt uint32) float64 {
 	elapsed := since(now, s.FabricMarker) >= rtt
 	switch {
@@ -120,7 +121,8 @@ func (w *Swift) exhaustedWindow(s *State, now, rtt uint32) float64 {
 	return ncwnd
 }
 
-// onRetransmit is §10.3.2: at most one cut per RTT, and the smallest window once the limit is reached.
+// onRetransmit is §10.3.2: at most one cut per RTT, and the smallest window once the limit is
+// reached.
 func (w *Swift) onRetransmit(s *State, ev *Event, fcwnd float64, now uint32) float64 {
 	if since(now, s.FabricMarker) >= s.RTT {
 		switch {

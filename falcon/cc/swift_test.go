@@ -324,8 +324,9 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestGuardingAcrossTheWrap: Falcon §10.3.6. A window that fell at 5 and only rose since then may fall again just after the
-// 24 bits of time went round, because the rises in between took the marker along.
+// TestGuardingAcrossTheWrap: Falcon §10.3.6. A window that fell at 5 and only rose since then may
+// fall again just after the 24 bits of time went round, because the rises in between took the
+// marker along.
 func TestGuardingAcrossTheWrap(t *testing.T) {
 	const rtt = 1000
 	w := swift()

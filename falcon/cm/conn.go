@@ -122,9 +122,9 @@ func (m *Manager) room(now Time, fn uint32) error {
 	return nil
 }
 
-// endOldest ends the rest of the connection of a function that has rested longest, if one does. The rest
-// is a courtesy to a peer that has missed the end; a function that makes connections faster than they
-// rest may not keep others from making any, and is not refused any itself.
+// endOldest ends the rest of the connection of a function that has rested longest, if one does. The
+// rest is a courtesy to a peer that has missed the end; a function that makes connections faster
+// than they rest may not keep others from making any, and is not refused any itself.
 func (m *Manager) endOldest(now Time, fn uint32) bool {
 	u := m.functions[fn]
 	if u == nil || u.waiting.Len() == 0 {

@@ -364,8 +364,8 @@ func BenchmarkConnect(bm *testing.B) {
 	bm.ReportMetric(float64(bm.N)/bm.Elapsed().Seconds(), "falcon/cm_setup_per_s")
 }
 
-// TestLocalConnection connects two functions of one NIC, without any link: the same steps, private data and ends as
-// between two NICs, and no key.
+// TestLocalConnection connects two functions of one NIC, without any link: the same steps, private
+// data and ends as between two NICs, and no key.
 func TestLocalConnection(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(1)

@@ -137,7 +137,8 @@ func (d *decoder) zero(n int) {
 	}
 }
 
-// count reads how many elements of size bytes the rest of the message holds, and two reserved bytes.
+// count reads how many elements of size bytes the rest of the message holds, and two reserved
+// bytes.
 func (d *decoder) count(what string, most, size int) int {
 	n := int(d.u16())
 	d.zero(2)

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Port says that a function's Ethernet port has an address in a tenant. Plain IP for it goes to the NIC that said so.
+// Port says that a function's Ethernet port has an address in a tenant. Plain IP for it goes to the
+// NIC that said so.
 type Port struct {
 	Tenant   uint32
 	Addr     [16]byte // IPv4 as IPv4-mapped, like a GID
@@ -17,8 +18,9 @@ type Port struct {
 // MaxPorts is how many addresses of ports one NIC can tell another.
 const MaxPorts = 2048
 
-// PORTS tells which addresses the sender's ports have in the tenants shared with the receiver. It follows Hello and is sent again when
-// something changes: a function that was disabled is not in it any more. The newest replaces the ones before.
+// PORTS tells which addresses the sender's ports have in the tenants shared with the receiver. It
+// follows Hello and is sent again when something changes: a function that was disabled is not in it
+// any more. The newest replaces the ones before.
 //
 //	count 16 | reserved 16 | count × { tenant 32 | address 128 | function 32 | MTU 32 }
 type PORTS struct {
@@ -53,8 +55,9 @@ func ParsePORTS(b []byte) (m PORTS, err error) {
 	return m, d.done()
 }
 
-// SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that are up. Errors: ErrInvalid for a
-// function of another host, ErrLimit if more than MaxPorts are to be told to one peer; then nothing changes.
+// SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
+// are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to
+// be told to one peer; then nothing changes.
 func (m *Manager) SetPorts(local []Port) error {
 	if err := m.CheckPorts(local); err != nil {
 		return err
@@ -111,8 +114,8 @@ func (m *Manager) sayPorts(p *peer) {
 
 func (m *Manager) portsSaid(_ Time, p *peer, said *PORTS) { m.learnPorts(p, said.Ports) }
 
-// learnPorts replaces what is known of a peer's ports. As with functions, an address that someone else has stays with him, unless he is
-// a peer whose link is down.
+// learnPorts replaces what is known of a peer's ports. As with functions, an address that someone
+// else has stays with him, unless he is a peer whose link is down.
 func (m *Manager) learnPorts(p *peer, said []Port) {
 	for _, e := range p.ports {
 		delete(m.portOwners, endpointKey{e.Tenant, e.Addr})

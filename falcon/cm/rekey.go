@@ -42,8 +42,9 @@ func (m *Manager) Rekey(host HostID, tenant uint32, class Class, sa SA) error {
 	return nil
 }
 
-// SPIRefused says that a packet of a connection with the peer did not pass the SPI check (Falcon §9.2.2.3). The peer is told
-// again to seal with sa, at most once in each Config.RekeyTimeout. Errors as Rekey.
+// SPIRefused says that a packet of a connection with the peer did not pass the SPI check (Falcon
+// §9.2.2.3). The peer is told again to seal with sa, at most once in each Config.RekeyTimeout.
+// Errors as Rekey.
 func (m *Manager) SPIRefused(now Time, host HostID, tenant uint32, class Class, sa SA) error {
 	m.stats.SPIRefused++
 	p, err := m.sharing(host, tenant, class)

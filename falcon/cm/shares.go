@@ -1,7 +1,7 @@
 package cm
 
-// Shares divides a table among those that fill it. Each may have a multiple of what is free: one alone
-// most of the table, several equal parts, and whoever comes next always finds room.
+// Shares divides a table among those that fill it. Each may have a multiple of what is free: one
+// alone most of the table, several equal parts, and whoever comes next always finds room.
 //
 //	multiple 1: one holder has 1/2 at most, two 1/3 each, n 1/(n+1) each, and as much is free
 //	multiple 3: one holder has 3/4 at most, two 3/7 each, n 3/(3n+1) each, and 1/(3n+1) is free

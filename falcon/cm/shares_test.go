@@ -72,7 +72,8 @@ func TestRestMakesWay(t *testing.T) {
 	}
 }
 
-// S7: one function that floods a listener leaves room for others' requests, of its host and of others.
+// S7: one function that floods a listener leaves room for others' requests, of its host and of
+// others.
 func TestBacklogIsShared(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.Backlog = 32 })
 	for range 100 {

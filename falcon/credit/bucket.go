@@ -2,9 +2,10 @@ package credit
 
 import "math"
 
-// Bucket is a token bucket: it lets through Rate bytes per second on average and Burst at once. Time is an argument,
-// in nanoseconds. What is bigger than the bucket may pass too: it leaves a debt, and nothing follows until that is paid.
-// The zero value and a rate of 0 let everything through.
+// Bucket is a token bucket: it lets through Rate bytes per second on average and Burst at once.
+// Time is an argument, in nanoseconds. What is bigger than the bucket may pass too: it leaves a
+// debt, and nothing follows until that is paid. The zero value and a rate of 0 let everything
+// through.
 type Bucket struct {
 	rate  uint64 // bytes per second; 0: no limit
 	burst int64  // bytes
@@ -18,7 +19,8 @@ const leastBurst = 64 << 10
 // maxRate keeps the arithmetic within 64 bits: 8.8 Tbit/s.
 const maxRate = 1 << 40
 
-// SetRate changes the rate from now on. The burst is what the rate brings in 2 ms, at least 64 KiB. A debt stays.
+// SetRate changes the rate from now on. The burst is what the rate brings in 2 ms, at least 64 KiB.
+// A debt stays.
 func (b *Bucket) SetRate(now int64, bytesPerSecond uint64) {
 	b.fill(now)
 	was := b.rate

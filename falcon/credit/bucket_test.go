@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Over any time a bucket lets through no more than burst + rate × time and one packet, and, asked for more, no less than the rate.
+// Over any time a bucket lets through no more than burst + rate × time and one packet, and, asked
+// for more, no less than the rate.
 func TestBucketHoldsItsRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Bucket

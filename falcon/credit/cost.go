@@ -1,10 +1,12 @@
 package credit
 
-// Counter names one of the counters that a node holds: the six of Falcon §8.2.3, and two for the network pools of §8.2.4.
+// Counter names one of the counters that a node holds: the six of Falcon §8.2.3, and two for the
+// network pools of §8.2.4.
 type Counter uint8
 
-// The counters. "Req" counters serve push and pull requests, "Data" counters serve pull responses. "Net" counters are for
-// requests from the network: those not answered yet, and the cells of those among them whose payload waits.
+// The counters. "Req" counters serve push and pull requests, "Data" counters serve pull responses.
+// "Net" counters are for requests from the network: those not answered yet, and the cells of those
+// among them whose payload waits.
 const (
 	ReqPktTx Counter = iota
 	ReqBufTx
@@ -42,10 +44,12 @@ func NoLimit() Cost {
 	return c
 }
 
-// DefaultCell is the buffer unit N of Falcon §8.2.3 in bytes, for callers without a reason to choose another.
+// DefaultCell is the buffer unit N of Falcon §8.2.3 in bytes, for callers without a reason to
+// choose another.
 const DefaultCell = 128
 
-// Cells returns ceiling(length/cell), the buffer credits of length bytes. Negative lengths count as 0, a cell below 1 as 1.
+// Cells returns ceiling(length/cell), the buffer credits of length bytes. Negative lengths count as
+// 0, a cell below 1 as 1.
 func Cells(length, cell int) uint32 {
 	if length <= 0 {
 		return 0

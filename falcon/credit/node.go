@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrUnderflow is returned when more is given back than was taken: a transaction was released twice.
+// ErrUnderflow is returned when more is given back than was taken: a transaction was released
+// twice.
 var ErrUnderflow = errors.New("credit: more returned than taken")
 
 // ErrGuarantee is returned when a guarantee cannot be set aside in the parent.
@@ -23,10 +24,12 @@ type Node struct {
 	starved    bool
 }
 
-// New makes a node below parent (nil for the root) that holds at most limit of each counter; a limit of 0 means none.
+// New makes a node below parent (nil for the root) that holds at most limit of each counter; a
+// limit of 0 means none.
 func New(parent *Node, limit Cost) *Node { return &Node{parent: parent, limit: limit} }
 
-// Take charges c to the node and all levels above it, or to none of them. It returns false when any level lacks room.
+// Take charges c to the node and all levels above it, or to none of them. It returns false when any
+// level lacks room.
 func (n *Node) Take(c *Cost) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
@@ -55,8 +58,9 @@ func (n *Node) Take(c *Cost) bool {
 	return true
 }
 
-// room reports whether v more of counter i fits the node and all levels above it, each of which is charged what guarantees below do not cover.
-// Nothing asked is never refused, also not while a lowered limit is exceeded.
+// room reports whether v more of counter i fits the node and all levels above it, each of which is
+// charged what guarantees below do not cover. Nothing asked is never refused, also not while a
+// lowered limit is exceeded.
 func (n *Node) room(i int, v uint32) bool {
 	for m := n; m != nil && v != 0; m = m.parent {
 		if m.charged[i] > m.limit[i] || v > m.limit[i]-m.charged[i] {
@@ -67,8 +71,9 @@ func (n *Node) room(i int, v uint32) bool {
 	return true
 }
 
-// TakeOne charges 1 of one counter to the node and all levels above it, or to none. With force it is charged whether or
-// not there is room: what is set aside for heads of line must not wait (Falcon §8.2.1.1).
+// TakeOne charges 1 of one counter to the node and all levels above it, or to none. With force it
+// is charged whether or not there is room: what is set aside for heads of line must not wait
+// (Falcon §8.2.1.1).
 func (n *Node) TakeOne(i Counter, force bool) bool {
 	if !force {
 		for m := n; m != nil; m = m.parent {
@@ -92,8 +97,8 @@ func (n *Node) TakeOne(i Counter, force bool) bool {
 	return true
 }
 
-// ReturnOne gives back what TakeOne took. It reports false, counts an underflow and changes nothing when there is nothing
-// to give back.
+// ReturnOne gives back what TakeOne took. It reports false, counts an underflow and changes nothing
+// when there is nothing to give back.
 func (n *Node) ReturnOne(i Counter) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.inUse[i] == 0 {
@@ -128,8 +133,8 @@ func (n *Node) Headroom(i Counter) uint32 {
 	return uint32(most)
 }
 
-// Level is how full the fullest of the node and the levels above it is of a counter, in equal steps from 0 to one less than
-// there are steps.
+// Level is how full the fullest of the node and the levels above it is of a counter, in equal steps
+// from 0 to one less than there are steps.
 func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 	for m := n; m != nil; m = m.parent {
 		if limit := uint64(m.limit[i]); limit > 0 {
@@ -139,7 +144,8 @@ func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 	return level
 }
 
-// Covered reports whether what is held of a counter is within a guarantee, of the node or of a level above.
+// Covered reports whether what is held of a counter is within a guarantee, of the node or of a
+// level above.
 func (n *Node) Covered(i Counter) bool {
 	for m := n; m.parent != nil; m = m.parent {
 		if m.guarantee[i] > 0 {
@@ -172,8 +178,9 @@ func (n *Node) Possible(c *Cost) bool {
 	return true
 }
 
-// Return gives c back to the node and all levels above it. If any level holds less than c, nothing changes, the node
-// counts an underflow and ErrUnderflow is returned: losing credits is safer than inventing them.
+// Return gives c back to the node and all levels above it. If any level holds less than c, nothing
+// changes, the node counts an underflow and ErrUnderflow is returned: losing credits is safer than
+// inventing them.
 func (n *Node) Return(c *Cost) error {
 	for i := range c {
 		for m := n; m != nil && c[i] != 0; m = m.parent {
@@ -201,8 +208,9 @@ func (n *Node) Return(c *Cost) error {
 // above is what the parent is charged when the node itself is charged v of counter i.
 func (n *Node) above(i int, v uint32) uint32 { return max(n.guarantee[i], v) }
 
-// Guarantee sets g aside for the node in its parent, replacing the guarantee it had. It fails with ErrGuarantee, and
-// changes nothing, when the node's own limit is lower or a level above has no room for it.
+// Guarantee sets g aside for the node in its parent, replacing the guarantee it had. It fails with
+// ErrGuarantee, and changes nothing, when the node's own limit is lower or a level above has no
+// room for it.
 func (n *Node) Guarantee(g Cost) error {
 	for i, v := range g {
 		if v > n.limit[i] {
@@ -232,8 +240,8 @@ func (n *Node) Guarantee(g Cost) error {
 	return nil
 }
 
-// Drop gives back everything the node still holds, its guarantee included: what a dying connection or function does.
-// Nodes below it must have been dropped before.
+// Drop gives back everything the node still holds, its guarantee included: what a dying connection
+// or function does. Nodes below it must have been dropped before.
 func (n *Node) Drop() {
 	held := n.inUse
 	_ = n.Return(&held)     // cannot underflow: every level above holds at least this
@@ -243,7 +251,8 @@ func (n *Node) Drop() {
 // InUse returns what the node and everything below it hold.
 func (n *Node) InUse() Cost { return n.inUse }
 
-// Charged returns what counts against the limit: in use plus the unused part of guarantees given to children.
+// Charged returns what counts against the limit: in use plus the unused part of guarantees given to
+// children.
 func (n *Node) Charged() Cost { return n.charged }
 
 // Guaranteed returns what is set aside for the node.
@@ -252,10 +261,12 @@ func (n *Node) Guaranteed() Cost { return n.guarantee }
 // Limit returns the node's limit.
 func (n *Node) Limit() Cost { return n.limit }
 
-// SetLimit resizes the node. A limit below what is in use takes nothing away: new takes are refused until enough came back.
+// SetLimit resizes the node. A limit below what is in use takes nothing away: new takes are refused
+// until enough came back.
 func (n *Node) SetLimit(limit Cost) { n.limit = limit }
 
-// Starve has the node, and all below it, refuse whatever is asked, or ends that. It is for tests of those who ask.
+// Starve has the node, and all below it, refuse whatever is asked, or ends that. It is for tests of
+// those who ask.
 func (n *Node) Starve(on bool) { n.starved = on }
 
 // Parent returns the level above, nil at the root.

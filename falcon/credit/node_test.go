@@ -159,7 +159,8 @@ func TestGuaranteeAboveOwnLimit(t *testing.T) {
 	}
 }
 
-// Model: a NIC, two functions, four connections; every operation is checked against recomputation from scratch.
+// Model: a NIC, two functions, four connections; every operation is checked against recomputation
+// from scratch.
 func TestTreeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		small := rapid.Custom(func(t *rapid.T) (c Cost) {
@@ -228,7 +229,8 @@ func TestTreeModel(t *testing.T) {
 				for k := range c {
 					after[i].own[k] += c[k]
 				}
-				// At the taking node and above, what is asked must fit, whether or not the sum rises there.
+				// At the taking node and above, what is asked must fit, whether or not the sum
+				// rises there.
 				want := fits(ms, after)
 				if got := nodes[i].Take(&c); got != want {
 					t.Fatalf("Take(%v) at %d = %v, want %v", c, i, got, want)
@@ -346,8 +348,8 @@ func TestPossible(t *testing.T) {
 	}
 }
 
-// TestHeadroomAndLevel: what a node could take now, with what is guaranteed to it and without what is guaranteed to others; and
-// how full the fullest level is (F5, F12).
+// TestHeadroomAndLevel: what a node could take now, with what is guaranteed to it and without what
+// is guaranteed to others; and how full the fullest level is (F5, F12).
 func TestHeadroomAndLevel(t *testing.T) {
 	const i = NetPktRx
 	limit := func(v uint32) Cost { c := NoLimit(); c[i] = v; return c }

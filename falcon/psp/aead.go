@@ -31,7 +31,8 @@ func newSealer(version uint8, key []byte) (sealer, error) {
 	return sealer{aead: aead, version: version}, nil
 }
 
-// clearLen returns how many bytes of a packet of n bytes (without ICV) stay in clear text, as additional data.
+// clearLen returns how many bytes of a packet of n bytes (without ICV) stay in clear text, as
+// additional data.
 func (s *sealer) clearLen(h *Header, n int) (int, error) {
 	if h.Version >= VersionGMAC128 {
 		return n, nil
@@ -43,7 +44,8 @@ func (s *sealer) clearLen(h *Header, n int) (int, error) {
 	return clear, nil
 }
 
-// seal encrypts b[:n] in place and puts the ICV behind it. The header is written; the nonce SPI ‖ IV is part of it.
+// seal encrypts b[:n] in place and puts the ICV behind it. The header is written; the nonce SPI ‖
+// IV is part of it.
 func (s *sealer) seal(h *Header, b []byte, n int) error {
 	c, err := s.clearLen(h, n)
 	if err != nil {
@@ -53,7 +55,8 @@ func (s *sealer) seal(h *Header, b []byte, n int) error {
 	return nil
 }
 
-// sealFrom is seal of a payload that lies elsewhere, for packets whose clear text ends with the header.
+// sealFrom is seal of a payload that lies elsewhere, for packets whose clear text ends with the
+// header.
 func (s *sealer) sealFrom(h *Header, b, payload []byte) error {
 	at, n := h.Len(), h.Len()+len(payload)
 	c, err := s.clearLen(h, n)

@@ -10,7 +10,8 @@ import (
 
 const benchPayload = 4096
 
-// BenchmarkSealOpen compares sealing and opening 4 KiB with the bare cipher doing the same work, in the same run.
+// BenchmarkSealOpen compares sealing and opening 4 KiB with the bare cipher doing the same work, in
+// the same run.
 func BenchmarkSealOpen(b *testing.B) {
 	d, tx := pair(b, VersionGCM128, 8, true)
 	buf := make([]byte, tx.Overhead()+benchPayload)

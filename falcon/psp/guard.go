@@ -2,7 +2,8 @@ package psp
 
 import "errors"
 
-// Reasons for a Guard to refuse an authentic packet. A refused packet is dropped without ACK or NACK.
+// Reasons for a Guard to refuse an authentic packet. A refused packet is dropped without ACK or
+// NACK.
 var (
 	ErrReplay = errors.New("psp: older than the replay margin allows")
 	ErrSPI    = errors.New("psp: SPI is not one of this connection")
@@ -20,8 +21,8 @@ type GuardConfig struct {
 	RemoteTime uint64 // estimate of the peer's clock, picoseconds
 }
 
-// Guard holds one connection's SPI, replay and PCID checks (Falcon §9.2.2.2, §9.2.2.3). Check comes after the packet was
-// opened, so everything it looks at is authentic.
+// Guard holds one connection's SPI, replay and PCID checks (Falcon §9.2.2.2, §9.2.2.3). Check comes
+// after the packet was opened, so everything it looks at is authentic.
 type Guard struct {
 	current, previous uint32
 	generation        uint32
@@ -39,8 +40,8 @@ func NewGuard(cfg GuardConfig) Guard {
 	}
 }
 
-// Check accepts the packet with a nil error and then moves the remote time, or names the reason to drop it: ErrPCID,
-// ErrSPI, ErrReplay.
+// Check accepts the packet with a nil error and then moves the remote time, or names the reason to
+// drop it: ErrPCID, ErrSPI, ErrReplay.
 func (g *Guard) Check(h *Header, gen Generation) error {
 	switch {
 	case !g.anyPCID && (!h.HasVC || h.VC != g.pcid):
@@ -72,7 +73,8 @@ func (g *Guard) spiMatches(spi uint32, gen Generation) bool {
 	return gen.AllowPrevious && g.generation == gen.Current
 }
 
-// Rekey makes spi, issued in the given generation, the current SPI; the one before stays valid as previous SPI (§9.2.2.3 step 2).
+// Rekey makes spi, issued in the given generation, the current SPI; the one before stays valid as
+// previous SPI (§9.2.2.3 step 2).
 func (g *Guard) Rekey(spi, generation uint32) {
 	g.previous, g.current, g.generation = g.current, spi, generation
 }
@@ -80,8 +82,9 @@ func (g *Guard) Rekey(spi, generation uint32) {
 // DropPrevious ends the previous SPI, once the peer uses the new one (§9.2.2.3 step 4).
 func (g *Guard) DropPrevious() { g.previous = g.current }
 
-// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the connection manager must at a
-// rekey (§9.2.2.2): else a connection idle for long would find its peer's clock wrapped round.
+// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the
+// connection manager must at a rekey (§9.2.2.2): else a connection idle for long would find its
+// peer's clock wrapped round.
 func (g *Guard) AdvanceRemoteTime(ps uint64) {
 	if int64(ps-g.remote) > 0 {
 		g.remote = ps

@@ -28,7 +28,8 @@ const (
 	VersionGMAC256 = 3
 )
 
-// ErrMalformed is the class of packets that are not PSP as this package understands it; test with errors.Is.
+// ErrMalformed is the class of packets that are not PSP as this package understands it; test with
+// errors.Is.
 var ErrMalformed = errors.New("psp: malformed packet")
 
 var (
@@ -61,7 +62,8 @@ type Header struct {
 	Owner uint64 // the same, as RxSADB.IssueTo was told
 }
 
-// Class says what an SA is for and what its IVs are. It decides what becomes of a packet; nothing inside the packet does.
+// Class says what an SA is for and what its IVs are. It decides what becomes of a packet; nothing
+// inside the packet does.
 type Class uint8
 
 const (
@@ -98,9 +100,9 @@ func (h *Header) Append(b []byte) []byte {
 	return b
 }
 
-// ParseHeader decodes the header at the start of b and returns it with its length. Before the packet is opened, a VC that the
-// crypt offset does not cover is still cipher text. Errors are of class ErrMalformed. The reserved bits of byte 2 are
-// ignored, but authenticated with the rest.
+// ParseHeader decodes the header at the start of b and returns it with its length. Before the
+// packet is opened, a VC that the crypt offset does not cover is still cipher text. Errors are of
+// class ErrMalformed. The reserved bits of byte 2 are ignored, but authenticated with the rest.
 func ParseHeader(b []byte) (Header, int, error) {
 	if len(b) < BaseLen {
 		return Header{}, 0, errShort

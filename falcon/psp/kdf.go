@@ -16,7 +16,8 @@ func KeyLen(version uint8) int {
 	return 0
 }
 
-// DeriveKey derives the key of an SPI from a master key: SP 800-108 in counter mode with AES-256-CMAC over the 16-byte block
+// DeriveKey derives the key of an SPI from a master key: SP 800-108 in counter mode with
+// AES-256-CMAC over the 16-byte block
 //
 //	counter(4) | "Pv" | '0'+version | 0 | SPI(4) | key length in bits(4)
 //

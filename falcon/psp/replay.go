@@ -1,23 +1,25 @@
 package psp
 
-// Geometry of the window: one block more than it covers, so that moving it clears whole blocks and shifts nothing.
+// Geometry of the window: one block more than it covers, so that moving it clears whole blocks and
+// shifts nothing.
 const (
 	replayBlocks = 32 // a power of two
 	replayBits   = 64
 
-	// ReplaySpan is how far a counter may lie behind the newest one and still be told from a replay.
+	// ReplaySpan is how far a counter may lie behind the newest one and still be told from a
+	// replay.
 	ReplaySpan = (replayBlocks - 1) * replayBits
 )
 
-// ReplayWindow is the anti-replay window of RFC 6479 over the counters of one SA. The zero value is an empty window that
-// accepts any counter.
+// ReplayWindow is the anti-replay window of RFC 6479 over the counters of one SA. The zero value is
+// an empty window that accepts any counter.
 type ReplayWindow struct {
 	newest uint64
 	seen   [replayBlocks]uint64 // bit c%64 of block c/64%replayBlocks: c was accepted
 }
 
-// Accept tells whether counter is new, and remembers it. Counters more than ReplaySpan behind the newest are refused. It
-// must only be called for packets that authenticated.
+// Accept tells whether counter is new, and remembers it. Counters more than ReplaySpan behind the
+// newest are refused. It must only be called for packets that authenticated.
 func (w *ReplayWindow) Accept(counter uint64) bool {
 	block := counter / replayBits
 	if counter > w.newest {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The cases of the anti-replay algorithm (RFC 6479 §2, RFC 4303 §3.4.3): in order, again, reordered inside the window,
-// at its edges, left of it, and jumps of every size.
+// The cases of the anti-replay algorithm (RFC 6479 §2, RFC 4303 §3.4.3): in order, again, reordered
+// inside the window, at its edges, left of it, and jumps of every size.
 func TestReplayWindowCases(t *testing.T) {
 	type step struct {
 		counter uint64
@@ -74,7 +74,8 @@ func TestReplayWindowModel(t *testing.T) {
 	})
 }
 
-// The gateway class: counter IVs from 1 whatever the clock says, each accepted once, in any order inside the window.
+// The gateway class: counter IVs from 1 whatever the clock says, each accepted once, in any order
+// inside the window.
 func TestGatewayClass(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 8)
 	spi, key, err := d.Issue(0, ClassGateway)

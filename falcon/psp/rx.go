@@ -54,13 +54,15 @@ func NewRxSADB(m Master, limit int) *RxSADB {
 	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: make(map[uint32]*rxSA), limit: limit}
 }
 
-// Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is never issued twice,
-// not even after Forget or when its phase comes round again under a new master key.
+// Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is
+// never issued twice, not even after Forget or when its phase comes round again under a new master
+// key.
 func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err error) {
 	return d.IssueTo(version, class, 0)
 }
 
-// IssueTo is Issue with a number for the owner of the SPI, which comes back in the header of each packet.
+// IssueTo is Issue with a number for the owner of the SPI, which comes back in the header of each
+// packet.
 func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, key []byte, err error) {
 	if len(d.sas) >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
@@ -91,8 +93,9 @@ func (d *RxSADB) Len() int { return len(d.sas) }
 // Generation returns the global SPI generation for Guard.Check.
 func (d *RxSADB) Generation() Generation { return d.gen }
 
-// Rotate makes key the new master key and switches to the other phase (Falcon §9.2.2.3 step 1). SPIs of the phase that is
-// left stay valid as the previous generation until Retire or the next Rotate; those of the generation before end here.
+// Rotate makes key the new master key and switches to the other phase (Falcon §9.2.2.3 step 1).
+// SPIs of the phase that is left stay valid as the previous generation until Retire or the next
+// Rotate; those of the generation before end here.
 func (d *RxSADB) Rotate(key *[32]byte) {
 	d.Retire()
 	d.phase ^= 1
@@ -101,7 +104,8 @@ func (d *RxSADB) Rotate(key *[32]byte) {
 	d.gen.AllowPrevious = true
 }
 
-// Retire ends the previous generation (Falcon §9.2.2.3 step 5): its SPIs become unknown and its master key is wiped.
+// Retire ends the previous generation (Falcon §9.2.2.3 step 5): its SPIs become unknown and its
+// master key is wiped.
 func (d *RxSADB) Retire() {
 	if d.gen.Current == 0 {
 		return // nothing was rotated yet
@@ -117,9 +121,10 @@ func (d *RxSADB) Retire() {
 	d.recent = nil
 }
 
-// Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is lost when opening
-// fails. It returns the header, the header's length, and what lies between header and ICV (a part of b).
-// Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in the gateway class.
+// Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is
+// lost when opening fails. It returns the header, the header's length, and what lies between header
+// and ICV (a part of b). Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and
+// ErrReplay in the gateway class.
 func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	hdr, off, err = ParseHeader(b)
 	if err != nil {

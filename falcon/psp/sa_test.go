@@ -165,7 +165,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Issue, forget and rotate in any order: no SPI twice, phase bit of the current phase, validity by generation.
+// Issue, forget and rotate in any order: no SPI twice, phase bit of the current phase, validity by
+// generation.
 func TestSADBModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := NewRxSADB(Master{}, 6)

@@ -8,8 +8,9 @@ import (
 // PacketLimit is the number of packets one TxSA seals before it asks for a new key.
 const PacketLimit = 1 << 36
 
-// ivSpan is the largest distance between the first and the last IV of an SA, picoseconds (106 days). It is half of
-// the IV's range, so that neither a nonce can repeat nor the replay check's modulo comparison turn round.
+// ivSpan is the largest distance between the first and the last IV of an SA, picoseconds (106
+// days). It is half of the IV's range, so that neither a nonce can repeat nor the replay check's
+// modulo comparison turn round.
 const ivSpan = 1 << 63
 
 // Errors of Seal.
@@ -18,8 +19,8 @@ var (
 	ErrBuffer = errors.New("psp: buffer too small for header, payload and ICV")
 )
 
-// TxSA seals the packets of one SPI. Its IV strictly increases: it is the sender's picosecond clock in the Falcon class, a
-// counter from 1 in the gateway class. One goroutine owns it.
+// TxSA seals the packets of one SPI. Its IV strictly increases: it is the sender's picosecond clock
+// in the Falcon class, a counter from 1 in the gateway class. One goroutine owns it.
 type TxSA struct {
 	seal    sealer
 	hdr     Header // template: everything but NextHeader and IV
@@ -34,14 +35,15 @@ type TxSA struct {
 	counter  bool // gateway class
 }
 
-// NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the virtualization cookie vc.
-// cryptOffset is in 4-byte words from byte 16 of the PSP header, so it counts the cookie: 8 for Falcon in inner IPv4, 13 in inner IPv6.
+// NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the
+// virtualization cookie vc. cryptOffset is in 4-byte words from byte 16 of the PSP header, so it
+// counts the cookie: 8 for Falcon in inner IPv4, 13 in inner IPv6.
 func NewTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset, HasVC: true, VC: vc}, key)
 }
 
-// NewGatewayTxSA is NewTxSA for the gateway class: IVs are counted, so that the receiver can tell each packet from its
-// replay without a transport above that would.
+// NewGatewayTxSA is NewTxSA for the gateway class: IVs are counted, so that the receiver can tell
+// each packet from its replay without a transport above that would.
 func NewGatewayTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	t, err := NewTxSA(version, spi, key, vc, cryptOffset)
 	if err == nil {
@@ -50,7 +52,8 @@ func NewGatewayTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffse
 	return t, err
 }
 
-// NewTransportTxSA returns the transmit SA of spi for transport mode, without a cookie. Falcon's cryptOffset is 1.
+// NewTransportTxSA returns the transmit SA of spi for transport mode, without a cookie. Falcon's
+// cryptOffset is 1.
 func NewTransportTxSA(version uint8, spi uint32, key []byte, cryptOffset uint8) (*TxSA, error) {
 	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset}, key)
 }
@@ -78,19 +81,20 @@ func (t *TxSA) HeaderLen() int { return t.hdr.Len() }
 // Overhead returns the bytes a sealed packet has above its payload: header and ICV.
 func (t *TxSA) Overhead() int { return t.hdr.Len() + ICVLen }
 
-// SetPacketLimit lowers the number of packets after which Seal asks for a new key; limits above PacketLimit are cut to it.
+// SetPacketLimit lowers the number of packets after which Seal asks for a new key; limits above
+// PacketLimit are cut to it.
 func (t *TxSA) SetPacketLimit(n uint64) { t.limit = min(n, PacketLimit) }
 
-// SetCryptOffset changes the crypt offset, 4-byte words up to MaxCryptOffset, of the packets to come: inner headers differ in
-// length.
+// SetCryptOffset changes the crypt offset, 4-byte words up to MaxCryptOffset, of the packets to
+// come: inner headers differ in length.
 func (t *TxSA) SetCryptOffset(words uint8) { t.hdr.CryptOffset = words & MaxCryptOffset }
 
-// RekeyDue tells that half of what the SA may seal, or of the time it may live, is used: time to ask the receiver for a
-// new one, so that Seal never has to refuse.
+// RekeyDue tells that half of what the SA may seal, or of the time it may live, is used: time to
+// ask the receiver for a new one, so that Seal never has to refuse.
 func (t *TxSA) RekeyDue() bool { return t.packets >= t.limit/2 || t.last-t.first >= ivSpan/2 }
 
-// Follow makes the IVs of t, not used yet, go on after those of old, which it replaces: the receiver's replay check
-// compares across keys, and the clock may have gone back.
+// Follow makes the IVs of t, not used yet, go on after those of old, which it replaces: the
+// receiver's replay check compares across keys, and the clock may have gone back.
 func (t *TxSA) Follow(old *TxSA) {
 	if old.started {
 		t.floor, t.hasFloor = old.last, true
@@ -103,10 +107,11 @@ func (t *TxSA) Packets() uint64 { return t.packets }
 // LastIV returns the IV of the last sealed packet.
 func (t *TxSA) LastIV() uint64 { return t.last }
 
-// Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into b[:HeaderLen()],
-// encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the sender's clock in nanoseconds; the IV is
-// max(now in picoseconds, last IV + 1), over all SAs it follows, or the next count. It returns the packet's length, or ErrRekey, ErrBuffer, or a class ErrMalformed error
-// when the crypt offset lies beyond the payload; after an error no IV was used.
+// Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into
+// b[:HeaderLen()], encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the
+// sender's clock in nanoseconds; the IV is max(now in picoseconds, last IV + 1), over all SAs it
+// follows, or the next count. It returns the packet's length, or ErrRekey, ErrBuffer, or a class
+// ErrMalformed error when the crypt offset lies beyond the payload; after an error no IV was used.
 func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	n := t.hdr.Len() + payload
 	if payload < 0 || len(b) < n+ICVLen {
@@ -124,7 +129,8 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	return n + ICVLen, nil
 }
 
-// SealFrom is Seal for a payload that lies elsewhere and stays as it is. Where all of it is encrypted it is not copied first.
+// SealFrom is Seal for a payload that lies elsewhere and stays as it is. Where all of it is
+// encrypted it is not copied first.
 func (t *TxSA) SealFrom(now int64, next uint8, b, payload []byte) (int, error) {
 	n := t.hdr.Len() + len(payload)
 	if len(b) < n+ICVLen {

@@ -128,7 +128,8 @@ func TestCase111_VectorsFlipEveryByte(t *testing.T) {
 	}
 }
 
-// The tool's error mode sets the top bit of byte 2 after sealing; it is reserved, but authenticated.
+// The tool's error mode sets the top bit of byte 2 after sealing; it is reserved, but
+// authenticated.
 func TestReservedBitIsAuthenticated(t *testing.T) {
 	v := loadJSON[[]vector](t, "psp.json")[0]
 	packet, _ := v.parts(t)
@@ -138,7 +139,8 @@ func TestReservedBitIsAuthenticated(t *testing.T) {
 	}
 }
 
-// Falcon in tunnel mode: outer IPv4 | UDP | PSP | inner IPv4 (protocol 252) | Falcon. The CID, the first Falcon word, is readable before opening.
+// Falcon in tunnel mode: outer IPv4 | UDP | PSP | inner IPv4 (protocol 252) | Falcon. The CID, the
+// first Falcon word, is readable before opening.
 func TestCase111_FalconTunnelVectors(t *testing.T) {
 	vectors := loadJSON[[]struct{ Name, Hex string }](t, "falcon.json")
 	if len(vectors) == 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestFaults breaks links and closes connections in the middle of work, with short limits. Whatever happens, every
-// transaction completes exactly once, in RSN order where promised, before EvClosed, and nothing is left behind.
+// TestFaults breaks links and closes connections in the middle of work, with short limits. Whatever
+// happens, every transaction completes exactly once, in RSN order where promised, before EvClosed,
+// and nothing is left behind.
 func TestFaults(t *testing.T) {
 	if *seedFlag != 0 {
 		runFaults(t, *seedFlag)

@@ -7,7 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// FlowConfig is one connection and what it does: operations one after the other, as many at once as allowed, forever.
+// FlowConfig is one connection and what it does: operations one after the other, as many at once as
+// allowed, forever.
 type FlowConfig struct {
 	From, To    int   // hosts
 	Pull        bool  // From pulls from To instead of pushing to it
@@ -66,8 +67,8 @@ type endpoint struct {
 	tally   tally
 }
 
-// AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed says: flows of one time
-// would else move in step.
+// AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
+// says: flows of one time would else move in step.
 func (n *Network) AddFlow(cfg FlowConfig) error {
 	if err := cfg.Check(len(n.Hosts)); err != nil {
 		return err

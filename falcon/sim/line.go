@@ -17,8 +17,8 @@ type Faults struct {
 	Outage, OutageEvery falcon.Time // everything is lost for Outage at the end of each OutageEvery
 }
 
-// Burst is the loss model of Gilbert and Elliott: a link is good, and loses nothing, or bad. Before each frame it may
-// change from one to the other.
+// Burst is the loss model of Gilbert and Elliott: a link is good, and loses nothing, or bad. Before
+// each frame it may change from one to the other.
 type Burst struct {
 	Enter float64 // chance that a good link becomes bad; 0 = never
 	Leave float64 // chance that a bad link becomes good
@@ -94,14 +94,16 @@ type line struct {
 	expecting bool // a holdOver event is scheduled
 }
 
-// occupy takes the time of a frame of size bytes on the line, and returns when its last bit leaves, picoseconds.
+// occupy takes the time of a frame of size bytes on the line, and returns when its last bit leaves,
+// picoseconds.
 func (l *line) occupy(size int) int64 {
 	l.busy = max(l.busy, l.net.Now*picos) + int64(float64(size)*8e12/float64(l.cfg.Rate))
 	return l.busy
 }
 
-// send takes a frame that occupied the line. A frame held back goes right after the frame that is so many positions
-// later, so at most that many overtake it; if none comes for a round trip it goes alone.
+// send takes a frame that occupied the line. A frame held back goes right after the frame that is
+// so many positions later, so at most that many overtake it; if none comes for a round trip it goes
+// alone.
 func (l *line) send(p *packet) {
 	index := l.frames
 	l.frames++

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// pass sends frames of 1000 bytes a microsecond apart over a line of host 0 and returns which arrive, in order.
+// pass sends frames of 1000 bytes a microsecond apart over a line of host 0 and returns which
+// arrive, in order.
 func pass(t *testing.T, frames int, edit func(*NetworkConfig)) (arrived []uint32) {
 	t.Helper()
 	n := network(t, edit)

@@ -19,8 +19,8 @@ var (
 	drawFlag = flag.Bool("draw", false, "with -seed: log the packets of the model test as a sequence diagram")
 )
 
-// TestModel runs random transactions in both directions over a bad link and compares what happened with what the
-// transport promises. A failure prints the seed; replay with -run TestModel -seed N.
+// TestModel runs random transactions in both directions over a bad link and compares what happened
+// with what the transport promises. A failure prints the seed; replay with -run TestModel -seed N.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
 		runModel(t, *seedFlag)
@@ -37,8 +37,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelSmall is TestModel with schedules of few transactions, thousands of them a second: most mistakes need few
-// packets, and a short failing schedule can be read (-draw).
+// TestModelSmall is TestModel with schedules of few transactions, thousands of them a second: most
+// mistakes need few packets, and a short failing schedule can be read (-draw).
 func TestModelSmall(t *testing.T) {
 	if *seedFlag != 0 {
 		runSmallModel(t, *seedFlag)
@@ -57,8 +57,8 @@ func TestModelSmall(t *testing.T) {
 	t.Logf("%d schedules, %.0f per second", runs, float64(runs)/time.Since(start).Seconds())
 }
 
-// TestModelPoolsOfOne is TestModelSmall with room for one transaction in every pool of both nodes: pushes and pulls cross,
-// and none may wait for another for ever (Falcon §8.2.1).
+// TestModelPoolsOfOne is TestModelSmall with room for one transaction in every pool of both nodes:
+// pushes and pulls cross, and none may wait for another for ever (Falcon §8.2.1).
 func TestModelPoolsOfOne(t *testing.T) {
 	if *seedFlag != 0 {
 		runPoolsOfOne(t, *seedFlag)
@@ -80,7 +80,8 @@ const (
 	ms = falcon.Time(time.Millisecond)
 )
 
-// model is one run: two nodes, a few connections, every transaction known to both sides of the check.
+// model is one run: two nodes, a few connections, every transaction known to both sides of the
+// check.
 type model struct {
 	t     *testing.T
 	w     *sim.World
@@ -348,8 +349,8 @@ func (n *modelNode) answerLater() {
 	}
 }
 
-// do answers now or later. On ordered connections refusals come at once: an ULP that accepts later requests and then
-// refuses an earlier one asks for what it gets.
+// do answers now or later. On ordered connections refusals come at once: an ULP that accepts later
+// requests and then refuses an earlier one asks for what it gets.
 func (n *modelNode) do(now falcon.Time, f func(now falcon.Time)) {
 	if n.m.rnd.chance(0.7) {
 		f(now)

@@ -72,8 +72,8 @@ const (
 	MaxHosts = 1024
 	// MTU is the largest ULP part of a packet in a Network.
 	MTU = 4200
-	// Overhead is what a frame carries beside the Falcon packet: preamble, gap and FCS 24, Ethernet 14, IPv4 20, UDP 8,
-	// PSP 24, inner IPv4 20, ICV 16 bytes.
+	// Overhead is what a frame carries beside the Falcon packet: preamble, gap and FCS 24, Ethernet
+	// 14, IPv4 20, UDP 8, PSP 24, inner IPv4 20, ICV 16 bytes.
 	Overhead = 126
 	// hops is the forward hop count of every packet: one switch.
 	hops = 1
@@ -89,8 +89,9 @@ const (
 //	Host 1 ──▶ uplink ──▶ │ switch │ ──▶ port 0: queue ──▶ Host 0
 //	                      └────────┘
 //
-// A host asks its engine for a packet whenever its uplink is idle, as a NIC does. Packets travel by reference, are never
-// corrupted and carry no payload: what is delivered is World's business, how fast is this one's.
+// A host asks its engine for a packet whenever its uplink is idle, as a NIC does. Packets travel by
+// reference, are never corrupted and carry no payload: what is delivered is World's business, how
+// fast is this one's.
 type Network struct {
 	Now   falcon.Time
 	Hosts []*Host
@@ -106,8 +107,8 @@ type Network struct {
 	hook   func() // of the sampling event
 }
 
-// Port is an egress queue of the switch. It needs no queue in fact: in a FIFO the time a packet leaves is known when it
-// comes, and how much is queued follows from the time the last one leaves.
+// Port is an egress queue of the switch. It needs no queue in fact: in a FIFO the time a packet
+// leaves is known when it comes, and how much is queued follows from the time the last one leaves.
 type Port struct {
 	Sent, Dropped, Marked uint64 // packets
 	Bytes                 uint64
@@ -130,7 +131,8 @@ type packet struct {
 	buf     [maxPacket]byte
 }
 
-// NewNetwork returns a network whose hosts have engines with the given configuration. Equal seeds give equal runs.
+// NewNetwork returns a network whose hosts have engines with the given configuration. Equal seeds
+// give equal runs.
 func NewNetwork(seed uint64, cfg NetworkConfig, engine falcon.Config) (*Network, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err

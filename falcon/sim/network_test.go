@@ -71,7 +71,8 @@ func TestPortQueue(t *testing.T) {
 	}
 }
 
-// TestReorderBound: a frame is overtaken by at most ReorderBy others, and some are overtaken by as many.
+// TestReorderBound: a frame is overtaken by at most ReorderBy others, and some are overtaken by as
+// many.
 func TestReorderBound(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) { c.Reorder, c.ReorderBy = 0.5, 2 })
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
@@ -108,7 +109,8 @@ func TestReorderBound(t *testing.T) {
 	}
 }
 
-// TestSpuriousCount: copies of what the receiver has are counted when they end, whether they arrive or not.
+// TestSpuriousCount: copies of what the receiver has are counted when they end, whether they arrive
+// or not.
 func TestSpuriousCount(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
@@ -127,8 +129,8 @@ func TestNetworkMeasures(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{4096}, Outstanding: 1})
 	n.Run(n.Now + 10e6)
-	// An operation takes 10 µs of propagation, data of 4250 bytes and an ACK through two links each, and up to the
-	// 8 µs an ACK may wait.
+	// An operation takes 10 µs of propagation, data of 4250 bytes and an ACK through two links
+	// each, and up to the 8 µs an ACK may wait.
 	if ops := f.received / 4096; ops < 500 || ops > 925 {
 		t.Errorf("%d operations in 10 ms", ops)
 	}

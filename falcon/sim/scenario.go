@@ -51,8 +51,8 @@ func (s *Scenario) Check() error {
 
 const maxFlows = 4096
 
-// Run runs a scenario; if its links are impaired it runs it once more without, for comparison. Equal seeds give equal
-// results.
+// Run runs a scenario; if its links are impaired it runs it once more without, for comparison.
+// Equal seeds give equal results.
 func Run(s *Scenario, seed uint64) (*Result, error) {
 	r, err := run(s, seed)
 	if err != nil || !s.Network.impaired() {

@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Sequence draws the packets traced so far as a Mermaid sequence diagram, in the order in which they were sent, with the
-// time since the first. An arrow that ends in a cross is a packet that was lost.
+// Sequence draws the packets traced so far as a Mermaid sequence diagram, in the order in which
+// they were sent, with the time since the first. An arrow that ends in a cross is a packet that was
+// lost.
 func (w *World) Sequence() string {
 	var b strings.Builder
 	b.WriteString("sequenceDiagram\n  participant A as node 0\n  participant B as node 1\n")

@@ -2,7 +2,8 @@ package sim
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// tally counts the packets an endpoint sends that have a PSN, exactly: the network sees each of them end.
+// tally counts the packets an endpoint sends that have a PSN, exactly: the network sees each of
+// them end.
 type tally struct {
 	first    uint64 // sent for the first time
 	again    uint64 // sent again

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// ULP is a small upper layer. Every payload starts with an 8-byte key and continues with bytes that follow from it, so
-// that the receiver can check each byte. The key of a push and of a pull request is its tag; a pull response carries the
-// key of its request.
+// ULP is a small upper layer. Every payload starts with an 8-byte key and continues with bytes that
+// follow from it, so that the receiver can check each byte. The key of a push and of a pull request
+// is its tag; a pull response carries the key of its request.
 //
 // Without hooks it acknowledges every push and answers every pull in full, at once.
 type ULP struct {
@@ -90,8 +90,8 @@ func WritePayload(b []byte, key uint64) {
 	}
 }
 
-// CheckPayload returns the key of a payload and whether every byte follows from it. A payload shorter than a key, which
-// is all zero, has key 0.
+// CheckPayload returns the key of a payload and whether every byte follows from it. A payload
+// shorter than a key, which is all zero, has key 0.
 func CheckPayload(b []byte) (key uint64, ok bool) {
 	if len(b) < KeyBytes {
 		for _, v := range b {

@@ -30,7 +30,8 @@ type World struct {
 	Trace  []Sent // every packet sent, if Tracing
 	// Tracing records packets.
 	Tracing bool
-	// FlushAcks sends coalesced acknowledgements whenever a node has nothing else to do, as a NIC does before it parks.
+	// FlushAcks sends coalesced acknowledgements whenever a node has nothing else to do, as a NIC
+	// does before it parks.
 	FlushAcks bool
 
 	held []heldPacket
@@ -206,7 +207,8 @@ func (w *World) Deadline() falcon.Time {
 	return at
 }
 
-// Run steps until nothing is left to do, done returns true or the time is reached. It returns whether done did.
+// Run steps until nothing is left to do, done returns true or the time is reached. It returns
+// whether done did.
 func (w *World) Run(until falcon.Time, done func() bool) bool {
 	for {
 		w.Step()

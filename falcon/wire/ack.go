@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Widths of RUE Info: the text of Falcon §7.7 and §7.8 is followed, and the top bit is sent as 0, so that the bytes are
-// the same under the reading of the figures, which are one bit narrower.
+// Widths of RUE Info: the text of Falcon §7.7 and §7.8 is followed, and the top bit is sent as 0,
+// so that the bytes are the same under the reading of the figures, which are one bit narrower.
 const (
 	MaxAckRUE  = 1<<21 - 1
 	MaxNackRUE = 1<<23 - 1

@@ -42,8 +42,8 @@ func ParseHeader(b []byte) (h Header, d Drop) {
 	return h, d
 }
 
-// Parse is ParseHeader in place: a large struct that is returned is copied while its stores are still under way, which
-// costs more than decoding it.
+// Parse is ParseHeader in place: a large struct that is returned is copied while its stores are
+// still under way, which costs more than decoding it.
 func (h *Header) Parse(b []byte) Drop {
 	if len(b) < BaseLen {
 		return DropShort
@@ -71,7 +71,8 @@ func (h *Header) Parse(b []byte) Drop {
 	return DropNone
 }
 
-// Peek returns the packet type, whose position is common to all formats, after checking version and type.
+// Peek returns the packet type, whose position is common to all formats, after checking version and
+// type.
 func Peek(b []byte) (PacketType, Drop) {
 	if len(b) < 8 {
 		return 0, DropShort
@@ -86,8 +87,9 @@ func Peek(b []byte) (PacketType, Drop) {
 	return t, DropNone
 }
 
-// PeekCID returns the Destination CID: the first word is in clear text even in a sealed packet, so a packet can be
-// steered to its owner before it is opened. ok is false if b is shorter than four bytes or of another version.
+// PeekCID returns the Destination CID: the first word is in clear text even in a sealed packet, so
+// a packet can be steered to its owner before it is opened. ok is false if b is shorter than four
+// bytes or of another version.
 func PeekCID(b []byte) (cid uint32, ok bool) {
 	if len(b) < 4 || b[0]>>4 != Version {
 		return 0, false

@@ -2,7 +2,8 @@ package wire
 
 import "strconv"
 
-// Drop is the reason why a received packet, or what it asks for, was not accepted. Zero is accepted.
+// Drop is the reason why a received packet, or what it asks for, was not accepted. Zero is
+// accepted.
 type Drop uint8
 
 // Drop reasons. The first group is about bytes, the second is used by the engine.

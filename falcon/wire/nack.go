@@ -32,7 +32,8 @@ func (n *Nack) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, w)
 }
 
-// ParseNack decodes a NACK. Reserved codes are returned as they are: the acknowledgement in the packet still counts.
+// ParseNack decodes a NACK. Reserved codes are returned as they are: the acknowledgement in the
+// packet still counts.
 func ParseNack(b []byte) (n Nack, d Drop) {
 	t, d := Peek(b)
 	if d != DropNone {

@@ -1,7 +1,7 @@
 package wire
 
-// PullData is the header of Pull Data (Falcon §7.4): the base header alone. PSN is of the data window, RSN that of the
-// Pull Request it answers.
+// PullData is the header of Pull Data (Falcon §7.4): the base header alone. PSN is of the data
+// window, RSN that of the Pull Request it answers.
 type PullData struct{ Header }
 
 // ParsePullData decodes Pull Data and returns its payload.

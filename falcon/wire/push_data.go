@@ -2,7 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// PushData is the header of Push Data (Falcon §7.5); exactly RequestLength bytes of ULP headers and data follow.
+// PushData is the header of Push Data (Falcon §7.5); exactly RequestLength bytes of ULP headers and
+// data follow.
 //
 //	word 6  Reserved 16 | Request Length 16
 type PushData struct {

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Resync fills the hole a lost or refused packet left in the sequence space (Falcon §7.6). PSN and RSN are those of the
-// original packet, and so is the window.
+// Resync fills the hole a lost or refused packet left in the sequence space (Falcon §7.6). PSN and
+// RSN are those of the original packet, and so is the window.
 //
 //	word 6  Resync Code 8 | Resync Packet Type 4 | Reserved 20
 //	     7  Vendor Defined 32
@@ -21,7 +21,8 @@ func (r *Resync) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, r.Vendor)
 }
 
-// ParseResync decodes a Resync packet. A reserved code is accepted: the packet must fill its hole whatever the reason.
+// ParseResync decodes a Resync packet. A reserved code is accepted: the packet must fill its hole
+// whatever the reason.
 func ParseResync(b []byte) (r Resync, d Drop) {
 	r.Header, d = ParseHeader(b)
 	if d != DropNone {

@@ -6,5 +6,6 @@ var rnrTimeouts = [32]int64{
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 }
 
-// RNRTimeout returns the delay in nanoseconds of a 5-bit RNR timeout index: 0 is the longest, 655.36 ms.
+// RNRTimeout returns the delay in nanoseconds of a 5-bit RNR timeout index: 0 is the longest,
+// 655.36 ms.
 func RNRTimeout(index uint8) int64 { return rnrTimeouts[index&31] * 10_000 }

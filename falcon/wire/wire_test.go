@@ -69,7 +69,8 @@ var ackBase = Ack{
 	Congestion: Congestion{Hops: 3, RxOccupancy: 17},
 }
 
-// formats are all packets with their golden bytes: what is appended and what must come out of parsing it.
+// formats are all packets with their golden bytes: what is appended and what must come out of
+// parsing it.
 func formats(t testing.TB) map[string]struct {
 	packet  any
 	payload []byte
@@ -185,7 +186,8 @@ func TestBaseHeaderGolden(t *testing.T) {
 	}
 }
 
-// TestTruncation parses every prefix of every packet: all but those that are complete packets themselves are refused.
+// TestTruncation parses every prefix of every packet: all but those that are complete packets
+// themselves are refused.
 func TestTruncation(t *testing.T) {
 	for name, f := range formats(t) {
 		for n := range f.bytes {

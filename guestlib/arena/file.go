@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is memory in a named file that the device process maps as well, as the configuration of a kernel vsock attachment
-// describes it: for a client on the NIC's own host, whose device addresses are offsets in the file.
+// File is memory in a named file that the device process maps as well, as the configuration of a
+// kernel vsock attachment describes it: for a client on the NIC's own host, whose device addresses
+// are offsets in the file.
 type File struct {
 	mem   []byte
 	grown bool

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// minChunk bounds how often pinning is paid: small allocations share a chunk of this many bytes.
+	// minChunk bounds how often pinning is paid: small allocations share a chunk of this many
+	// bytes.
 	minChunk = 2 << 20
 
 	pagemapPresent = 1 << 63
@@ -34,14 +35,16 @@ type guestChunk struct {
 	pin io.Closer
 }
 
-// NewGuestRAM makes a source of pinned guest memory of at most limit bytes; 0 means the kernel's own limits.
+// NewGuestRAM makes a source of pinned guest memory of at most limit bytes; 0 means the kernel's
+// own limits.
 func NewGuestRAM(limit int) *GuestRAM {
 	return &GuestRAM{limit: limit, pin: pinBuffers, resolve: func(mem []byte) ([]uint64, error) {
 		return readPagemap("/proc/self/pagemap", mem)
 	}}
 }
 
-// Grow maps, pins and resolves a chunk of at least n bytes. Errors are *PinError or *ExhaustedError.
+// Grow maps, pins and resolves a chunk of at least n bytes. Errors are *PinError or
+// *ExhaustedError.
 func (g *GuestRAM) Grow(n int) (Chunk, error) {
 	size := pages(max(n, minChunk)) * PageSize
 	if g.limit > 0 && g.used+size > g.limit {
@@ -85,7 +88,8 @@ func (g *GuestRAM) prepare(mem []byte) (io.Closer, []uint64, error) {
 	return pin, addrs, nil
 }
 
-// populate backs every page of mem by memory now: the pin would do it too, but this way a shortage is told apart from a refused pin.
+// populate backs every page of mem by memory now: the pin would do it too, but this way a shortage
+// is told apart from a refused pin.
 func populate(mem []byte) error {
 	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.14

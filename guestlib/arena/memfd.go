@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device addresses of a Memfd. They are chosen to look like nothing in this process and to be out of order, so that code which mistakes
-// one kind of address for another, or takes pages for contiguous, fails at once.
+// Device addresses of a Memfd. They are chosen to look like nothing in this process and to be out
+// of order, so that code which mistakes one kind of address for another, or takes pages for
+// contiguous, fails at once.
 const (
 	memfdBase = 1 << 32 // the file's second half
 	memfdGap  = 1 << 40 // added for the first half
@@ -20,7 +21,8 @@ type Region struct {
 	Addr, Size, Offset uint64
 }
 
-// Memfd is memory for a client that is a process on the NIC's own host: one memfd, sealed against shrinking, which the device process maps.
+// Memfd is memory for a client that is a process on the NIC's own host: one memfd, sealed against
+// shrinking, which the device process maps.
 type Memfd struct {
 	file    *os.File
 	mem     []byte
@@ -28,7 +30,8 @@ type Memfd struct {
 	grown   bool
 }
 
-// NewMemfd makes a memfd of size bytes (rounded up to whole pages, at least two). Pages take memory only when used.
+// NewMemfd makes a memfd of size bytes (rounded up to whole pages, at least two). Pages take memory
+// only when used.
 func NewMemfd(size int) (*Memfd, error) {
 	half := uint64(max(1, pages(size)/2+pages(size)%2)) * PageSize
 	total := 2 * half

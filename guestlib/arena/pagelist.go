@@ -11,8 +11,8 @@ const entriesPerPage = PageSize / 8
 // MaxLevels is the deepest page list a device reads.
 const MaxLevels = 3
 
-// PageList tells the device where scattered pages are: with one level Root is a page of addresses, with two a page of addresses of such
-// pages, and so on. It lives in device memory.
+// PageList tells the device where scattered pages are: with one level Root is a page of addresses,
+// with two a page of addresses of such pages, and so on. It lives in device memory.
 type PageList struct {
 	Root   uint64 // device address
 	Levels uint8  // 1 to MaxLevels

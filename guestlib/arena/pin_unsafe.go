@@ -22,8 +22,9 @@ func baseAddress(mem []byte) uint64 {
 
 // pinBuffers pins mem by registering it with a new io_uring instance. Closing the instance unpins.
 //
-// The instance is used for nothing else. Buffer registration is the only unprivileged-by-design interface that takes a long-term pin
-// (FOLL_LONGTERM) on user memory: pages are moved out of movable zones first and then stay.
+// The instance is used for nothing else. Buffer registration is the only unprivileged-by-design
+// interface that takes a long-term pin (FOLL_LONGTERM) on user memory: pages are moved out of
+// movable zones first and then stay.
 func pinBuffers(mem []byte) (io.Closer, error) {
 	var params [ioringParamsSize]byte
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params[0])), 0)

@@ -37,14 +37,16 @@ type Block struct {
 	size int
 }
 
-// Alloc returns zeroed memory of n bytes, 1 or more, starting at a page. It grows the pool when needed.
+// Alloc returns zeroed memory of n bytes, 1 or more, starting at a page. It grows the pool when
+// needed.
 func (p *Pool) Alloc(n int) (*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.alloc(n)
 }
 
-// Store returns memory that holds a copy of data, of at least one byte. Unlike Alloc and a copy, it is safe against a concurrent Close.
+// Store returns memory that holds a copy of data, of at least one byte. Unlike Alloc and a copy, it
+// is safe against a concurrent Close.
 func (p *Pool) Store(data []byte) (*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +118,8 @@ func (b *Block) Bytes() []byte {
 // Pages returns the device addresses of the block's pages. The caller must not change them.
 func (b *Block) Pages() []uint64 { return b.in.Addrs[b.at.first : b.at.first+b.at.n] }
 
-// Free gives the block back. Bytes must not be touched any more, by the device neither. Freeing twice does nothing.
+// Free gives the block back. Bytes must not be touched any more, by the device neither. Freeing
+// twice does nothing.
 func (b *Block) Free() {
 	p := b.pool
 	p.mu.Lock()

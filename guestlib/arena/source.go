@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// PageSize is the granularity of allocations and of page lists, in bytes. The device's page lists use 4 KiB pages on every guest.
+// PageSize is the granularity of allocations and of page lists, in bytes. The device's page lists
+// use 4 KiB pages on every guest.
 const PageSize = 4096
 
 // Chunk is memory a Source made: contiguous in this process, scattered for the device.

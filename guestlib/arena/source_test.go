@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// require skips a test whose conditions this machine does not meet, or fails it where everything must run.
+// require skips a test whose conditions this machine does not meet, or fails it where everything
+// must run.
 func require(t *testing.T, ok bool, reason string) {
 	t.Helper()
 	if ok {

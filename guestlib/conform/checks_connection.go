@@ -191,7 +191,8 @@ func cmEnd(t *T) {
 	}
 }
 
-// What was begun completes, or is flushed, in order and once; the end comes in time, and at once for who asks twice.
+// What was begun completes, or is flushed, in order and once; the end comes in time, and at once
+// for who asks twice.
 func cmDisconnect(t *T) {
 	c := t.ready()
 	for _, twice := range []bool{false, true} {

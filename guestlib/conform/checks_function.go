@@ -200,7 +200,8 @@ func lifecycleReset(t *T) {
 	c.enable()
 }
 
-// Work, an armed CQ and a command are under way. When the reply of the reset is there nothing of them comes any more.
+// Work, an armed CQ and a command are under way. When the reply of the reset is there nothing of
+// them comes any more.
 func lifecycleQuietReset(t *T) {
 	r := t.rig()
 	for i := range uint64(8) {

@@ -116,7 +116,8 @@ func memoryForeign(t *T) {
 	r.cq.want(1, abi.WCRemAccessErr)
 }
 
-// Each kind is counted, and its limit is its own: as many PDs as there can be leave room for all else.
+// Each kind is counted, and its limit is its own: as many PDs as there can be leave room for all
+// else.
 func objectCounts(t *T) {
 	c := t.ready()
 	query := func(part abi.CreditPart) (n abi.ObjectCounts) {
@@ -178,7 +179,8 @@ func adminUnknown(t *T) {
 	c.allocPD()
 }
 
-// Three passes over a small queue, always full, with IDs that repeat no pattern. Each has one completion, in the order of the commands.
+// Three passes over a small queue, always full, with IDs that repeat no pattern. Each has one
+// completion, in the order of the commands.
 func adminCompletions(t *T) {
 	c := t.attach()
 	c.enableWith(4)

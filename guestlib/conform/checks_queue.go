@@ -74,7 +74,8 @@ func queueOldDoorbell(t *T) {
 	}
 }
 
-// The device owns a slot until the consumer passes it; then what is written there makes no difference. The queue is gone round several times.
+// The device owns a slot until the consumer passes it; then what is written there makes no
+// difference. The queue is gone round several times.
 func queueConsumer(t *T) {
 	r := t.rig()
 	for i := range uint64(3 << queueLog2) {
@@ -95,7 +96,8 @@ func queueConsumer(t *T) {
 	}
 }
 
-// The driver rings only when the event index asks for it. All of it is done, and in the end the device asks for the next doorbell.
+// The driver rings only when the event index asks for it. All of it is done, and in the end the
+// device asks for the next doorbell.
 func queueEventIndex(t *T) {
 	r := t.rig()
 	posted := uint64(0)
@@ -306,7 +308,8 @@ func queueMaskedAtomics(t *T) {
 	check("masked FETCH_ADD", 0x00_01_02_03, 0xff_ff_ff_ff)
 }
 
-// In one message: a doorbell that stops the function, then that of a command. As they take effect in order the command is not carried out.
+// In one message: a doorbell that stops the function, then that of a command. As they take effect
+// in order the command is not carried out.
 func doorbellOrder(t *T) {
 	for range 3 {
 		c := t.ready()

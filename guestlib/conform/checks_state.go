@@ -29,7 +29,8 @@ func (q *qp) reach(to abi.QPState) {
 	}
 }
 
-// Every change from every state of an RC queue pair, with the attributes that a change on the way up requires.
+// Every change from every state of an RC queue pair, with the attributes that a change on the way
+// up requires.
 func qpStates(t *T) {
 	c := t.ready()
 	pdn, cq := c.allocPD(), c.newCQ(6)

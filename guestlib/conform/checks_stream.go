@@ -150,7 +150,8 @@ func streamTags(t *T) {
 	c.none("a second answer", func(m *message) bool { return m.Tag != 0 })
 }
 
-// A client that does not read cannot be had here, where a goroutine always reads. It asks so much at once that the device cannot answer in time.
+// A client that does not read cannot be had here, where a goroutine always reads. It asks so much
+// at once that the device cannot answer in time.
 func streamUnread(t *T) {
 	c := t.attach()
 	const n = 5000
@@ -287,7 +288,8 @@ func streamHeartbeat(t *T) {
 	c.none("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
 }
 
-// Work is in flight when the stream ends. After its end the device leaves the memory alone, and the next stream finds nothing of it.
+// Work is in flight when the stream ends. After its end the device leaves the memory alone, and the
+// next stream finds nothing of it.
 func streamEnd(t *T) {
 	r := t.rig()
 	for i := range uint64(8) {

@@ -22,7 +22,8 @@ var windowChecks = []check{
 	{"window.memory", "DEV-1006", 0, windowMemory},
 }
 
-// window maps the function's window. The check is skipped where there is none. The second result unmaps it before the check ends.
+// window maps the function's window. The check is skipped where there is none. The second result
+// unmaps it before the check ends.
 func (c *client) window() (*window.Window, func()) {
 	w, err := window.Open(c.number)
 	if errors.Is(err, window.ErrNone) {
@@ -36,8 +37,9 @@ func (c *client) window() (*window.Window, func()) {
 	return w, done
 }
 
-// Open checks magic, version, function and the chain of capabilities. Twice with work between: nothing of the header changes, and each stream begins with
-// producer 0, which the device would take as moved back if it had not zeroed the ring.
+// Open checks magic, version, function and the chain of capabilities. Twice with work between:
+// nothing of the header changes, and each stream begins with producer 0, which the device would
+// take as moved back if it had not zeroed the ring.
 func windowHeader(t *T) {
 	for range 2 {
 		c := t.attach()
@@ -71,7 +73,8 @@ func windowDoorbells(t *T) {
 		}
 	}
 	t.until(func() bool { ok, _ := w.Taken(); return ok }, "the device to take all records")
-	// In the order of the ring: after the doorbell that stops the function the command is not carried out.
+	// In the order of the ring: after the doorbell that stops the function the command is not
+	// carried out.
 	_, index := c.write(abi.AdminOpAllocPD, nil)
 	t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x12_3456, Index: 1}))
 	t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
@@ -119,7 +122,8 @@ func windowEvents(t *T) {
 	c.none("MsgCQEvent of a CQ whose events go by the window", isCQEvent(q.cqn))
 }
 
-// windowMemory tries to register the windows themselves, at the addresses where the guest sees them.
+// windowMemory tries to register the windows themselves, at the addresses where the guest sees
+// them.
 func windowMemory(t *T) {
 	c := t.ready()
 	c.window()

@@ -195,7 +195,8 @@ func (c *client) goodbye() {
 	c.closed()
 }
 
-// leave ends the stream, whatever became of it. Without the device's word memory may still be in use, but the client is gone then anyway.
+// leave ends the stream, whatever became of it. Without the device's word memory may still be in
+// use, but the client is gone then anyway.
 func (c *client) leave() {
 	if !c.ended() && !c.left {
 		c.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))

@@ -50,7 +50,8 @@ func Checks() map[string][]string {
 	return all
 }
 
-// Run runs the checks one after the other. The error says why they could not be run at all; what a check found is in the report.
+// Run runs the checks one after the other. The error says why they could not be run at all; what a
+// check found is in the report.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.defaults()
 	r := &Report{Kind: "device", Device: cfg.URL}

@@ -62,7 +62,8 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// TestClauses holds the kit against docs/abi: each clause is in a check, or there is a reason why not.
+// TestClauses holds the kit against docs/abi: each clause is in a check, or there is a reason why
+// not.
 func TestClauses(t *testing.T) {
 	text, err := os.ReadFile("../../docs/abi/index.md")
 	if err != nil {
@@ -141,7 +142,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// broken are ways not to do what docs/abi says, with the checks among which the kit looks and those that must find it.
+// broken are ways not to do what docs/abi says, with the checks among which the kit looks and those
+// that must find it.
 var broken = map[string]struct{ among, find string }{
 	"any version":               {"hello|stream", "hello.version"},
 	"open after refusal":        {"hello.version", "hello.version"},
@@ -171,8 +173,8 @@ var broken = map[string]struct{ among, find string }{
 	"any state":                 {"qp|admin", "admin.refused qp.states"},
 }
 
-// TestBroken runs the kit on devices that break one rule each: the right checks fail, and no others. Nearly all the time is waiting for what does not
-// come, so they wait together.
+// TestBroken runs the kit on devices that break one rule each: the right checks fail, and no
+// others. Nearly all the time is waiting for what does not come, so they wait together.
 func TestBroken(t *testing.T) {
 	var wg sync.WaitGroup
 	for habit, x := range broken {

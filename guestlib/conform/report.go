@@ -110,7 +110,8 @@ func (r *Report) summary(b *strings.Builder) {
 	}
 }
 
-// deviceCoverage says of each DEV clause what became of it. A clause passed when one of its checks did and none failed.
+// deviceCoverage says of each DEV clause what became of it. A clause passed when one of its checks
+// did and none failed.
 func deviceCoverage(results []Result) (list []Coverage) {
 	of := map[string]*Coverage{}
 	rank := []string{"skipped", "passed", "failed"}

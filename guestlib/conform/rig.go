@@ -139,7 +139,8 @@ const (
 	maxSGE     = 4
 )
 
-// newQP makes a queue pair of type RC in state RESET; change, which may be nil, sees the command first.
+// newQP makes a queue pair of type RC in state RESET; change, which may be nil, sees the command
+// first.
 func (c *client) newQP(pdn uint32, send, recv *cq, change func(*abi.CreateQP)) *qp {
 	q := &qp{c: c, typ: abi.QPTypeRC, send: send, sq: c.newQueue(abi.DoorbellSQ, queueLog2, sendStride), rq: c.newQueue(abi.DoorbellRQ, queueLog2, recvStride)}
 	in := abi.CreateQP{

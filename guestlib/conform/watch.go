@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Watch tells which rules a driver broke while drive ran, as the device saw it: what it remembers of the function afterwards and did not before. The
-// function must be free before and after drive. With drive nil everything the device remembers counts.
+// Watch tells which rules a driver broke while drive ran, as the device saw it: what it remembers
+// of the function afterwards and did not before. The function must be free before and after drive.
+// With drive nil everything the device remembers counts.
 func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (*Report, error) {
 	cfg.defaults()
 	id, err := identify(ctx, &cfg)

@@ -18,8 +18,8 @@ type lane struct {
 	completedAt       []time.Duration
 }
 
-// bandwidth keeps all queue pairs busy until each has sent its messages or time is up. A side that only receives, or does nothing, waits
-// for the other's report.
+// bandwidth keeps all queue pairs busy until each has sent its messages or time is up. A side that
+// only receives, or does nothing, waits for the other's report.
 func (s *session) bandwidth(ctx context.Context, r *Row) error {
 	if !s.client && !s.Bidirectional {
 		return s.serve(ctx)
@@ -83,7 +83,8 @@ func (s *session) fill(l *lane, qp, limit int) error {
 	return nil
 }
 
-// reap takes completions, each of which stands for those before it that had none, and returns how many sends they complete.
+// reap takes completions, each of which stands for those before it that had none, and returns how
+// many sends they complete.
 func (s *session) reap(ctx context.Context, lanes []lane, limit int) (done int, err error) {
 	n, err := s.scq.Poll(s.wcs[:])
 	if err != nil {

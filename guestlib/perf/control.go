@@ -78,7 +78,8 @@ func (r *region) unmarshal(b []byte) error {
 	return nil
 }
 
-// control is the connection beside the measured ones: both sides say when they are ready and what they measured.
+// control is the connection beside the measured ones: both sides say when they are ready and what
+// they measured.
 type control struct {
 	cq    *guestlib.CQ
 	mr    *guestlib.MR
@@ -90,7 +91,8 @@ type control struct {
 const (
 	messageSize  = 96 // a Row
 	messageSlots = 8
-	// stall is how long a side may be silent while the other waits for it, beyond the time of the test.
+	// stall is how long a side may be silent while the other waits for it, beyond the time of the
+	// test.
 	stall = 2 * time.Minute
 )
 
@@ -192,8 +194,9 @@ func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
 	return c.agree(ctx)
 }
 
-// agree hears. When it returns the peer has what it was told: this side may go. A peer that is gone by then had heard this side, or it would have
-// stayed; only its acknowledgement may be missing. If it broke instead, whoever wants more of it is told.
+// agree hears. When it returns the peer has what it was told: this side may go. A peer that is gone
+// by then had heard this side, or it would have stayed; only its acknowledgement may be missing. If
+// it broke instead, whoever wants more of it is told.
 func (c *control) agree(ctx context.Context) (*Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
 	defer cancel()

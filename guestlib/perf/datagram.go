@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// Datagrams (perftest's -c UD): the same tests of SEND, on queue pairs that need no connection. Each side tells the other its
-// queue pairs' numbers over the control connection; what is lost is counted where it should have arrived.
+// Datagrams (perftest's -c UD): the same tests of SEND, on queue pairs that need no connection.
+// Each side tells the other its queue pairs' numbers over the control connection; what is lost is
+// counted where it should have arrived.
 //
 //	client                                        server
 //	◄─number of queue pair i, for each───────────►

@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// pingPong sends a message, waits for the peer's, and so on. The server does the same the other way round.
+// pingPong sends a message, waits for the peer's, and so on. The server does the same the other way
+// round.
 func (s *session) pingPong(ctx context.Context, r *Row) error {
 	var wr guestlib.SendWR
 	var sge [1]guestlib.SGE

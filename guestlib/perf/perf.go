@@ -155,7 +155,8 @@ func (s *session) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Each queue pair has two slots: what is sent or read into, and what the peer writes, reads or sends to.
+// Each queue pair has two slots: what is sent or read into, and what the peer writes, reads or
+// sends to.
 func (s *session) local(qp int) int { return 2 * qp * s.slot }
 func (s *session) inbox(qp int) int { return (2*qp + 1) * s.slot }
 
@@ -335,7 +336,8 @@ func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 
 func (s *session) now() time.Duration { return time.Since(s.epoch) }
 
-// idle is what a poll that found nothing does. Yielding lets the goroutine write that sends doorbells where no window does.
+// idle is what a poll that found nothing does. Yielding lets the goroutine write that sends
+// doorbells where no window does.
 func (s *session) idle(ctx context.Context, cq *guestlib.CQ) error {
 	if s.Events {
 		return cq.Wait(ctx)

@@ -118,7 +118,8 @@ func checkRow(t *testing.T, c *Config, r *Row) {
 	}
 }
 
-// TestPeerLeavesFirst: a peer that was heard may go before its acknowledgement of what it was told is here. Before, it may not.
+// TestPeerLeavesFirst: a peer that was heard may go before its acknowledgement of what it was told
+// is here. Before, it may not.
 func TestPeerLeavesFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	nic, err := fakedev.Listen(path)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Row is what was measured at one size. BW fields are set by bandwidth tests, T fields by latency tests.
+// Row is what was measured at one size. BW fields are set by bandwidth tests, T fields by latency
+// tests.
 type Row struct {
 	Bytes      int `json:"bytes"`
 	Iterations int `json:"iterations"` // of all queue pairs and directions
@@ -25,7 +26,8 @@ type Row struct {
 	T99      float64 `json:"t_99_us,omitempty"`
 	T999     float64 `json:"t_99_9_us,omitempty"`
 
-	// Lost are the datagrams among Iterations that did not arrive: sent faster than they were received.
+	// Lost are the datagrams among Iterations that did not arrive: sent faster than they were
+	// received.
 	Lost int `json:"lost,omitempty"`
 
 	// Samples are the latencies in the order measured, in microseconds.

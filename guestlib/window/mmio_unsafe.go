@@ -2,8 +2,9 @@ package window
 
 import "unsafe"
 
-// store32 writes a device register with one plain store: an atomic one of package sync/atomic would be an exchange, which reads as well. The
-// store of the producer index before it is an exchange and has completed. Not inlined, so that it is done exactly once and here.
+// store32 writes a device register with one plain store: an atomic one of package sync/atomic would
+// be an exchange, which reads as well. The store of the producer index before it is an exchange and
+// has completed. Not inlined, so that it is done exactly once and here.
 //
 //go:noinline
 func store32(m []byte, off int, v uint32) {

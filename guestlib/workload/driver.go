@@ -178,8 +178,8 @@ func (d *driver) round(ctx context.Context, begin control, times *[]time.Duratio
 	return verdict.problem, nil
 }
 
-// ask sends a control message and returns the answer. The answer to the last one says enough: the server ends the connection then, maybe
-// before the send has completed here.
+// ask sends a control message and returns the answer. The answer to the last one says enough: the
+// server ends the connection then, maybe before the send has completed here.
 func (d *driver) ask(ctx context.Context, c control, want uint8) (answer control, err error) {
 	if err := d.send(c); err != nil {
 		return answer, err
@@ -224,7 +224,8 @@ func (d *driver) do(ctx context.Context, qp *guestlib.QP, wr *guestlib.SendWR) (
 	return took, nil
 }
 
-// transfers runs the iterations of everything but atomics. problem is what the driver itself found: READs only.
+// transfers runs the iterations of everything but atomics. problem is what the driver itself found:
+// READs only.
 func (d *driver) transfers(ctx context.Context, begin control, by *queue, ready control, times *[]time.Duration) (problem, err error) {
 	op, size, per := begin.op, int(begin.size), slotSize(int(begin.size))
 	var sgl [1]guestlib.SGE
@@ -291,7 +292,8 @@ func (d *driver) atomics(ctx context.Context, begin control, times *[]time.Durat
 	return problem, nil
 }
 
-// bye ends the connection. The server disconnects, since only it knows when its last answer has arrived.
+// bye ends the connection. The server disconnects, since only it knows when its last answer has
+// arrived.
 func (d *driver) bye(ctx context.Context) error {
 	if err := d.endQueues(ctx); err != nil {
 		return err

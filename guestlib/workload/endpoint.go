@@ -18,7 +18,8 @@ const (
 	stall        = 60 * time.Second // longest wait for one completion
 )
 
-// Memory of an endpoint: slots for data, then the atomics' cell between canaries, then control messages.
+// Memory of an endpoint: slots for data, then the atomics' cell between canaries, then control
+// messages.
 const (
 	cellOffset   = 64 // in the page after the slots
 	controlStart = 2048

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// inside is a round of SENDs between two queue pairs of the driver's own function, which the NIC joins without a network. The
-// server has no part in it.
+// inside is a round of SENDs between two queue pairs of the driver's own function, which the NIC
+// joins without a network. The server has no part in it.
 func (d *driver) inside(ctx context.Context, begin control, times *[]time.Duration) (problem string, err error) {
 	from, to, err := d.loop(ctx)
 	if err != nil {

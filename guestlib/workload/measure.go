@@ -17,23 +17,27 @@ type Cost struct {
 	Path    string // as guestlib.Device.Path names it
 	Latency guestlib.Latency
 
-	// ShadowUS is from posting a send to a device that looks at the queue to the moment when it has read it: there is no doorbell but the
-	// producer index in memory. 0 when there were not enough such posts.
+	// ShadowUS is from posting a send to a device that looks at the queue to the moment when it has
+	// read it: there is no doorbell but the producer index in memory. 0 when there were not enough
+	// such posts.
 	ShadowUS float64
 	Shadowed int // posts of that kind, of Posts
 	Posts    int
-	// Write64US is from posting a WRITE of 64 bytes to finding its completion by polling, one at a time.
+	// Write64US is from posting a WRITE of 64 bytes to finding its completion by polling, one at a
+	// time.
 	Write64US float64
 }
 
-// measuring is the order in which a guest measures: records over the stream for every post, then the best path there is.
+// measuring is the order in which a guest measures: records over the stream for every post, then
+// the best path there is.
 var measuring = []guestlib.Options{
 	{Driver: "vnic latency", NoWindow: true, RingAlways: true},
 	{Driver: "vnic latency"},
 }
 
-// Measure measures what the device costs, if cfg.First, with the help of a peer that runs it too. With other fields than URL, PeerGID, First,
-// Service, Count (of samples), MeetTimeout and Out it does nothing.
+// Measure measures what the device costs, if cfg.First, with the help of a peer that runs it too.
+// With other fields than URL, PeerGID, First, Service, Count (of samples), MeetTimeout and Out it
+// does nothing.
 func Measure(ctx context.Context, cfg Config) (costs []Cost, err error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -83,7 +87,8 @@ func measure(ctx context.Context, cfg *Config, opts guestlib.Options, out *print
 	return c, d.bye(ctx)
 }
 
-// writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the device and then completed.
+// writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the
+// device and then completed.
 func (d *driver) writes(ctx context.Context, c *Cost) error {
 	wr := guestlib.SendWR{
 		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 64)}, RemoteAddr: d.peer.addr, RKey: d.peer.rkey,

@@ -76,7 +76,8 @@ func touched(b []byte) int {
 	return -1
 }
 
-// Slots: each iteration of a round has its own piece of memory, with room for its offset before the data and for canaries on both sides.
+// Slots: each iteration of a round has its own piece of memory, with room for its offset before the
+// data and for canaries on both sides.
 const (
 	slotAlign = 64
 	slotSlack = 2 * slotAlign
@@ -84,7 +85,8 @@ const (
 
 func slotSize(size int) int { return (size+slotAlign-1)/slotAlign*slotAlign + slotSlack }
 
-// remoteOffset and localOffset are where an iteration's data starts in its slot: 0 at first, then all kinds of misalignment.
+// remoteOffset and localOffset are where an iteration's data starts in its slot: 0 at first, then
+// all kinds of misalignment.
 func remoteOffset(iteration int) int { return iteration * 7 % slotAlign }
 
 func localOffset(iteration int) int { return iteration * 13 % slotAlign }
@@ -103,8 +105,9 @@ func checkSlot(slot []byte, off, size int, k uint64) error {
 	return nil
 }
 
-// atomicStep is iteration i of the atomics' model: it puts the operands into wr, given the cell's value, and returns the value afterwards.
-// Every other CmpSwap compares with a wrong value and must change nothing.
+// atomicStep is iteration i of the atomics' model: it puts the operands into wr, given the cell's
+// value, and returns the value afterwards. Every other CmpSwap compares with a wrong value and must
+// change nothing.
 func atomicStep(wr *guestlib.SendWR, k uint64, i int, cell uint64) (after uint64) {
 	r := mix(k + uint64(i)*golden)
 	wr.CompareAdd, wr.Swap = cell, r

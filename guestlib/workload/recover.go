@@ -9,13 +9,14 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// byeTime is how long a driver whose connection was lost with its last word tries to say it again: the server has heard it, and drives
-// itself by now, or is back by then.
+// byeTime is how long a driver whose connection was lost with its last word tries to say it again:
+// the server has heard it, and drives itself by now, or is back by then.
 const byeTime = 10 * time.Second
 
 const recoverPause = 50 * time.Millisecond
 
-// persist takes a turn to its end, through losses of the device, the peer and their connection, unless nothing is achieved for too long.
+// persist takes a turn to its end, through losses of the device, the peer and their connection,
+// unless nothing is achieved for too long.
 func (e *endpoint) persist(ctx context.Context, limit time.Duration, out *printer, turn func() error) error {
 	for {
 		err := turn()

@@ -67,8 +67,8 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 // datagramTime is how long datagrams that were sent are waited for before they count as lost.
 const datagramTime = 10 * time.Second
 
-// late waits for the datagrams of the round that CHECK has overtaken: their sends were complete when the NIC had copied them, and
-// they come on another connection than CHECK.
+// late waits for the datagrams of the round that CHECK has overtaken: their sends were complete
+// when the NIC had copied them, and they come on another connection than CHECK.
 func (s *server) late(ctx context.Context) error {
 	if s.round.op != Datagram {
 		return nil
@@ -147,7 +147,8 @@ func (s *server) accept(ctx context.Context, cfg *Config) error {
 	}
 }
 
-// control returns the next control message. Receives of the round's data complete before it and are checked on the way.
+// control returns the next control message. Receives of the round's data complete before it and are
+// checked on the way.
 func (s *server) control(ctx context.Context) (control, error) {
 	for {
 		wc, err := s.next(ctx)
@@ -161,7 +162,8 @@ func (s *server) control(ctx context.Context) (control, error) {
 	}
 }
 
-// reply sends an answer and waits until it is with the driver. What the driver sends in the meantime is kept for control.
+// reply sends an answer and waits until it is with the driver. What the driver sends in the
+// meantime is kept for control.
 func (s *server) reply(ctx context.Context, c control) error {
 	if err := s.send(c); err != nil {
 		return err
@@ -172,7 +174,8 @@ func (s *server) reply(ctx context.Context, c control) error {
 	return nil
 }
 
-// done waits for the completion of one work request. What completes in the meantime is kept for control.
+// done waits for the completion of one work request. What completes in the meantime is kept for
+// control.
 func (s *server) done(ctx context.Context, id uint64) error {
 	var early []guestlib.WC
 	for {

@@ -7,9 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Operations that go by queue pairs of their own, beside the one that carries the control messages: SENDs by datagrams, to
-// a shared receive queue, to one of an XRC domain, and by a queue pair that is wired by number and GID; WRITEs by a memory
-// window; SENDs inside the function itself. They are numbered above all of guestlib's.
+// Operations that go by queue pairs of their own, beside the one that carries the control messages:
+// SENDs by datagrams, to a shared receive queue, to one of an XRC domain, and by a queue pair that
+// is wired by number and GID; WRITEs by a memory window; SENDs inside the function itself. They are
+// numbered above all of guestlib's.
 const (
 	Datagram guestlib.Opcode = 0xe0 + iota
 	Shared
@@ -41,7 +42,8 @@ func name(op guestlib.Opcode) string {
 	return op.String()
 }
 
-// The two ends of a special operation tell each other of their queue pairs in BEGIN and READY, and wire them:
+// The two ends of a special operation tell each other of their queue pairs in BEGIN and READY, and
+// wire them:
 //
 //	driver                                        server
 //	make QP ── BEGIN{own QPN} ──────────────────▶ make QP, wire it, post receives

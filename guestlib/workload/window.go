@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A round of WRITEs by a memory window: the server opens just the round's slots to the driver's queue pair, and takes them
-// back before it looks at them; the driver then finds that the key is of no use any more.
+// A round of WRITEs by a memory window: the server opens just the round's slots to the driver's
+// queue pair, and takes them back before it looks at them; the driver then finds that the key is of
+// no use any more.
 //
 //	driver                                        server
 //	                                              bind the window to the slots

@@ -30,8 +30,9 @@ type Config struct {
 	// is printed; the run is not done before it is, and its error is the run's.
 	Beside func(ctx context.Context, say func(Line)) error
 
-	// Recover is how long a run may go without achieving anything after its device, its peer or their connection was lost: it makes everything
-	// anew and goes on with the row that was under way. 0: a loss is the end.
+	// Recover is how long a run may go without achieving anything after its device, its peer or
+	// their connection was lost: it makes everything anew and goes on with the row that was under
+	// way. 0: a loss is the end.
 	Recover time.Duration
 	Repeat  int // how often each drives; 0: once
 
@@ -79,7 +80,8 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// ops are the operations to do with a device that has these features: not given, those it lacks are left out.
+// ops are the operations to do with a device that has these features: not given, those it lacks are
+// left out.
 func (c *Config) ops(features uint64) []guestlib.Opcode {
 	if !c.every || features&abi.FeatureDatagrams != 0 {
 		return c.Ops
@@ -113,8 +115,9 @@ func receives(op guestlib.Opcode) bool {
 	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op) && op != Window && op != Inside
 }
 
-// Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the same Sizes only in so far as their
-// largest must fit the other's memory. The last line on cfg.Out is a KindDone or KindError; the latter is also the error returned.
+// Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the
+// same Sizes only in so far as their largest must fit the other's memory. The last line on cfg.Out
+// is a KindDone or KindError; the latter is also the error returned.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err

@@ -24,7 +24,8 @@ func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	// The fake NIC numbers functions by arrival: the second guest starts when the first is attached.
+	// The fake NIC numbers functions by arrival: the second guest starts when the first is
+	// attached.
 	var wg sync.WaitGroup
 	var out [2]bytes.Buffer
 	start := func(i int, peer string) {

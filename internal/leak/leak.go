@@ -20,8 +20,8 @@ import (
 // patience is how long what ends is given to end, on a busy machine.
 const patience = time.Minute
 
-// The process's first thread cannot end. It is kept for the goroutine of TestMain, so that none that
-// moves its thread to another namespace gets it, and the namespace goes with the thread.
+// The process's first thread cannot end. It is kept for the goroutine of TestMain, so that none
+// that moves its thread to another namespace gets it, and the namespace goes with the thread.
 func init() { runtime.LockOSThread() }
 
 // Main runs the tests and ends the process.

@@ -17,7 +17,8 @@ const (
 	// Environment is set in the child, so that it knows it is not PID 1's logic
 	// that is asked for.
 	Environment = "VNIC_GUEST=1"
-	// outputDevice is the child's stdout. Where the machine has no second serial line it is the console.
+	// outputDevice is the child's stdout. Where the machine has no second serial line it is the
+	// console.
 	outputDevice = "/dev/ttyS1"
 	// consoleDevice is what a shell runs on.
 	consoleDevice = "/dev/ttyS0"

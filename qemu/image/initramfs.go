@@ -29,8 +29,8 @@ type Initramfs struct {
 	// come with those they need.
 	Files []string
 
-	// Packages are Debian packages (FetchPackages), unpacked and not configured. With them a guest has
-	// a shell on its console when it is given no command.
+	// Packages are Debian packages (FetchPackages), unpacked and not configured. With them a guest
+	// has a shell on its console when it is given no command.
 	Packages []Package
 
 	// Put are further files as they are, without libraries.

@@ -34,8 +34,8 @@ type Package struct {
 	File    string `json:"-"`
 }
 
-// FetchPackages returns Debian packages and all that they depend on from the cache folder, downloading
-// there what is missing. It uses apt's sources and checks, and installs nothing.
+// FetchPackages returns Debian packages and all that they depend on from the cache folder,
+// downloading there what is missing. It uses apt's sources and checks, and installs nothing.
 func FetchPackages(ctx context.Context, cache string, names []string) ([]Package, error) {
 	ps, err := fetchPackages(ctx, filepath.Join(cache, "packages"), append(append([]string{}, required...), names...))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// A guest's packages are unpacked and not configured: no maintainer script runs. What those would do
-// and a guest cannot do without is here.
+// A guest's packages are unpacked and not configured: no maintainer script runs. What those would
+// do and a guest cannot do without is here.
 
 //go:embed root
 var ownFiles embed.FS

@@ -110,9 +110,9 @@ func makeRXE(address string) error {
 	return nil
 }
 
-// measure runs a program until it succeeds: perftest's client ends when its server is not there yet.
-// gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills by itself, in the order in which the
-// addresses of eth0 come to be.
+// measure runs a program until it succeeds: perftest's client ends when its server is not there
+// yet. gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills
+// by itself, in the order in which the addresses of eth0 come to be.
 func gidIndex(address string) (string, error) {
 	ip, _, err := net.ParseCIDR(address)
 	if err != nil {

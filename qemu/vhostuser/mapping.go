@@ -29,9 +29,9 @@ func CheckMemory(fd int) error {
 	return nil
 }
 
-// mapRegion maps a region and owns fd if it succeeds. The mapping starts at file offset 0 because huge page
-// files can only be mapped at multiples of their page size, while QEMU splits
-// low memory at 0xa0000.
+// mapRegion maps a region and owns fd if it succeeds. The mapping starts at file offset 0 because
+// huge page files can only be mapped at multiples of their page size, while QEMU splits low memory
+// at 0xa0000.
 func mapRegion(r Region, fd int) (*Mapping, error) {
 	if err := CheckMemory(fd); err != nil {
 		return nil, fmt.Errorf("memory region %#x+%#x: %w", r.GPA, r.Size, err)

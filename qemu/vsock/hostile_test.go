@@ -126,8 +126,8 @@ func TestPeerBeyondItsCredit(t *testing.T) {
 	}
 }
 
-// TestNoCreditIsAskedForNothing: a peer without room is asked for credit once something waits for it,
-// and not before.
+// TestNoCreditIsAskedForNothing: a peer without room is asked for credit once something waits for
+// it, and not before.
 func TestNoCreditIsAskedForNothing(t *testing.T) {
 	host, w := device(t, 3776, 16)
 	l, err := host.Listen(7)

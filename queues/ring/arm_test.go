@@ -32,7 +32,8 @@ func arm(mem ring.Mem, number, index uint32, solicited bool) {
 	binary.LittleEndian.PutUint64(mem[72:], word)
 }
 
-// TestArmWord: when an arm word asks for an event, and when it names an entry nobody can have polled (F65).
+// TestArmWord: when an arm word asks for an event, and when it names an entry nobody can have
+// polled (F65).
 func TestArmWord(t *testing.T) {
 	for name, c := range map[string]struct {
 		number, index    uint32
@@ -68,7 +69,8 @@ func TestArmWord(t *testing.T) {
 	}
 }
 
-// TestServedArmingIsOver: an arming that was served says nothing any more, wherever its index is moved.
+// TestServedArmingIsOver: an arming that was served says nothing any more, wherever its index is
+// moved.
 func TestServedArmingIsOver(t *testing.T) {
 	w, mem := armed(t, 3)
 	arm(mem, 1, 2, false)

@@ -34,7 +34,8 @@ func (w *CQWriter) Full() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The consumer may not go back, which would leave more than a queue, nor pass the entries written.
+	// The consumer may not go back, which would leave more than a queue, nor pass the entries
+	// written.
 	if _, ok := w.layout.between(c, w.next); !ok {
 		return false, ErrIndex
 	}

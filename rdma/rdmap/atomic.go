@@ -1,7 +1,8 @@
 package rdmap
 
-// FetchAdd adds addend to original in independent fields (RFC 7306 §5.1.1). A bit set in mask is the
-// most significant bit of a field: the carry out of it is discarded. Mask 0 is one field of 64 bits.
+// FetchAdd adds addend to original in independent fields (RFC 7306 §5.1.1). A bit set in mask is
+// the most significant bit of a field: the carry out of it is discarded. Mask 0 is one field of 64
+// bits.
 func FetchAdd(original, addend, mask uint64) uint64 {
 	// Without the top bits of the fields no carry leaves a field: it stops in the top bit, which is
 	// then the sum of that carry and both operands' bits.

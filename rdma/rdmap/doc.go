@@ -7,11 +7,11 @@
 //	    Atomic Request     AOpCode 4, id 4, STag 4, TO 8, data, mask, compare, mask     70 bytes
 //	    Atomic Response    id 4, original 8                                             30 bytes
 //
-// FetchAdd, CmpSwap and Swap are what the responder of package rdma carries out for masked atomics. The
-// segments are a library: no transport of this module sends them. An iWARP binding, which adds RFC 5040,
-// 5041 and 5044 below and beside it, can be built on them: it hands Parse each untagged DDP segment of
-// the queues 0, 1 and 3, carries out Result by compare and swap once CheckAddress agrees, and turns
-// any error into the Terminate Message whose first word Terminate.Control makes.
+// FetchAdd, CmpSwap and Swap are what the responder of package rdma carries out for masked atomics.
+// The segments are a library: no transport of this module sends them. An iWARP binding, which adds
+// RFC 5040, 5041 and 5044 below and beside it, can be built on them: it hands Parse each untagged
+// DDP segment of the queues 0, 1 and 3, carries out Result by compare and swap once CheckAddress
+// agrees, and turns any error into the Terminate Message whose first word Terminate.Control makes.
 //
 // The package has no state and imports nothing of this module. Every segment is one file with a
 // struct, Append (encode behind b) and Parse. Parse takes a whole DDP segment, whose length the

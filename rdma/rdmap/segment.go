@@ -21,8 +21,9 @@ const (
 	opcodeMask  = 15
 )
 
-// appendHeader encodes the header of a message of one segment behind b: every message of RFC 7306 is
-// a single untagged segment at offset 0, as it is much shorter than the smallest segment of a stream.
+// appendHeader encodes the header of a message of one segment behind b: every message of RFC 7306
+// is a single untagged segment at offset 0, as it is much shorter than the smallest segment of a
+// stream.
 func appendHeader(b []byte, op Opcode, msn uint32) []byte {
 	b = append(b, last|DDPVersion, RDMAPVersion<<rdmapShift|byte(op))
 	b = binary.BigEndian.AppendUint32(b, 0) // Invalidate STag, not used

@@ -24,8 +24,9 @@ type segment struct {
 	bytes []byte
 }
 
-// golden are segments laid out by hand, row by row, after the figures of RFC 7306 Appendix A with the
-// control fields of its figures 1 and 2: T=0 L=1 DV=01b is 41h, RV=01b and the opcode 48h to 4Bh.
+// golden are segments laid out by hand, row by row, after the figures of RFC 7306 Appendix A with
+// the control fields of its figures 1 and 2: T=0 L=1 DV=01b is 41h, RV=01b and the opcode 48h to
+// 4Bh.
 var golden = []segment{{
 	"Immediate Data",
 	Immediate{MSN: 0x01020304, Data: [8]byte{0xd0, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7}},

@@ -34,8 +34,8 @@ const (
 var (
 	// ErrRDMAPVersion: the RDMA Version is not 1.
 	ErrRDMAPVersion error = Terminate{LayerRDMAP, RemoteOperation, 0x05}
-	// ErrOpcode: the opcode is not of RFC 7306, comes on the wrong queue or on a tagged buffer, or is
-	// not the one asked for; or the atomic operation is unknown.
+	// ErrOpcode: the opcode is not of RFC 7306, comes on the wrong queue or on a tagged buffer, or
+	// is not the one asked for; or the atomic operation is unknown.
 	ErrOpcode error = Terminate{LayerRDMAP, RemoteOperation, 0x06}
 	// ErrAlignment: the target of an atomic is not 64-bit aligned.
 	ErrAlignment error = Terminate{LayerRDMAP, RemoteOperation, 0x07}

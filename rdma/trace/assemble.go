@@ -28,7 +28,8 @@ type bell struct {
 	found bool
 }
 
-// Assembler makes operations of events. Those of requests that were under way before the first event are left out.
+// Assembler makes operations of events. Those of requests that were under way before the first
+// event are left out.
 type Assembler struct {
 	out   func(*Operation)
 	open  map[key]*Operation
@@ -215,7 +216,8 @@ func (a *Assembler) begin(k key) *Operation {
 	return o
 }
 
-// sweep forgets what is not open any more, and lets go of the older half of what is if that is too much.
+// sweep forgets what is not open any more, and lets go of the older half of what is if that is too
+// much.
 func (a *Assembler) sweep() {
 	a.order = slices.DeleteFunc(a.order, func(k key) bool { return a.open[k] == nil })
 	if len(a.order) > maxOpen {

@@ -3,8 +3,9 @@
 //	rdma, device ─ Add ─▶ Ring ─ Take ─▶ Assembler ─▶ Operation, one per request
 //	(while they work)     (bounded)      (elsewhere, any time later)
 //
-// What works only notes that something happened, and when: an Event in the function's Ring. A function that nobody traces has
-// no Ring, and a nil check is all it costs. The events of a request are put together afterwards, away from the data path.
+// What works only notes that something happened, and when: an Event in the function's Ring. A
+// function that nobody traces has no Ring, and a nil check is all it costs. The events of a request
+// are put together afterwards, away from the data path.
 //
 // A request has two sides, which two functions see, each with its own clock:
 //
@@ -16,8 +17,10 @@
 //
 // # Bounds
 //
-// A Ring holds a fixed number of events; newer ones push out the oldest, which are counted. An Assembler holds a fixed number of
-// requests that are not complete; the oldest make room, and come out as far as they were seen.
+// A Ring holds a fixed number of events; newer ones push out the oldest, which are counted. An
+// Assembler holds a fixed number of requests that are not complete; the oldest make room, and come
+// out as far as they were seen.
 //
-// A Ring belongs to the shard's goroutine, an Assembler to whoever made it. Ring.Add does not allocate.
+// A Ring belongs to the shard's goroutine, an Assembler to whoever made it. Ring.Add does not
+// allocate.
 package trace

@@ -63,7 +63,8 @@ type Mark struct {
 	At   int64
 }
 
-// Marks are the steps that were seen, in the order of time. Of those at the same time the one that causes the other is first.
+// Marks are the steps that were seen, in the order of time. Of those at the same time the one that
+// causes the other is first.
 func (o *Operation) Marks() []Mark {
 	var list []Mark
 	for s, at := range o.At {

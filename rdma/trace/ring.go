@@ -15,7 +15,8 @@ const (
 	Completed                 // its CQE is in memory, Extra is the CQ; with Silent there is none
 )
 
-// What happens to a packet of the peer, and to the response. Conn and Index, its RSN, say which one.
+// What happens to a packet of the peer, and to the response. Conn and Index, its RSN, say which
+// one.
 const (
 	Received  Kind = iota + 32 // the frame is here; Extra is the packet's PSN
 	Opened                     // decrypted and known as the connection's
@@ -65,8 +66,8 @@ type Ring struct {
 	cqe    Event // the request that the next CQE is for
 }
 
-// NewRing makes a ring of at least size events. clock tells the time, which goes on within what a shard does at one moment.
-// With a qpn only requests of that queue pair are held.
+// NewRing makes a ring of at least size events. clock tells the time, which goes on within what a
+// shard does at one moment. With a qpn only requests of that queue pair are held.
 func NewRing(size int, clock func() int64, qpn uint32) *Ring {
 	n := 1
 	for n < size {
@@ -95,7 +96,8 @@ func (r *Ring) put(e *Event) {
 	}
 }
 
-// Filled notes that the transport takes a packet, of a request or of a response. SealedPacket is next to come.
+// Filled notes that the transport takes a packet, of a request or of a response. SealedPacket is
+// next to come.
 func (r *Ring) Filled(e *Event) {
 	r.Add(e)
 	r.packet = *e
@@ -138,7 +140,8 @@ func (r *Ring) Arrived(came int64, e *Event) {
 	r.Add(e)
 }
 
-// Take moves the events since the last Take to the end of list, and says how many were pushed out meanwhile.
+// Take moves the events since the last Take to the end of list, and says how many were pushed out
+// meanwhile.
 func (r *Ring) Take(list []Event) (_ []Event, lost uint64) {
 	for ; r.taken != r.added; r.taken++ {
 		list = append(list, r.events[r.taken&uint64(len(r.events)-1)])

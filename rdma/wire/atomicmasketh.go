@@ -5,8 +5,8 @@ import "encoding/binary"
 // AtomicMaskETHLen is the length of AtomicMaskETH in bytes.
 const AtomicMaskETHLen = 16
 
-// AtomicMaskETH holds the masks of a masked atomic (RFC 7306 §5.1), behind AtomicETH. RDMA over Falcon has no such
-// operation; header and opcodes are an own choice (docs/wire.md).
+// AtomicMaskETH holds the masks of a masked atomic (RFC 7306 §5.1), behind AtomicETH. RDMA over
+// Falcon has no such operation; header and opcodes are an own choice (docs/wire.md).
 type AtomicMaskETH struct {
 	SwapAdd uint64 // CmpSwap: the bits to swap; FetchAdd: the most significant bit of each field
 	Compare uint64 // CmpSwap: the bits to compare; FetchAdd: all ones

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestDatagramGolden compares datagrams' headers with bytes made by hand from the figures of RDMA over Falcon §8.2, §8.3.5
-// and §8.3.10: unlike InfiniBand's, DETH has the source QP in the upper 24 bits.
+// TestDatagramGolden compares datagrams' headers with bytes made by hand from the figures of RDMA
+// over Falcon §8.2, §8.3.5 and §8.3.10: unlike InfiniBand's, DETH has the source QP in the upper 24
+// bits.
 func TestDatagramGolden(t *testing.T) {
 	for _, c := range []struct {
 		h    Headers

@@ -32,7 +32,8 @@ const (
 	SendOnlyInv    Opcode = 0x17
 )
 
-// Opcodes of masked atomics (RFC 7306 §5), which RDMA over Falcon reserves: an own choice (docs/wire.md).
+// Opcodes of masked atomics (RFC 7306 §5), which RDMA over Falcon reserves: an own choice
+// (docs/wire.md).
 const (
 	MaskedCmpSwap  Opcode = 0x18
 	MaskedFetchAdd Opcode = 0x19
@@ -85,11 +86,12 @@ var headerLens = [...]int{
 	SETHLen, OETHLen, STETHLen, ImmDtLen, IETHLen,
 }
 
-// MaxHeaderLen is the longest sequence of RDMA headers of one packet in bytes (an XRC masked atomic request).
+// MaxHeaderLen is the longest sequence of RDMA headers of one packet in bytes (an XRC masked atomic
+// request).
 const MaxHeaderLen = RBTHLen + XRCETHLen + AtomicETHLen + AtomicMaskETHLen + SETHLen + STETHLen
 
-// MaxDataHeaderLen is the longest sequence of headers in front of data (an XRC WRITE with immediate). A Falcon connection
-// needs an MTU of the path MTU and this to carry full segments.
+// MaxDataHeaderLen is the longest sequence of headers in front of data (an XRC WRITE with
+// immediate). A Falcon connection needs an MTU of the path MTU and this to carry full segments.
 const MaxDataHeaderLen = RBTHLen + XRCETHLen + RETHLen + SETHLen + ImmDtLen
 
 // Info is what the opcode table says about one opcode.

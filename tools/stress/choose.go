@@ -61,8 +61,8 @@ func listTests(root string, patterns []string) (list []aTest, err error) {
 	return list, nil
 }
 
-// machineUse are the packages whose functions make a test depend on the machine, and the functions of
-// each that do not.
+// machineUse are the packages whose functions make a test depend on the machine, and the functions
+// of each that do not.
 var machineUse = map[string][]string{
 	"net":     {"ParseIP", "ParseCIDR", "ParseMAC", "IPv4", "IPv4Mask", "CIDRMask", "JoinHostPort", "SplitHostPort"},
 	"exec":    {},
@@ -82,8 +82,8 @@ type function struct {
 	guest   bool
 }
 
-// choose returns the tests of a package that use the machine: a go statement, a clock, or one of the
-// packages of machineUse, in the test or in whatever of the test files it refers to.
+// choose returns the tests of a package that use the machine: a go statement, a clock, or one of
+// the packages of machineUse, in the test or in whatever of the test files it refers to.
 func choose(p *testPackage, functions map[types.Object]*function) (list []aTest) {
 	for object := range functions {
 		if !isTest(object) {

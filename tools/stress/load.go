@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// load keeps all processors busy until the function that it returns is called: two threads for each,
-// so that whoever else wants one has to wait for it.
+// load keeps all processors busy until the function that it returns is called: two threads for
+// each, so that whoever else wants one has to wait for it.
 func load() (stop func()) {
 	var done atomic.Bool
 	var wg sync.WaitGroup

@@ -79,7 +79,8 @@ func (l *Link) build() sim.LinkConfig {
 	return sim.LinkConfig{Rate: int64(l.Rate), Delay: int64(l.Delay), Faults: l.Faults.build()}
 }
 
-// Flow describes connections that do the same: each of the hosts from, from+1, … opens some to one host.
+// Flow describes connections that do the same: each of the hosts from, from+1, … opens some to one
+// host.
 type Flow struct {
 	From        int           `yaml:"from"`
 	Senders     *int          `yaml:"senders"` // hosts, default 1
@@ -96,7 +97,8 @@ type Flow struct {
 // maxFile bounds what is read.
 const maxFile = 1 << 20
 
-// Load reads and checks the scenario at path. Its error names the file and lists the problems found.
+// Load reads and checks the scenario at path. Its error names the file and lists the problems
+// found.
 func Load(path string) (*sim.Scenario, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,7 +20,8 @@ func load(tb testing.TB, name string) *sim.Scenario {
 	return s
 }
 
-// TestShipped runs every shipped scenario, shortened, and holds those that promise something to it, whatever the seed.
+// TestShipped runs every shipped scenario, shortened, and holds those that promise something to it,
+// whatever the seed.
 func TestShipped(t *testing.T) {
 	promises := map[string]func(t *testing.T, r *sim.Result){
 		"loss1pct": func(t *testing.T, r *sim.Result) {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Bytes is an amount of buffer: a number of bytes, or a multiple of the bandwidth-delay product of a link.
+// Bytes is an amount of buffer: a number of bytes, or a multiple of the bandwidth-delay product of
+// a link.
 type Bytes struct {
 	n   int64
 	bdp float64

@@ -3,7 +3,8 @@ package rue
 // EntryLen is the size of an event and of a result, in bytes.
 const EntryLen = 64
 
-// codec walks over the fields of an entry and either writes or reads them, so that a format is described once.
+// codec walks over the fields of an entry and either writes or reads them, so that a format is
+// described once.
 type codec struct {
 	b    []byte
 	bit  uint

@@ -73,8 +73,8 @@ func (e *Event) layout(c *codec) {
 	flag(c, &e.Gen)
 }
 
-// plbBits are taken from the reserved bits of both formats for the counters of Falcon §10.4, which must come back with
-// the next event like the rest of the state.
+// plbBits are taken from the reserved bits of both formats for the counters of Falcon §10.4, which
+// must come back with the next event like the rest of the state.
 const plbBits = 24
 
 func plbLayout(c *codec, s *cc.State) {

@@ -2,7 +2,8 @@ package rue
 
 import "fmt"
 
-// Config is how fast the RUE works and what it is asked. The zero value answers nothing; see Immediate and Hardware.
+// Config is how fast the RUE works and what it is asked. The zero value answers nothing; see
+// Immediate and Hardware.
 type Config struct {
 	Service int64 // ns of work per event
 	Latency int64 // ns from the end of that to the result in force
@@ -23,7 +24,8 @@ func (c *Config) AnswersAtOnce() bool { return c.Service == 0 && c.Latency == 0 
 //	0 ───────── Threshold1 ───────── Threshold2 ───────── Threshold3 ───────── Size
 //	 every event          P1 or P2             P1                   P1 and P2       none
 //
-// P1: more than Interval since the connection's last event. P2: more than Packets acknowledged since.
+// P1: more than Interval since the connection's last event. P2: more than Packets acknowledged
+// since.
 type Policy struct {
 	Size                               int // of the event queue
 	Threshold1, Threshold2, Threshold3 int
@@ -31,7 +33,8 @@ type Policy struct {
 	Packets                            uint16
 }
 
-// By default the queue is as long as its thresholds, so nothing is held back: the RUE is faster than the packets.
+// By default the queue is as long as its thresholds, so nothing is held back: the RUE is faster
+// than the packets.
 var defaultPolicy = Policy{
 	Size: MaxQueue, Threshold1: MaxQueue, Threshold2: MaxQueue, Threshold3: MaxQueue,
 	Interval: 131 * 1024, Packets: 512,

@@ -73,7 +73,8 @@ func nack(code uint8) Event {
 	}
 }
 
-// TestCase86_WindowNack: code 5 is reserved in 0.9, but a peer of an older draft means a drop by it.
+// TestCase86_WindowNack: code 5 is reserved in 0.9, but a peer of an older draft means a drop by
+// it.
 func TestCase86_WindowNack(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		p := cc.HardwareParams()

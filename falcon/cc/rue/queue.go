@@ -3,8 +3,8 @@ package rue
 // MaxQueue is the most entries a queue may have.
 const MaxQueue = 65536
 
-// Queue is a bounded FIFO of entries, as one of the two of Falcon §10.6.2. Memory grows with what is really queued. The
-// zero value has no room; make it with NewQueue.
+// Queue is a bounded FIFO of entries, as one of the two of Falcon §10.6.2. Memory grows with what
+// is really queued. The zero value has no room; make it with NewQueue.
 type Queue struct {
 	limit      int
 	buf        [][EntryLen]byte // length a power of two
@@ -17,7 +17,8 @@ func NewQueue(limit int) Queue { return Queue{limit: limit} }
 // Len is the number of entries in the queue.
 func (q *Queue) Len() int { return int(q.tail - q.head) }
 
-// Gen is the generation bit of the next entry: it alternates with every lap, so that a poller sees what is new.
+// Gen is the generation bit of the next entry: it alternates with every lap, so that a poller sees
+// what is new.
 func (q *Queue) Gen() bool { return q.tail/uint64(q.limit)&1 == 0 }
 
 // Put reserves the next entry and returns its memory to be appended to, nil if the queue is full.

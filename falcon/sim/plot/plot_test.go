@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim/plot"
 )
 
-// TestDraw: every figure is well-formed SVG of a moderate size, names the scenario and is the same each time.
+// TestDraw: every figure is well-formed SVG of a moderate size, names the scenario and is the same
+// each time.
 func TestDraw(t *testing.T) {
 	r := &sim.Result{Scenario: "some run", WarmUp: 1e6}
 	for i := range int64(200) {

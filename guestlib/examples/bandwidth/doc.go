@@ -1,2 +1,3 @@
-// Command bandwidth writes into another guest's memory as fast as it goes: many WRITEs outstanding, a completion for every eighth.
+// Command bandwidth writes into another guest's memory as fast as it goes: many WRITEs outstanding,
+// a completion for every eighth.
 package main

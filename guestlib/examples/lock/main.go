@@ -52,7 +52,8 @@ func server(ctx context.Context, url string, clients int) error {
 	return nil
 }
 
-// session is a client's connection. The first 8 bytes of its memory are where results come, the next what it writes.
+// session is a client's connection. The first 8 bytes of its memory are where results come, the
+// next what it writes.
 type session struct {
 	*setup.Side
 	qp     *guestlib.QP

@@ -35,7 +35,8 @@ func receive(s *setup.Side, qp *guestlib.QP) error {
 	return qp.PostRecv(&guestlib.RecvWR{SGL: []guestlib.SGE{s.MR.SGE(size, size)}})
 }
 
-// send sends n bytes without asking for a completion: the answer tells as much. Every 32nd is asked for, so that the queue gets its room back.
+// send sends n bytes without asking for a completion: the answer tells as much. Every 32nd is asked
+// for, so that the queue gets its room back.
 func send(s *setup.Side, qp *guestlib.QP, i, n int) error {
 	wr := guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{s.MR.SGE(0, n)}}
 	if i%32 == 0 {

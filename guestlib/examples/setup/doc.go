@@ -1,4 +1,5 @@
-// Package setup is what the example programs share: a device, memory for the peer to reach, and a completion queue.
+// Package setup is what the example programs share: a device, memory for the peer to reach, and a
+// completion queue.
 //
 //	pingpong   SEND and RECV, and sleeping until a message comes
 //	bandwidth  many WRITEs outstanding, few completions

@@ -86,7 +86,8 @@ type Remote struct {
 	RKey uint32
 }
 
-// Connect connects a queue pair to a server, which may not be there yet, and returns the memory it offers.
+// Connect connects a queue pair to a server, which may not be there yet, and returns the memory it
+// offers.
 func (s *Side) Connect(ctx context.Context, qp *guestlib.QP, peer guestlib.GID, service uint64) (r Remote, err error) {
 	for {
 		answer, err := s.Dev.Connect(ctx, qp, peer, service, nil)

@@ -198,7 +198,8 @@ func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 	return 0, abi.WCLocQPOpErr, false
 }
 
-// receive takes a receive of q for a message or an immediate of its peer and returns the sender's status.
+// receive takes a receive of q for a message or an immediate of its peer and returns the sender's
+// status.
 func (q *qp) receive(w *abi.SendWQE, data []byte) abi.WCStatus {
 	q.rq.Read(q.rqe)
 	q.rq.Take()
