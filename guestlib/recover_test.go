@@ -41,7 +41,16 @@ func TestRecovers(t *testing.T) {
 		ends := make(chan error, 3)
 		go func() { ends <- a.cq.Wait(ctx) }()
 		go func() { _, err := l.Accept(ctx); ends <- err }()
-		go func() { ends <- repeat(func() error { _, err := da.CreateCQ(ctx, 2); return err }) }()
+		var made []*CQ // until the NIC ends
+		go func() {
+			ends <- repeat(func() error {
+				cq, err := da.CreateCQ(ctx, 2)
+				if err == nil {
+					made = append(made, cq)
+				}
+				return err
+			})
+		}()
 		done, doneB := da.Done(), db.Done()
 		nic = restart(t, nic, url)
 		for range cap(ends) {
@@ -54,6 +63,11 @@ func TestRecovers(t *testing.T) {
 		for _, d := range []*Device{da, db} {
 			if err := d.Await(ctx); err != nil {
 				t.Fatal(err)
+			}
+		}
+		for _, cq := range made { // their memory is theirs until then
+			if err := cq.Destroy(ctx); err != nil {
+				t.Errorf("CQ: %v", err)
 			}
 		}
 		// Of the life before.
