@@ -113,6 +113,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.log = n.log.With("nic", cfg.NIC.Name)
 	n.limited = &logLimit{log: n.log}
+	n.sessions.helloTimeout = helloTimeout
 	if n.clock == nil {
 		n.clock = monotonic()
 	}
@@ -374,6 +375,8 @@ const (
 
 // sessions are the control streams that are being served.
 type sessions struct {
+	helloTimeout time.Duration // for a guest's first message
+
 	mu   sync.Mutex
 	open map[queues.Session]*stream
 	last uint64 // number of the newest
@@ -409,7 +412,7 @@ func (s *sessions) start(conn queues.Session, from guestKey, limit int, serve fu
 	}
 	s.last++
 	s.open[conn] = &stream{guestKey: from, number: s.last}
-	_ = conn.SetDeadline(time.Now().Add(helloTimeout)) // before anybody has it make room
+	_ = conn.SetDeadline(time.Now().Add(s.helloTimeout)) // before anybody has it make room
 	s.wg.Go(func() {
 		defer func() {
 			s.mu.Lock()

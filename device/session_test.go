@@ -329,7 +329,9 @@ func TestTooManyStreams(t *testing.T) {
 	limit := spareSessions + len(w.nics[0].shard.funcs.all)
 	var mute []*rawClient
 	for range limit - 1 + 20 {
+		before := w.streams(0)
 		mute = append(mute, dialRaw(t, w.sockets[0]))
+		w.until("the stream is served before the next", func() bool { return w.streams(0) > before })
 	}
 	for _, c := range mute[:20] {
 		c.expectEnd()
@@ -339,4 +341,24 @@ func TestTooManyStreams(t *testing.T) {
 	if st := mute[len(mute)-1].hello(abi.FunctionAssigned).Status; st != abi.StatusOK {
 		t.Errorf("the newest of those that said nothing says hello: %s", st)
 	}
+}
+
+// streams is how many control streams NIC i has begun to serve.
+func (w *world) streams(i int) uint64 {
+	s := &w.nics[i].sessions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// TestSilentStream: a stream that says no hello ends after a time, without others.
+func TestSilentStream(t *testing.T) {
+	w := newWorld(t)
+	cfg, id := w.nics[0].cfg, w.nics[0].deps.Identity
+	if err := w.stop[0](); err != nil {
+		t.Fatal(err)
+	}
+	w.helloTimeout = time.Millisecond
+	w.start(0, cfg, Deps{Identity: id})
+	dialRaw(t, w.sockets[0]).expectEnd()
 }

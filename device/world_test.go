@@ -73,6 +73,8 @@ type world struct {
 	nics    [2]*NIC
 	sockets [2]string
 	stop    [2]func() error
+
+	helloTimeout time.Duration // of NICs that start
 }
 
 func newWorld(t testing.TB) *world {
@@ -105,7 +107,7 @@ func (w *world) shake() {
 func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), change func(i int, c *config.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{t: t, uplink: uplink}
+	w := &world{t: t, uplink: uplink, helloTimeout: testTime}
 	keys := filepath.Join(dir, "keys")
 	if err := cmlink.Init(keys, "test", []uint8{1, 2}); err != nil {
 		t.Fatal(err)
@@ -145,6 +147,8 @@ func (w *world) start(i int, cfg *config.Config, deps Deps) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.sessions.helloTimeout = w.helloTimeout
+	w.nics[i] = n
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -153,7 +157,6 @@ func (w *world) start(i int, cfg *config.Config, deps Deps) {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	w.nics[i] = n
 	stopped := false
 	w.stop[i] = func() error {
 		if stopped {
