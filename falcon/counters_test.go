@@ -38,8 +38,8 @@ func TestHopelessCost(t *testing.T) {
 		t.Error("the push that waits is not told that its limit was lowered")
 	}
 	s.drain()
-	if st := s.e.Stats(); st.Completions[falcon.CmplUlpCdtErr] != 2 || st.TxContexts != 0 {
-		t.Errorf("%d completions, %d contexts", st.Completions[falcon.CmplUlpCdtErr], st.TxContexts)
+	if st := s.e.Stats(); st.Completions[falcon.CmplUlpCdtErr] != 2 || st.Rejected != 2 || st.TxContexts != 0 {
+		t.Errorf("%d completions, %d at once, %d contexts", st.Completions[falcon.CmplUlpCdtErr], st.Rejected, st.TxContexts)
 	}
 
 	p := newPair(t, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {})
