@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
@@ -48,5 +49,70 @@ func TestCountersOfAnExchange(t *testing.T) {
 	}
 	if got := *p.be.Stats(); got != target {
 		t.Errorf("target: %+v\nwant %+v", got, target)
+	}
+}
+
+// TestFirstTimes: the age of a transaction counts from its first packet, and the first out-of-window notification is acted on
+// however early it comes (F65).
+func TestFirstTimes(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.GiveUp = 1500 * us })
+	if err := s.c.Push(s.now, 1, 32); err != nil {
+		t.Fatal(err)
+	}
+	s.transmit()
+	if again := only(s.advance(1100*us), wire.TypePushData); len(again) != 1 { // at 2.1 ms, 1.1 ms old
+		t.Errorf("%d packets after the first timeout, want the push again", len(again))
+	}
+
+	s = newSingle(t, testProfile())
+	if err := s.c.Push(s.now, 1, 32); err != nil {
+		t.Fatal(err)
+	}
+	s.transmit()
+	s.want(s.ack(wire.Ack{Extended: true, DataOWN: true}), wire.DropNone)
+	if again := only(s.transmit(), wire.TypePushData); len(again) != 1 {
+		t.Errorf("%d packets after an out-of-window notification, want the push again", len(again))
+	}
+}
+
+// TestResponsesLeaveRequestsTheirContexts: responses under way take nothing of TxContexts, which is for requests (F65).
+func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].TxContexts = 1 })
+	p.pull(p.b, 1000, 1, 2, 3)
+	p.run(6 * us) // the responses are on their way
+	if n := p.ae.Stats().TxContexts; n != 3 {
+		t.Fatalf("%d responses under way, want 3", n)
+	}
+	if err := p.a.Push(p.Now, 9, 100); err != nil {
+		t.Errorf("push: %v", err)
+	}
+	if err := p.a.Push(p.Now, 10, 100); err == nil {
+		t.Error("two pushes were taken with one context")
+	}
+}
+
+// TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a weight that matters is
+// kept (F65).
+func TestSharesOfFunctionsEnd(t *testing.T) {
+	s := newSingle(t, testProfile())
+	cfg := connConfig(true)
+	cfg.LocalCID++
+	c, err := s.e.Open(s.now, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []*falcon.Conn{s.c, c} {
+		if n := s.e.Shares(); n != 1 {
+			t.Errorf("%d shares with %d connections of one function", n, 2-i)
+		}
+		c.Close(s.now)
+	}
+	if n := s.e.Shares(); n != 0 {
+		t.Errorf("%d shares without a connection", n)
+	}
+	s.e.SetWeight(7, 2)
+	s.e.SetWeight(8, 1)
+	if n := s.e.Weights(); n != 1 {
+		t.Errorf("%d weights are kept, want that of function 7", n)
 	}
 }

@@ -57,3 +57,9 @@ func (c *Conn) TargetState(rsn uint32) string {
 	}
 	return "PullReqRx"
 }
+
+// Shares is how many functions have a share of the engine.
+func (e *Engine) Shares() int { return len(e.shares) }
+
+// Weights is how many functions have a weight of their own.
+func (e *Engine) Weights() int { return len(e.weights) }

@@ -389,3 +389,38 @@ func TestHeadroomAndLevel(t *testing.T) {
 	a.SetLimit(limit(0))
 	check("limit lowered to nothing", a, 0, 31)
 }
+
+// TestStarvedAbove: a node takes nothing while one above it is starved, and counts every refusal of its own (F65).
+func TestStarvedAbove(t *testing.T) {
+	root := New(nil, all(1))
+	leaf := New(New(root, all(9)), all(9))
+	cost := all(1)
+	root.Starve(true)
+	if leaf.Take(&cost) {
+		t.Error("taken below a starved node")
+	}
+	root.Starve(false)
+	if !leaf.Take(&cost) {
+		t.Error("refused when the node starves no more")
+	}
+	if leaf.Take(&cost) || leaf.TakeOne(NetPktRx, false) {
+		t.Error("taken above the limit of the root")
+	}
+	if n := leaf.Refusals(); n != 3 {
+		t.Errorf("%d refusals, want 3", n)
+	}
+}
+
+// TestRaisedGuarantee: only what a guarantee grows by must fit, up to the node's own limit (F65).
+func TestRaisedGuarantee(t *testing.T) {
+	root := New(nil, all(10))
+	n := New(root, all(7))
+	for _, g := range []uint32{4, 7} {
+		if err := n.Guarantee(all(g)); err != nil {
+			t.Fatal(err)
+		}
+		if root.Charged() != all(g) {
+			t.Fatalf("charged %v with %d guaranteed", root.Charged(), g)
+		}
+	}
+}

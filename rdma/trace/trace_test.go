@@ -136,3 +136,26 @@ func BenchmarkAdd(b *testing.B) {
 		r.Add(&Event{Kind: Scheduled, Work: 1})
 	}
 }
+
+// TestPacketsOfARequest: a packet counts once by its number, and as sent again each further time; of a response only the
+// repetitions count here (F65).
+func TestPacketsOfARequest(t *testing.T) {
+	for _, responder := range []bool{false, true} {
+		o := Operation{Responder: responder}
+		for i, n := range []uint32{1<<32 - 1, 0, 0, 1<<32 - 1, 1} {
+			e := Event{Kind: Scheduled, Extra: n, At: int64(10 + i)}
+			o.scheduled(&e)
+		}
+		packets := 3
+		if responder {
+			packets = 0
+		}
+		if o.Packets != packets || o.Again != 2 || o.At[StepScheduled] != 10 || o.Loopback {
+			t.Errorf("responder %v: %+v", responder, o)
+		}
+		o.scheduled(&Event{Kind: Scheduled, Extra: 2, At: 20, Flags: Loopback})
+		if !o.Loopback {
+			t.Error("a packet within the NIC is not seen as one")
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package cm
+
+import "testing"
+
+// TestDisconnectWithoutALink: a peer that is down is not waited for, one that is up is (F65).
+func TestDisconnectWithoutALink(t *testing.T) {
+	for _, tc := range []struct {
+		up   bool
+		want State
+	}{{true, StateDreqSent}, {false, StateTimeWait}} {
+		w, a, b := two(t, nil)
+		ida, _ := establish(t, w, a, b)
+		if !tc.up {
+			w.setLink(1, 2, false, nil)
+			w.settle()
+		}
+		if err := a.disconnect(ida); err != nil {
+			t.Fatal(err)
+		}
+		if c := a.m.conns[ida]; c.state != tc.want {
+			t.Errorf("peer up %v: state %v, want %v", tc.up, c.state, tc.want)
+		}
+	}
+}
