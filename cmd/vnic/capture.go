@@ -20,15 +20,15 @@ func captureCommand() *cobra.Command {
 	var limit int64
 	cmd := &cobra.Command{
 		Use:   "capture -w FILE|-",
-		Short: "write what a running NIC sends and receives as pcapng",
-		Long: `Writes until interrupted, or until --for or --limit. "sealed" are the Ethernet
-frames of the uplink, "clear" the packets inside their seals, with whose they
-are: function, queue pair and work request. Clear captures hold what guests send
-each other. docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.
+		Short: "capture what a running NIC sends and receives, as pcapng",
+		Long: `Captures until interrupted, or until --for or --limit. "sealed" means the Ethernet
+frames of the uplink. "clear" means the decrypted packets, with the function, queue
+pair and work request that they belong to. Clear captures contain the guests' data.
+docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.
 
---port adds the Ethernet frames of functions' ports, each an interface of its own
-in the file, as the guests send and get them; without --mode it captures nothing
-else. Frames that stand for several are shown as they are.`,
+--port adds the Ethernet frames of functions' ports, as the guests send and receive
+them. Each port is an interface of its own in the file. Without --mode it captures
+nothing else. Large frames that the kernel has not split are shown unsplit.`,
 		Example: `  vnic capture -w nic.pcapng --for 10s
   vnic capture -w port.pcapng --port pf0.vf1
   vnic capture --mode clear -w - | wireshark -k -i -`,

@@ -26,14 +26,14 @@ func conformCommand(url *string) *cobra.Command {
 		Use:   "conform [-- DRIVER ARGS…]",
 		Short: "check the device, or with --driver a driver, against the rules of docs/abi",
 		Long: `Checks what docs/abi says the device does (the DEV clauses) on a function that
-nobody uses, and prints TAP, or JSON, with what became of each clause. It breaks
-rules on purpose; the function is reset often.
+nobody uses, and prints the result of each clause as TAP or JSON. It breaks rules on
+purpose, and resets the function often.
 
 With --driver it runs the command after -- and prints which rules for drivers (the
-DRV clauses) were broken on the function meanwhile, as the device saw it; without a
-command, those that the device remembers. Let the host set nic.strict to see more.
+DRV clauses) the device saw broken on the function meanwhile. Without a command it
+prints those that the device remembers. With nic.strict on the host it sees more.
 
-On a PF with VFs to spare (vf_count) the clauses about VFs are checked too.`,
+On a PF that has unused VFs (vf_count) the clauses about VFs are checked too.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if match != "" {
 				if cfg.Match, err = regexp.Compile(match); err != nil {
@@ -61,8 +61,8 @@ On a PF with VFs to spare (vf_count) the clauses about VFs are checked too.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&match, "run", "", "only the checks whose name fits this `regexp`")
-	f.DurationVar(&cfg.Wait, "wait", 20*time.Second, "how long what must come may take")
+	f.StringVar(&match, "run", "", "only the checks whose name matches this `regexp`")
+	f.DurationVar(&cfg.Wait, "wait", 20*time.Second, "how long to wait for a required event")
 	jsonFlag(f, &asJSON)
 	f.BoolVar(&driver, "driver", false, "watch a driver: the command after --")
 	return cmd

@@ -32,17 +32,17 @@ func demoCommand() *cobra.Command {
 	var o demoOptions
 	demo := &cobra.Command{
 		Use:   "demo",
-		Short: "two guests do RDMA and plain IP through two NICs, all of it in PSP tunnel mode",
-		Long: `Makes a private network namespace for each of two hosts, with a bridge, an
-uplink TAP and a veth to the other, starts two NICs (vnic run, one config file
-each), boots two QEMU guests, and lets them run SEND, WRITE, READ and atomics from
-1 byte to 1 MiB, every byte verified on the far side, and at the same time iperf3
-over their Ethernet interfaces, behind which are the functions' ports. Then it
-prints two tables and takes everything down.
+		Short: "run RDMA and plain IP between two guests through two NICs in PSP tunnel mode",
+		Long: `Makes a private network namespace for each of two hosts, with a bridge, an uplink
+TAP and a veth to the other host. Then it starts two NICs (vnic run, one config
+file each) and boots two QEMU guests. The guests run SEND, WRITE, READ and atomics
+from 1 byte to 1 MiB and verify every byte. At the same time they run iperf3 over
+the Ethernet interfaces of their functions' ports. At the end it prints two tables
+and removes everything.
 
-With --no-vm two bare clients take the guests' place, over unix sockets and
-shared memory files; then neither root nor QEMU is needed, unless --fabric=tap
-asks for TAPs and a bridge.`,
+With --no-vm two bare clients replace the guests, over unix sockets and shared
+memory files. Then it needs neither root nor QEMU, unless --fabric=tap asks for
+TAPs and a bridge.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout())

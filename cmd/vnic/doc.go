@@ -7,7 +7,7 @@
 //	vnic image                what a guest boots: Debian's kernel and packages, this program
 //	vnic wait -s SOCKET       until a NIC serves guests
 //	vnic keys init            identities for the connection managers' mutual TLS
-//	vnic show …               what a running NIC holds, over its control socket
+//	vnic show …               the state of a running NIC, over its control socket
 //	vnic sim FILE             the transport in virtual time: a scenario, its table and plots
 //	vnic guest …              the guest side: device information, workload
 //

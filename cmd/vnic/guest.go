@@ -25,7 +25,7 @@ func guestCommand() *cobra.Command {
 	var asJSON bool
 	var samples int
 	info := &cobra.Command{
-		Use: "info", Short: "what the function is, what it offers, and what reaching it costs", Args: arguments(0, 0),
+		Use: "info", Short: "the function, its features, and what it costs to reach it", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return guestInfo(cmd.Context(), url, samples, asJSON, cmd.OutOrStdout())
 		},
@@ -109,13 +109,13 @@ func workloadCommand(url *string) *cobra.Command {
 	var peer, ip string
 	cmd := &cobra.Command{
 		Use:   "workload --first|--second --peer GID",
-		Short: "every operation and size with a peer, every byte verified; the demo's work",
-		Long: `Runs with the same command on another guest, one --first and the other --second:
-the first drives every operation while the second serves and checks, then they
-change places. It prints a JSON line per result.
+		Short: "run every operation and size with a peer and verify every byte, as the demo does",
+		Long: `Start it on two guests, on one with --first and on the other with --second. The
+first drives every operation while the second serves and checks; then they swap
+roles. It prints one JSON line per result.
 
-With --ip it also gives the guest's Ethernet interface that address and measures
-TCP and UDP to the other guest with iperf3 meanwhile.`,
+With --ip it also sets that address on the guest's Ethernet interface, and measures
+TCP and UDP to the other guest with iperf3 at the same time.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
@@ -140,9 +140,9 @@ TCP and UDP to the other guest with iperf3 meanwhile.`,
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
 	f.Uint64Var(&cfg.Service, "service", 4791, "service number to meet at")
 	f.IntVar(&cfg.Count, "count", 0, "operations per row (0: by size)")
-	f.IntVar(&cfg.Repeat, "repeat", 1, "how often each of the two drives everything")
-	f.DurationVar(&cfg.Recover, "recover", time.Minute, "how long to go on without success after NIC or peer were lost (0s: not at all)")
-	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: do plain IP as well")
+	f.IntVar(&cfg.Repeat, "repeat", 1, "how often each of the two runs all operations")
+	f.DurationVar(&cfg.Recover, "recover", time.Minute, "how long to retry after the NIC or the peer was lost (0s: not at all)")
+	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: run plain IP too")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")

@@ -17,9 +17,9 @@ func latencyCommand(url *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "latency --first|--second --peer GID",
 		Short: "what doorbells, wake-ups and small WRITEs cost",
-		Long: `Runs with the same command on another guest, one --first and the other --second.
-The first measures, over messages alone and then over its best path; the second
-lends its memory. All figures are medians in microseconds.`,
+		Long: `Start it on two guests, on one with --first and on the other with --second. The
+first measures, over the stream alone and then over its best path. The second
+provides the memory. All figures are medians in microseconds.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
@@ -44,9 +44,9 @@ lends its memory. All figures are medians in microseconds.`,
 	f := cmd.Flags()
 	jsonFlag(f, &asJSON)
 	f.BoolVar(&first, "first", false, "measure")
-	f.BoolVar(&second, "second", false, "be measured with")
+	f.BoolVar(&second, "second", false, "provide the memory")
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
-	f.IntVar(&cfg.Count, "samples", 1000, "of each figure")
+	f.IntVar(&cfg.Count, "samples", 1000, "samples per figure")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")

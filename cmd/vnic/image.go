@@ -39,17 +39,17 @@ func imageCommand() *cobra.Command {
 	var o imageOptions
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "make what a guest boots: Debian's kernel and packages, and this program",
+		Short: "make a bootable guest: Debian's kernel and packages, and this program",
 		Long: `Makes a folder with Debian's stock kernel and an initial RAM disk that is the
-guest's whole system: a shell, what one tries a network and a NIC with (iproute2,
-ping, tcpdump, iperf3, perftest, Soft-RoCE's modules), the packages you add, and
-this program as vnic. "vnic qemu --image FOLDER --run" boots it.
+guest's whole system: a shell, tools for networks and NICs (iproute2, ping, tcpdump,
+iperf3, perftest, Soft-RoCE's modules), the packages you add, and this program as
+vnic. "vnic qemu --image FOLDER --run" boots it.
 
-Packages come by apt from the sources of this machine, a Debian one; they and the
-kernel are kept in ~/.cache/vnic and not installed here, so root is not needed. In
-the guest they are unpacked and not configured: programs work, services are not
-set up. All of it is in the guest's memory, and each start is a new one; what is to
-stay goes to a shared folder ("vnic qemu --share").`,
+Packages come from the apt sources of this machine, which must run Debian. They and
+the kernel are kept in ~/.cache/vnic and not installed here, so root is not needed.
+In the guest, packages are unpacked but not configured: programs work, services are
+not set up. The whole guest is in memory, and each start begins from the same state.
+Put files that must survive in a shared folder ("vnic qemu --share").`,
 		Example: `  vnic image --out guest
   vnic image --out guest --package python3 --package strace --file test.py:/root/test.py
   vnic image --out guest --module ./driver.ko`,
@@ -68,9 +68,9 @@ stay goes to a shared folder ("vnic qemu --share").`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "out", "o", "guest-image", "`folder` to make the guest in; its kernel and RAM disk are replaced")
-	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with what it depends on")
-	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or of your own, as FILE.ko; loaded at the start")
-	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with all that is in it; without PATH in /root")
+	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with its dependencies")
+	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or your own as FILE.ko; loaded at boot")
+	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with its content; without PATH it goes to /root")
 	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
 	jsonFlag(f, &o.json)
 	return cmd

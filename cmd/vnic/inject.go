@@ -28,10 +28,10 @@ func injectLinkCommand() *cobra.Command {
 	link := &cobra.Command{
 		Use:   "link [UPLINK]",
 		Short: "lose, delay, reorder, damage, mark packets of an uplink, or take it down",
-		Long: `Changes what an uplink does to packets, in one direction or both. Values that
-are not named stay; --clear first sets all of them to nothing. Decisions are a
-function of the seed and of a packet's index since that seed was set, so that
-they repeat. "vnic show uplinks" shows what is asked and what was done.`,
+		Long: `Changes what an uplink does to packets, in one direction or both. Values that you
+do not name stay as they are; --clear first removes all of them. Random choices
+depend only on the seed and on the number of packets since the seed was set, so
+they can be repeated. "vnic show uplinks" shows the settings and what they did.`,
 		Example: `  vnic inject link --dir tx --loss 1% --reorder 5%
   vnic inject link --delay 2ms --jitter 500us --rate 1G
   vnic inject link --down
@@ -44,7 +44,7 @@ they repeat. "vnic show uplinks" shows what is asked and what was done.`,
 	o.flags(f)
 	f.StringVar(&change.Direction, "dir", "", "`rx` for what arrives, tx for what leaves; both when left out")
 	_ = link.RegisterFlagCompletionFunc("dir", words("rx", "tx"))
-	f.BoolVar(&clear, "clear", false, "ask for nothing but what is named beside")
+	f.BoolVar(&clear, "clear", false, "first remove all settings, then apply the other flags")
 	fields := linkFields()
 	for _, v := range fields {
 		f.Var(v, v.flag, v.usage)

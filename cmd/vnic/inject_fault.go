@@ -36,11 +36,11 @@ func injectFaultCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fault FUNCTION KIND",
 		Short: "lose events, fail commands and work requests, stop queues, of one function",
-		Long: `Gives a function a rule by which things go wrong in it, and prints its rules.
-Every operation that the rule matches is struck, or those that --nth, --every and
---probability pick; --limit and --for bound it. The dice are a function of --seed
-and of how many operations matched, so that a rule does the same again. Kinds, and
-what they match and take beside:
+		Long: `Adds a rule that makes operations of a function fail, and prints its rules. The
+rule affects every operation that it matches, or those that --nth, --every and
+--probability select. --limit and --for end the rule. Random choices depend only on
+--seed and on how many operations matched, so a rule can be repeated exactly. The
+kinds, what they match, and their flags:
 
 ` + faultKinds,
 		Example: `  vnic inject fault pf0.vf1 event-lost --event cq --every 10
@@ -63,14 +63,14 @@ what they match and take beside:
 	f.Uint32Var(&r.QP, "qp", 0, "only of this queue pair")
 	f.Uint32Var(&r.CQ, "cq", 0, "only of this completion queue")
 	f.StringVar(&r.Opcode, "opcode", "", "only work requests of this `kind`: send, write, read, fetch-add …")
-	f.StringVar(&r.Command, "command", "", "only this admin `command`, as RegMR")
-	f.StringVar(&r.Event, "event", "", "only this `event`: cq, admin, or another as QP-fatal")
+	f.StringVar(&r.Command, "command", "", "only this admin `command`, such as RegMR")
+	f.StringVar(&r.Event, "event", "", "only this `event`: cq, admin, or another such as QP-fatal")
 	f.Uint64Var(&r.Nth, "nth", 0, "only the n-th, from 1")
-	f.Uint64Var(&r.Every, "every", 0, "only each n-th")
+	f.Uint64Var(&r.Every, "every", 0, "only every n-th")
 	f.Var(textFlag{&share}, "probability", "only this `share` of them, as 1% or 0.01")
-	f.Uint64Var(&r.Seed, "seed", 0, "of the dice")
-	f.Uint64Var(&r.Limit, "limit", 0, "at most so many; then the rule is over")
-	f.DurationVar(&bound, "for", 0, "the rule is over after this time")
+	f.Uint64Var(&r.Seed, "seed", 0, "seed of the random choices")
+	f.Uint64Var(&r.Limit, "limit", 0, "number of faults after which the rule ends")
+	f.DurationVar(&bound, "for", 0, "the rule ends after this time")
 	f.StringVar(&r.Status, "status", "", "`status` of the completion")
 	f.DurationVar(&delay, "delay", 0, "how late, or how long")
 	return cmd
@@ -79,7 +79,7 @@ what they match and take beside:
 func injectListCommand() *cobra.Command {
 	var o asking
 	cmd := &cobra.Command{
-		Use: "list", Short: "the rules and profiles of all functions, and how often they struck", Args: arguments(0, 0),
+		Use: "list", Short: "the rules and profiles of all functions, and how often they took effect", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := o.client().Faults(cmd.Context())
 			if err != nil {
@@ -95,7 +95,7 @@ func injectListCommand() *cobra.Command {
 func injectClearCommand() *cobra.Command {
 	var o asking
 	cmd := &cobra.Command{
-		Use: "clear [FUNCTION [ID]]", Short: "take back a rule, all of a function with its profile, or all there are", Args: arguments(0, 2), ValidArgsFunction: firstly(completeFunctions),
+		Use: "clear [FUNCTION [ID]]", Short: "remove one rule, all rules of a function with its profile, or all rules", Args: arguments(0, 2), ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := control.FaultChange{Clear: true}
 			if len(args) > 0 {
@@ -124,11 +124,11 @@ func injectProfileCommand() *cobra.Command {
 	c := control.FaultChange{}
 	cmd := &cobra.Command{
 		Use:   "profile FUNCTION hostile|none",
-		Short: "let a function do all that docs/abi allows a device, to shake its driver",
+		Short: "make a function use everything that docs/abi allows a device, to test its driver",
 		Long: `With "hostile" a function serves doorbells and commands late, writes completions
-many at once or one by one, sends events late, in another order, and for nothing,
-and cuts messages in pieces: all that a device may do, and nothing that it may
-not. The dice are a function of --seed. "none" ends it.`,
+many at once or one by one, sends events late, out of order or without need, and
+splits messages. A device may do all of this; the function does nothing that a
+device may not do. Random choices depend only on --seed. "none" ends it.`,
 		Args:              arguments(2, 2),
 		ValidArgsFunction: firstly(completeFunctions, words("hostile", "none")),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -141,7 +141,7 @@ not. The dice are a function of --seed. "none" ends it.`,
 		},
 	}
 	o.flags(cmd.Flags())
-	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "of the dice")
+	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "seed of the random choices")
 	return cmd
 }
 

@@ -49,9 +49,9 @@ func addKeysCommand() *cobra.Command {
 	var asJSON bool
 	add := &cobra.Command{
 		Use:   "add HOST [HOST ...]",
-		Short: "make identities for further host numbers with the authority that is there",
+		Short: "make identities for more host numbers with the existing authority",
 		Long: `Makes host-N.pem and host-N.key for each host number, signed with ca.key of the
-same folder. The domain is that of the identities that are there.
+same folder. By default they get the domain of the existing identities.
 To replace an identity, revoke it, move its files away and add it again.`,
 		Example: "  vnic keys add --dir keys 3",
 		Args:    arguments(1, -1),
@@ -72,7 +72,7 @@ To replace an identity, revoke it, move its files away and add it again.`,
 		},
 	}
 	add.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
-	add.Flags().StringVar(&domain, "domain", "", "of the new identities; default: that of those which are there")
+	add.Flags().StringVar(&domain, "domain", "", "domain of the new identities (default: that of the existing ones)")
 	jsonFlag(add.Flags(), &asJSON)
 	return add
 }
@@ -121,10 +121,10 @@ func revokeKeysCommand() *cobra.Command {
 	var asJSON bool
 	revoke := &cobra.Command{
 		Use:   "revoke HOST",
-		Short: "have the other NICs refuse a host's certificate",
+		Short: "revoke a host's certificate, so that other NICs refuse it",
 		Long: `Adds the certificate host-N.pem to ca.crl, which is signed with ca.key. Copy
-ca.crl into cm.identity of every NIC: a NIC reads it whenever a link to a peer
-is made. Links that are up stay until then; vnic upgrade makes them anew.`,
+ca.crl into the cm.identity folder of every NIC. A NIC reads it whenever it makes
+a link to a peer. Existing links stay up; vnic upgrade makes them again.`,
 		Example: "  vnic keys revoke --dir keys 3",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -179,10 +179,10 @@ func rotateKeysCommand() *cobra.Command {
 	var o asking
 	rotate := &cobra.Command{
 		Use:   "rotate",
-		Short: "replace the PSP keys of a running NIC; traffic goes on",
-		Long: `Makes a new PSP master key and hands every peer a new key under it. What peers
-seal with the old ones is accepted until they have switched. It is refused
-while a peer has not confirmed the last rotation.`,
+		Short: "replace the PSP keys of a running NIC; traffic continues",
+		Long: `Makes a new PSP master key and sends every peer a new key under it. Packets that
+peers seal with old keys are accepted until the peers have switched. The command
+is refused while a peer has not confirmed the last rotation.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := o.client().RotateKeys(cmd.Context())

@@ -15,9 +15,9 @@ func perfCommand(url *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "perf",
 		Short: "bandwidth and latency, as perftest (ib_write_bw, ib_write_lat, …) measures them",
-		Long: `Start a test without a peer on one side and with the first side's address on the
-other. Flags and columns are perftest's; the server takes sizes, iterations and
-queue pairs from the client.`,
+		Long: `Start the test on one side without a peer (the server). Start it on the other side
+with the server's address (the client). Flags and columns are perftest's. The
+server takes sizes, iterations and queue pairs from the client.`,
 		Example: `  vnic guest perf write_bw                     # in one guest
   vnic guest perf write_bw -s 65536 192.168.100.11   # in the other`,
 	}
@@ -88,9 +88,9 @@ func (o *perfOptions) addFlags(cmd *cobra.Command, test perf.Test) {
 	} else {
 		f.IntVarP(&o.seconds, "duration", "D", 0, "seconds to run instead of --iters")
 		f.IntVarP(&cfg.QPs, "qp", "q", 1, "queue pairs")
-		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", 0, "one completion for so many sends (default 100, at most the tx depth)")
+		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", 0, "sends per completion (default 100, at most the tx depth)")
 		f.BoolVarP(&cfg.Bidirectional, "bidirectional", "b", false, "both directions at once; the sum is printed")
-		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "do not measure the peak: takes fewer looks at the clock")
+		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "do not measure the peak, which reads the clock less often")
 		f.BoolVar(&o.report.Gbits, "report_gbits", false, "bandwidth in Gbit/s instead of MB/s")
 	}
 }

@@ -46,14 +46,14 @@ func qemuCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "qemu -c FILE --guest CID [flags] [-- QEMU arguments]",
 		Short: "print or run the QEMU command line of a guest",
-		Long: `Prints the command line that gives a guest the functions assigned to it in a
-NIC's configuration: stock QEMU 7.2 or newer, memory that the NIC can map, and
-the vsock device that the NIC serves, windows and Ethernet ports of its functions,
-a monitor socket, and free root ports for what is plugged in later. With --run it
-becomes that QEMU.
+		Long: `Prints the QEMU command line of a guest with the functions that a NIC's
+configuration assigns to it. It has memory that the NIC can map, the vsock device
+that the NIC serves, the windows and Ethernet ports of the functions, a monitor
+socket, and free root ports for devices that are plugged in later. It needs stock
+QEMU 7.2 or newer. With --run it becomes that QEMU.
 
-KVM is used where the CPU offers virtualization and /dev/kvm can be opened,
-else TCG. Arguments after -- are passed to QEMU as they are.`,
+It uses KVM if the CPU has virtualization and /dev/kvm can be opened, otherwise
+TCG. Arguments after -- are passed to QEMU unchanged.`,
 		Example: `  vnic qemu -c nic.yaml --guest 1001 --disk debian-12.qcow2 -- -snapshot
   vnic image --out guest && vnic qemu -c nic.yaml --guest 1001 --image guest --share work --run
   vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0`,
@@ -75,7 +75,7 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	p.StringVarP(&o.config, "config", "c", "", "the NIC's configuration")
 	p.Uint32Var(&o.cid, "guest", 0, "vsock context id of the guest, as in the configuration")
 	p.StringVar(&o.qmp, "qmp", "", "socket of QEMU's monitor (default: beside that of the guest)")
-	p.StringToStringVar(&o.taps, "tap", nil, "TAPs of the guest's ports, as pf0.vf1=gtap1 (default: the port's name with a g)")
+	p.StringToStringVar(&o.taps, "tap", nil, "TAPs of the guest's ports, as pf0.vf1=gtap1 (default: the port's name with g appended)")
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "functions", nil, "windows and ports of these functions only (default: all of the guest's)")
 	f.IntVar(&o.line.HotPlug, "hotplug", 2, "root ports for windows and ports that are plugged in later, 0 to 8")
@@ -87,12 +87,12 @@ else TCG. Arguments after -- are passed to QEMU as they are.`,
 	f.StringVar(&o.line.Binary, "qemu", "qemu-system-x86_64", "QEMU's program")
 	f.StringVar(&o.line.Name, "name", "", "name in process lists (default vnic-guestCID)")
 	f.StringVar(&o.image, "image", "", "`folder` that vnic image made: boot it, with a shell on the console")
-	f.StringVar(&o.exec, "exec", "", "with --image: do this instead of the shell, as \"guest info\" or \"/usr/bin/iperf3 -s\", and power off")
+	f.StringVar(&o.exec, "exec", "", "with --image: run this instead of the shell, as \"guest info\" or \"/usr/bin/iperf3 -s\", and power off")
 	f.StringVar(&o.line.Share, "share", "", "`folder` of the host for the guest: /share with --image, else 9p with the tag share")
 	f.StringVar(&o.line.Kernel, "kernel", "", "kernel to boot directly")
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
 	f.StringVar(&o.line.Append, "append", "", "command line of that kernel")
-	f.BoolVar(&o.line.IOMMU, "iommu", false, "give the guest an IOMMU: then its programs can take interrupts from windows, by vfio-pci")
+	f.BoolVar(&o.line.IOMMU, "iommu", false, "give the guest an IOMMU, so that its programs can use interrupts of windows through vfio-pci")
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")

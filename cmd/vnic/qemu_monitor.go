@@ -22,7 +22,7 @@ const unplugTimeout = 2 * time.Minute
 
 func qemuStatusCommand(o *qemuOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status -c FILE --guest CID", Short: "what a running QEMU says about a guest: state, memory, the devices that lead to the NIC", Args: arguments(0, 0),
+		Use: "status -c FILE --guest CID", Short: "ask a guest's QEMU for its state, memory and the devices that connect it to the NIC", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, _, err := o.load(); err != nil {
 				return err
@@ -82,7 +82,7 @@ func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
 
 func qemuPlugCommand(o *qemuOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "plug -c FILE --guest CID FUNCTION...", Short: "give a running guest the window and the port of further functions",
+		Use: "plug -c FILE --guest CID FUNCTION...", Short: "add the window and the port of more functions to a running guest",
 		Long: `Plugs the window (where the guest's attachment has windows) and the Ethernet port
 (where it is bridged) of functions that the configuration gives to the guest into
 free root ports of its QEMU. The vsock device, the memory and the machine cannot
@@ -99,10 +99,10 @@ change while the guest runs.`,
 
 func qemuUnplugCommand(o *qemuOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "unplug -c FILE --guest CID FUNCTION...", Short: "take from a running guest what was plugged in",
-		Long: `Takes the windows and ports of functions away that vnic qemu plug gave to a running
-guest, and waits until the guest's kernel has let go of them, which takes it five
-seconds or more for each. End the programs that use the functions first.`,
+		Use: "unplug -c FILE --guest CID FUNCTION...", Short: "remove from a running guest what was plugged in",
+		Long: `Removes the windows and ports that vnic qemu plug added to a running guest. It waits
+until the guest's kernel releases them, which takes five seconds or more for each.
+End the programs that use the functions first.`,
 		Example: "  vnic qemu unplug -c nic.yaml --guest 1001 pf0.vf2",
 		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {

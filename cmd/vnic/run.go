@@ -36,11 +36,11 @@ func runCommand() *cobra.Command {
 	var o runOptions
 	run := &cobra.Command{
 		Use:   "run -c FILE",
-		Short: "run one NIC until it is told to stop",
-		Long: `Runs the NIC in a worker process, and keeps for it what must outlive it: the
-sockets, what is said to QEMU on them, and the TAPs. A worker that ends is
-started again, and guests go on after a reset of their functions, without a
-reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
+		Short: "run one NIC until it is stopped",
+		Long: `Runs the NIC in a worker process, and holds what must survive the worker: the
+sockets, the connections to QEMU, and the TAPs. If the worker ends, a new one is
+started. Guests need no reboot; their functions are reset. SIGHUP, or vnic
+upgrade, replaces the worker by the program on disk.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.worker {
@@ -83,7 +83,7 @@ reboot. SIGHUP, or vnic upgrade, replaces it by the program on disk.`,
 	}
 	f := run.Flags()
 	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
-	f.StringVar(&o.check, "check", "", "only check the configuration, and that this machine has what it names; --check=file: the file alone")
+	f.StringVar(&o.check, "check", "", "only check the configuration and that this machine has what it names; --check=file: only the file")
 	f.Lookup("check").NoOptDefVal = checkAll
 	_ = run.RegisterFlagCompletionFunc("check", words(checkAll, checkFile))
 	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")

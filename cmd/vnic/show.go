@@ -27,7 +27,7 @@ var showings = []showing{
 		printNIC,
 	},
 	{
-		"uplinks", "uplinks, what they are asked to do to packets, and what they did",
+		"uplinks", "uplinks, their impairments, and what these did to packets",
 		func(ctx context.Context, c *control.Client) (any, error) {
 			n, err := c.NIC(ctx)
 			return n.Uplinks, err
@@ -50,7 +50,7 @@ var showings = []showing{
 		printRoutes,
 	},
 	{
-		"qps", "queue pairs, what they have to do and what they wait for",
+		"qps", "queue pairs, their work, and what they wait for",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.QPs(ctx) },
 		printQPs,
 	},
@@ -77,7 +77,7 @@ var showings = []showing{
 }
 
 func showCommand() *cobra.Command {
-	show := &cobra.Command{Use: "show", Short: "what a running NIC holds"}
+	show := &cobra.Command{Use: "show", Short: "show the state of a running NIC"}
 	var o asking
 	o.flags(show.PersistentFlags())
 	for _, s := range showings {

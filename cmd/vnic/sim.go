@@ -23,8 +23,8 @@ func simCommand() *cobra.Command {
 		Use:   "sim FILE",
 		Short: "run a transport scenario in virtual time",
 		Long: `Runs the Falcon engine in a simulated network of hosts around one switch, as a
-scenario file says, and prints what came of it. Time is virtual: the figures
-depend on the file and the seed only, not on the machine.
+scenario file describes it, and prints the results. Time is virtual: the figures
+depend only on the file and the seed, not on the machine.
 
 Scenarios to start from are in falcon/sim/scenarios.`,
 		Example: "  vnic sim falcon/sim/scenarios/incast32.yaml --json out.json --svg plots",

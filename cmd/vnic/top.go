@@ -25,10 +25,10 @@ func topCommand() *cobra.Command {
 	top := &cobra.Command{
 		Use:   "top",
 		Short: "live view of a running NIC: rates, functions, credits",
-		Long: `Shows what passes, functions by what they send, and where credit is short, and
-draws it anew every interval until interrupted. When the output is no terminal it
-prints one view, of one interval, and ends (--frames for more). With --json it
-prints a line for each interval.`,
+		Long: `Shows the rates of the NIC, the functions that send most, and where credit is
+short. It redraws the view every interval until interrupted. If the output is not
+a terminal, it prints one view of one interval and ends (--frames for more). With
+--json it prints a line for each interval.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
@@ -52,7 +52,7 @@ prints a line for each interval.`,
 	}
 	o.socketFlag(top.Flags())
 	top.Flags().BoolVar(&o.json, "json", false, "print a line of JSON for each interval")
-	top.Flags().DurationVarP(&every, "interval", "i", time.Second, "between two views")
+	top.Flags().DurationVarP(&every, "interval", "i", time.Second, "time between two views")
 	top.Flags().IntVarP(&frames, "frames", "n", 0, "views to draw; 0: until interrupted")
 	return top
 }

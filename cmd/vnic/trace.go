@@ -30,25 +30,25 @@ func traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace FUNCTION",
 		Short: "where the time of a function's requests goes, from doorbell to completion",
-		Long: `Follows each request of a function while it runs, and what peers send to it, and
-prints a timeline for each that is complete and at the end, or when interrupted, a
-summary. At the end of --for also those come that are not complete, without being
-counted in the summary. A requester's steps:
+		Long: `Follows each request of a function, and each request of peers to it. It prints a
+timeline for every completed request, and a summary at the end or when interrupted.
+When --for ends it also prints the incomplete requests, which the summary does not
+count. A requester's steps:
 
   doorbell     the NIC has taken the doorbell, or found the entry by polling
   wqe_read     it has read the entry
   issued       the first packet has its credits and its place in the order
   scheduled    Falcon takes that packet for sending
-  sealed       it is encrypted and queued for the uplink; last_sealed: the last, or
-               the one that was sent again
-  acked        the last packet is acknowledged, or the last data of a READ is here
+  sealed       it is encrypted and queued for the uplink; last_sealed: the same for
+               the last packet, or for one that was sent again
+  acked        the last packet is acknowledged, or the last data of a READ has arrived
   cqe_written  the completion is in the guest's memory
-  event        the driver is told, if it asked for that
+  event        the driver is notified, if it asked for it
 
-A responder's: received, opened (decrypted), delivered (in the guest's memory, or
-the atomic is done), cqe_written and event of the receive, acked (the
-acknowledgement is on its way); for a READ or atomic also scheduled and sealed of
-the response, and acked is that of the peer. Inside one NIC (loopback) nothing is
+A responder's steps: received, opened (decrypted), delivered (in the guest's memory,
+or the atomic is done), cqe_written and event of the receive, acked (the
+acknowledgement was sent). A READ or atomic also has scheduled and sealed, of the
+response, and its acked is the peer's acknowledgement. Inside one NIC (loopback) nothing is
 sealed, sent or received.`,
 		Example: `  vnic trace pf0.vf1 --count 10
   vnic trace pf0.vf1 --qp 0x11 --for 5s --summary

@@ -18,11 +18,12 @@ func upgradeCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "upgrade -s SOCKET",
-		Short: "let the program and the configuration on disk take over from a NIC that runs",
-		Long: `Replaces the worker of a vnic run by the program that is now where that one was
-started from, with the configuration as it is now. Guests stay: their functions
-are reset, and their drivers begin again. If program or configuration are not good, the ones of
-before go on, and the reason is printed. SIGHUP to vnic run does the same without an answer.`,
+		Short: "replace a running NIC by the program and configuration on disk",
+		Long: `Starts the program that is now at the path of vnic run, with the configuration as
+it is now, and replaces the running worker. Guests keep running: their functions
+are reset, and their drivers start again. If the program or the configuration is
+not valid, the old ones continue and the reason is printed. SIGHUP to vnic run does
+the same, but gives no answer.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)

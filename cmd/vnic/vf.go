@@ -41,21 +41,21 @@ func vfSetCommand(o *vfOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "set FUNCTION [enable|disable] KEY VALUE [KEY VALUE ...]",
 		Short: "change what a function may do, as `ip link set … vf` does",
-		Long: `Changes a function, PF or VF, while the NIC runs. Either all of it comes into
-force or nothing. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
+		Long: `Changes a function, PF or VF, while the NIC runs. Either all changes take effect
+or none. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
 
   mac ADDRESS            tenant NUMBER            address IP
   guest cid:N|unix:NAME|none                      dma_window ADDRESS+SIZE|all
   max_tx_rate MBIT/S     (0: no limit; also: rate)
-  weight 1..255          (share of the NIC beside functions that are as busy)
+  weight 1..255          (share of the NIC, relative to other busy functions)
   trust on|off           spoofchk on|off          state auto|enable|disable
   max_qp N  max_cq N  max_mr N  max_pd N          qp_entries N  cq_entries N
   credits N|COUNTER=N,...                         guarantee N|COUNTER=N,...
   port name=DEV,mode=direct|bridged,...|none      (bridge, netns, mtu, mac, persist, assign, address)
 
-A new mac, tenant, address or dma_window makes it another function: it is reset
-and its driver is told. The rest changes under traffic. What is set lasts until
-the NIC ends; the configuration is not written.`,
+A new mac, tenant, address or dma_window resets the function, and its driver is
+told. The other settings change while traffic flows. Changes last until the NIC
+ends; they are not written to the configuration.`,
 		Example: `  vnic vf set pf0 vf 2 max_tx_rate 1000 spoofchk on
   vnic vf set pf0.vf3 enable tenant 1 address 192.168.100.13 guest unix:bare
   vnic vf set pf0.vf3 port name=vp3,mode=bridged,bridge=br1
@@ -106,7 +106,7 @@ func vfActionCommand(o *vfOptions, action, short string) *cobra.Command {
 
 func vfShowCommand(o *vfOptions) *cobra.Command {
 	return &cobra.Command{
-		Use: "show [FUNCTION]", Short: "what functions are set to and what they do", Args: arguments(0, 3), ValidArgsFunction: firstly(completeFunctions),
+		Use: "show [FUNCTION]", Short: "settings and state of functions", Args: arguments(0, 3), ValidArgsFunction: firstly(completeFunctions),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fs, err := o.client().Functions(cmd.Context())
 			if err != nil {

@@ -14,9 +14,9 @@ func waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait -s SOCKET",
 		Short: "wait until a NIC serves guests",
-		Long: `Returns when the NIC with that control socket answers: its attachments listen
-by then, so that QEMU can be started. When it does not answer yet, says why at
-once and waits; fails with the reason when it does not in time.`,
+		Long: `Returns when the NIC with that control socket answers. Its attachments listen by
+then, so QEMU can be started. If the NIC does not answer yet, the command says why
+at once and waits. If it does not answer in time, the command fails with the reason.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
