@@ -51,7 +51,7 @@ type Deps struct {
 type Supervisor struct {
 	PID    int
 	Starts int // of workers, this one included
-	Stuck  int // workers replaced because their thread did not turn
+	Stuck  int // workers replaced because their event loop was stuck
 
 	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
 	Upgraded func() (asked int, refused string)

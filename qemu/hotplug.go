@@ -120,7 +120,7 @@ func unplug(ctx context.Context, q *QMP, id string) error {
 				return nil
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the guest does not let go of it: end what uses it there, and it goes by itself: %w", id, ctx.Err())
+			return fmt.Errorf("%s: the guest does not release it: end the programs that use it there, then it is removed: %w", id, ctx.Err())
 		}
 	}
 }

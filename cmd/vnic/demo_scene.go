@@ -69,7 +69,7 @@ func replaceFolder(path string) error {
 		return fmt.Errorf("--out: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(path, demoMark)); err != nil && len(entries) > 0 {
-		return fmt.Errorf("--out %s: holds other things than a demo's; name another folder", path)
+		return fmt.Errorf("--out %s: has files that are not from a demo; name another folder", path)
 	}
 	if err := os.RemoveAll(path); err != nil {
 		return err

@@ -257,7 +257,7 @@ func TestDemoRefuses(t *testing.T) {
 	}{
 		{[]string{"demo", "--fabric", "ether"}, exitUsage, `vnic: --fabric "ether": choose tap or memory` + "\n"},
 		{[]string{"demo", "--fabric", "memory"}, exitUsage, "vnic: --fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs\n"},
-		{[]string{"demo", "--no-vm", "--out", precious}, exitFailed, "vnic: --out " + precious + ": holds other things than a demo's; name another folder\n"},
+		{[]string{"demo", "--no-vm", "--out", precious}, exitFailed, "vnic: --out " + precious + ": has files that are not from a demo; name another folder\n"},
 		{[]string{"demo", "now"}, exitUsage, `vnic: demo: unexpected argument "now"; write: vnic demo [flags]` + "\n"},
 	} {
 		if _, stderr, code := run(t, tc.args...); code != tc.code || stderr != tc.want {

@@ -159,7 +159,7 @@ func (o *qemuOptions) boot() error {
 	}
 	if o.image == "" {
 		if o.exec != "" {
-			return usagef("--exec is for --image; for a kernel of your own write the command behind -- in --append")
+			return usagef("--exec is for --image; for a kernel of your own write the command after -- in --append")
 		}
 		return nil
 	}

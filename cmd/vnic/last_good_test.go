@@ -55,7 +55,7 @@ func TestUpgradeRefused(t *testing.T) {
 				l.start(1)
 			}
 			out, errs, code := run(t, "upgrade", "-s", h.Control)
-			if code == 0 || !strings.Contains(errs, tt.want) || !strings.Contains(errs, "goes on as before") {
+			if code == 0 || !strings.Contains(errs, tt.want) || !strings.Contains(errs, "continues as before") {
 				t.Errorf("exit status %d: %s%s, want %q", code, out, errs, tt.want)
 			}
 			if n := l.nic(0, 0); n.PID != before.PID || !strings.Contains(n.UpgradeRefused, tt.want) {
@@ -163,7 +163,7 @@ func TestGoesOnWithout(t *testing.T) {
 func TestCheckMachine(t *testing.T) {
 	_, errs, code := run(t, "run", "--check", "-c", exampleConfig)
 	for _, want := range []string{
-		`configuration ` + exampleConfig + ` is good, but not for this machine`,
+		`configuration ` + exampleConfig + ` is valid, but not for this machine`,
 		`uplink.bridge: bridge "vbr0" does not exist`, `pf0.vf1.port.bridge: bridge "gbr1" does not exist`,
 		`pf0.vf2.port.netns: network namespace "box2"`, `cm.identity: `, `psp.keylog: `,
 	} {

@@ -333,11 +333,11 @@ func (o *qemuOptions) become() error {
 			return fmt.Errorf("port of %s: there is no TAP %s; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
 		}
 		if device.MTU < p.MTU {
-			return fmt.Errorf("port of %s: TAP %s has MTU %d and the port %d: what is longer would be lost; ip link set %[2]s mtu %[4]d", p.Function, p.TAP, device.MTU, p.MTU)
+			return fmt.Errorf("port of %s: TAP %s has MTU %d and the port %d: longer packets would be lost; ip link set %[2]s mtu %[4]d", p.Function, p.TAP, device.MTU, p.MTU)
 		}
 	}
 	if !slices.Contains(o.line.Extra, "-serial") {
-		fmt.Fprintln(os.Stderr, "The guest's console: Ctrl-A X ends the guest, Ctrl-A H lists what else there is.")
+		fmt.Fprintln(os.Stderr, "The guest's console: Ctrl-A X ends the guest, Ctrl-A H lists the other keys.")
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
 }

@@ -161,6 +161,6 @@ func TestQEMUWantsTAP(t *testing.T) {
 		if out, err := exec.Command("ip", "tuntap", "add", "vp1g", "mode", "tap").CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
-		refused("TAP vp1g has MTU 1500 and the port 4432: what is longer would be lost; ip link set vp1g mtu 4432")
+		refused("TAP vp1g has MTU 1500 and the port 4432: longer packets would be lost; ip link set vp1g mtu 4432")
 	})
 }

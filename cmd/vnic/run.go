@@ -66,7 +66,7 @@ upgrade, replaces the worker by the program on disk.`,
 				}
 				if o.check == checkAll {
 					if err := device.CheckMachine(cfg); err != nil {
-						return fmt.Errorf("configuration %s is good, but not for this machine:\n%w", o.path, err)
+						return fmt.Errorf("configuration %s is valid, but not for this machine:\n%w", o.path, err)
 					}
 				}
 				if o.json {

@@ -117,7 +117,7 @@ func printNIC(w io.Writer, v any) {
 		fmt.Fprintf(w, ", worker %d, start %d", n.Worker, n.Starts)
 	}
 	if n.Stuck != 0 {
-		fmt.Fprintf(w, ", %d replaced because the thread did not turn", n.Stuck)
+		fmt.Fprintf(w, ", %d replaced because the event loop was stuck", n.Stuck)
 	}
 	fmt.Fprintln(w)
 	if n.UpgradeRefused != "" {

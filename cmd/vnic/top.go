@@ -32,7 +32,7 @@ a terminal, it prints one view of one interval and ends (--frames for more). Wit
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
-				return usagef("--interval %v: the NIC would be asked all the time; use 100ms or more", every)
+				return usagef("--interval %v is too short; use 100ms or more", every)
 			}
 			if o.json {
 				return runTop(cmd.Context(), o.client(), every, frames, func(was, is *sample) error {

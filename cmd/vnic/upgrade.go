@@ -64,14 +64,14 @@ func upgrade(ctx context.Context, c *control.Client) (before, after control.NIC,
 		switch {
 		case err != nil:
 		case after.Upgrades != before.Upgrades && after.UpgradeRefused != "":
-			return before, after, fmt.Errorf("not upgraded, %s goes on as before: %s", after.Name, after.UpgradeRefused)
+			return before, after, fmt.Errorf("not upgraded, %s continues as before: %s", after.Name, after.UpgradeRefused)
 		case after.Worker != before.Worker:
 			return before, after, nil
 		}
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = errors.New("the worker of before still serves; the log of vnic run says why")
+				err = errors.New("the old worker still serves; the log of vnic run says why")
 			}
 			return before, after, fmt.Errorf("not upgraded: %w", err)
 		case <-time.After(50 * time.Millisecond):

@@ -181,14 +181,14 @@ func explainFlag(c *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			return fmt.Errorf("%sunknown flag -%s; %s --help lists what there is", path, name, c.CommandPath())
+			return fmt.Errorf("%sunknown flag -%s; %s --help lists the flags", path, name, c.CommandPath())
 		}
 		var known []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 		if n := nearest(name, known); n != "" {
 			return fmt.Errorf("%sunknown flag --%s; did you mean --%s?", path, name, n)
 		}
-		return fmt.Errorf("%sunknown flag --%s; %s --help lists what there is", path, name, c.CommandPath())
+		return fmt.Errorf("%sunknown flag --%s; %s --help lists the flags", path, name, c.CommandPath())
 	case errors.As(err, &bad):
 		f := bad.GetFlag()
 		if kind, ok := kinds[f.Value.Type()]; ok {

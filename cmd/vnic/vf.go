@@ -118,7 +118,7 @@ func vfShowCommand(o *vfOptions) *cobra.Command {
 					return usagef("%s: %q is not expected; write one function", name, rest[0])
 				}
 				if fs = named(fs, name); len(fs) == 0 {
-					return fmt.Errorf("function %s: the NIC has none; `vnic show functions` lists them", name)
+					return fmt.Errorf("function %s: the NIC has no such function; `vnic show functions` lists them", name)
 				}
 			}
 			return printFunction(cmd.OutOrStdout(), fs, o.json)

@@ -20,7 +20,7 @@ at once and waits. If it does not answer in time, the command fails with the rea
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
-				return usagef("--timeout %v: must be longer than nothing", timeout)
+				return usagef("--timeout %v: must be more than 0", timeout)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

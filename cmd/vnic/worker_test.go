@@ -114,10 +114,10 @@ func TestWorkerStopped(t *testing.T) {
 			t.Errorf("%+v", next)
 		}
 		logged, err := os.ReadFile(l.hosts[0].Log)
-		if err != nil || !strings.Contains(string(logged), "does not turn") {
+		if err != nil || !strings.Contains(string(logged), "event loop is stuck") {
 			t.Errorf("the log does not tell: %s", logged)
 		}
-		if out, _, _ := run(t, "show", "nic", "-s", l.hosts[0].Control); !strings.Contains(out, "1 replaced because the thread did not turn") {
+		if out, _, _ := run(t, "show", "nic", "-s", l.hosts[0].Control); !strings.Contains(out, "1 replaced because the event loop was stuck") {
 			t.Error(out)
 		}
 		c, err := l.control(0).Counters(context.Background())

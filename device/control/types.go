@@ -17,7 +17,7 @@ type NIC struct {
 	PID      int    `json:"pid"`                // of vnic run
 	Worker   int    `json:"worker,omitempty"`   // the process that is the NIC, if it is another
 	Starts   int    `json:"starts,omitempty"`   // of workers so far
-	Stuck    int    `json:"stuck,omitempty"`    // workers replaced because the NIC's thread did not turn
+	Stuck    int    `json:"stuck,omitempty"`    // workers replaced because the NIC's event loop was stuck
 	Upgrades int    `json:"upgrades,omitempty"` // that were asked for so far
 	// UpgradeRefused is why the last upgrade was not done; "": it was.
 	UpgradeRefused string   `json:"upgrade_refused,omitempty"`

@@ -140,7 +140,7 @@ const shell = "/bin/bash"
 func runChild(args []string) error {
 	if len(args) == 0 {
 		if _, err := os.Stat(shell); err != nil {
-			return errors.New("no command, and this image has no shell: write what it is to do behind -- on the kernel's command line, as: console=ttyS0 -- guest info")
+			return errors.New("no command, and this image has no shell: write the command after -- on the kernel's command line, as: console=ttyS0 -- guest info")
 		}
 		return runShell()
 	}

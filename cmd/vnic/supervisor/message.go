@@ -52,7 +52,7 @@ type Start struct {
 	PID        int       `json:"pid"`        // of the supervisor
 	Since      time.Time `json:"since"`      // when the supervisor began
 	Upgrade    Upgrade   `json:"upgrade"`
-	Stuck      int       `json:"stuck"` // workers replaced because their thread did not turn
+	Stuck      int       `json:"stuck"` // workers replaced because their event loop was stuck
 }
 
 const (

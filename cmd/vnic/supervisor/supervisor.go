@@ -86,7 +86,7 @@ type Supervisor struct {
 	program *program // of the last worker that worked; nil: none did yet
 	trying  bool     // the next worker is an upgrade
 	upgrade Upgrade
-	stuck   int // workers replaced because their thread did not turn
+	stuck   int // workers replaced because their event loop was stuck
 }
 
 // ErrFirst says that the first worker ended before it was ready: it has said why
@@ -191,11 +191,11 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 	return w, time.NewTicker(w.every())
 }
 
-// replaceStuck kills a worker whose thread does not turn: it cannot end in order.
+// replaceStuck kills a worker whose event loop is stuck: it cannot end in order.
 func (s *Supervisor) replaceStuck(p *process, w *watchdog) {
 	s.stuck++
 	pid := p.cmd.Process.Pid
-	s.cfg.Log.Error("the NIC's thread does not turn: replacing the worker", "pid", pid, "for", w.still.Round(time.Millisecond), "why", w.why(pid), "limit", w.limit)
+	s.cfg.Log.Error("the NIC's event loop is stuck: replacing the worker", "pid", pid, "for", w.still.Round(time.Millisecond), "why", w.why(pid), "limit", w.limit)
 	_ = p.cmd.Process.Kill()
 	select {
 	case <-p.ended:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// watchdog finds out that a worker's thread does not turn any more.
+// watchdog finds out that a worker's event loop is stuck.
 //
 // The wall clock alone would blame a thread for a machine that has no time for it. So
 // time counts only as far as the worker had what it wanted: while one of its threads is
@@ -42,7 +42,7 @@ const patience = 500 * time.Millisecond
 // every is the time between checks.
 func (w *watchdog) every() time.Duration { return w.limit / 4 }
 
-// check reports true when the thread has not turned for the limit.
+// check reports true when the event loop has made no step for the limit.
 func (w *watchdog) check(now time.Time) (stuck bool) {
 	elapsed := min(now.Sub(w.seen), 2*w.every()) // more, and this process had no time itself
 	w.seen = now

@@ -69,7 +69,7 @@ func (k *kennel) run(d time.Duration, share float64) time.Duration {
 	return 0
 }
 
-// TestWatchdogTells: S2, a thread that does not turn is told from one that may not run.
+// TestWatchdogTells: S2, a stuck event loop is told from one that may not run.
 func TestWatchdogTells(t *testing.T) {
 	const long = time.Minute
 	for _, c := range []struct {
@@ -174,7 +174,7 @@ func TestStuckWorker(t *testing.T) {
 	if _, next := s.last(t, 2); next == pid {
 		t.Error("the same worker")
 	}
-	if line := log.String(); !strings.Contains(line, "does not turn") || !strings.Contains(line, "state T") {
+	if line := log.String(); !strings.Contains(line, "event loop is stuck") || !strings.Contains(line, "state T") {
 		t.Error(line)
 	}
 }
