@@ -1,9 +1,12 @@
 package rdma
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // TestCountersOfAnExchange: both functions count a known exchange exactly (F65): a WRITE of three packets, a READ, an atomic, a
@@ -32,5 +35,191 @@ func TestCountersOfAnExchange(t *testing.T) {
 		if got := p.hosts[i].fn.Stats(); got != want {
 			t.Errorf("host %d: %+v\nwant %+v", i, got, want)
 		}
+	}
+}
+
+// TestTracedEvents: the trace tells of a completion whether an event follows: at once, when others are counted first, or not at
+// all (F65).
+func TestTracedEvents(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	at := int64(0)
+	r := trace.NewRing(256, func() int64 { at++; return at }, 0)
+	h, c := p.hosts[0], p.a.send
+	h.fn.UseTrace(r)
+	write := func(what string, wanted bool) {
+		t.Helper()
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		c.wait(1)
+		list, _ := r.Take(nil)
+		n := 0
+		for _, e := range list {
+			if e.Kind == trace.Completed {
+				n++
+				if got := e.Flags&trace.Wanted != 0; got != wanted {
+					t.Errorf("%s: an event follows: %v, want %v", what, got, wanted)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s: %d completions in the trace", what, n)
+		}
+	}
+	write("not armed", false)
+	c.arm(false)
+	write("armed", true)
+	ok(t, h.fn.ModifyCQ(&abi.ModifyCQ{CQN: c.number, Count: 3, Period: 50000}))
+	c.arm(false)
+	write("first of three", true)
+	write("second of three", true)
+}
+
+// TestPDOfSRQ: a protection domain is busy as long as a shared receive queue is in it (F65).
+func TestPDOfSRQ(t *testing.T) {
+	h := newWorld(t, worldConfig{}).hosts[0]
+	pd, st := h.fn.AllocPD()
+	ok(t, st)
+	s := h.createSRQ(abi.CreateSRQ{PDN: pd})
+	if st := h.fn.DeallocPD(pd); st != abi.StatusBusy {
+		t.Errorf("with a queue: %v", st)
+	}
+	ok(t, h.fn.DestroySRQ(s.number))
+	ok(t, h.fn.DeallocPD(pd))
+}
+
+// TestFlowOfALink: a link has the flow label of the first handle that names it (F65).
+func TestFlowOfALink(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	h := w.hosts[0]
+	pd, st := h.fn.AllocPD()
+	ok(t, st)
+	for _, flow := range []uint32{5, 9} {
+		_, st := h.fn.CreateAH(w.now, &abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid(), FlowLabel: flow})
+		ok(t, st)
+	}
+	if l := h.fn.links[LinkKey{GID: w.hosts[1].gid(), Ordered: true}]; l == nil || l.flow != 5 || l.handles != 2 {
+		t.Errorf("link %+v, want flow label 5 and two handles", l)
+	}
+}
+
+// TestLinkDisconnected: a link gives its connection up when told, and being told twice changes nothing (F65).
+func TestLinkDisconnected(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	p.qps[0].post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
+	success(t, p.qps[0].send.wait(1))
+	n := 0
+	for _, l := range p.hosts[0].fn.links {
+		if l.conn == nil {
+			continue
+		}
+		n++
+		for range 2 {
+			if l.Disconnected(p.now); l.conn != nil || l.state == linkOpen {
+				t.Errorf("state %d, connection %v", l.state, l.conn)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no link has a connection")
+	}
+}
+
+// TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of the other kind is not
+// looked at (F65, DRV-608).
+func TestFormOfAnEntry(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{sge: 4, inline: 192})
+	for _, tc := range []struct {
+		x    abi.SendWQE
+		want uint16
+	}{
+		{abi.SendWQE{NumSGE: 4, InlineLen: 193}, 0},
+		{abi.SendWQE{NumSGE: 5}, 608},
+		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 0},
+		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, 608},
+	} {
+		if got := p.a.q.brokenBy(&work{wqe: tc.x}); got != tc.want {
+			t.Errorf("%+v breaks clause %d, want %d", tc.x, got, tc.want)
+		}
+	}
+}
+
+// TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other (F65).
+func TestErrorWithoutANetwork(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	h := w.hosts[0]
+	pd, st := h.fn.AllocPD()
+	ok(t, st)
+	p := h.createQP(pd, qpConfig{})
+	h.e.SetFalcon(nil)
+	p.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
+	if p.q.state != abi.QPStateErr {
+		t.Errorf("state %v", p.q.state)
+	}
+}
+
+// TestPeerLeft: when the peer's queue pair has gone, the oldest request fails, whether it was sent before or is posted after, and
+// those behind it are flushed (F65).
+func TestPeerLeft(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+		post := func() {
+			for i := range 3 {
+				x := p.remote(abi.OpWrite, 0)
+				x.WRID = uint64(i + 1)
+				p.a.post(x, p.ma.sge(0, 8))
+			}
+		}
+		if before {
+			p.cut(0, true)
+			post()
+			p.settle(1e5)
+		}
+		p.a.q.wired = true
+		p.a.q.PeerLeft(p.now)
+		if !before {
+			if p.settle(1e5); p.a.q.state != abi.QPStateRTS {
+				t.Fatalf("state %v without work", p.a.q.state)
+			}
+			post()
+		}
+		p.settle(1e9)
+		var all []abi.CQE
+		for x, ok := p.a.send.poll(); ok; x, ok = p.a.send.poll() {
+			all = append(all, x)
+		}
+		if got := describe(all); got != fmt.Sprintf("1:%v 2:%v 3:%v ", abi.WCRetryExcErr, abi.WCWRFlushErr, abi.WCWRFlushErr) {
+			t.Errorf("posted before %v: %s", before, got)
+		}
+	}
+}
+
+// TestQPsThatWaitForTheRate: of a function whose rate is used up the queue pairs with something to send wait for it, and no
+// other does (F65).
+func TestQPsThatWaitForTheRate(t *testing.T) {
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	idle := p.hosts[0].createQP(p.pd[0], qpConfig{})
+	waits := func(want ...uint32) {
+		t.Helper()
+		var got []uint32
+		p.hosts[0].fn.EachQP(func(i *QPInfo) {
+			if i.Rate {
+				got = append(got, i.Number)
+			}
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("QPs %v wait for the rate, want %v", got, want)
+		}
+	}
+	waits()
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	waits() // the doorbell alone does not make it wait
+	success(t, p.a.send.wait(1))
+	p.hosts[0].fn.rate.SetRate(p.now, 1e6)
+	for range 20 {
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 40000))
+	}
+	p.step()
+	waits(p.a.number)
+	if idle.q.ready.on != nil {
+		t.Error("a queue pair without work is queued")
 	}
 }

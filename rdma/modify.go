@@ -235,7 +235,7 @@ func (q *QP) set(m *abi.ModifyQP) {
 	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
 		q.wired, q.peer, q.peerGID = true, m.DestQPN, m.DGID
 	}
-	if m.Mask&abi.QPAttrState != 0 && m.State == abi.QPStateSQD && q.state != abi.QPStateSQD {
+	if has(abi.QPAttrState) && m.State == abi.QPStateSQD && q.state != abi.QPStateSQD {
 		q.sqdNotify = has(abi.QPAttrSQDNotify) && m.SQDNotify == 1
 	}
 }
