@@ -91,7 +91,8 @@ func TestWorkerKilled(t *testing.T) {
 	})
 }
 
-// TestWorkerStopped is S2's watchdog: a worker that is stopped (SIGSTOP) is stuck. That is told in the log, by vnic show and as a counter, and another worker serves.
+// TestWorkerStopped is S2's watchdog: a worker that is stopped (SIGSTOP) is stuck.
+// The log, vnic show and a counter say so, and another worker serves.
 // A signal to the process group of vnic run is not for the worker (F53).
 func TestWorkerStopped(t *testing.T) {
 	inLab(t, false, func(l *lab) {
