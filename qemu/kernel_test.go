@@ -118,7 +118,12 @@ func TestKernelVsockConfig(t *testing.T) {
 }
 
 func TestGuestRAMFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ram")
+	dir, err := os.MkdirTemp("/dev/shm", "vnic-test") // memory of guests lies on tmpfs (S2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := filepath.Join(dir, "ram")
 	if err := os.WriteFile(file, append(make([]byte, 0x2000), "at two pages"...), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func follow(r io.Reader) *follower {
 				f.hear(line)
 			}
 		}
-		f.end <- workload.Line{Kind: workload.KindError, Text: "it ended without a last line"}
+		f.finish(workload.Line{Kind: workload.KindError, Text: "it ended without a last line"})
 	}()
 	return f
 }
@@ -59,10 +59,15 @@ func (f *follower) hear(line workload.Line) {
 			f.recovered++
 		}
 	case workload.KindDone, workload.KindError:
-		select {
-		case f.end <- line:
-		default:
-		}
+		f.finish(line)
+	}
+}
+
+// finish tells the first of several ends.
+func (f *follower) finish(line workload.Line) {
+	select {
+	case f.end <- line:
+	default:
 	}
 }
 
