@@ -374,23 +374,26 @@ func (p *plainIP) counts(v control.Counters) {
 
 // Routes tells where plain IP goes.
 func (n *NIC) Routes(context.Context) (list []control.Route, err error) {
-	err = n.shard.do(func(falcon.Time) {
-		for _, e := range n.shard.plain.gw.Table() {
-			r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.MTU}
-			if e.Via.IsValid() {
-				r.Via = e.Via.String()
-			}
-			switch {
-			case e.Router:
-				r.Kind = "router"
-			case e.Port != nil:
-				r.Kind, r.Port = "port", e.Port.Name
-			case e.Tunnel != nil:
-				end, _ := e.Tunnel.User.(*tunnelEnd)
-				r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, end != nil && end.tx != nil
-			}
-			list = append(list, r)
-		}
-	})
+	err = n.shard.do(func(falcon.Time) { list = n.shard.routes() })
 	return list, err
+}
+
+func (s *Shard) routes() (list []control.Route) {
+	for _, e := range s.plain.gw.Table() {
+		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.MTU}
+		if e.Via.IsValid() {
+			r.Via = e.Via.String()
+		}
+		switch {
+		case e.Router:
+			r.Kind = "router"
+		case e.Port != nil:
+			r.Kind, r.Port = "port", e.Port.Name
+		case e.Tunnel != nil:
+			end, _ := e.Tunnel.User.(*tunnelEnd)
+			r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, end != nil && end.tx != nil
+		}
+		list = append(list, r)
+	}
+	return list
 }

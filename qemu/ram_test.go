@@ -41,6 +41,9 @@ func TestWatch(t *testing.T) {
 	stop()
 	close(leave)
 	<-done
+	if len(r.watchers) != 0 {
+		t.Errorf("%d watchers are kept when all have left", len(r.watchers))
+	}
 	r.set(old)
 	if len(got) != 2 || got[0] != 1 || got[1] != 2 {
 		t.Errorf("watcher saw %v", got)

@@ -1,6 +1,12 @@
 package gateway
 
-import "testing"
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+)
 
 // TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted exactly (F65).
 func TestCountersOfAnExchange(t *testing.T) {
@@ -30,4 +36,32 @@ func (n *network) wrote() {
 		n.g.Wrote(&f)
 	}
 	n.g.Done()
+}
+
+// TestManySubnets: a router advertisement names as many subnets as fit a packet of the minimum MTU with all servers (F65).
+func TestManySubnets(t *testing.T) {
+	n := newNetwork(t)
+	tenant := TenantConfig{Tenant: 7, DNS: addrs("fd00::53", "fd00::54", "fd00::55", "fd00::56", "fd00::57")}
+	for i := range 50 {
+		tenant.Subnets = append(tenant.Subnets, netip.MustParsePrefix(fmt.Sprintf("fd00:%x::/64", i)))
+	}
+	n.g.SetTenant(tenant)
+	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
+	out := n.output()
+	if len(out) != 1 || len(out[0].b) > replySize {
+		t.Fatalf("%d frames", len(out))
+	}
+	ra, _ := decode(t, out[0].b).Layer(layers.LayerTypeICMPv6RouterAdvertisement).(*layers.ICMPv6RouterAdvertisement)
+	subnets, servers := 0, 0
+	for _, o := range ra.Options {
+		switch o.Type {
+		case layers.ICMPv6OptPrefixInfo:
+			subnets++
+		case optDNS:
+			servers = (len(o.Data) - 6) / 16
+		}
+	}
+	if subnets != 35 || servers != maxDNS {
+		t.Errorf("%d subnets and %d servers, want 35 and %d", subnets, servers, maxDNS)
+	}
 }

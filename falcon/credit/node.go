@@ -220,7 +220,7 @@ func (n *Node) Guarantee(g Cost) error {
 		now := max(v, n.charged[i])
 		for m := n.parent; m != nil && now > was; m = m.parent {
 			rise := now - was
-			if m.charged[i] > m.limit[i] || rise > m.limit[i]-m.charged[i] {
+			if rise > m.limit[i]-min(m.charged[i], m.limit[i]) {
 				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.charged[i], m.limit[i])
 			}
 			was, now = m.above(i, m.charged[i]), m.above(i, m.charged[i]+rise)
