@@ -190,3 +190,16 @@ type noULP struct{}
 func (noULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
 	return len(dst), nil
 }
+
+// TestTurnUsedUpExactly: a turn ends with the byte that uses it up (F65).
+func TestTurnUsedUpExactly(t *testing.T) {
+	probe := newFairness(t)
+	probe.function(1, 1, 1, 4096, nil)
+	probe.transmit(1)
+	p := windows(256, 256)
+	p.ARPercent, p.TurnBytes = 0, 4*probe.sent[1]
+	f := &fairness{single: newSingle(t, p), sent: map[uint32]int{}, packets: map[uint32]int{}}
+	f.function(1, 1, 20, 4096, nil)
+	f.function(2, 1, 20, 4096, nil)
+	equal(t, "order of functions", f.transmit(12), []uint32{1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 1})
+}
