@@ -64,4 +64,7 @@ func TestManySubnets(t *testing.T) {
 	if subnets != 35 || servers != maxDNS {
 		t.Errorf("%d subnets and %d servers, want 35 and %d", subnets, servers, maxDNS)
 	}
+	if answers := n.g.Stats().Reasons[CountND]; answers != 1 {
+		t.Errorf("%d solicitations are counted as answered, want 1", answers)
+	}
 }
