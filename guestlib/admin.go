@@ -83,13 +83,13 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	select {
 	case <-a.slots:
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", op, ctx.Err())
+		return a.late(ctx, op)
 	case <-a.ended:
 		return a.failure()
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		a.slots <- struct{}{}
-		return fmt.Errorf("%s: %w", op, err)
+		return a.late(ctx, op)
 	}
 	c, err := a.post(op, in, completed)
 	if err != nil {
@@ -112,6 +112,15 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 		out.Unmarshal(c.Result[:])
 	}
 	return nil
+}
+
+// late is the error of a command whose time was over before it was sent. That the life has ended
+// comes first: an object of a life that ended is gone, and must not come back to ring in the next.
+func (a *admin) late(ctx context.Context, op abi.AdminOp) error {
+	if err := a.failure(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", op, ctx.Err())
 }
 
 // tryPost sends a command nobody waits for. It is false, and nothing is sent, when the queue is

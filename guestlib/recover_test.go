@@ -213,3 +213,35 @@ func TestBrokenDeviceStaysLost(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDestroyWithoutTime: what is left of an earlier life is gone also for a caller whose time is over.
+// It must not ring in the life that follows, whose queues have the same numbers.
+func TestDestroyWithoutTime(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	d := openDevice(t, url)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 {
+		e := newEndpoint(t, d, QPConfig{})
+		done := d.Done()
+		nic = restart(t, nic, url)
+		<-done
+		if err := d.Await(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		for name, destroy := range map[string]func(context.Context) error{"QP": e.qp.Destroy, "MR": e.mr.Dereg} {
+			if err := destroy(over); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := e.cq.Destroy(over); err != nil {
+			t.Errorf("CQ: %v", err)
+		}
+		if err := e.qp.PostSend(&SendWR{Opcode: Send}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDeviceLost) {
+			t.Errorf("PostSend: %v", err)
+		}
+		if _, err := d.AllocPD(testContext(t)); err != nil {
+			t.Fatalf("the life that followed: %v", err)
+		}
+	}
+}
