@@ -267,6 +267,7 @@ func windowMemory(t testing.TB, win *ivshmem.Window) []byte {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = unix.Munmap(mem) })
 		}
 		m.Close()
 	}

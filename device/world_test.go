@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -218,14 +220,27 @@ func (w *world) openWith(i int, function string, o guestlib.Options) *guestlib.D
 	return d
 }
 
+// Ports that freeAddress goes round in: below those that the kernel gives to clients.
+const firstCMPort, cmPorts = 10000, 20000
+
+var nextCMPort int
+
+// freeAddress returns a loopback address that nobody else will take before it is listened at: it is
+// this process's own.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	pid := os.Getpid()
+	ip := net.IPv4(127, 64|byte(pid>>16), byte(pid>>8), byte(pid))
+	for range cmPorts {
+		addr := net.JoinHostPort(ip.String(), strconv.Itoa(firstCMPort+nextCMPort))
+		nextCMPort = (nextCMPort + 1) % cmPorts
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("no port of %s is free", ip)
+	return ""
 }
 
 // testLog writes to the test's log; benchmarks keep quiet.
