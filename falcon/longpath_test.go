@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// TestLongPath (F14): a round trip above the delay target holds a connection at a packet at a time;
+// TestPathIsLong (F14): a round trip above the delay target holds a connection at a packet at a time;
 // it is told once.
-func TestLongPath(t *testing.T) {
+func TestPathIsLong(t *testing.T) {
 	for _, c := range []struct {
 		delay falcon.Time
 		told  int

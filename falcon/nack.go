@@ -38,8 +38,17 @@ func (c *Conn) sendNack(dst []byte) int {
 		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
 	}
 	c.e.stats.NacksSent++
-	c.e.stats.NackCodesSent[q.code]++
+	countNack(&c.e.stats.NackCodesSent, q.code)
 	return len(n.Append(dst[:0]))
+}
+
+// countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse with
+// such a code too.
+func countNack(counts *[wire.NackCodes]uint64, code wire.NackCode) {
+	if !code.Valid() {
+		code = 0
+	}
+	counts[code]++
 }
 
 // onNack processes a NACK (Falcon §9.2.4, §11).
@@ -48,11 +57,7 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 		return d
 	}
 	c.e.stats.NacksReceived++
-	if n.Code.Valid() {
-		c.e.stats.NackCodesReceived[n.Code]++
-	} else {
-		c.e.stats.NackCodesReceived[0]++
-	}
+	countNack(&c.e.stats.NackCodesReceived, n.Code)
 	// The transaction is looked up before the bases move: a pull request refused by the target's
 	// ULP is acknowledged.
 	t := c.refused(n)

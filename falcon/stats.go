@@ -18,7 +18,7 @@ type Stats struct {
 	OWNReceived          uint64 // EACKs among them with an out-of-window notification
 	NacksSent            uint64
 	NacksReceived        uint64
-	NackCodesSent        [wire.NackCodes]uint64 // by code
+	NackCodesSent        [wire.NackCodes]uint64 // by code; reserved ones are 0
 	NackCodesReceived    [wire.NackCodes]uint64 // by code; reserved ones are 0
 	ResyncsSent          uint64
 	ResyncsReceived      uint64
