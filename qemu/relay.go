@@ -51,7 +51,8 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 		return nil, errors.Join(fmt.Errorf("vhost-user: %w", err), sock.Close())
 	}
 	r := &VhostRelay{cid: cid, Ledger: ledger, log: opt.logger().With("socket", path, "guest_cid", cid)}
-	r.door = openTurnstile(sock, r.log, r.serve)
+	r.door = newTurnstile(sock, r.log, r.serve)
+	r.door.open()
 	return r, nil
 }
 

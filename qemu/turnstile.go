@@ -36,12 +36,14 @@ type turnstile struct {
 // of a killed process and its successor's start race.
 const handover = 2 * time.Second
 
-func openTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn)) *turnstile {
+// newTurnstile is closed until open: serve may use what the caller keeps it in.
+func newTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn)) *turnstile {
 	t := &turnstile{in: in, log: log, serve: serve, idle: make(chan struct{})}
 	close(t.idle)
-	t.wg.Go(t.run)
 	return t
 }
+
+func (t *turnstile) open() { t.wg.Go(t.run) }
 
 func (t *turnstile) run() {
 	for {

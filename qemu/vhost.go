@@ -70,7 +70,8 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 	if opt.Ledger != nil {
 		v.dev.UseLedger(opt.Ledger)
 	}
-	v.door = openTurnstile(in, log, v.serve)
+	v.door = newTurnstile(in, log, v.serve)
+	v.door.open()
 	return v, nil
 }
 

@@ -38,7 +38,8 @@ func ServeWindow(win *ivshmem.Window, path string, opt VhostOptions) (*WindowSer
 		return nil, errors.Join(fmt.Errorf("ivshmem: %w", err), win.Close())
 	}
 	s := &WindowServer{Window: win}
-	s.door = openTurnstile(sock, opt.logger().With("socket", path), s.serve)
+	s.door = newTurnstile(sock, opt.logger().With("socket", path), s.serve)
+	s.door.open()
 	return s, nil
 }
 
