@@ -216,7 +216,7 @@ func (s *Supervisor) nowReady(p *process) {
 // replace ends a worker so that the program on disk takes its place.
 func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 	s.cfg.Notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\nSTATUS=upgrading", monotonicMicros()))
-	s.settle(p)
+	s.adopt(p)
 	if err := s.cfg.Prepare(ctx); err != nil {
 		s.cfg.Log.Error("not upgraded, the worker goes on", "err", err)
 		s.upgrade = Upgrade{Asked: s.upgrade.Asked + 1, Refused: bounded(err.Error())}
@@ -226,6 +226,7 @@ func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 	}
 	s.cfg.Log.Info("upgrading", "worker", p.cmd.Process.Pid)
 	s.stop(p)
+	s.settle(p)
 	s.upgrade = Upgrade{Asked: s.upgrade.Asked + 1}
 	s.trying = true
 	return true
@@ -234,20 +235,27 @@ func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 // bounded is as much of a reason as a message may hold.
 func bounded(reason string) string { return reason[:min(len(reason), maxReason)] }
 
-// settle decides that a worker which has served is what the next ones are like.
-func (s *Supervisor) settle(p *process) {
-	switch {
-	case p.program == s.program:
-	case p.isReady():
+// adopt decides that a worker which serves is what the next ones are like. One that does not serve
+// yet may do so later: nothing is decided then.
+func (s *Supervisor) adopt(p *process) {
+	if !p.isReady() {
+		return
+	}
+	if p.program != s.program {
 		s.program.close()
 		s.program = p.program
-	default:
-		p.program.close()
-		return
 	}
 	if p.upgrade {
 		p.upgrade = false
 		s.cfg.Commit()
+	}
+}
+
+// settle is adopt for a worker that has ended: what is not adopted is not kept.
+func (s *Supervisor) settle(p *process) {
+	s.adopt(p)
+	if p.program != s.program {
+		p.program.close()
 	}
 }
 

@@ -469,6 +469,45 @@ func (r *testRelay) spoke(t *testing.T, with string) string {
 
 // TestCrashLoop: workers that serve for a moment only are started again for ever,
 // after pauses.
+// TestUpgradeRefusedBeforeReady: an upgrade that is refused while the first worker does not serve yet
+// takes nothing away. When that worker serves, its program is what later ones go back to (F52).
+func TestUpgradeRefusedBeforeReady(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := openProgram(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	s := &Supervisor{cfg: Config{
+		Prepare: func(context.Context) error { return errors.New("refused on purpose") },
+		Commit:  func() {}, Notify: func(string) {}, Log: slog.New(slog.DiscardHandler),
+	}}
+	p := &process{program: prog, ch: &channel{conn: ours}, ready: make(chan struct{})}
+	if s.replace(t.Context(), p) || s.program != nil {
+		t.Fatal("replaced, or kept what does not serve")
+	}
+	close(p.ready)
+	if s.replace(t.Context(), p) {
+		t.Fatal("replaced")
+	}
+	defer func() { s.program.close() }()
+	if _, err := os.Stat(s.program.file()); err != nil {
+		t.Errorf("the program that works cannot be run again: %v", err)
+	}
+	s.settle(p)
+	if _, err := os.Stat(s.program.file()); err != nil {
+		t.Errorf("gone with its worker: %v", err)
+	}
+}
+
 func TestCrashLoop(t *testing.T) {
 	s := supervise(t, "crash", nil)
 	s.ends(t, 15)
