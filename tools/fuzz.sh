@@ -20,7 +20,12 @@ cat >"$out/one" <<'ONE'
 #!/bin/sh
 dir=$(dirname "$1")
 log=$OUT/$(basename "$dir").$2.log
-if $GO test -run '^$' -fuzz "^$2\$" -fuzztime "$TIME" -fuzzminimizetime 10x -parallel 1 "$dir" >"$log" 2>&1; then
+$GO test -run '^$' -fuzz "^$2\$" -fuzztime "$TIME" -fuzzminimizetime 10x -parallel 1 "$dir" >"$log" 2>&1 && passed=1 || passed=0
+# On a busy machine go test can report the end of its own time as a failure, without an input.
+if grep -q '^    context deadline exceeded$' "$log" && ! grep -q 'Failing input written' "$log"; then
+	passed=1
+fi
+if [ "$passed" = 1 ]; then
 	echo "ok   ${dir#"$PWD"/} $2 $(grep -o 'execs: [0-9]*' "$log" | tail -1)"
 else
 	echo "FAIL ${dir#"$PWD"/} $2"
