@@ -1,7 +1,3 @@
-// Package leak makes the tests of a package fail that leave goroutines, descriptors or threads in
-// other network namespaces.
-//
-//	func TestMain(m *testing.M) { leak.Main(m) }
 package leak
 
 import (
