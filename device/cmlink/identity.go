@@ -129,16 +129,25 @@ func AddHosts(dir, domain string, hosts []uint8) error {
 	if err := refuseExisting(dir, hosts); err != nil {
 		return err
 	}
-	caCert, caKey := caPaths(dir)
-	pair, err := loadPair(caCert, caKey)
+	ca, key, err := loadCA(dir)
 	if err != nil {
 		return err
 	}
+	return issueAll(dir, domain, hosts, ca, key)
+}
+
+// loadCA reads the certificate and the key that Init left in dir.
+func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	certPath, keyPath := caPaths(dir)
+	pair, err := loadPair(certPath, keyPath)
+	if err != nil {
+		return nil, nil, err
+	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return fmt.Errorf("%s: not an ECDSA key", caKey)
+		return nil, nil, fmt.Errorf("%s: not an ECDSA key", keyPath)
 	}
-	return issueAll(dir, domain, hosts, pair.Leaf, key)
+	return pair.Leaf, key, nil
 }
 
 func refuseExisting(dir string, hosts []uint8, paths ...string) error {

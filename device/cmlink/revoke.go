@@ -1,7 +1,6 @@
 package cmlink
 
 import (
-	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -28,23 +27,19 @@ func Revoke(dir string, host uint8) error {
 	if err != nil {
 		return err
 	}
-	caCert, caKey := caPaths(dir)
-	pair, err := loadPair(caCert, caKey)
+	ca, key, err := loadCA(dir)
 	if err != nil {
 		return err
 	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return fmt.Errorf("%s: not an ECDSA key", caKey)
-	}
-	if pair.Leaf.KeyUsage&x509.KeyUsageCRLSign == 0 {
+	if ca.KeyUsage&x509.KeyUsageCRLSign == 0 {
+		caCert, _ := caPaths(dir)
 		return fmt.Errorf("%s was made by a vnic that knew no revocation: make new identities in another folder (`vnic keys init`)", caCert)
 	}
-	old, err := revokedList(dir, pair.Leaf)
+	old, err := revokedList(dir, ca)
 	if err != nil {
 		return err
 	}
-	tmpl := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: pair.Leaf.NotAfter}
+	tmpl := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: ca.NotAfter}
 	if old != nil {
 		tmpl.Number.Add(old.Number, tmpl.Number)
 		tmpl.RevokedCertificateEntries = old.RevokedCertificateEntries
@@ -53,7 +48,7 @@ func Revoke(dir string, host uint8) error {
 		return fmt.Errorf("the certificate of host %d is revoked already", host)
 	}
 	tmpl.RevokedCertificateEntries = append(tmpl.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: cert.SerialNumber, RevocationTime: time.Now()})
-	der, err := x509.CreateRevocationList(rand.Reader, tmpl, pair.Leaf, key)
+	der, err := x509.CreateRevocationList(rand.Reader, tmpl, ca, key)
 	if err != nil {
 		return fmt.Errorf("list of revoked certificates: %w", err)
 	}
