@@ -63,10 +63,13 @@ func runPage(t *testing.T, page string) string {
 	return string(bytes.ReplaceAll(said, []byte("\r"), nil))
 }
 
-// requireIn checks that what a page promises came, in this order.
+var blanks = regexp.MustCompile("  +")
+
+// requireIn checks that what a page promises came, in this order. How wide the columns of a table are
+// says nothing: the length of the version alone changes it.
 func requireIn(t *testing.T, said string, want ...string) {
 	t.Helper()
-	rest := said
+	rest := blanks.ReplaceAllString(said, " ")
 	for _, w := range want {
 		_, after, ok := strings.Cut(rest, w)
 		if !ok {
@@ -83,14 +86,14 @@ func TestLongQuickStart(t *testing.T) {
 	}
 	requireGuests(t)
 	said := runPage(t, "quickstart.md")
-	requireIn(t, said, "lab/host1.yaml: good", "peer 2      10.99.0.2     vnic://lab/host/2  up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
+	requireIn(t, said, "lab/host1.yaml: good", "peer 2 10.99.0.2 vnic://lab/host/2 up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
 }
 
 // TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands. F63
 func TestLongTunnelTutorial(t *testing.T) {
 	require(t, have("iperf3"), "iperf3 is not installed")
 	said := runPage(t, "tunnel-tutorial.md")
-	requireIn(t, said, "10.99.0.3     vnic://lab/host/3  up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
+	requireIn(t, said, "10.99.0.3 vnic://lab/host/3 up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
 }
 
 func have(program string) bool {

@@ -194,6 +194,24 @@ func TestWaitSaysWhy(t *testing.T) {
 	}
 }
 
+// TestWaitForPeers: --peers waits for more than the NIC itself, and names who is missing.
+func TestWaitForPeers(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		socket := l.hosts[0].Control
+		if _, stderr, code := run(t, "wait", "-s", socket); code != 0 {
+			t.Fatalf("without --peers: %s", stderr)
+		}
+		if _, stderr, code := run(t, "wait", "--peers", "-s", socket, "--timeout", "100ms"); code != exitFailed || !strings.Contains(stderr, "peer 2 is down") {
+			t.Errorf("alone: exit status %d, %q", code, stderr)
+		}
+		l.start(1)
+		if _, stderr, code := run(t, "wait", "--peers", "-s", socket); code != 0 {
+			t.Errorf("with both: exit status %d, %q", code, stderr)
+		}
+	})
+}
+
 // TestWrongSocket: commands for a NIC at sockets of guests, and for guests at a control socket. F58
 func TestWrongSocket(t *testing.T) {
 	inLab(t, false, func(l *lab) {

@@ -134,14 +134,18 @@ func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
 	return v, err
 }
 
-// Wait returns when the NIC answers, or with the reason when ctx ends or no NIC can ever answer
-// there. later, if not nil, is called once with the reason why there is no answer at first.
-func (c *Client) Wait(ctx context.Context, later func(error)) (NIC, error) {
+// Wait returns when the NIC answers and ready, if not nil, has nothing against what it says; or with
+// the reason when ctx ends or no NIC can ever answer there. later, if not nil, is called once with
+// the reason why there is more to wait for at first.
+func (c *Client) Wait(ctx context.Context, ready func(NIC) error, later func(error)) (NIC, error) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	var reason error
 	for {
 		nic, err := c.NIC(ctx)
+		if err == nil && ready != nil {
+			err = ready(nic)
+		}
 		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrNoControl) {
 			return nic, err
 		}

@@ -175,7 +175,7 @@ func TestAnswers(t *testing.T) {
 	if routes, err := c.Routes(ctx); err != nil || len(routes) != 1 || routes[0].Tenant != 7 {
 		t.Errorf("%+v, %v", routes, err)
 	}
-	_, err9 := c.Wait(ctx, nil)
+	_, err9 := c.Wait(ctx, nil, nil)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestMissingSocket(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := NewClient(path).Wait(ctx, nil); err == nil {
+	if _, err := NewClient(path).Wait(ctx, nil, nil); err == nil {
 		t.Error("Wait for nothing ends well")
 	}
 }
