@@ -137,9 +137,11 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	}
 	s.clock = func() int64 { return s.now }
 	var err error
-	s.underlay, err = underlay.New(underlay.Config{
-		MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU,
-	})
+	u := underlay.Config{MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU}
+	for _, n := range cfg.Uplink.Neighbours {
+		u.Neighbours = append(u.Neighbours, underlay.Neighbour{Addr: n.Address, MAC: underlay.MAC(n.MAC)})
+	}
+	s.underlay, err = underlay.New(u)
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}

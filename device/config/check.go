@@ -163,6 +163,32 @@ func (c *Config) checkUplink(r *report) {
 			r.add("uplink.gateway", fmt.Sprintf("%s is the NIC's own address", u.Gateway), "name the router, or leave it out")
 		}
 	}
+	u.checkNeighbours(r)
+}
+
+// maxNeighbours is half of what the NIC keeps, so that there is room for those that are asked.
+const maxNeighbours = 256
+
+func (u *Uplink) checkNeighbours(r *report) {
+	if n := len(u.Neighbours); n > maxNeighbours {
+		r.add("uplink.neighbours", fmt.Sprintf("%d are listed", n), fmt.Sprintf("list at most %d", maxNeighbours))
+	}
+	seen := map[netip.Addr]bool{}
+	for i, n := range u.Neighbours {
+		path := fmt.Sprintf("uplink.neighbours[%d]", i)
+		switch {
+		case !n.Address.IsValid():
+			r.add(path+".address", "missing", "write a peer's uplink.address without the prefix length, or the gateway's")
+		case u.Address.IsValid() && (!u.Address.Contains(n.Address) || n.Address == u.Address.Addr() || !usable(n.Address)):
+			r.add(path+".address", fmt.Sprintf("%s is no other station of %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
+		case seen[n.Address]:
+			r.add(path+".address", fmt.Sprintf("%s is listed twice", n.Address), "remove one")
+		}
+		seen[n.Address] = true
+		if n.MAC.IsZero() || n.MAC[0]&1 != 0 {
+			r.add(path+".mac", fmt.Sprintf("%s is no station's address", n.MAC), "write its MAC address, as 02:56:4e:ff:00:02")
+		}
+	}
 }
 
 func usable(a netip.Addr) bool {

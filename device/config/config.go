@@ -82,7 +82,15 @@ type Uplink struct {
 	Queues      int          `yaml:"queues"`      // of the TAP, 1..16
 	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address, IPv4 or IPv6
 	Gateway     netip.Addr   `yaml:"gateway"`     // for peers outside Address's network
+	Neighbours  []Neighbour  `yaml:"neighbours"`  // stations of Address's network whose MAC addresses are not asked for
 	Impair      Impair       `yaml:"impair"`      // what is to go wrong, per direction
+}
+
+// Neighbour is a station of the uplink's network that is known for good: no ARP or neighbour
+// discovery message moves it.
+type Neighbour struct {
+	Address netip.Addr `yaml:"address"`
+	MAC     MAC        `yaml:"mac"`
 }
 
 // RDMA sets what the RDMA engine puts in one packet.

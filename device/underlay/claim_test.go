@@ -92,3 +92,57 @@ func TestClaims(t *testing.T) {
 		}
 	})
 }
+
+// S8: a neighbour of the configuration is where that says, whatever is claimed, and nobody asks.
+func TestStaticNeighbour(t *testing.T) {
+	for _, c := range []struct {
+		own  string
+		to   netip.Addr
+		by   Verdict
+		says func(mac MAC) []byte // that it has the address
+	}{
+		{"10.0.0.1/24", ipB, ARP, func(mac MAC) []byte {
+			return arpFrame(macA, mac, arp{op: arpReply, senderMAC: mac, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()})
+		}},
+		{netip.PrefixFrom(ip6A, 64).String(), ip6B, ND, func(mac MAC) []byte {
+			return ndFrame(t, macA, mac, ip6B, ip6A, ip6B, ndAdvertise, flagSolicited|flagOverride, true, 255)
+		}},
+	} {
+		a, err := New(Config{MAC: macA, Addr: netip.MustParsePrefix(c.own), MTU: 1500, Neighbours: []Neighbour{{Addr: c.to, MAC: macB}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Resolve(0, c.to)
+		for now := int64(0); now < 200*second; now += second / 2 {
+			a.Advance(now)
+			if _, v := a.Input(now, c.says(macC)); v != Claim {
+				t.Fatalf("another's word: %v", v)
+			}
+			if _, v := a.Input(now, c.says(macB)); v != c.by {
+				t.Fatalf("its own word: %v", v)
+			}
+			a.Authenticated(now, &Datagram{Src: c.to, From: macC})
+			if now > 100*second && now < 190*second {
+				continue // not used for long
+			}
+			f, n := payload("x")
+			if c.to.Is6() {
+				f, n = payload6("x")
+			}
+			if _, ok := a.Output(now, c.to, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+				t.Fatalf("at %d s to %x, %v", now/second, f[:6], ok)
+			}
+			if n := a.Next(make([]byte, 1600)); n != 0 {
+				t.Fatal("it is asked for")
+			}
+		}
+		if a.Deadline() != never {
+			t.Errorf("a timer runs: %d", a.Deadline())
+		}
+	}
+	for _, n := range []Neighbour{{ipA, macB}, {ipB, MAC{1}}, {netip.MustParseAddr("10.1.0.2"), macB}, {netip.Addr{}, macB}} {
+		if _, err := New(Config{MAC: macA, Addr: netip.MustParsePrefix("10.0.0.1/24"), MTU: 1500, Neighbours: []Neighbour{n}}); err == nil {
+			t.Errorf("%v is taken", n)
+		}
+	}
+}

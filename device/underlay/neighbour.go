@@ -24,7 +24,8 @@ const never = math.MaxInt64
 // not displaced by anybody's word (Authenticated). While nothing has authenticated, a second
 // station that claims an address is its rival: both are tried in turn until packets authenticate
 // from one, and if none do all are asked again. A router's packets need not come from the address
-// that it answers with; it stays as long as it answers when it is asked itself.
+// that it answers with; it stays as long as it answers when it is asked itself. Who wants none of
+// this names the station's MAC address in the configuration (Config.Neighbours).
 
 // state of a neighbour:
 //
@@ -46,6 +47,7 @@ type neighbour struct {
 	state     state
 	mac       MAC
 	requests  uint8 // unanswered
+	static    bool  // as the configuration says: nobody is asked or believed
 	confirmed int64 // last time it told its address
 	used      int64 // last time a frame went to it
 	proved    int64 // last time an authentic packet came from mac; 0: never
@@ -94,6 +96,12 @@ func (s *Stack) expire(now int64, nb *neighbour) {
 	}
 }
 
+// addStatic makes the entry of a neighbour that is known for good.
+func (s *Stack) addStatic(n Neighbour) {
+	nb := s.add(0, n.Addr)
+	nb.static, nb.state, nb.mac, nb.due = true, reachable, n.MAC, never
+}
+
 // add makes the entry of an address that has none.
 func (s *Stack) add(now int64, ip netip.Addr) *neighbour {
 	nb := &neighbour{ip: ip, index: len(s.table), used: now}
@@ -130,7 +138,7 @@ func (s *Stack) Resolve(now int64, dst netip.Addr) {
 // touch notes that a neighbour is used, and re-confirms it when that was long ago.
 func (s *Stack) touch(now int64, nb *neighbour) {
 	nb.used = now
-	if now >= nb.confirmed+refreshAfter && nb.state == reachable {
+	if !nb.static && now >= nb.confirmed+refreshAfter && nb.state == reachable {
 		s.probe(now, nb)
 	}
 }
@@ -232,6 +240,8 @@ func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) 
 	case nb != nil && nb.state != incomplete && nb.mac != mac:
 		s.claim(now, nb, mac)
 		return Claim
+	case nb != nil && nb.static:
+		return v
 	case nb != nil:
 	case !forUs || !s.onSubnet(ip) || len(s.neighbours) >= maxNeighbours-solicitedSpared:
 		return v
@@ -245,7 +255,7 @@ func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) 
 // claim takes the word of a station that it has the address of another.
 func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	switch {
-	case nb.proved != 0 && now < nb.proved+provedFor:
+	case nb.static, nb.proved != 0 && now < nb.proved+provedFor:
 	case nb.ip == s.gateway:
 		if nb.state == reachable {
 			s.probe(now, nb)
@@ -270,8 +280,12 @@ func (s *Stack) Authenticated(now int64, d *Datagram) {
 	if !ok || nb == nil {
 		return
 	}
-	if nb.state != incomplete && nb.mac != d.From && hop != d.Src {
+	if nb.state != incomplete && nb.mac != d.From && (hop != d.Src || nb.static) {
 		return // a router's other address
+	}
+	if nb.static {
+		s.authentic = way{d.Src, nb}
+		return
 	}
 	nb.rival, nb.proved = MAC{}, now
 	s.believe(now, nb, d.From)

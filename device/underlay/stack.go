@@ -20,6 +20,14 @@ type Config struct {
 	Addr    netip.Prefix // IPv4 or IPv6 address and its subnet
 	Gateway netip.Addr   // for peers outside the subnet; the zero Addr for none
 	MTU     int          // of the uplink: largest IP packet, 576..65535 bytes
+
+	Neighbours []Neighbour // that are not asked for their MAC address
+}
+
+// Neighbour is a station of the uplink's network.
+type Neighbour struct {
+	Addr netip.Addr // inside the network
+	MAC  MAC        // unicast
 }
 
 // Datagram is a received PSP datagram.
@@ -85,6 +93,12 @@ func New(cfg Config) (*Stack, error) {
 		s.last = lastOf(s.subnet)
 	} else {
 		s.headroom, s.group = HeadroomIPv6, multicastMAC(solicitedNode(a.As16()))
+	}
+	for _, n := range cfg.Neighbours {
+		if !s.onSubnet(n.Addr) || n.Addr == a || !unicast(n.MAC) || s.neighbours[n.Addr] != nil {
+			return nil, fmt.Errorf("underlay neighbour %v at %x: give another address inside %v, once, and its unicast MAC address", n.Addr, n.MAC, s.subnet)
+		}
+		s.addStatic(n)
 	}
 	return s, nil
 }
