@@ -20,10 +20,10 @@
 // is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
 // with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
-// in shared memory (bells.go); before it parks it arms them, so that a doorbell
+// in shared memory (guest.Bells); before it parks it arms them, so that a doorbell
 // record comes in through the inbox or a guest's eventfd ends the ppoll. Events
 // of completion queues go out by message or by an event queue and an interrupt
-// (events.go). What functions have that takes I/O, windows and ports, is fitted to
+// (guest.EventQueues). What functions have that takes I/O, windows and ports, is fitted to
 // their settings outside the shard (fitting.go); what operators set is handed to the
 // next NIC (remember.go). Captures are fed by capture.go, timelines of requests by trace.go.
 //

@@ -12,6 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
+var eventLayout = ring.QueueLayout(abi.WindowEventsLog2, 3)
+
 // testIRQ is a window's event queues in plain memory, and the driver's side of
 // the first.
 type testIRQ struct {
@@ -74,7 +76,7 @@ func (q *testIRQ) arm(t *testing.T) bool {
 func interrupted(v *virtual, side int) (*driver, *testIRQ) {
 	d, q := newDriver(v, side, 1), newTestIRQ()
 	d.b.features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
-	d.fn.openEventQueues(d.b, q)
+	v.shards[side].openEvents(d.b, q)
 	d.vector = 1
 	return d, q
 }
@@ -247,7 +249,7 @@ func TestEventQueueHostile(t *testing.T) {
 	}
 
 	plain := newDriver(v, 0, 2)
-	plain.fn.openEventQueues(plain.b, newTestIRQ())
+	v.shards[0].openEvents(plain.b, newTestIRQ())
 	plain.setUp()
 	if st := create(plain, 1); st != abi.StatusInvalidArgument {
 		t.Errorf("without the feature: %s", st)
@@ -261,19 +263,21 @@ func TestWindowAllocations(t *testing.T) {
 	d.setUp()
 	s := v.shards[0]
 	rung := newTestBell(t)
-	if err := s.addBell(d.fn, d.b, rung); err != nil {
+	if err := s.bells.Add(d.b, rung); err != nil {
 		t.Fatal(err)
 	}
+	var out Output
 	var record [abi.DoorbellSize]byte
 	(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: d.cqn, Index: ^uint32(0)}).Marshal(record[:])
 	var event [abi.WindowEventSize]byte
 	round := func() {
 		_ = rung.driver.Push(record[:])
 		_, _, _ = rung.driver.Publish()
-		if !s.pollBells(v.now) || s.armBells() {
+		if !s.bells.Poll(v.now) || s.bells.Arm() {
 			t.Fatal("not one record")
 		}
-		s.raiseInterrupts()
+		s.events.Show(&out.Guests)
+		out.Guests.Do()
 		if n, err := q.events.Poll(); n != 1 || err != nil {
 			t.Fatalf("%d events, %v", n, err)
 		}

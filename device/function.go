@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
@@ -31,7 +32,7 @@ type function struct {
 	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
 	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
 
-	cqEvents map[uint32]*cqEvent // by CQ, of those that have a vector
+	cqEvents guest.CQEvents
 
 	faults *sabotage     // nil: in service
 	split  atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
@@ -49,6 +50,7 @@ type function struct {
 
 // binding ties a function to the session that drives it.
 type binding struct {
+	fn       *function
 	peer     queues.Peer
 	attach   string // name of the attachment it came through
 	end      func() // ends the session; does not wait
@@ -57,9 +59,9 @@ type binding struct {
 	mem      *queues.Memory
 	in       *mailbox
 	out      *outbox
-	rang     bool          // it has put records into its window's ring
-	events   []*eventQueue // by vector
-	breach   func(error)   // ends the session: its guest broke the rules of shared memory
+	rang     bool                // it has put records into its window's ring
+	events   []*guest.EventQueue // by vector
+	breach   func(error)         // ends the session: its guest broke the rules of shared memory
 }
 
 func functionLimits(l *config.Limits, mtu int) rdma.Limits {
@@ -82,7 +84,7 @@ func (f *function) attach(b *binding) abi.Status {
 	if f.Lifecycle.State() == abi.StateError { // left by the session before
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
-	f.binding = b
+	b.fn, f.binding = f, b
 	return abi.StatusOK
 }
 
@@ -154,7 +156,7 @@ func (f *function) clear(now falcon.Time) {
 // release gives back every object and connection.
 func (f *function) release(now falcon.Time) {
 	s := f.shard
-	f.forgetEvents()
+	f.cqEvents.Clear()
 	s.cm.FunctionGone(now, uint32(f.ID))
 	if f.verbs != nil {
 		f.verbs.Close(now)
@@ -204,9 +206,7 @@ func (f *function) CQEvent(cqn uint32) {
 }
 
 func (f *function) sendCQEvent(cqn uint32) {
-	if e := f.cqEvents[cqn]; e != nil {
-		e.post(cqn)
-	} else if f.binding != nil {
+	if !f.cqEvents.Post(cqn) && f.binding != nil {
 		f.binding.out.cqEvent(cqn)
 	}
 }

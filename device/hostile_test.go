@@ -155,10 +155,9 @@ func (h *hostile) enter() {
 	if st := f.attach(d.b); st != abi.StatusOK {
 		v.t.Fatalf("hostile: attach: %s", st)
 	}
-	if err := s.addBell(f, d.b, h.bell); err != nil {
+	if err := s.listen(d.b, h.bell); err != nil {
 		v.t.Fatal(err)
 	}
-	f.openEventQueues(d.b, h.bell)
 	h.out, h.admin, h.bells, h.numbers = false, 0, 0, h.numbers[:0]
 }
 
@@ -170,8 +169,7 @@ func (h *hostile) leave() {
 	h.faults[fault]++
 	h.d.b.in.close()
 	f.detach(v.now, h.d.b)
-	v.shards[0].removeBell(h.d.b)
-	v.shards[0].dropEvents(h.d.b)
+	v.shards[0].unlisten(h.d.b)
 	h.bell.Close()
 	h.d.b.out.close()
 	if f.verbs != nil || len(f.conns) != 0 || f.binding != nil {

@@ -73,7 +73,7 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	}
 	l.in.Frames, l.in.Segments = make([][]byte, 0, batch), make([]int, 0, batch)
 	l.got = make([]tap.Received, batch)
-	s.inbox.wake, s.bells.wait = p.wake, p.listen
+	s.inbox.wake, s.bells.Wait = p.wake, p.listen
 	return l, nil
 }
 
@@ -131,6 +131,7 @@ func (l *loop) turn() bool {
 	l.in.ready = l.shard.inbox.take()
 	sealing := l.shard.plain.busy()
 	l.shard.Step(now, &l.in, &l.out)
+	l.out.Guests.Do()
 	l.ports.write(l.shard)
 	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
 	worked = worked || sealing && !l.shard.plain.busy() // the rest of what ports had before
@@ -187,6 +188,7 @@ func (l *loop) waiting() *txQueue {
 // reports false when time alone ended it.
 func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
+	l.out.Guests.Do()
 	l.ports.write(l.shard)
 	full := l.waiting().slot() == nil
 	if took := l.write(false); l.out.More || full && took {
@@ -216,7 +218,7 @@ func (l *loop) sleep(now int64) (input bool) {
 	}
 	input = l.park.wait(fd, l.ports.fd(l.shard), deadline-now, !l.shard.roused.Swap(false))
 	for _, fd := range l.park.rung {
-		l.shard.bells.rang(fd)
+		l.shard.bells.Rang(fd)
 	}
 	after := l.clock()
 	l.spin.learn(after, input, after-now)

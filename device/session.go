@@ -82,8 +82,7 @@ func (s *session) detach(fault error) {
 			s.shard.stopFaulted(now)
 		}
 		s.fn.detach(now, s.b)
-		s.shard.removeBell(s.b)
-		s.shard.dropEvents(s.b)
+		s.shard.unlisten(s.b)
 	})
 	if s.bell != nil {
 		s.bell.Close()
@@ -189,11 +188,7 @@ func (s *session) listen() error {
 		return err
 	}
 	s.bell = bell
-	stopped := s.shard.do(func(falcon.Time) {
-		if err = s.shard.addBell(s.fn, s.b, bell); err == nil {
-			s.fn.openEventQueues(s.b, bell)
-		}
-	})
+	stopped := s.shard.do(func(falcon.Time) { err = s.shard.listen(s.b, bell) })
 	return errors.Join(stopped, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -46,6 +47,7 @@ type Output struct {
 	Deadline     falcon.Time   // Step again at this time at the latest
 	Polled       bool          // a ring that was polled had work
 	More         bool          // Step again at once: work was left
+	Guests       guest.Effects // what drivers are to hear
 }
 
 // PeerMessage is a connection management message. Data is the reader's.
@@ -94,8 +96,8 @@ type Shard struct {
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
 	rewire       []*wiring   // attempts to be made again, the next first
-	bells        bells
-	events       []*eventQueue // have records to show
+	bells        *guest.Bells
+	events       guest.EventQueues
 	tx           *txQueue
 	plain        plainIP
 	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
@@ -120,8 +122,6 @@ type shardCounts struct {
 	steps              uint64
 	doorbells          uint64
 	adminCommands      uint64
-	interrupts         uint64
-	bellsMuted         uint64 // bells that rang for nothing too often
 }
 
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
@@ -131,7 +131,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		open:    map[uint32]uint32{},
 		peers:   map[cm.HostID]*peer{},
 		tx:      newTxQueue(txSlots, txBufferSize(cfg)),
-		bells:   bells{byFD: map[int]*bell{}, unmute: never},
+		bells:   guest.NewBells(),
 		changed: make(chan struct{}, 1),
 		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
@@ -205,7 +205,7 @@ const maxRxSAs = 1 << 16
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	s.now = now
-	found := s.pollBells(now) // first: a guest may have woken this thread
+	found := s.bells.Poll(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	if s.capture.wantPorts {
 		s.captureFromPorts(now, in.FromPorts)
@@ -241,7 +241,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 		s.advanceFaults(now)
 	}
 	s.drainManager(now)
-	s.raiseInterrupts()
+	s.events.Show(&out.Guests)
 	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
@@ -254,12 +254,12 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 // with More the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *Output) {
 	s.falcon.FlushAcks(now)
-	found := s.armBells()
+	found := s.bells.Arm()
 	found = s.rdma.Arm(now) || found
 	s.stopFaulted(now)
 	out.More = s.transmit(now) || found
 	s.endDrains(now)
-	s.raiseInterrupts()
+	s.events.Show(&out.Guests)
 	out.More = out.More || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 }
@@ -283,7 +283,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.unmute)
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.Deadline())
 	if len(s.faulty) > 0 {
 		at = min(at, s.faultDeadline())
 	}

@@ -212,7 +212,7 @@ func (s *Shard) counts() control.Counters {
 	v := control.Counters{
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
-		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": c.bellsMuted, "shard.interrupts": c.interrupts,
+		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.bells.Muted, "shard.interrupts": s.events.Raised,
 		"shard.cids_in_use": uint64(s.slots.inUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
 		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
 	}

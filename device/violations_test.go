@@ -195,24 +195,25 @@ var offences = map[string]func(o *offender, to *driver){
 	},
 	"DRV-1007": func(o *offender, _ *driver) {
 		s := o.v.shards[o.side]
-		for range bellPatience + 1 {
-			s.bells.rang(s.bells.all[0].FD())
+		for range 9 {
+			s.bells.Rang(o.bell.FD())
 			o.v.step()
 		}
 	},
 	"DRV-1010": func(o *offender, _ *driver) {
 		o.b.features |= abi.FeatureVectors
-		o.fn.openEventQueues(o.b, o.bell)
-		e := &cqEvent{queue: o.b.events[0], posted: true}
+		o.v.shards[o.side].openEvents(o.b, o.bell)
+		o.fn.cqEvents.Add(o.cqn, o.b.events[0])
+		o.fn.cqEvents.Post(o.cqn)
 		o.eventConsumer(0, 500)
-		e.post(o.cqn)
+		o.fn.cqEvents.Post(o.cqn)
 		o.v.step()
 	},
 }
 
 // eventConsumer writes the driver's word of event queue n.
 func (o *offender) eventConsumer(n int, v uint32) {
-	_ = o.b.events[n].irq.EventQueues()[n].Store32(abi.QueueHeaderConsumer, v)
+	_ = o.bell.(queues.Interrupter).EventQueues()[n].Store32(abi.QueueHeaderConsumer, v)
 }
 
 // overflow completes more than the CQ holds.
@@ -290,7 +291,7 @@ func newOffender(t *testing.T, v *virtual) *offender {
 	})
 	o.b.features = abi.FeatureArmWord
 	o.b.breach = func(err error) { o.fn.Fault(abi.FaultProtocol, err.Error()) }
-	if err := v.shards[0].addBell(o.fn, o.b, bell); err != nil {
+	if err := v.shards[0].bells.Add(o.b, bell); err != nil {
 		t.Fatal(err)
 	}
 	o.bell = bell

@@ -109,6 +109,7 @@ func (v *virtual) step() {
 			}
 			in.ready = s.inbox.take()
 			s.Step(v.now, &in, &v.outs[i])
+			v.outs[i].Guests.Do()
 			again = again || v.outs[i].More || s.plain.busy()
 			for _, f := range s.plain.gw.Output() {
 				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
@@ -122,6 +123,7 @@ func (v *virtual) step() {
 					v.gap(i)
 				}
 				s.Flush(v.now, &v.outs[i])
+				v.outs[i].Guests.Do()
 				again = again || v.outs[i].More || !s.inbox.empty() // as the thread looks before it parks
 			}
 			pending := s.tx.pending()

@@ -1,0 +1,216 @@
+package guest
+
+import (
+	"math"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Bounds of what the bells of shared memory may take of a Step, so that a guest that rings all the
+// time delays others by little.
+const (
+	bellQuantum = 16 // bells looked at in their turn, beside those that rang
+	bellRecords = 64 // taken of one
+)
+
+// A guest that rings with nothing to say would keep the thread awake for nothing. After
+// bellPatience such rings in a row, where an honest driver never makes two, its descriptor is not
+// waited for: for bellMute, then twice as long each time.
+const (
+	bellPatience             = 8
+	bellMute     falcon.Time = 1_000_000 // ns
+	bellMuteMost falcon.Time = 128_000_000
+)
+
+// BellUser is the driver whose bell it is.
+type BellUser interface {
+	// Doorbell does what a record says.
+	Doorbell(now falcon.Time, d *abi.Doorbell)
+	// BrokeBell says which clause of docs/abi the driver broke by its ring.
+	BrokeBell(clause uint16)
+	// Breach ends the driver's session: it broke the rules of shared memory.
+	Breach(err error)
+}
+
+// bell is the bell of one function. The shard looks at it in its turn, as at a send queue that is
+// polled: records are taken without anybody ringing. Before the thread sleeps it is armed, and its
+// descriptor waited for.
+type bell struct {
+	queues.Bell
+	user   BellUser
+	armed  bool
+	broken bool        // the guest broke its rules: the session is ending
+	empty  int         // rings in a row with nothing in the ring
+	muted  falcon.Time // until when the descriptor is not waited for; 0: it is
+}
+
+// Bells are all that a shard looks at.
+type Bells struct {
+	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps.
+	Wait func(fd int, on bool) error
+	// Muted counts bells that rang for nothing too often.
+	Muted uint64
+
+	all    []*bell
+	byFD   map[int]*bell
+	next   int         // whose turn it is
+	loose  int         // how many are not armed
+	rung   []*bell     // since the last look
+	unmute falcon.Time // when the first muted one is to be heard again; never: none is
+	buf    [bellRecords * abi.DoorbellSize]byte
+	record abi.Doorbell // what goes through an interface must not be made per call
+}
+
+// never is a deadline of nothing.
+const never falcon.Time = math.MaxInt64
+
+// NewBells returns a set without bells.
+func NewBells() *Bells { return &Bells{byFD: map[int]*bell{}, unmute: never} }
+
+// Deadline is when Poll has something to do that no ring brings about.
+func (t *Bells) Deadline() falcon.Time { return t.unmute }
+
+// Add begins to look at a bell.
+func (t *Bells) Add(user BellUser, q queues.Bell) error {
+	l := &bell{Bell: q, user: user}
+	if err := t.hear(l, true); err != nil {
+		return err
+	}
+	t.all = append(t.all, l)
+	t.byFD[l.FD()] = l
+	t.loose++
+	return nil
+}
+
+// Remove forgets the bell of a driver, if it has one.
+func (t *Bells) Remove(user BellUser) {
+	i := slices.IndexFunc(t.all, func(l *bell) bool { return l.user == user })
+	if i < 0 {
+		return
+	}
+	l := t.all[i]
+	if l.muted == 0 {
+		_ = t.hear(l, false)
+	}
+	if !l.armed {
+		t.loose--
+	}
+	delete(t.byFD, l.FD())
+	t.all = slices.Delete(t.all, i, i+1)
+	t.rung = slices.DeleteFunc(t.rung, func(r *bell) bool { return r == l })
+}
+
+// hear makes the thread wait for a bell's descriptor or not.
+func (t *Bells) hear(l *bell, on bool) error {
+	if t.Wait == nil {
+		return nil
+	}
+	return t.Wait(l.FD(), on)
+}
+
+// Rang says that a descriptor became readable.
+func (t *Bells) Rang(fd int) {
+	if l := t.byFD[fd]; l != nil {
+		t.rung = append(t.rung, l)
+	}
+}
+
+// Poll takes records from the bells that rang and from some others, and reports whether there were
+// any.
+func (t *Bells) Poll(now falcon.Time) (found bool) {
+	if now >= t.unmute {
+		t.hearAgain(now)
+	}
+	for _, l := range t.rung {
+		if t.take(now, l) {
+			found = true
+		} else if l.empty++; l.empty > bellPatience && l.muted == 0 {
+			t.mute(now, l)
+		}
+	}
+	t.rung = t.rung[:0]
+	for range min(len(t.all), bellQuantum) {
+		if t.next >= len(t.all) {
+			t.next = 0
+		}
+		found = t.take(now, t.all[t.next]) || found
+		t.next++
+	}
+	return found
+}
+
+// take does what the records of one bell say.
+func (t *Bells) take(now falcon.Time, l *bell) bool {
+	if l.broken {
+		return false
+	}
+	n, err := l.Take(t.buf[:])
+	if err != nil {
+		l.broken = true
+		l.user.BrokeBell(1003)
+		l.user.Breach(err)
+		return false
+	}
+	if n == 0 {
+		return false
+	}
+	if l.empty = 0; l.armed {
+		l.armed = false
+		t.loose++
+	}
+	for b := t.buf[:n]; len(b) > 0; b = b[abi.DoorbellSize:] {
+		t.record.Unmarshal(b)
+		l.user.Doorbell(now, &t.record)
+	}
+	return true
+}
+
+// Arm asks every guest to ring for its next record. It reports whether one has records already.
+func (t *Bells) Arm() (found bool) {
+	if t.loose == 0 {
+		return false
+	}
+	for _, l := range t.all {
+		if l.armed {
+			continue
+		}
+		records, err := l.Arm()
+		if records && err == nil {
+			found = true
+			continue
+		}
+		l.armed = true
+		t.loose--
+		if err != nil && !l.broken {
+			l.broken = true
+			l.user.Breach(err)
+		}
+	}
+	return found
+}
+
+// mute stops waiting for a bell that rings for nothing. What it has to say is still found in its
+// turn.
+func (t *Bells) mute(now falcon.Time, l *bell) {
+	l.muted = now + min(bellMute<<min(l.empty-bellPatience-1, 20), bellMuteMost)
+	t.unmute = min(t.unmute, l.muted)
+	_ = t.hear(l, false)
+	t.Muted++
+	l.user.BrokeBell(1007)
+}
+
+// hearAgain waits for those whose time has come.
+func (t *Bells) hearAgain(now falcon.Time) {
+	t.unmute = never
+	for _, l := range t.all {
+		if l.muted != 0 && now >= l.muted && t.hear(l, true) == nil {
+			l.muted = 0
+		} else if l.muted != 0 {
+			l.muted = max(l.muted, now+bellMute)
+			t.unmute = min(t.unmute, l.muted)
+		}
+	}
+}

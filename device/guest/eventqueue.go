@@ -1,0 +1,160 @@
+package guest
+
+import (
+	"slices"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// EventQueue carries CQ events of one function to one interrupt vector of its guest. Records are
+// made visible, and the vector raised, once at the end of a Step, and raised only when the driver
+// asked for it by the event index: as many interrupts as the driver takes, and no storm of them.
+type EventQueue struct {
+	ring   *ring.Producer
+	vector int
+	irq    queues.Interrupter
+	shown  *EventQueues
+	user   EventUser
+	record [abi.WindowEventSize]byte // what goes through an interface must not be made per call
+	cqs    int                       // that have their events here
+	dirty  bool                      // in shown
+}
+
+// EventUser is the driver that event queues belong to.
+type EventUser interface {
+	// BrokeEvents says that the driver broke the rules of its event queue number vector+1, whose
+	// next record has that index.
+	BrokeEvents(vector int, index uint32, err error)
+}
+
+var eventLayout = ring.QueueLayout(abi.WindowEventsLog2, 3)
+
+// EventQueues are those of a shard that have records to show.
+type EventQueues struct {
+	dirty  []*EventQueue
+	Raised uint64 // interrupts
+}
+
+// Open makes the event queues of a driver, by vector.
+func (s *EventQueues) Open(user EventUser, irq queues.Interrupter) (all []*EventQueue) {
+	for i, mem := range irq.EventQueues() {
+		all = append(all, &EventQueue{ring: ring.NewProducer(mem, eventLayout), vector: i, irq: irq, shown: s, user: user})
+	}
+	return all
+}
+
+// Drop forgets what the event queues of a driver that leaves have still to show.
+func (s *EventQueues) Drop(of []*EventQueue) {
+	s.dirty = slices.DeleteFunc(s.dirty, func(q *EventQueue) bool { return slices.Contains(of, q) })
+}
+
+// Show makes the records of this Step visible to the drivers. The interrupts that they asked for
+// are left in out.
+func (s *EventQueues) Show(out *Effects) {
+	for _, q := range s.dirty {
+		q.dirty = false
+		_, wanted, err := q.ring.Publish()
+		switch {
+		case err != nil:
+			q.fault(err)
+		case wanted:
+			out.interrupts = append(out.interrupts, interrupt{q.irq, q.vector})
+			s.Raised++
+		}
+	}
+	s.dirty = s.dirty[:0]
+}
+
+// full says that no further CQ may have its events here: one record for each has room.
+func (q *EventQueue) full() bool { return q.cqs >= 1<<abi.WindowEventsLog2 }
+
+func (q *EventQueue) fault(err error) { q.user.BrokeEvents(q.vector, q.ring.Next(), err) }
+
+// CQEvents says to which event queues the completion queues of a function have their events go.
+type CQEvents struct {
+	byCQ map[uint32]*cqEvent // of those that have a vector
+}
+
+// cqEvent is a CQ whose events go to an event queue.
+type cqEvent struct {
+	queue  *EventQueue
+	posted bool   // at least one
+	last   uint32 // index of the last record
+}
+
+// Choose finds the event queue that a new CQ wants by its vector; 0 is none.
+func Choose(from []*EventQueue, vector uint16) (*EventQueue, abi.Status) {
+	switch {
+	case vector == 0:
+		return nil, abi.StatusOK
+	case int(vector) > len(from):
+		return nil, abi.StatusInvalidArgument
+	}
+	q := from[vector-1]
+	if q.full() {
+		return nil, abi.StatusNoResources
+	}
+	return q, abi.StatusOK
+}
+
+// Add has the events of a CQ go to q.
+func (c *CQEvents) Add(cqn uint32, q *EventQueue) {
+	q.cqs++
+	if c.byCQ == nil {
+		c.byCQ = map[uint32]*cqEvent{}
+	}
+	c.byCQ[cqn] = &cqEvent{queue: q}
+}
+
+// Remove forgets a CQ that is gone.
+func (c *CQEvents) Remove(cqn uint32) {
+	if e := c.byCQ[cqn]; e != nil {
+		e.queue.cqs--
+		delete(c.byCQ, cqn)
+	}
+}
+
+// Clear forgets all CQs.
+func (c *CQEvents) Clear() {
+	for _, e := range c.byCQ {
+		e.queue.cqs--
+	}
+	clear(c.byCQ)
+}
+
+// Post adds a record for a CQ, unless the driver has not taken the last one yet: it will look at
+// the CQ when it does. It reports false for a CQ without an event queue.
+func (c *CQEvents) Post(cqn uint32) bool {
+	e := c.byCQ[cqn]
+	if e != nil {
+		e.post(cqn)
+	}
+	return e != nil
+}
+
+func (e *cqEvent) post(cqn uint32) {
+	q := e.queue
+	if e.posted {
+		waits, err := q.ring.Pending(e.last)
+		if err != nil {
+			q.fault(err)
+			return
+		}
+		if waits {
+			return
+		}
+	}
+	(&abi.WindowEvent{CQN: cqn}).Marshal(q.record[:])
+	index := q.ring.Next()
+	if err := q.ring.Push(q.record[:]); err != nil {
+		q.fault(err)
+		return
+	}
+	e.posted, e.last = true, index
+	if !q.dirty {
+		q.dirty = true
+		q.shown.dirty = append(q.shown.dirty, q)
+	}
+}
