@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +17,8 @@ import (
 
 func simCommand() *cobra.Command {
 	var seed uint64
-	var jsonFile, svgDir string
+	var asJSON bool
+	var svgDir string
 	c := &cobra.Command{
 		Use:   "sim FILE",
 		Short: "run a transport scenario in virtual time",
@@ -27,7 +27,7 @@ scenario file describes it, and prints the results. Time is virtual: the figures
 depend only on the file and the seed, not on the machine.
 
 Scenarios to start from are in falcon/sim/scenarios.`,
-		Example: "  vnic sim falcon/sim/scenarios/incast32.yaml --json out.json --svg plots",
+		Example: "  vnic sim falcon/sim/scenarios/incast32.yaml --json --svg plots > out.json",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := scenario.Load(args[0])
@@ -39,23 +39,24 @@ Scenarios to start from are in falcon/sim/scenarios.`,
 			if err != nil {
 				return fmt.Errorf("scenario %s: %w", args[0], err)
 			}
-			if err := printResult(cmd.OutOrStdout(), r); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "\nseed %d, %v of virtual time in %v\n", seed, time.Duration(s.Duration), time.Since(start).Round(time.Millisecond))
-			if jsonFile != "" {
-				if err := writeResult(jsonFile, r); err != nil {
+			took := time.Since(start).Round(time.Millisecond)
+			if svgDir != "" {
+				if err := drawResult(svgDir, r); err != nil {
 					return err
 				}
 			}
-			if svgDir == "" {
-				return nil
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), r)
 			}
-			return drawResult(svgDir, r)
+			if err := printResult(cmd.OutOrStdout(), r); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nseed %d, %v of virtual time in %v\n", seed, time.Duration(s.Duration), took)
+			return err
 		},
 	}
 	c.Flags().Uint64Var(&seed, "seed", 1, "seed of losses, reordering, sizes and start times")
-	c.Flags().StringVar(&jsonFile, "json", "", "write the result with its series to this file")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, with the series over time")
 	c.Flags().StringVar(&svgDir, "svg", "", "draw goodput, cwnd, delay and queue over time into this folder")
 	return c
 }
@@ -77,17 +78,6 @@ func printResult(w io.Writer, r *sim.Result) error {
 	row("fabric delay", "%.2f µs, target %.2f µs, quotient %.3f", r.Delay/1e3, r.Target/1e3, r.DelayOverTarget)
 	row("queue peak", "%d bytes", r.QueuePeak)
 	return tw.Flush()
-}
-
-func writeResult(path string, r *sim.Result) error {
-	b, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("--json: %w; give a file that can be written", err)
-	}
-	return nil
 }
 
 func drawResult(dir string, r *sim.Result) error {
