@@ -28,6 +28,12 @@ type target struct {
 	function FunctionID
 }
 
+// CheckURL says what is wrong with a device URL, as Open does, without opening it.
+func CheckURL(url string) error {
+	_, err := parseURL(url)
+	return err
+}
+
 func parseURL(s string) (target, error) {
 	bad := func(why string) (target, error) {
 		return target{}, invalid("device URL %q: %s; write vsock://2:7000 in a guest or unix:///path/to/socket beside the NIC, with ?function=pf0.vf1 if more than one function is yours", s, why)

@@ -88,7 +88,7 @@ func driverCommand(argv []string, w io.Writer) func(context.Context) error {
 func bareConformCommand() *cobra.Command {
 	var url string
 	cmd := conformCommand(&url)
-	cmd.Flags().StringVarP(&url, "device", "d", "", fmt.Sprintf("the function: unix:///PATH of an attachment, or vsock://1:%d?memory=FILE; ?function=pf0.vf1 where several are assigned", abi.Port))
+	cmd.Flags().VarP((*deviceURL)(&url), "device", "d", fmt.Sprintf("the function: unix:///PATH of an attachment, or vsock://1:%d?memory=FILE; ?function=pf0.vf1 where several are assigned", abi.Port))
 	_ = cmd.MarkFlagRequired("device")
 	return cmd
 }

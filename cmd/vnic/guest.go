@@ -19,7 +19,8 @@ import (
 func guestCommand() *cobra.Command {
 	guest := &cobra.Command{Use: "guest", Short: "the guest side: attach to a function and use it"}
 	var url string
-	guest.PersistentFlags().StringVarP(&url, "device", "d", fmt.Sprintf("vsock://2:%d", abi.Port),
+	url = fmt.Sprintf("vsock://2:%d", abi.Port)
+	guest.PersistentFlags().VarP((*deviceURL)(&url), "device", "d",
 		"the function: vsock://2:PORT in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
 
 	var asJSON bool
@@ -51,6 +52,18 @@ type guestDescription struct {
 	Memory   []guestlib.Range `json:"memory"` // device addresses that can be registered
 	Path     string           `json:"path"`
 	Latency  guestlib.Latency `json:"latency"`
+}
+
+// deviceURL is a flag's value: where guestlib finds a function.
+type deviceURL string
+
+func (u *deviceURL) String() string { return string(*u) }
+func (u *deviceURL) Type() string   { return "URL" }
+
+// Set implements pflag.Value.
+func (u *deviceURL) Set(s string) error {
+	*u = deviceURL(s)
+	return guestlib.CheckURL(s)
 }
 
 func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.Writer) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -26,6 +27,7 @@ type logQueue struct {
 
 	mu      sync.Mutex
 	handler func(io.Writer) slog.Handler
+	json    bool // of the handler's lines
 	waiting [][]byte
 	size    int           // bytes waiting, and being written
 	dropped int           // lines, since the last that was not
@@ -36,11 +38,23 @@ func newLogQueue(out io.Writer) *logQueue {
 	return &logQueue{out: out, handler: func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) }}
 }
 
-// use says how the lines are written, for that about lines that were dropped.
-func (q *logQueue) use(handler func(io.Writer) slog.Handler) {
+// use says how the lines are written, for those of the queue itself.
+func (q *logQueue) use(handler func(io.Writer) slog.Handler, json bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.handler = handler
+	q.handler, q.json = handler, json
+}
+
+// say tells why the program ends: a reader of JSON gets JSON to the last line.
+func (q *logQueue) say(err error) {
+	q.mu.Lock()
+	handler, json := q.handler, q.json
+	q.mu.Unlock()
+	if json {
+		slog.New(handler(q)).Error("vnic ends", "err", err)
+		return
+	}
+	fmt.Fprintln(q, "vnic:", err)
 }
 
 // Write implements io.Writer. It takes one line at a time, as slog's handlers write.

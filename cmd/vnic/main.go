@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -27,7 +26,7 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // it has said why
-		fmt.Fprintln(stderr, "vnic:", err)
+		stderr.say(err)
 	}
 	stderr.flush()
 	os.Exit(exitStatus(err))

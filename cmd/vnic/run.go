@@ -162,7 +162,7 @@ func newLog(c config.Log) *slog.Logger {
 		}
 		return slog.NewTextHandler(w, o)
 	}
-	stderr.use(handler)
+	stderr.use(handler, c.Format == config.LogJSON)
 	log := slog.New(handler(stderr))
 	slog.SetDefault(log) // also of what logs by package log: it must not wait either
 	return log

@@ -124,6 +124,8 @@ func TestExitStatuses(t *testing.T) {
 		{2, `keys: unknown command "rotat"; did you mean "rotate"?`, []string{"keys", "rotat"}},
 		{2, `unknown command "shwo"; did you mean "show"?`, []string{"help", "shwo"}},
 		{2, `top: unknown flag --jsn; did you mean --json?`, []string{"top", "--jsn"}},
+		{2, `guest info: --device: invalid argument: device URL "vsok://2:7000": the scheme`, []string{"guest", "info", "-d", "vsok://2:7000"}},
+		{2, `conform: --device: invalid argument: device URL "unix:x": the socket path`, []string{"conform", "-d", "unix:x"}},
 		{1, "does not exist", []string{"show", "nic", "-s", "/nonexistent"}},
 	} {
 		_, stderr, code := run(t, tc.args...)
@@ -443,4 +445,19 @@ func TestLogFormat(t *testing.T) {
 		}
 	})
 	wrong(t, "run", "-c", "x", "--log-format", "xml")
+}
+
+// TestLastErrorIsJSON: F61, why the program ends is no plain text among lines of JSON.
+func TestLastErrorIsJSON(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "nic.yaml")
+	text := "nic: {host: 1}\nlog: {format: json}\nuplink: {name: v0, address: 10.0.0.1/24}\ncontrol: /nonexistent/sock\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := run(t, "run", "-c", config)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	var last struct{ Level, Err string }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || code != exitFailed || last.Level != "ERROR" || !strings.Contains(last.Err, "/nonexistent") {
+		t.Errorf("exit status %d, %v: %s", code, err, stderr)
+	}
 }
