@@ -48,9 +48,9 @@ const (
 // adminDoorbell takes the producer index of a doorbell and begins to work.
 func (f *function) adminDoorbell(now falcon.Time, producer uint32) {
 	if _, err := f.admin.sq.Doorbell(producer); err != nil {
-		clause := uint16(502) // it moved back
+		clause := abi.DRV502 // it moved back
 		if int32(producer-f.admin.sq.Producer()) > 0 {
-			clause = 501
+			clause = abi.DRV501
 		}
 		f.broke(clause, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
 		f.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, f.admin.sq.Next(), f.admin.entries, err))
@@ -136,7 +136,7 @@ func (f *function) readPages(cqe *abi.AdminCQE) bool {
 	f.admin.reg = nil
 	cqe.ID, cqe.Status = f.admin.regID, st
 	if st == abi.StatusMemoryFault {
-		f.broke(401, abi.RingAdmin, 0, f.admin.sq.Next()-1, nil)
+		f.broke(abi.DRV401, abi.RingAdmin, 0, f.admin.sq.Next()-1, nil)
 	}
 	(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(cqe.Result[:])
 	return true

@@ -233,7 +233,7 @@ func (f *function) sendAsync(e *abi.AsyncEvent) {
 		return
 	}
 	if !f.binding.out.asyncEvent(e) {
-		f.broke(205, abi.RingStream, 0, 0, nil)
+		f.broke(abi.DRV205, abi.RingStream, 0, 0, nil)
 	}
 }
 

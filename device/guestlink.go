@@ -22,14 +22,14 @@ func (b *binding) Doorbell(now falcon.Time, d *abi.Doorbell) {
 }
 
 // BrokeBell implements guest.BellUser.
-func (b *binding) BrokeBell(clause uint16) { b.fn.broke(clause, abi.RingBells, 0, 0, nil) }
+func (b *binding) BrokeBell(clause abi.Clause) { b.fn.broke(clause, abi.RingBells, 0, 0, nil) }
 
 // Breach implements guest.BellUser.
 func (b *binding) Breach(err error) { b.breach(err) }
 
 // BrokeEvents implements guest.EventUser.
 func (b *binding) BrokeEvents(vector int, index uint32, err error) {
-	b.fn.broke(1010, abi.RingEvents, uint32(vector)+1, index, nil)
+	b.fn.broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
 	b.fn.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
 }
 

@@ -17,7 +17,7 @@ func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {
 	}
 	switch it.kind {
 	case itemReserved:
-		f.broke(102, abi.RingStream, 0, 0, it.dirty[:])
+		f.broke(abi.DRV102, abi.RingStream, 0, 0, it.dirty[:])
 	case itemDoorbell:
 		s.counters.doorbells++
 		if b.rang || it.dirty != nil {

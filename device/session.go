@@ -100,7 +100,7 @@ func (s *session) read() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, abi.ErrMessageTooLong), errors.Is(err, abi.ErrMessageTooShort):
-			return &breach{201, headerBytes(&h), err}
+			return &breach{abi.DRV201, headerBytes(&h), err}
 		default:
 			return nil // the guest is gone, in the middle of a message or not
 		}
@@ -128,25 +128,25 @@ func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
 	switch h.Type {
 	case abi.MsgDoorbell:
 		if len(body) == 0 || len(body)%abi.DoorbellSize != 0 {
-			return false, &breach{206, headerBytes(h), fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)}
+			return false, &breach{abi.DRV206, headerBytes(h), fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize)}
 		}
 		return s.doorbells(body), nil
 	case abi.MsgRegRead:
 		var m abi.RegRead
 		if err := abi.Decode(body, &m); err != nil {
-			return false, &breach{201, headerBytes(h), err}
+			return false, &breach{abi.DRV201, headerBytes(h), err}
 		}
 		return s.request(item{kind: itemRegRead, tag: h.Tag, offset: m.Offset, width: m.Width}), nil
 	case abi.MsgRegWrite:
 		var m abi.RegWrite
 		if err := abi.Decode(body, &m); err != nil {
-			return false, &breach{201, headerBytes(h), err}
+			return false, &breach{abi.DRV201, headerBytes(h), err}
 		}
 		return s.request(item{kind: itemRegWrite, tag: h.Tag, offset: m.Offset, width: m.Width, value: m.Value}), nil
 	case abi.MsgHeartbeat:
 		var m abi.Heartbeat
 		if err := abi.Decode(body, &m); err != nil {
-			return false, &breach{201, headerBytes(h), err}
+			return false, &breach{abi.DRV201, headerBytes(h), err}
 		}
 		if !s.b.out.reserve() {
 			return false, nil
@@ -154,9 +154,9 @@ func (s *session) message(h *abi.MsgHeader, body []byte) (ok bool, err error) {
 		s.b.out.reply(h.Tag, &m)
 		return true, nil
 	}
-	clause := uint16(206)
+	clause := abi.DRV206
 	if h.Type == abi.MsgHello {
-		clause = 202
+		clause = abi.DRV202
 	}
 	return false, &breach{clause, headerBytes(h), fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type))}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/control"
@@ -40,15 +39,13 @@ func (f *function) Violation(v *abi.Violation) {
 	}
 	v.Count = 1
 	f.violations = append(f.violations, violation{*v, f.shard.now})
-	f.shard.log.line(f.shard.now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", clauseName(v.Clause),
+	f.shard.log.line(f.shard.now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", abi.Clause(v.Clause).String(),
 		"ring", v.Ring.String(), "queue", v.Queue, "index", v.Index, "bytes", hex.EncodeToString(v.Bytes[:v.Length]))
 }
 
-func clauseName(n uint16) string { return fmt.Sprintf("DRV-%d", n) }
-
 // broke records a violation that the device itself found.
-func (f *function) broke(clause uint16, where abi.Ring, queue, index uint32, b []byte) {
-	v := &abi.Violation{Clause: clause, Ring: where, Queue: queue, Index: index}
+func (f *function) broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
+	v := &abi.Violation{Clause: uint16(clause), Ring: where, Queue: queue, Index: index}
 	v.Length = uint8(copy(v.Bytes[:], b))
 	f.Violation(v)
 }
@@ -67,7 +64,7 @@ func (n *NIC) Violations(context.Context) (list []control.Violation, err error) 
 		for _, f := range n.shard.funcs.all {
 			for _, v := range f.violations {
 				list = append(list, control.Violation{
-					Function: f.ID.String(), Clause: clauseName(v.Clause), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
+					Function: f.ID.String(), Clause: abi.Clause(v.Clause).String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
 					Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.at) / 1e6,
 				})
 			}
@@ -78,7 +75,7 @@ func (n *NIC) Violations(context.Context) (list []control.Violation, err error) 
 
 // breach is how a guest broke the rules of the control stream, which ends it.
 type breach struct {
-	clause uint16
+	clause abi.Clause
 	bytes  []byte
 	error
 }
@@ -132,30 +129,30 @@ func reserved(l layout, raw []byte) bool {
 
 // judgeCommand records what a command broke, from its outcome.
 func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
-	show := func(clause uint16) {
+	show := func(clause abi.Clause) {
 		var raw [abi.AdminCmdSize]byte
 		cmd.Marshal(raw[:])
 		f.broke(clause, abi.RingAdmin, 0, f.admin.sq.Next()-1, raw[:])
 	}
 	if cmd.Flags != 0 {
-		show(102)
+		show(abi.DRV102)
 	} else if params := paramsOf[cmd.Opcode]; f.shard.cfg.NIC.Strict && params != nil && reserved(params(), cmd.Params[:]) {
-		show(102)
+		show(abi.DRV102)
 	}
 	connects := cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMAccept
 	switch {
 	case f.lacks(cmd):
-		show(103)
+		show(abi.DRV103)
 	case st == abi.StatusMemoryFault:
-		show(401)
+		show(abi.DRV401)
 	case connects && st == abi.StatusBadState:
-		show(902)
+		show(abi.DRV902)
 	case st == abi.StatusDenied && (cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMListen):
-		show(911)
+		show(abi.DRV911)
 	case cmd.Opcode == abi.AdminOpCreateCQ && st == abi.StatusInvalidArgument && f.binding.features&abi.FeatureVectors == 0:
 		var c abi.CreateCQ
 		if c.Unmarshal(cmd.Params[:]); c.Vector != 0 {
-			show(103)
+			show(abi.DRV103)
 		}
 	}
 }
@@ -169,13 +166,13 @@ func (f *function) judgeRegister(it *item, st abi.Status, before abi.State) {
 	r := abi.LookupRegister(it.offset)
 	switch {
 	case r == nil || r.Width != it.width:
-		f.broke(306, abi.RingRegister, 0, it.offset, b)
+		f.broke(abi.DRV306, abi.RingRegister, 0, it.offset, b)
 	case it.kind == itemRegWrite && st == abi.StatusBadState && before == abi.StateError && it.offset == abi.RegControl:
-		f.broke(304, abi.RingRegister, 0, it.offset, b)
+		f.broke(abi.DRV304, abi.RingRegister, 0, it.offset, b)
 	case it.kind == itemRegWrite && st == abi.StatusBadState && it.offset != abi.RegControl:
-		f.broke(301, abi.RingRegister, 0, it.offset, b)
+		f.broke(abi.DRV301, abi.RingRegister, 0, it.offset, b)
 	case it.kind == itemRegWrite && st == abi.StatusMemoryFault:
-		f.broke(401, abi.RingRegister, 0, it.offset, b)
+		f.broke(abi.DRV401, abi.RingRegister, 0, it.offset, b)
 	}
 }
 
@@ -191,7 +188,7 @@ func (f *function) judgePages() {
 		}
 		for i, v := range b {
 			if v != 0 {
-				f.broke(301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
+				f.broke(abi.DRV301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
 				return
 			}
 		}
@@ -203,10 +200,10 @@ func (f *function) judgeDoorbell(b *binding, d *abi.Doorbell, raw *[abi.Doorbell
 	if b.rang {
 		var is [abi.DoorbellSize]byte
 		d.Marshal(is[:])
-		f.broke(1004, abi.RingStream, d.Queue, d.Index, is[:])
+		f.broke(abi.DRV1004, abi.RingStream, d.Queue, d.Index, is[:])
 	}
 	if raw != nil {
-		f.broke(102, abi.RingStream, d.Queue, d.Index, raw[:])
+		f.broke(abi.DRV102, abi.RingStream, d.Queue, d.Index, raw[:])
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
-	"github.com/falcon-vnic/vnic/guestlib/conform"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
@@ -238,9 +237,10 @@ func TestViolations(t *testing.T) {
 	var clauses []string
 	for _, m := range regexp.MustCompile(`\*\*(DRV-\d+)\*\*`).FindAllStringSubmatch(string(text), -1) {
 		clauses = append(clauses, m[1])
-		offence, reason := offences[m[1]], conform.Unseen[m[1]]
-		if (offence == nil) == (reason == "") {
-			t.Errorf("%s: neither provoked here nor said to be undetectable, or both", m[1])
+	}
+	for _, c := range abi.Clauses {
+		if (offences[c.Clause.String()] == nil) == (c.Unseen == "") {
+			t.Errorf("%s: neither provoked here nor said to be undetectable, or both", c.Clause)
 		}
 	}
 	for clause := range maps.Keys(offences) {
@@ -260,7 +260,7 @@ func TestViolations(t *testing.T) {
 				t.Fatalf("%d violations of honest drivers: %+v", n, append(o.fn.violations, to.fn.violations...))
 			}
 			offences[clause](o, to)
-			i := slices.IndexFunc(o.fn.violations, func(x violation) bool { return clauseName(x.Clause) == clause })
+			i := slices.IndexFunc(o.fn.violations, func(x violation) bool { return abi.Clause(x.Clause).String() == clause })
 			if i < 0 {
 				t.Fatalf("not noticed; there is %+v", o.fn.violations)
 			}
@@ -328,7 +328,7 @@ func TestViolationsBounded(t *testing.T) {
 	o := newOffender(t, v)
 	for i := range 1000 {
 		o.write(abi.RegAdminSQ, 4, 0) // the wrong width
-		o.fn.broke(801, abi.RingSQ, uint32(i), 0, nil)
+		o.fn.broke(abi.DRV801, abi.RingSQ, uint32(i), 0, nil)
 		if n := len(o.fn.violations); n > maxViolations {
 			t.Fatalf("%d are kept", n)
 		}
@@ -368,44 +368,44 @@ func TestShowViolations(t *testing.T) {
 // (DEV-102)
 func TestReservedBytes(t *testing.T) {
 	for _, tt := range []struct {
-		clause uint16
+		clause abi.Clause
 		ring   abi.Ring
 		do     func(o *offender, to *driver)
 	}{
-		{102, abi.RingAdmin, func(o *offender, _ *driver) {
+		{abi.DRV102, abi.RingAdmin, func(o *offender, _ *driver) {
 			o.raw(abi.AdminCmd{Opcode: abi.AdminOpQueryQP}, func(p []byte) { p[20] = 1 })
 		}},
-		{102, abi.RingStream, func(o *offender, _ *driver) {
+		{abi.DRV102, abi.RingStream, func(o *offender, _ *driver) {
 			o.stream(message(abi.MsgHeartbeat, 4, make([]byte, 8)))
 		}},
-		{102, abi.RingStream, func(o *offender, _ *driver) {
+		{abi.DRV102, abi.RingStream, func(o *offender, _ *driver) {
 			d := make([]byte, abi.DoorbellSize)
 			(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn}).Marshal(d)
 			d[15] = 1
 			o.stream(message(abi.MsgDoorbell, 0, d))
 		}},
-		{102, abi.RingSQ, func(o *offender, to *driver) {
+		{abi.DRV102, abi.RingSQ, func(o *offender, to *driver) {
 			o.post(abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, func(b []byte) { b[11] = 1 })
 		}},
-		{301, abi.RingAdmin, func(o *offender, _ *driver) {
+		{abi.DRV301, abi.RingAdmin, func(o *offender, _ *driver) {
 			o.write(abi.RegControl, 4, uint64(abi.ControlReset))
 			o.enable()
 		}},
-		{601, abi.RingSQ, func(o *offender, _ *driver) {
+		{abi.DRV601, abi.RingSQ, func(o *offender, _ *driver) {
 			o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateReset})
 			o.word(pageSQ*pageSize, 3)
 			o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateInit})
 		}},
 	} {
 		for _, strict := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s in %s, strict %t", clauseName(tt.clause), tt.ring, strict), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s in %s, strict %t", tt.clause, tt.ring, strict), func(t *testing.T) {
 				v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.NIC.Strict = strict })
 				o, to := newOffender(t, v), newDriver(v, 1, 1)
 				o.setUp()
 				to.setUp()
 				o.connectTo(to, 99)
 				tt.do(o, to)
-				found := slices.ContainsFunc(o.fn.violations, func(x violation) bool { return x.Clause == tt.clause && x.Ring == tt.ring })
+				found := slices.ContainsFunc(o.fn.violations, func(x violation) bool { return x.Clause == uint16(tt.clause) && x.Ring == tt.ring })
 				if found != strict || len(o.fn.violations) > 1 {
 					t.Errorf("%+v", o.fn.violations)
 				}

@@ -23,6 +23,6 @@ func (f *Function) areaStatus(err error, root uint64) abi.Status {
 	if fault := (*queues.FaultError)(nil); errors.As(err, &fault) {
 		return abi.StatusMemoryFault
 	}
-	f.broke(403, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, root))
+	f.broke(abi.DRV403, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, root))
 	return abi.StatusInvalidArgument
 }

@@ -69,7 +69,7 @@ func (f *Function) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	}
 	q := &CQ{fn: f, area: area, ring: ring.NewCQWriter(area, layout)}
 	q.number, _ = f.cqs.add(q)
-	f.zero(701, abi.RingCQ, q.number, area, layout.Size())
+	f.zero(abi.DRV701, abi.RingCQ, q.number, area, layout.Size())
 	return q.number, abi.StatusOK
 }
 
@@ -111,7 +111,7 @@ func (f *Function) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	}
 	c.stop()
 	c.area, c.ring, c.notified, c.armed, c.resized = area, ring.NewCQWriter(area, layout), 0, disarmed, true
-	f.zero(701, abi.RingCQ, c.number, area, layout.Size())
+	f.zero(abi.DRV701, abi.RingCQ, c.number, area, layout.Size())
 	f.out.CQEvent(c.number)
 	return abi.StatusOK
 }
@@ -224,7 +224,7 @@ func (c *CQ) put(now falcon.Time, cqe *abi.CQE, solicited bool) {
 		wanted = wanted || byWord
 		if f.strict {
 			if index, ahead := c.ring.ArmedAhead(); ahead {
-				f.broke(709, abi.RingCQ, c.number, index, word(index))
+				f.broke(abi.DRV709, abi.RingCQ, c.number, index, word(index))
 			}
 		}
 	}
@@ -245,16 +245,16 @@ func (c *CQ) fail(err error) {
 		c.failed = true
 		f.dirty = true
 		f.stats.CQOverflows++
-		f.broke(705, abi.RingCQ, c.number, c.ring.Next(), nil)
+		f.broke(abi.DRV705, abi.RingCQ, c.number, c.ring.Next(), nil)
 		f.event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
 			"completion queue overflowed: poll faster or create it with more entries")
 	case errors.Is(err, ring.ErrIndex):
 		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
-		f.broke(704, abi.RingCQ, c.number, consumer, word(consumer))
+		f.broke(abi.DRV704, abi.RingCQ, c.number, consumer, word(consumer))
 		f.stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",
 			c.number, c.ring.Next())
 	default:
-		f.broke(402, abi.RingCQ, c.number, c.ring.Next(), nil)
+		f.broke(abi.DRV402, abi.RingCQ, c.number, c.ring.Next(), nil)
 		f.memoryFault("CQ", c.number, err)
 	}
 }
@@ -268,7 +268,7 @@ func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	f := c.fn
 	next := c.ring.Next()
 	if int32(index-next) > 0 && !c.resized {
-		f.broke(708, abi.RingCQ, c.number, index, word(index))
+		f.broke(abi.DRV708, abi.RingCQ, c.number, index, word(index))
 		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
 			c.number, index, next)
 		return

@@ -89,7 +89,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		}
 		if st != abi.StatusOK {
 			if u.has && u.p.read > 1<<u.p.log2Stride {
-				f.broke(608, abi.RingAdmin, 0, 0, []byte{u.p.log2Stride})
+				f.broke(abi.DRV608, abi.RingAdmin, 0, 0, []byte{u.p.log2Stride})
 			} else if !u.has {
 				f.brokeXRC(c, st)
 			}
@@ -124,7 +124,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	}
 	q.sq.number, q.rq.number = q.number, q.number
 	for _, u := range []*queue{&q.sq, &q.rq} {
-		f.zero(601, u.kind(), q.number, u.area, u.layout.Size())
+		f.zero(abi.DRV601, u.kind(), q.number, u.area, u.layout.Size())
 	}
 	q.count(1)
 	return q.number, abi.StatusOK

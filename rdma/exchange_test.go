@@ -129,15 +129,15 @@ func TestFormOfAnEntry(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{sge: 4, inline: 192})
 	for _, tc := range []struct {
 		x    abi.SendWQE
-		want uint16
+		want abi.Clause
 	}{
 		{abi.SendWQE{NumSGE: 4, InlineLen: 193}, 0},
-		{abi.SendWQE{NumSGE: 5}, 608},
+		{abi.SendWQE{NumSGE: 5}, abi.DRV608},
 		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 0},
-		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, 608},
+		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, abi.DRV608},
 	} {
 		if got := p.a.q.brokenBy(&work{wqe: tc.x}); got != tc.want {
-			t.Errorf("%+v breaks clause %d, want %d", tc.x, got, tc.want)
+			t.Errorf("%+v breaks %s, want %s", tc.x, got, tc.want)
 		}
 	}
 }

@@ -227,32 +227,32 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 			}
 			q.sendDoorbell(d.Index)
 		} else {
-			f.brokeDoorbell(801, d)
+			f.brokeDoorbell(abi.DRV801, d)
 			f.stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellRQ:
 		if q := f.QP(d.Queue); q != nil {
 			q.recvDoorbell(d.Index)
 		} else {
-			f.brokeDoorbell(801, d)
+			f.brokeDoorbell(abi.DRV801, d)
 			f.stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellSRQ:
 		if s := f.srqs.get(d.Queue); s != nil {
 			s.queue.doorbell(d.Index)
 		} else {
-			f.brokeDoorbell(801, d)
+			f.brokeDoorbell(abi.DRV801, d)
 			f.stop(abi.FaultDoorbell, "SRQ doorbell names SRQ %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellCQArm:
 		if c := f.cqs.get(d.Queue); c != nil {
 			c.armFor(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
 		} else {
-			f.brokeDoorbell(801, d)
+			f.brokeDoorbell(abi.DRV801, d)
 			f.stop(abi.FaultDoorbell, "CQ doorbell names CQ %#x, which does not exist; arm only queues that were created", d.Queue)
 		}
 	default:
-		f.brokeDoorbell(801, d)
+		f.brokeDoorbell(abi.DRV801, d)
 		f.stop(abi.FaultDoorbell, "doorbell kind %d is not for the RDMA engine", uint8(d.Kind))
 	}
 	f.settle(now)

@@ -173,8 +173,8 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusOK
 	}
 	if q.state == abi.QPStateReset && to == abi.QPStateInit {
-		f.zero(601, abi.RingSQ, q.number, q.sq.area, abi.QueueHeaderSize)
-		f.zero(601, abi.RingRQ, q.number, q.rq.area, abi.QueueHeaderSize)
+		f.zero(abi.DRV601, abi.RingSQ, q.number, q.sq.area, abi.QueueHeaderSize)
+		f.zero(abi.DRV601, abi.RingRQ, q.number, q.rq.area, abi.QueueHeaderSize)
 	}
 	q.set(m)
 	q.change(now, to)

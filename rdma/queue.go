@@ -72,9 +72,9 @@ func (u *queue) reset() {
 // fault stops the function for an error of the ring.
 func (u *queue) fault(err error) {
 	if errors.Is(err, ring.ErrIndex) {
-		clause := uint16(602)
+		clause := abi.DRV602
 		if errors.Is(err, ring.ErrAhead) {
-			clause = 603
+			clause = abi.DRV603
 		}
 		producer, _ := u.area.Load32(abi.QueueHeaderProducer)
 		u.fn.broke(clause, u.kind(), u.number, producer, word(producer))
@@ -82,7 +82,7 @@ func (u *queue) fault(err error) {
 			u.name, u.number, u.ring.Producer(), u.ring.Next(), u.layout.Entries())
 		return
 	}
-	u.fn.broke(402, u.kind(), u.number, u.ring.Next(), nil)
+	u.fn.broke(abi.DRV402, u.kind(), u.number, u.ring.Next(), nil)
 	u.fn.memoryFault(u.name, u.number, err)
 }
 

@@ -13,8 +13,8 @@ func (f *Function) UseStrict(on bool) { f.strict = on }
 
 // broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that
 // show it.
-func (f *Function) broke(clause uint16, where abi.Ring, number, index uint32, b []byte) {
-	v := &abi.Violation{Clause: clause, Ring: where, Queue: number, Index: index}
+func (f *Function) broke(clause abi.Clause, where abi.Ring, number, index uint32, b []byte) {
+	v := &abi.Violation{Clause: uint16(clause), Ring: where, Queue: number, Index: index}
 	v.Length = uint8(copy(v.Bytes[:], b))
 	f.out.Violation(v)
 }
@@ -34,7 +34,7 @@ func (u *queue) kind() abi.Ring {
 }
 
 // brokeDoorbell reports a doorbell record.
-func (f *Function) brokeDoorbell(clause uint16, d *abi.Doorbell) {
+func (f *Function) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	var b [abi.DoorbellSize]byte
 	d.Marshal(b[:])
 	where := abi.RingAdmin
@@ -55,7 +55,7 @@ func (f *Function) brokeDoorbell(clause uint16, d *abi.Doorbell) {
 const strictArea = 64 << 10
 
 // zero reports the first bytes of an area that are not zero, up to length.
-func (f *Function) zero(clause uint16, where abi.Ring, number uint32, area *queues.Area, length uint64) {
+func (f *Function) zero(clause abi.Clause, where abi.Ring, number uint32, area *queues.Area, length uint64) {
 	if !f.strict || area == nil {
 		return
 	}
@@ -83,7 +83,7 @@ func (u *queue) checkReserved(index uint32, raw []byte, known interface{ Marshal
 	known.Marshal(again[:])
 	for i := range raw {
 		if raw[i] != again[i] {
-			u.fn.broke(102, u.kind(), u.number, index, raw)
+			u.fn.broke(abi.DRV102, u.kind(), u.number, index, raw)
 			return
 		}
 	}
@@ -91,16 +91,16 @@ func (u *queue) checkReserved(index uint32, raw []byte, known interface{ Marshal
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
 // which is no matter of the ABI.
-func (q *QP) brokenBy(w *work) uint16 {
+func (q *QP) brokenBy(w *work) abi.Clause {
 	x := &w.wqe
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
 	switch {
 	case masked && !q.fn.extended:
-		return 103
+		return abi.DRV103
 	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(q.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > q.req.maxSGE:
-		return 608
+		return abi.DRV608
 	case masked && x.NumSGE != 1:
-		return 611
+		return abi.DRV611
 	}
 	return 0
 }
@@ -108,13 +108,13 @@ func (q *QP) brokenBy(w *work) uint16 {
 // brokeXRC reports that an XRC QP was to be made with parts it does not have.
 func (f *Function) brokeXRC(c *abi.CreateQP, st abi.Status) {
 	if st == abi.StatusInvalidArgument && (c.Type == abi.QPTypeXRCSend || c.Type == abi.QPTypeXRCRecv) {
-		f.broke(924, abi.RingAdmin, 0, 0, []byte{byte(c.Type)})
+		f.broke(abi.DRV924, abi.RingAdmin, 0, 0, []byte{byte(c.Type)})
 	}
 }
 
 // brokeReset reports a doorbell for a queue of a QP in RESET.
 func (q *QP) brokeReset(u *queue, index uint32) {
 	if index != 0 {
-		q.fn.broke(601, u.kind(), q.number, index, word(index))
+		q.fn.broke(abi.DRV601, u.kind(), q.number, index, word(index))
 	}
 }

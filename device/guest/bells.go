@@ -30,7 +30,7 @@ type BellUser interface {
 	// Doorbell does what a record says.
 	Doorbell(now falcon.Time, d *abi.Doorbell)
 	// BrokeBell says which clause of docs/abi the driver broke by its ring.
-	BrokeBell(clause uint16)
+	BrokeBell(clause abi.Clause)
 	// Breach ends the driver's session: it broke the rules of shared memory.
 	Breach(err error)
 }
@@ -150,7 +150,7 @@ func (t *Bells) take(now falcon.Time, l *bell) bool {
 	n, err := l.Take(t.buf[:])
 	if err != nil {
 		l.broken = true
-		l.user.BrokeBell(1003)
+		l.user.BrokeBell(abi.DRV1003)
 		l.user.Breach(err)
 		return false
 	}
@@ -199,7 +199,7 @@ func (t *Bells) mute(now falcon.Time, l *bell) {
 	t.unmute = min(t.unmute, l.muted)
 	_ = t.hear(l, false)
 	t.Muted++
-	l.user.BrokeBell(1007)
+	l.user.BrokeBell(abi.DRV1007)
 }
 
 // hearAgain waits for those whose time has come.

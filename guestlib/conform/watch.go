@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"slices"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -33,10 +32,15 @@ func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (
 		return nil, err
 	}
 	broken := difference(before, after)
-	for _, clause := range watched {
+	for i := range abi.Clauses {
+		clause, unseen := abi.Clauses[i].Clause.String(), abi.Clauses[i].Unseen
+		if unseen != "" {
+			r.Coverage = append(r.Coverage, Coverage{Clause: clause, State: "unchecked", Reason: unseen})
+			continue
+		}
 		res := Result{Name: clause, Clauses: []string{clause}, Outcome: Passed}
 		for _, v := range broken {
-			if fmt.Sprintf("DRV-%d", v.Clause) == clause {
+			if abi.Clause(v.Clause).String() == clause {
 				res.Outcome = Failed
 				if res.Detail != "" {
 					res.Detail += "; "
@@ -47,10 +51,6 @@ func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (
 		r.Results = append(r.Results, res)
 		r.Coverage = append(r.Coverage, Coverage{Clause: clause, State: string(res.Outcome), Checks: []string{clause}})
 	}
-	for clause, why := range Unseen {
-		r.Coverage = append(r.Coverage, Coverage{Clause: clause, State: "unchecked", Reason: why})
-	}
-	slices.SortFunc(r.Coverage, func(a, b Coverage) int { return number(a.Clause) - number(b.Clause) })
 	return r, nil
 }
 

@@ -19,15 +19,24 @@ func outputs(a *schema.ABI) ([]output, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	code, err := goSource(a)
-	if err != nil {
-		return nil, err
-	}
-	return []output{
-		{"queues/abi/abi_gen.go", code},
+	list := []output{
 		{"docs/abi/reference.md", reference(a)},
 		{"guestlib/c/vnic_abi.h", cHeader(a)},
-	}, nil
+	}
+	for _, file := range []struct {
+		path   string
+		render func(*schema.ABI) ([]byte, error)
+	}{
+		{"queues/abi/abi_gen.go", goSource},
+		{"queues/abi/clauses_gen.go", goClauses},
+	} {
+		code, err := file.render(a)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file.path, err)
+		}
+		list = append(list, output{file.path, code})
+	}
+	return list, nil
 }
 
 func run(root string) error {

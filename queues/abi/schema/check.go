@@ -27,6 +27,7 @@ func (a *ABI) Check() error {
 	c.registers()
 	c.messages()
 	c.commands()
+	c.clauses()
 	return errors.Join(c.found...)
 }
 
@@ -170,6 +171,16 @@ func (c *checker) commands() {
 				c.fail("command %s: %s is missing or longer than %d bytes", cmd.Name, part.name, part.size)
 			}
 		}
+	}
+}
+
+func (c *checker) clauses() {
+	last := 0
+	for _, k := range c.abi.Clauses {
+		if k.Number <= last || k.Doc == "" {
+			c.fail("DRV-%d: behind DRV-%d, or without text", k.Number, last)
+		}
+		last = k.Number
 	}
 }
 

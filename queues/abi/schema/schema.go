@@ -15,6 +15,7 @@ var V1 = ABI{
 	Control:   controlStructs,
 	Admin:     slices.Concat(adminStructs, inspectStructs, objectStructs, vfStructs),
 	Queues:    append(queueStructs, windowStructs...),
+	Clauses:   clauses,
 }
 
 var consts = []Const{

@@ -45,6 +45,8 @@ func TestCheckFinds(t *testing.T) {
 		"name twice":   {Consts: []Const{{Name: "A"}, {Name: "A"}}},
 		"register":     {Registers: []Register{{Name: "A", Offset: 4, Width: 8}}},
 		"body":         {Messages: []Message{{Name: "A", Body: "X"}}},
+		"clause twice": {Clauses: []Clause{{1, "a", ""}, {1, "b", ""}}},
+		"no clause":    {Clauses: []Clause{{1, "", ""}}},
 		"params":       {Commands: []Command{{Name: "A", Params: "X"}}},
 		"register gap": {Registers: []Register{{Name: "A", Offset: 0, Width: 8}, {Name: "B", Offset: 4, Width: 4}}},
 	} {

@@ -152,6 +152,7 @@ type ABI struct {
 	Control      []Struct // message header and bodies
 	Admin        []Struct // admin queue entries, parameters and results
 	Queues       []Struct // queue headers and descriptors
+	Clauses      []Clause // rules for drivers, by number
 }
 
 // Structs returns every structure in the order of the reference.

@@ -1,0 +1,16 @@
+package abi
+
+import "strconv"
+
+// Clause is the number of a rule of docs/abi that binds drivers: DRV602 is DRV-602.
+type Clause uint16
+
+// String returns the rule as docs/abi names it.
+func (c Clause) String() string { return "DRV-" + strconv.Itoa(int(c)) }
+
+// ClauseInfo describes a rule.
+type ClauseInfo struct {
+	Clause Clause
+	Doc    string // what a driver does that breaks it
+	Unseen string // why no device can see it broken; "" where one can
+}
