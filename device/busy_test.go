@@ -49,7 +49,7 @@ func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 			if len(b.waiting[i]) > 0 {
 				at = min(at, b.waiting[i][0].at)
 			}
-			if b.more[i] || !s.inbox.empty() {
+			if b.more[i] || !s.inbox.Empty() {
 				at = b.now
 			}
 			if len(b.mail[i]) > 0 {
@@ -84,13 +84,14 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		b.peers[i].put(peerNews{kind: newsMessage, msg: b.mail[i][0].msg})
 		b.mail[i] = b.mail[i][1:]
 	}
-	if len(in.Frames) == 0 && !b.more[i] && s.inbox.empty() && b.outs[i].Deadline > b.now {
+	if len(in.Frames) == 0 && !b.more[i] && s.inbox.Empty() && b.outs[i].Deadline > b.now {
 		return
 	}
-	in.ready = s.inbox.take()
 	s.Step(b.now, in, &b.outs[i])
-	if !b.outs[i].More && s.inbox.empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
+	b.outs[i].Effects.Do()
+	if !b.outs[i].More && s.inbox.Empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
 		s.Flush(b.now, &b.outs[i])
+		b.outs[i].Effects.Do()
 	}
 	b.more[i] = b.outs[i].More
 	for _, m := range b.outs[i].PeerMessages {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -29,7 +30,7 @@ func (n *NIC) fit() misfits {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
 	m := misfits{}
-	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.do)); err != nil && !errors.Is(err, errStopped) {
+	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.do)); err != nil && !errors.Is(err, inbox.ErrStopped) {
 		n.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m

@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues"
@@ -272,7 +273,7 @@ func runAlone(t *testing.T, change func(c *config.Config)) (n *NIC, stop func())
 func TestRunWithoutPeers(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	stop()
-	if _, err := n.Functions(context.Background()); !errors.Is(err, errStopped) {
+	if _, err := n.Functions(context.Background()); !errors.Is(err, inbox.ErrStopped) {
 		t.Errorf("asked after its end: %v", err)
 	}
 }
@@ -321,7 +322,7 @@ func TestOutboxBounds(t *testing.T) {
 // everything else.
 // (DEV-802)
 func TestDoorbellsCoalesce(t *testing.T) {
-	m := newMailbox(&inbox{}, nil, nil)
+	m := newMailbox(&inbox.Box[*Shard]{}, nil, nil)
 	bell := func(q, index uint32) {
 		m.put(item{kind: itemDoorbell, doorbell: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: q, Index: index}})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+
+	"github.com/falcon-vnic/vnic/device/effect"
 )
 
 // Lines that guests and peers can cause: a burst, then one a second.
@@ -13,9 +15,11 @@ const (
 )
 
 // logLimit keeps guests and peers from flooding the log. Any goroutine may
-// use it.
+// use one without effects; one with effects belongs to its shard's thread.
 type logLimit struct {
-	log   *slog.Logger
+	log     *slog.Logger
+	effects *effect.List // where lines wait for the end of the Step; nil: they are written at once
+
 	mu    sync.Mutex
 	left  int64
 	since int64 // left was counted at this time
@@ -44,5 +48,10 @@ func (l *logLimit) line(now int64, level slog.Level, msg string, args ...any) {
 	if lost > 0 {
 		args = append(args, "lines_left_out_before", lost)
 	}
-	l.log.Log(context.Background(), level, msg, args...)
+	write := func() { l.log.Log(context.Background(), level, msg, args...) }
+	if l.effects == nil {
+		write()
+		return
+	}
+	l.effects.Add(effect.Func(write))
 }

@@ -73,7 +73,8 @@ func newLoop(s *Shard, port tap.Port, clock func() int64, send func(uint8, []byt
 	}
 	l.in.Frames, l.in.Segments = make([][]byte, 0, batch), make([]int, 0, batch)
 	l.got = make([]tap.Received, batch)
-	s.inbox.wake, s.bells.Wait = p.wake, p.listen
+	s.inbox.WakeBy(p.wake)
+	s.bells.Wait = p.listen
 	return l, nil
 }
 
@@ -128,13 +129,11 @@ func (l *loop) turn() bool {
 	l.read()
 	now := l.clock() // when the frames came: Falcon's t2 and t4 must not count what is done before them (§10.1)
 	l.in.FromPorts = l.ports.read(l.shard)
-	l.in.ready = l.shard.inbox.take()
-	sealing := l.shard.plain.busy()
 	l.shard.Step(now, &l.in, &l.out)
 	l.out.Guests.Do()
+	l.out.Effects.Do()
 	l.ports.write(l.shard)
-	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || len(l.in.ready) > 0 || l.out.More || l.out.Polled
-	worked = worked || sealing && !l.shard.plain.busy() // the rest of what ports had before
+	worked := len(l.in.Frames) > 0 || len(l.in.FromPorts) > 0 || l.out.More || l.out.Worked
 	for _, m := range l.out.PeerMessages {
 		l.send(m.Host, m.Data)
 	}
@@ -189,6 +188,7 @@ func (l *loop) waiting() *txQueue {
 func (l *loop) sleep(now int64) (input bool) {
 	l.shard.Flush(now, &l.out)
 	l.out.Guests.Do()
+	l.out.Effects.Do()
 	l.ports.write(l.shard)
 	full := l.waiting().slot() == nil
 	if took := l.write(false); l.out.More || full && took {
@@ -210,9 +210,8 @@ func (l *loop) sleep(now int64) (input bool) {
 		return false
 	}
 	inbox := &l.shard.inbox
-	inbox.parked.Store(true)
-	defer inbox.parked.Store(false)
-	if !inbox.empty() || l.stop.Load() {
+	defer inbox.Unpark()
+	if !inbox.Park() || l.stop.Load() {
 		l.spin.learn(now, true, 0)
 		return true
 	}

@@ -3,6 +3,7 @@ package device
 import (
 	"sync"
 
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -39,7 +40,7 @@ type item struct {
 // reader puts, the shard drains. Doorbells of one queue that meet in it become
 // one: the newest index says it all.
 type mailbox struct {
-	inbox   *inbox
+	inbox   *inbox.Box[*Shard]
 	fn      *function
 	binding *binding
 
@@ -51,7 +52,7 @@ type mailbox struct {
 	closed bool
 }
 
-func newMailbox(in *inbox, fn *function, b *binding) *mailbox {
+func newMailbox(in *inbox.Box[*Shard], fn *function, b *binding) *mailbox {
 	m := &mailbox{inbox: in, fn: fn, binding: b, items: make([]item, 0, mailboxSize), spare: make([]item, 0, mailboxSize)}
 	m.space.L = &m.mu
 	return m
@@ -76,7 +77,7 @@ func (m *mailbox) put(it item) bool {
 	post := !m.posted
 	m.posted = true
 	m.mu.Unlock()
-	if post && !m.inbox.post(m) {
+	if post && !m.inbox.Post(m) {
 		m.close()
 		return false
 	}
@@ -99,7 +100,7 @@ func (m *mailbox) coalesce(d *abi.Doorbell) bool {
 	return false
 }
 
-func (m *mailbox) drain(s *Shard, now falcon.Time) {
+func (m *mailbox) Drain(s *Shard, now falcon.Time) {
 	m.mu.Lock()
 	batch := m.items
 	m.items, m.spare = m.spare[:0], batch

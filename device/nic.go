@@ -269,11 +269,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	n.loop.halt()
 	<-stopped
-	for _, src := range n.shard.inbox.stop() {
-		if c, ok := src.(*call); ok {
-			close(c.done)
-		}
-	}
+	n.shard.inbox.Stop()
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}

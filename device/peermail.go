@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
@@ -15,7 +16,7 @@ const peerMailSize = 64
 // peerMail carries what happens on the link to one peer to the shard, in
 // order. It implements the part of cmlink.Handler for that peer.
 type peerMail struct {
-	inbox *inbox
+	inbox *inbox.Box[*Shard]
 	host  cm.HostID
 
 	mu      sync.Mutex
@@ -37,7 +38,7 @@ const (
 	newsMessage
 )
 
-func newPeerMail(in *inbox, host cm.HostID) *peerMail {
+func newPeerMail(in *inbox.Box[*Shard], host cm.HostID) *peerMail {
 	m := &peerMail{inbox: in, host: host}
 	m.space.L = &m.mu
 	return m
@@ -57,12 +58,12 @@ func (m *peerMail) put(n peerNews) {
 	post := !m.posted
 	m.posted = true
 	m.mu.Unlock()
-	if post && !m.inbox.post(m) {
+	if post && !m.inbox.Post(m) {
 		m.close()
 	}
 }
 
-func (m *peerMail) drain(s *Shard, now falcon.Time) {
+func (m *peerMail) Drain(s *Shard, now falcon.Time) {
 	m.mu.Lock()
 	batch := m.waiting
 	m.waiting, m.spare = m.spare[:0], batch

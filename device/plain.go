@@ -9,6 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -104,8 +105,8 @@ func (s *Shard) syncPorts() {
 		}
 		s.plain.gw.SetTenant(s.tenant(c.Tenant))
 		s.plain.gw.Configure(p.Port, c, up)
-		if p.setLink != nil {
-			_ = p.setLink(up) // a device that is gone has no carrier either
+		if set := p.setLink; set != nil {
+			s.effects.Add(effect.Func(func() { _ = set(up) })) // a device that is gone has no carrier either
 		}
 	}
 	for i := range s.cfg.Peers { // a port may have come to a tenant where peers have some

@@ -111,12 +111,14 @@ func TestRefusedAddressIsTold(t *testing.T) {
 	s := v.shards[0]
 	s.log.log = slog.New(slog.NewTextHandler(&log, nil))
 	s.learnPorts(v.now, 2) // told while it started
+	s.effects.Do()
 	if log.Len() != 0 {
 		t.Errorf("told again:\n%s", &log)
 	}
 	s.peers[2].refused = nil
 	s.learnPorts(v.now, 2)
 	s.learnPorts(v.now, 2)
+	s.effects.Do()
 	for _, address := range []string{"192.168.100.21", "fd00:100::21"} {
 		if n := strings.Count(log.String(), "address="+address+" "); n != 1 {
 			t.Errorf("%s is told %d times:\n%s", address, n, &log)

@@ -404,9 +404,11 @@ func TestPlainNoAllocations(t *testing.T) {
 		in[0].Frame = work
 		a, b := v.shards[0], v.shards[1]
 		a.Step(v.now, &Input{FromPorts: in}, &v.outs[0])
+		v.outs[0].Effects.Do()
 		for _, f := range a.tx.pending() {
 			frames[0] = f
 			b.Step(v.now, &Input{Frames: frames, Segments: segments}, &v.outs[1])
+			v.outs[1].Effects.Do()
 			arrived += len(b.plain.gw.Output())
 			b.plain.gw.Done()
 		}

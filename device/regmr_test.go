@@ -53,8 +53,9 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 // stepOnce is one Step of a driver's shard.
 func (d *driver) stepOnce() *Output {
 	s, out := d.v.shards[d.side], &d.v.outs[d.side]
-	in := Input{ready: s.inbox.take()}
+	in := Input{}
 	s.Step(d.v.now, &in, out)
+	out.Effects.Do()
 	return out
 }
 

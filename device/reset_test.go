@@ -32,8 +32,9 @@ func TestLifecycleModel(t *testing.T) {
 			}
 		}
 		one := func() { // exactly one Step
-			in := Input{ready: s.inbox.take()}
+			in := Input{}
 			s.Step(v.now, &in, &v.outs[0])
+			v.outs[0].Effects.Do()
 		}
 		set := func(reg, width uint32, value uint64) abi.Status {
 			d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -200,7 +201,11 @@ func (s *session) breach(err error) {
 
 // endReader ends the session's reader, from the shard's thread: elsewhere, since the
 // stream has locks that are held while the guest's memory is copied.
-func (s *session) endReader() { go func() { _ = s.conn.SetReadDeadline(longAgo) }() }
+func (s *session) endReader() {
+	s.shard.effects.Add(effect.Func(func() {
+		go func() { _ = s.conn.SetReadDeadline(longAgo) }()
+	}))
+}
 
 func (s *session) request(it item) bool { return s.b.out.reserve() && s.b.in.put(it) }
 

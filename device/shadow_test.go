@@ -140,8 +140,9 @@ func TestBusyDriverRingsNoBell(t *testing.T) {
 	}
 	s := v.shards[0]
 	step := func() bool {
-		in := Input{ready: s.inbox.take()}
+		in := Input{}
 		s.Step(v.now, &in, &v.outs[0])
+		v.outs[0].Effects.Do()
 		return v.outs[0].Polled
 	}
 	step()

@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -37,15 +39,16 @@ type Input struct {
 	// FromPorts are frames of functions' ports. There may be some only when the shard is done with
 	// those before (plainIP.busy), and their memory is the shard's until then.
 	FromPorts []PortInput
-	ready     []source // posted to the inbox
 }
 
 // Output is what a Step leaves, beside the frames in the shard's tx queue and
 // the events in the functions' outboxes.
 type Output struct {
 	PeerMessages []PeerMessage // for the connection managers of other NICs
+	Effects      effect.List   // to be done before the next Step
 	Deadline     falcon.Time   // Step again at this time at the latest
 	Polled       bool          // a ring that was polled had work
+	Worked       bool          // so had the inbox, a ring, or what ports had sent before
 	More         bool          // Step again at once: work was left
 	Guests       guest.Effects // what drivers are to hear
 }
@@ -75,7 +78,7 @@ type Shard struct {
 	index int
 	cfg   *config.Config
 	log   *logLimit
-	inbox inbox
+	inbox inbox.Box[*Shard]
 
 	underlay     *underlay.Stack
 	falcon       *falcon.Engine
@@ -99,6 +102,7 @@ type Shard struct {
 	bells        *guest.Bells
 	events       guest.EventQueues
 	tx           *txQueue
+	effects      effect.List
 	plain        plainIP
 	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
 	capture      tapPoint
@@ -126,7 +130,7 @@ type shardCounts struct {
 
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
-		index: index, cfg: cfg, log: &logLimit{log: log},
+		index: index, cfg: cfg,
 		slots:   newSlots(index, maxSlots),
 		open:    map[uint32]uint32{},
 		peers:   map[cm.HostID]*peer{},
@@ -135,6 +139,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		changed: make(chan struct{}, 1),
 		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
+	s.log = &logLimit{log: log, effects: &s.effects}
 	s.clock = func() int64 { return s.now }
 	var err error
 	u := underlay.Config{MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU}
@@ -194,8 +199,8 @@ func txBufferSize(cfg *config.Config) int {
 const maxRxSAs = 1 << 16
 
 // Step does everything there is to do at one moment: it takes the input, runs
-// the timers and the engines, and leaves frames, messages and events. It reads
-// no clock and does no I/O, so that whole NICs run in virtual time.
+// the timers and the engines, and leaves frames, messages, events and effects.
+// It reads no clock and does no I/O, so that whole NICs run in virtual time.
 //
 //	bells  ▶ doorbells
 //	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
@@ -205,6 +210,7 @@ const maxRxSAs = 1 << 16
 func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.counters.steps++
 	s.now = now
+	sealing := s.plain.busy()
 	found := s.bells.Poll(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	if s.capture.wantPorts {
@@ -224,8 +230,9 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 		s.receive(now, f, segment)
 	}
 	s.runAdminBacklog(now)
-	for _, src := range in.ready {
-		src.drain(s, now)
+	posted := s.inbox.Take()
+	for _, src := range posted {
+		src.Drain(s, now)
 	}
 	s.advance(now)
 	s.falcon.HoldCredit(false)
@@ -242,10 +249,12 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	}
 	s.drainManager(now)
 	s.events.Show(&out.Guests)
+	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.busy()
 	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
 	out.PeerMessages, s.toPeers = s.toPeers, out.PeerMessages[:0]
+	out.Effects.Take(&s.effects)
 }
 
 // Flush is called before the caller waits for input or time: acknowledgements
@@ -262,6 +271,18 @@ func (s *Shard) Flush(now falcon.Time, out *Output) {
 	s.events.Show(&out.Guests)
 	out.More = out.More || len(s.faulted) > 0
 	out.Deadline = s.deadline()
+	out.Effects.Take(&s.effects)
+}
+
+// Answer implements inbox.Owner.
+func (s *Shard) Answer(e effect.Effect) {
+	s.effects.Add(e)
+	s.roused.Store(true)
+}
+
+// do runs f on the shard's thread and returns when it is done (inbox.Do).
+func (s *Shard) do(f func(now falcon.Time)) error {
+	return inbox.Do(&s.inbox, func(_ *Shard, now falcon.Time) { f(now) })
 }
 
 func (s *Shard) advance(now falcon.Time) {

@@ -107,9 +107,9 @@ func (v *virtual) step() {
 				in.FromPorts, v.ports[i] = v.ports[i], nil
 				again = true
 			}
-			in.ready = s.inbox.take()
 			s.Step(v.now, &in, &v.outs[i])
 			v.outs[i].Guests.Do()
+			v.outs[i].Effects.Do()
 			again = again || v.outs[i].More || s.plain.busy()
 			for _, f := range s.plain.gw.Output() {
 				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
@@ -124,7 +124,8 @@ func (v *virtual) step() {
 				}
 				s.Flush(v.now, &v.outs[i])
 				v.outs[i].Guests.Do()
-				again = again || v.outs[i].More || !s.inbox.empty() // as the thread looks before it parks
+				v.outs[i].Effects.Do()
+				again = again || v.outs[i].More || !s.inbox.Empty() // as the thread looks before it parks
 			}
 			pending := s.tx.pending()
 			if v.super != nil {

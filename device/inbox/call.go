@@ -1,0 +1,50 @@
+package inbox
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/device/effect"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// ErrStopped is what callers get once the owner takes nothing more.
+var ErrStopped = errors.New("device: the NIC has stopped")
+
+// Owner answers the callers of Do.
+type Owner interface {
+	// Answer has e done when all is done that the owner asked for so far.
+	Answer(e effect.Effect)
+}
+
+// Do runs f on the owner's thread, and returns when it has run and the effects that it had are
+// done. It fails with ErrStopped, without f having run, when the owner has stopped. It must not be
+// called on the owner's thread.
+func Do[O Owner](b *Box[O], f func(owner O, now vtime.Time)) error {
+	c := &call[O]{f: f, done: make(chan struct{})}
+	if !b.Post(c) {
+		return ErrStopped
+	}
+	<-c.done
+	if !c.ran {
+		return ErrStopped
+	}
+	return nil
+}
+
+// call is a function that runs on the owner's thread while its caller waits.
+type call[O Owner] struct {
+	f    func(owner O, now vtime.Time)
+	done chan struct{}
+	ran  bool
+}
+
+func (c *call[O]) Drain(owner O, now vtime.Time) {
+	c.f(owner, now)
+	c.ran = true
+	owner.Answer(c)
+}
+
+// Do implements effect.Effect: the caller goes on.
+func (c *call[O]) Do() { close(c.done) }
+
+func (c *call[O]) refuse() { close(c.done) }
