@@ -337,7 +337,11 @@ func (h linkHandler) PeerUp(host uint8) {
 
 func (h linkHandler) PeerDown(host uint8, reason error) {
 	h.n.log.Info("peer down", "host", host, "reason", reason)
-	h.n.mail[host].put(peerNews{kind: newsDown})
+	kind := newsDown
+	if errors.Is(reason, cmlink.ErrRevoked) {
+		kind = newsRevoked
+	}
+	h.n.mail[host].put(peerNews{kind: kind})
 }
 
 func (h linkHandler) Message(host uint8, msg []byte) {

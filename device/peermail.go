@@ -28,13 +28,14 @@ type peerMail struct {
 }
 
 type peerNews struct {
-	kind uint8 // newsUp, newsDown, newsMessage
+	kind uint8 // newsUp, newsDown, newsRevoked, newsMessage
 	msg  []byte
 }
 
 const (
 	newsUp uint8 = iota
 	newsDown
+	newsRevoked
 	newsMessage
 )
 
@@ -95,6 +96,9 @@ func (s *Shard) peerNews(now falcon.Time, host cm.HostID, n *peerNews) {
 	case newsDown:
 		p.up, p.since = false, now
 		s.cm.PeerDown(now, host)
+	case newsRevoked:
+		p.up, p.since = false, now
+		s.cm.PeerRevoked(now, host)
 	case newsMessage:
 		if err := s.cm.Receive(now, host, n.msg); err != nil {
 			s.drops.count(dropPeerMessage)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -46,6 +47,25 @@ func TestKeysGrow(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 3 || !list[2].Revoked || list[0].Expires.IsZero() {
 		t.Errorf("%v: %s", err, out)
 	}
+}
+
+// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart (F59).
+func TestRevokeCuts(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		l.joined()
+		if _, errs, code := run(t, "keys", "revoke", "--dir", l.hosts[0].Keys, "2"); code != 0 {
+			t.Fatal(errs)
+		}
+		eventually(t, "the link is cut", func() error {
+			n, err := l.control(0).NIC(t.Context())
+			if err == nil && (n.Peers[0].Up || n.Peers[0].Functions != 0 || !strings.Contains(n.Peers[0].Note, "revoked")) {
+				err = fmt.Errorf("%+v", n.Peers[0])
+			}
+			return err
+		})
+	})
 }
 
 // TestVersion: a program that was built without the Makefile knows its version from Go (F59).

@@ -54,6 +54,7 @@ type recorder struct {
 	events chan string
 	mu     sync.Mutex
 	up     map[uint8]bool
+	reason error // of the last PeerDown
 }
 
 func newRecorder(t *testing.T) *recorder {
@@ -79,6 +80,9 @@ func (r *recorder) PeerDown(h uint8, reason error) {
 	if reason == nil {
 		r.t.Error("PeerDown without a reason")
 	}
+	r.mu.Lock()
+	r.reason = reason
+	r.mu.Unlock()
 	r.events <- fmt.Sprintf("down %d", h)
 }
 
@@ -375,7 +379,7 @@ func TestKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		side := func(host uint8) (*peer, *recorder) {
 			r := newRecorder(t)
-			l := &Link{handler: r, ctx: t.Context()}
+			l := &Link{handler: r, ctx: t.Context(), cfg: Config{Identity: &Identity{}}}
 			l.cfg.defaults()
 			return &peer{link: l, Peer: Peer{Host: host}}, r
 		}
@@ -383,8 +387,8 @@ func TestKeepalive(t *testing.T) {
 		b, rb := side(1)
 		ca, cb := net.Pipe()
 		var wg sync.WaitGroup
-		wg.Go(func() { a.serve(ca, ca) })
-		wg.Go(func() { b.serve(cb, cb) })
+		wg.Go(func() { a.serve(ca, ca, nil) })
+		wg.Go(func() { b.serve(cb, cb, nil) })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if !ra.up[2] || !rb.up[1] {
@@ -397,7 +401,7 @@ func TestKeepalive(t *testing.T) {
 		cc, silent := net.Pipe()
 		wg.Go(func() { _, _ = io.Copy(io.Discard, silent) })
 		begin := time.Now()
-		wg.Go(func() { c.serve(cc, cc) })
+		wg.Go(func() { c.serve(cc, cc, nil) })
 		rc.wait("down 2")
 		if d := time.Since(begin); d != 6*time.Second {
 			t.Errorf("a silent peer was given up after %v", d)

@@ -93,6 +93,7 @@ func (l *Link) Note(host uint8) string {
 type session struct {
 	conn   net.Conn
 	raw    net.Conn // what conn encrypts for
+	cert   *x509.Certificate
 	queue  chan []byte
 	once   sync.Once
 	ended  chan struct{}
@@ -170,7 +171,7 @@ func (p *peer) run() {
 			p.link.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
 		default:
 			started := time.Now()
-			p.serve(conn, conn.NetConn())
+			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
 			failures = 0
 			if time.Since(started) >= p.link.cfg.BackoffMax {
 				backoff = p.link.cfg.BackoffMin
@@ -255,8 +256,8 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 }
 
 // serve runs a session from PeerUp to PeerDown.
-func (p *peer) serve(conn, raw net.Conn) {
-	s := &session{conn: conn, raw: raw, queue: make(chan []byte, p.link.cfg.Queue), ended: make(chan struct{})}
+func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
+	s := &session{conn: conn, raw: raw, cert: cert, queue: make(chan []byte, p.link.cfg.Queue), ended: make(chan struct{})}
 	p.mu.Lock()
 	p.session = s // before PeerUp, which is answered by sending
 	if len(p.arrived) > 0 {
@@ -312,6 +313,10 @@ func (p *peer) write(s *session) {
 		case <-s.ended:
 			return
 		case <-idle.C:
+			if err := p.link.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+				s.end(err)
+				return
+			}
 			buf = appendFrame(buf, nil)
 		case msg := <-s.queue:
 			buf = appendFrame(buf, msg)

@@ -91,8 +91,8 @@ func isRevoked(list *x509.RevocationList, cert *x509.Certificate) bool {
 	})
 }
 
-// checkRevoked reads the list as it is now: a NIC that runs heeds a new one with the next
-// handshake. A list that cannot be read lets nobody in.
+// checkRevoked reads the list as it is now: a NIC that runs heeds a new one within a keepalive. A
+// list that cannot be read lets nobody in, and ends no link that is up.
 func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	if id.dir == "" {
 		return nil // in memory
@@ -102,7 +102,7 @@ func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 		return err
 	}
 	if isRevoked(list, cert) {
-		return fmt.Errorf("%w: the certificate of %q is revoked", ErrIdentity, cert.Subject.CommonName)
+		return fmt.Errorf("%w: certificate %x of %q", ErrRevoked, cert.SerialNumber, cert.Subject.CommonName)
 	}
 	return nil
 }

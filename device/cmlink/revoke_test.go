@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRevoke: a peer whose certificate is revoked is refused at its next link, by a NIC that runs,
+// TestRevoke: a peer whose certificate is revoked loses its link and gets none again from a NIC that runs,
 // and does not start itself. What replaces it is let in (F59).
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
@@ -30,13 +30,19 @@ func TestRevoke(t *testing.T) {
 	if err := errors.Join(Revoke(dir, 1), Revoke(dir, 3)); err != nil {
 		t.Fatal(err)
 	}
+	rb.wait("down 1") // the link that is up is cut
+	rb.mu.Lock()
+	reason := rb.reason
+	rb.mu.Unlock()
+	if !errors.Is(reason, ErrRevoked) {
+		t.Errorf("down because of %v", reason)
+	}
 	if err := Revoke(dir, 1); err == nil || !strings.Contains(err.Error(), "revoked already") {
 		t.Error(err)
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	rb.wait("down 1")
 	_, ra = dialing(t, b.Addr().String(), func(c *Config) { c.Identity = old })
 	for b.Stats().RefusedIdentity < 2 {
 		select {
@@ -47,7 +53,7 @@ func TestRevoke(t *testing.T) {
 		default:
 		}
 	}
-	if _, err := Load(dir, 1); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "is revoked") {
+	if _, err := Load(dir, 1); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "it is revoked") {
 		t.Error(err)
 	}
 	certPath, keyPath := hostPaths(dir, 1)

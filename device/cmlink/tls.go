@@ -13,6 +13,9 @@ const protocol = "vnic-cm/1"
 // ErrIdentity says that a peer could not prove the identity asked of it.
 var ErrIdentity = errors.New("wrong identity")
 
+// ErrRevoked says that a peer's certificate is on the list of revoked ones.
+var ErrRevoked = fmt.Errorf("%w: it is revoked", ErrIdentity)
+
 // tlsConfig is the same for both sides: we check the chain ourselves since
 // identities are URIs and not host names. accept decides on the identity.
 func tlsConfig(id *Identity, usage x509.ExtKeyUsage, accept func(uri string) error) *tls.Config {

@@ -178,23 +178,44 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	p.instance = h.Instance
 	if restarted {
 		m.stats.PeerRestarts++
-		m.res.ForgetSAs(p.Host)
-		clear(p.keys)
-		clear(p.rekeys)
-		clear(p.wants)
-		if len(p.ports) > 0 {
-			m.learnPorts(p, nil)
-		}
-	}
-	for _, c := range m.sorted(func(c *conn) bool { return c.peer == p && c.state == StateEstablished }) {
-		if restarted {
-			_ = m.fire(now, c, evPeerRestart, args{reason: ReasonPeerRestarted})
-		} else {
+		m.forget(now, p)
+	} else {
+		for _, c := range m.established(p) {
 			m.confirm(now, c, nil)
 		}
 	}
 	m.askAgain(now)
 	return nil
+}
+
+// PeerRevoked says that a peer is not to be trusted any more: the link to it is down, its keys are
+// forgotten, and its connections end.
+func (m *Manager) PeerRevoked(now Time, host HostID) {
+	p := m.peers[host]
+	if p == nil {
+		return
+	}
+	m.PeerDown(now, host)
+	m.forget(now, p)
+	m.learn(p, nil)
+}
+
+// forget drops the keys of a peer, its ports, and the connections that need them.
+func (m *Manager) forget(now Time, p *peer) {
+	m.res.ForgetSAs(p.Host)
+	clear(p.keys)
+	clear(p.rekeys)
+	clear(p.wants)
+	if len(p.ports) > 0 {
+		m.learnPorts(p, nil)
+	}
+	for _, c := range m.established(p) {
+		_ = m.fire(now, c, evPeerRestart, args{reason: ReasonPeerRestarted})
+	}
+}
+
+func (m *Manager) established(p *peer) []*conn {
+	return m.sorted(func(c *conn) bool { return c.peer == p && c.state == StateEstablished })
 }
 
 // learn replaces the routes to a peer's functions. An address someone else has

@@ -197,3 +197,25 @@ func TestConfigIsChecked(t *testing.T) {
 		t.Error("no randomness, no error")
 	}
 }
+
+// TestRevokedPeer: what a peer had here goes with its certificate, and comes back only when it does.
+func TestRevokedPeer(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, _ := establish(t, w, a, b)
+	before := a.saGen[2]
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	a.m.PeerRevoked(w.now, 2)
+	a.m.PeerRevoked(w.now, 9) // nobody
+	a.drain()
+	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
+	if a.saGen[2] != before+1 {
+		t.Error("the keys that the peer has are good still")
+	}
+	if _, err := a.connect(0, b.host, 0, 1); err == nil {
+		t.Error("there is a way to it")
+	}
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	establish(t, w, a, b)
+}
