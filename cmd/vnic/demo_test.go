@@ -29,12 +29,12 @@ type demoRun struct {
 
 func startDemo(t testing.TB, args ...string) *demoRun {
 	t.Helper()
-	dir := t.TempDir()
-	d := &demoRun{t: t, tmp: filepath.Join(dir, "tmp"), out: filepath.Join(dir, "out")}
-	d.mark = "VNIC_TEST_DEMO=" + dir
-	if err := os.Mkdir(d.tmp, 0o755); err != nil {
+	tmp, err := os.MkdirTemp("", "vd-") // t.TempDir may be too long for a socket
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(tmp) })
+	d := &demoRun{t: t, tmp: tmp, out: filepath.Join(t.TempDir(), "out"), mark: "VNIC_TEST_DEMO=" + tmp}
 	d.start(args...)
 	return d
 }
@@ -223,6 +223,7 @@ func TestDemoStopped(t *testing.T) {
 			tc.need(t)
 			d := startDemo(t, tc.args...)
 			if !d.read(tc.at) {
+				_ = d.cmd.Wait()
 				t.Fatalf("it never came to %q:\n%s%s", tc.at, &d.text, &d.errs)
 			}
 			if err := d.cmd.Process.Signal(tc.sig); err != nil {
@@ -263,5 +264,18 @@ func TestDemoRefuses(t *testing.T) {
 		if _, stderr, code := run(t, tc.args...); code != tc.code || stderr != tc.want {
 			t.Errorf("%v: exit status %d, %q, want %q", tc.args, code, stderr, tc.want)
 		}
+	}
+}
+
+// TestDemoLongTemp: the paths of sockets stay short where that of the temporary folder is not.
+func TestDemoLongTemp(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("x", longestTemp)))
+	dir, remove, err := newRunDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	if len(dir) > longestTemp+len(runDirPrefix)+10 {
+		t.Errorf("%s has %d characters", dir, len(dir))
 	}
 }

@@ -12,12 +12,20 @@ import (
 
 const runDirPrefix = "vnic-demo-"
 
-// newRunDir makes a folder for sockets. It is in the temporary folder because a
-// socket's path may not exceed 107 bytes. The folder is locked while the demo
+// longestTemp is how long the temporary folder's path may be, so that those of sockets are not too
+// long (config checks that).
+const longestTemp = 60
+
+// newRunDir makes a folder for sockets in the temporary folder, in /tmp when that has too long a
+// path for sockets. The folder is locked while the demo
 // lives: those of demos that were killed are not, and go when the next begins.
 func newRunDir() (dir string, remove func() error, err error) {
-	removeDead(os.TempDir())
-	hidden, err := os.MkdirTemp("", "."+runDirPrefix)
+	temp := os.TempDir()
+	if len(temp) > longestTemp {
+		temp = "/tmp"
+	}
+	removeDead(temp)
+	hidden, err := os.MkdirTemp(temp, "."+runDirPrefix)
 	if err != nil {
 		return "", nil, err
 	}
