@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -23,20 +24,20 @@ func (v *virtual) inject(to int, frame []byte) {
 }
 
 // forge seals a packet as shard 0 would, changed by the caller.
-func forge(v *virtual, a *driver, change func(c *slot, falcon []byte)) []byte {
+func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []byte {
 	s := v.shards[0]
-	c := *s.slots.open(s.open[a.connID()])
+	c := *s.table.ByID(a.connID())
 	b := make([]byte, txBufferSize(s.cfg))
 	const n = 64
 	packet := b[falconAt : falconAt+n]
-	binary.BigEndian.PutUint32(packet, 1<<28|c.conn.Config().RemoteCID)
+	binary.BigEndian.PutUint32(packet, 1<<28|c.Conn.Config().RemoteCID)
 	change(&c, packet)
 	at, sealed, err := s.wrap(v.now, &c, b, n)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	b = b[at:]
-	total, ok := s.underlay.Output(v.now, c.peer.underlay, c.srcPort(), true, b, sealed)
+	total, ok := s.underlay.Output(v.now, c.Underlay, srcPort(&c), true, b, sealed)
 	if !ok {
 		v.t.Fatal("not resolved")
 	}
@@ -85,10 +86,10 @@ func TestBadPackets(t *testing.T) {
 		{"changed cookie", flipped(underlay.Headroom + psp.BaseLen + 3), dropPSPAuth},
 		{"changed SPI", flipped(underlay.Headroom + 6), dropPSPSPI},
 		{"changed version", flipped(underlay.Headroom + 3), dropPSPMalformed},
-		{"unknown CID", forge(v, a, func(_ *slot, p []byte) { binary.BigEndian.PutUint32(p, 1<<28|0xfffff) }), dropUnknownCID},
-		{"another's address", forge(v, a, func(c *slot, _ []byte) { c.inner.Src = c.inner.Dst }), dropWrongAddress},
-		{"Falcon version", forge(v, a, func(_ *slot, p []byte) { p[0] = 2 << 4 }), dropNotFalcon},
-		{"Falcon protocol", forge(v, a, func(*slot, []byte) {}), dropFalcon},
+		{"unknown CID", forge(v, a, func(_ *conn.Slot, p []byte) { binary.BigEndian.PutUint32(p, 1<<28|0xfffff) }), dropUnknownCID},
+		{"another's address", forge(v, a, func(c *conn.Slot, _ []byte) { c.Inner.Src = c.Inner.Dst }), dropWrongAddress},
+		{"Falcon version", forge(v, a, func(_ *conn.Slot, p []byte) { p[0] = 2 << 4 }), dropNotFalcon},
+		{"Falcon protocol", forge(v, a, func(*conn.Slot, []byte) {}), dropFalcon},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := v.shards[1].drops
@@ -118,12 +119,12 @@ func TestForeignSPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	for vc, want := range map[uint64]dropReason{cookie(8): dropConnectionPCID, cookie(7): dropConnectionSPI} {
-		frame := forge(v, a, func(c *slot, _ []byte) {
+		frame := forge(v, a, func(c *conn.Slot, _ []byte) {
 			tx, err := psp.NewTxSA(sa.sa.Version, sa.sa.SPI, sa.sa.Key, vc, cryptOffset)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.tx = &txSA{TxSA: tx}
+			c.Keys = &connKeys{tx: &txSA{TxSA: tx}}
 		})
 		v.inject(1, frame)
 		if n := v.shards[1].drops[want]; n != 1 {
@@ -369,7 +370,7 @@ func TestLostPeer(t *testing.T) {
 	b.event(abi.EventDisconnected)
 	v.idle(10e9) // CIDs rest before they are free
 	for i, s := range v.shards {
-		if n := s.slots.inUse(); n != 0 {
+		if n := s.cids.InUse(); n != 0 {
 			t.Errorf("shard %d: %d connection identifiers in use", i, n)
 		}
 		if n := s.falcon.Stats().Conns; n != 0 {
@@ -393,7 +394,7 @@ func TestDetachMidOperation(t *testing.T) {
 	v.idle(10e9)
 	for i, s := range v.shards {
 		st := s.falcon.Stats()
-		if n := s.slots.inUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
+		if n := s.cids.InUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
 			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
 		}
 		for _, f := range s.funcs.all {

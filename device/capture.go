@@ -10,6 +10,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -173,26 +174,26 @@ func (p *functionPort) remark(o *gateway.Offload) string {
 }
 
 // captureInside takes a packet of a connection inside the NIC, which is never sealed.
-func (s *Shard) captureInside(now falcon.Time, c *slot, packet, rdmaPacket []byte) {
-	s.capture.put(capture.Clear, captureOut, now, packet, c.explain(rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
+func (s *Shard) captureInside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
+	s.capture.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
 }
 
 // captureFalcon takes an inner IP packet with a Falcon packet of c, or of nobody
 // known, with a remark whose it is.
-func (s *Shard) captureFalcon(dir capture.Direction, now falcon.Time, c *slot, packet, falconPacket []byte) {
+func (s *Shard) captureFalcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
 	if !s.capture.wantClear {
 		return
 	}
 	comment := "no connection of this NIC"
 	if c != nil {
-		comment = c.explain(ulpPacket(falconPacket), dir == captureOut)
+		comment = explain(c, ulpPacket(falconPacket), dir == captureOut)
 	}
 	s.capture.put(capture.Clear, dir, now, packet, comment)
 }
 
 // captureBare is captureFalcon for a packet of c that came without an inner
 // header: it gets the one that tunnel mode would have given it.
-func (s *Shard) captureBare(dir capture.Direction, now falcon.Time, c *slot, inner underlay.Inner, falconPacket []byte) {
+func (s *Shard) captureBare(dir capture.Direction, now falcon.Time, c *conn.Slot, inner underlay.Inner, falconPacket []byte) {
 	if s.capture.wantClear {
 		b := inner.Append(nil, len(falconPacket))
 		s.captureFalcon(dir, now, c, append(b, falconPacket...), falconPacket)
@@ -200,14 +201,14 @@ func (s *Shard) captureBare(dir capture.Direction, now falcon.Time, c *slot, inn
 }
 
 // explain says which function, queue pair and work request a packet belongs to.
-func (c *slot) explain(rdmaPacket []byte, out bool) string {
-	text := c.fn.ID.String()
+func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
+	text := c.Owner.ID.String()
 	var user any
 	switch {
-	case c.conn != nil:
-		user = c.conn.User()
-	case c.loop != nil:
-		user = c.loop.Config().User
+	case c.Conn != nil:
+		user = c.Conn.User()
+	case c.Loop != nil:
+		user = c.Loop.Config().User
 	}
 	if whose := rdma.Explain(user, rdmaPacket, out); whose != "" {
 		text += " " + whose
@@ -321,4 +322,39 @@ func (p *plainIP) named(names []string) (found []*functionPort, err error) {
 func (s *Shard) setSinks(sinks []sink) {
 	s.capture.set(sinks)
 	s.captureLoopbacks()
+}
+
+// captureLoopbacks shows loopback connections' packets as they would be on the
+// way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so
+// there are no acknowledgements, and the PSN is the RSN.
+func (s *Shard) captureLoopbacks() {
+	if !s.capture.wantClear {
+		s.rdma.SetTap(nil)
+		return
+	}
+	var b []byte
+	s.rdma.SetTap(func(now falcon.Time, from *rdma.Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
+		cfg := from.Config()
+		c := s.table.Find(cfg.LocalCID)
+		if c == nil {
+			return
+		}
+		h := wire.Header{CID: cfg.RemoteCID, Function: cfg.RemoteFunction, Protocol: cfg.Protocol, PSN: rsn, RSN: rsn}
+		switch kind {
+		case falcon.TxnPush:
+			h.Type = wire.TypePushData
+			b = c.Inner.Append(b[:0], wire.PushDataLen+len(packet))
+			b = (&wire.PushData{Header: h, RequestLength: uint16(len(packet))}).Append(b)
+		case falcon.TxnPull:
+			h.Type = wire.TypePullRequest
+			b = c.Inner.Append(b[:0], wire.PullRequestLen+len(packet))
+			b = (&wire.PullRequest{Header: h, RequestLength: uint16(asked)}).Append(b)
+		default:
+			h.Type = wire.TypePullData
+			b = c.Inner.Append(b[:0], wire.PullDataLen+len(packet))
+			b = h.Append(b)
+		}
+		b = append(b, packet...)
+		s.captureInside(now, c, b, packet)
+	})
 }

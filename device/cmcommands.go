@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -45,7 +46,7 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 	case abi.AdminOpCMReject:
 		var c abi.CMReject
 		c.Unmarshal(p)
-		if conn := f.conns[c.CMID]; conn != nil && conn.wired {
+		if info := f.conns[c.CMID]; info != nil && info.wired {
 			return abi.StatusNotFound // none of the driver's
 		}
 		priv, st := f.private(c.Priv, c.PrivLen)
@@ -59,7 +60,7 @@ func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result 
 	case abi.AdminOpCMDisconnect:
 		var c abi.CMDisconnect
 		c.Unmarshal(p)
-		if conn := f.conns[c.CMID]; conn != nil && conn.wired {
+		if info := f.conns[c.CMID]; info != nil && info.wired {
 			return abi.StatusNotFound // none of the driver's
 		}
 		return f.disconnect(now, c.CMID)
@@ -112,11 +113,11 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	if st != abi.StatusOK {
 		return st
 	}
-	conn := f.conns[c.CMID]
-	if conn == nil || conn.wired {
+	info := f.conns[c.CMID]
+	if info == nil || info.wired {
 		return abi.StatusNotFound
 	}
-	if conn.ordered != q.Ordered() || conn.inError != q.CompletesInError() { // it would not open (tryOpen)
+	if info.ordered != q.Ordered() || info.inError != q.CompletesInError() { // it would not open (tryOpen)
 		if f.shard.cm.Reject(now, uint32(f.ID), c.CMID, uint32(abi.StatusInvalidArgument), nil) == nil {
 			f.forget(c.CMID)
 		}
@@ -127,6 +128,15 @@ func (f *function) accept(now falcon.Time, c *abi.CMAccept) abi.Status {
 	}
 	f.bind(c.CMID, c.QPN)
 	return abi.StatusOK
+}
+
+// disconnect ends a connection in order. Asked a second time, or if there is no transport to drain,
+// it does so at once.
+func (f *function) disconnect(now falcon.Time, id uint32) abi.Status {
+	if f.shard.table.Drain(now, &f.owner, id) {
+		return abi.StatusOK
+	}
+	return cmStatus(f.shard.cm.Disconnect(now, uint32(f.ID), id))
 }
 
 // private copies a command's private data from guest memory.
@@ -161,7 +171,7 @@ func cmStatus(err error) abi.Status {
 		{cm.ErrPeerDown, abi.StatusUnreachable},
 		{cm.ErrNotLocal, abi.StatusDenied},
 		{cm.ErrLimit, abi.StatusNoResources},
-		{errNoCID, abi.StatusNoResources},
+		{conn.ErrNoCID, abi.StatusNoResources},
 		{cm.ErrNotFound, abi.StatusNotFound},
 		{cm.ErrState, abi.StatusBadState},
 		{cm.ErrInUse, abi.StatusAddressInUse},
@@ -218,9 +228,9 @@ func (s *Shard) drainManager(now falcon.Time) {
 
 func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 	event := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN}
-	conn := f.conns[o.ID]
-	if conn != nil && conn.wired && o.Kind != cm.OutOpen && o.Kind != cm.OutClose {
-		f.reservedOutput(now, o, conn)
+	info := f.conns[o.ID]
+	if info != nil && info.wired && o.Kind != cm.OutOpen && o.Kind != cm.OutClose {
+		f.reservedOutput(now, o, info)
 		return
 	}
 	switch o.Kind {
@@ -239,11 +249,11 @@ func (f *function) managerOutput(now falcon.Time, o *cm.Output) {
 		f.openConnection(now, o.Params)
 		return
 	case cm.OutClose:
-		f.closeConnection(now, o.ID, o.Reason)
+		f.shard.table.Close(now, o.ID, o.Reason)
 		return
 	case cm.OutEstablished:
-		if conn != nil {
-			event.PeerQPN = conn.peerQPN
+		if info != nil {
+			event.PeerQPN = info.peerQPN
 		}
 		event.Type = abi.EventEstablished
 	case cm.OutRejected:

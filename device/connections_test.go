@@ -3,10 +3,10 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues"
@@ -27,9 +27,9 @@ func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
 	for i, s := range v.shards {
-		if n := s.slots.inUse(); n != 0 || len(s.open) != 0 || len(s.txSAs.current) > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
+		if n := s.cids.InUse(); n != 0 || s.table.Named() != 0 || len(s.txSAs.current) > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
 			t.Errorf("shard %d: %d CIDs, %d open, %d transmit SAs, %d transport connections, %d of the manager",
-				i, n, len(s.open), len(s.txSAs.current), s.falcon.Stats().Conns, len(s.cm.Connections()))
+				i, n, s.table.Named(), len(s.txSAs.current), s.falcon.Stats().Conns, len(s.cm.Connections()))
 		}
 		for _, f := range s.funcs.all {
 			if len(f.conns) != 0 || len(f.ofQP) != 0 {
@@ -258,33 +258,6 @@ func TestFirstWindow(t *testing.T) {
 	}
 }
 
-func TestSlots(t *testing.T) {
-	s := newSlots(3, 4)
-	var cids []uint32
-	for i := range uint32(4) {
-		cid, err := s.alloc(i, 4)
-		if err != nil || cid>>20 != 3 || cid >= 1<<24 {
-			t.Fatalf("%#x, %v", cid, err)
-		}
-		cids = append(cids, cid)
-	}
-	if _, err := s.alloc(4, 4); !errors.Is(err, errNoCID) {
-		t.Error("more CIDs than slots")
-	}
-	if s.find(cids[2]) == nil || s.open(cids[2]) != nil || s.find(cids[2]^1<<cidIndexBits) != nil || s.find(1<<12) != nil {
-		t.Error("find")
-	}
-	s.release(cids[2])
-	s.release(cids[2]) // twice is harmless
-	if s.find(cids[2]) != nil || s.inUse() != 3 {
-		t.Error("released CID is still there")
-	}
-	again, err := s.alloc(2, 4)
-	if err != nil || again == cids[2] || again&(maxSlots-1) != cids[2]&(maxSlots-1) {
-		t.Errorf("the slot's next CID is %#x after %#x, %v", again, cids[2], err)
-	}
-}
-
 // TestStatuses: each reason and error of the connection manager has a status
 // that says something.
 func TestStatuses(t *testing.T) {
@@ -305,7 +278,7 @@ func TestUnassignedFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shard{cfg: c}
+	s := &Shard{cfg: c, cids: conn.NewCIDs(0, 1)}
 	n, err := newFunctionSet(s, nil)
 	if err != nil || len(n.all) != 1 {
 		t.Fatalf("%d functions, %v", len(n.all), err)

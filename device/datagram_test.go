@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/guestlib"
@@ -91,11 +92,11 @@ func TestDatagrams(t *testing.T) {
 		}
 		a.noEvents()
 		b.noEvents()
-		for i := range v.shards[0].slots.table {
-			if s := &v.shards[0].slots.table[i]; s.fn != nil && (s.inner.Class != 0x28 || s.inner.TTL != 7) {
-				t.Errorf("inner header %+v", s.inner)
+		v.shards[0].table.Each(func(s *conn.Slot) {
+			if s.Inner.Class != 0x28 || s.Inner.TTL != 7 {
+				t.Errorf("inner header %+v", s.Inner)
 			}
-		}
+		})
 		a.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: ha})
 		b.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: hb})
 		v.idle(120e9)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -59,10 +60,10 @@ func TestDisconnectIsBounded(t *testing.T) {
 		v.until("a refusal", func() bool { return v.shards[0].falcon.Stats().NacksReceived > 0 })
 		start := v.now
 		a.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id})
-		limit := drainMost + drainMost/10
+		limit := conn.DrainMost + conn.DrainMost/10
 		if twice {
 			a.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id})
-			limit = drainMost / 10
+			limit = conn.DrainMost / 10
 		}
 		if cqe := a.done(); cqe.Status != abi.WCWRFlushErr {
 			t.Errorf("twice %v: %s", twice, cqe.Status)

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // function is a PF or VF as the shard runs it: identity and lifecycle from
@@ -39,7 +39,7 @@ type function struct {
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
 
-	trace *trace.Ring // nil: nobody traces it
+	owner conn.Owner // what its connections need of it
 
 	violations     []violation // that drivers of the function caused, oldest first; kept over resets and sessions
 	violationsLost uint64      // older ones that made room
@@ -129,7 +129,7 @@ func (f *function) enable() abi.Status {
 	f.verbs.UseRate(&f.Rate)
 	f.verbs.SetWeight(int(f.cfg.Weight))
 	f.verbs.UseCredits(f.Credits)
-	f.verbs.UseTrace(f.trace)
+	f.verbs.UseTrace(f.owner.Trace)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}
@@ -163,7 +163,7 @@ func (f *function) release(now falcon.Time) {
 		f.verbs = nil
 	}
 	s.drainManager(now)
-	s.endPartingsOf(now, f)
+	s.table.EndPartingsOf(now, &f.owner)
 	s.drainFalcon(now)
 	clear(f.conns)
 	clear(f.ofQP)

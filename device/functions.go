@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -81,7 +82,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
 	f := &function{Function: &pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, shard: fs.shard, cfg: c}
-	f.trace = fs.shard.traces[id]
+	f.owner = conn.Owner{Function: f.Function, Trace: fs.shard.traces[id], Describe: f.describe}
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
@@ -111,6 +112,7 @@ func (fs *functionSet) forget(f *function) {
 	}
 	fs.shard.mend(fs.shard.now, f)
 	f.Credits.Drop()
+	fs.shard.cids.SetQuota(uint32(f.ID), 0)
 	delete(fs.byID, f.ID)
 	fs.all = slices.DeleteFunc(fs.all, func(g *function) bool { return g == f })
 	fs.count.Store(int32(len(fs.all)))
@@ -149,6 +151,7 @@ func (f *function) adopt(now falcon.Time) {
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
 	f.limits = functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
+	f.shard.cids.SetQuota(uint32(f.ID), f.cidQuota())
 	if f.verbs != nil {
 		f.verbs.SetLimits(f.limits)
 		f.verbs.SetWeight(int(c.Weight))
@@ -168,7 +171,7 @@ func (f *function) weigh() {
 // packets can be lost, in here nothing ever is.
 func (f *function) endLoopbacks(now falcon.Time) {
 	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
-		if c := f.shard.slots.find(f.shard.open[id]); c != nil && c.id == id && c.loop != nil {
+		if c := f.shard.table.ByID(id); c != nil && c.Loop != nil {
 			_ = f.shard.cm.Disconnect(now, uint32(f.ID), id)
 		}
 	}

@@ -55,7 +55,7 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 	w.accomplice.must(abi.AdminOpCMListen, &abi.CMListen{Service: accompliceService})
 	w.v.idle(2e9)
 	for i := range w.slots {
-		w.slots[i] = usedSlots(w.v.shards[i])
+		w.slots[i] = w.v.shards[i].cids.InUse()
 	}
 	w.h = newHostile(t, w)
 	w.victim.collect()
@@ -64,15 +64,6 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 	w.witness.remember()
 	w.work()
 	return w
-}
-
-func usedSlots(s *Shard) (n int) {
-	for i := range s.slots.table {
-		if s.slots.table[i].used {
-			n++
-		}
-	}
-	return n
 }
 
 // tend lets the accomplice answer.
@@ -162,7 +153,7 @@ func (w *hostileWorld) cleanUp() {
 	w.tend()
 	w.v.idle(5e9)
 	for i, s := range w.v.shards {
-		if n := usedSlots(s); n != w.slots[i] {
+		if n := s.cids.InUse(); n != w.slots[i] {
 			w.v.t.Fatalf("round %d: NIC %d holds %d connections, %d at the start", w.rounds, i, n, w.slots[i])
 		}
 	}

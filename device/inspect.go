@@ -123,8 +123,8 @@ func (n *NIC) Credits(ctx context.Context) (list []control.CreditNode, err error
 		}
 		slices.Sort(ids)
 		for _, id := range ids {
-			if c := n.shard.slots.find(n.shard.open[id]); c != nil && c.id == id && c.credits != nil {
-				list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.credits))
+			if c := n.shard.table.ByID(id); c != nil && c.Credits != nil {
+				list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
 			}
 		}
 	})

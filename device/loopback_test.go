@@ -104,7 +104,7 @@ func TestLoopbackCapture(t *testing.T) {
 			t.Fatalf("%+v, %v", inner, err)
 		}
 		h, drop := wire.ParseHeader(packet)
-		if drop != wire.DropNone || s.slots.find(h.CID) == nil {
+		if drop != wire.DropNone || s.table.Find(h.CID) == nil {
 			t.Fatalf("%+v: %v", h, drop)
 		}
 		if h.Type == wire.TypePushData {

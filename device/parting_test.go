@@ -3,6 +3,7 @@ package device
 import (
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -66,7 +67,7 @@ func TestPartInPeace(t *testing.T) {
 				if cqe := a.done(); cqe.Status != want {
 					t.Errorf("what was not received: %s, want %s", cqe.Status, want)
 				}
-				if took := v.now - start; took > 2*partTime {
+				if took := v.now - start; took > 2*conn.PartTime {
 					t.Errorf("took %d ms", took/1e6)
 				}
 				if !wired {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -76,7 +77,7 @@ func TestPathHeaders(t *testing.T) {
 					t.Fatal(cqe.Status)
 				}
 				v.idle(100e6)
-				want := headersSeen{class: class&^3 | underlay.ECT0, innerClass: class &^ 3, innerHops: hops, port: firstPort + uint16(pathOf(flow, 0)%paths)}
+				want := headersSeen{class: class&^3 | underlay.ECT0, innerClass: class &^ 3, innerHops: hops, port: firstPort + uint16(conn.FirstPath(flow, 0)%paths)}
 				if inner == 6 {
 					want.innerFlow = flow
 				}
@@ -105,21 +106,5 @@ func TestPathHeaders(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestFlowLabelsSpread: labels of one program, which are neighbours, lead over all paths.
-func TestFlowLabelsSpread(t *testing.T) {
-	used := map[uint32]int{}
-	for label := uint32(1); label <= 64; label++ {
-		used[pathOf(label, 0)%paths]++
-	}
-	for p, n := range used {
-		if n > 16 {
-			t.Errorf("%d of 64 labels on path %d", n, p)
-		}
-	}
-	if len(used) != paths || pathOf(0, 77) != 77 {
-		t.Errorf("paths used: %v", used)
 	}
 }

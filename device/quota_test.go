@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -34,11 +35,11 @@ func TestAttackConnectionIDs(t *testing.T) {
 					if inside {
 						to = honest.fn.GID()
 					}
-					for range maxSlots {
+					for range conn.MaxSlots {
 						id, err := s.cm.Connect(v.now, cm.ConnectRequest{
 							Function: uint32(rude.fn.ID), Tenant: rude.fn.Tenant, QPN: rude.qpn, Service: 1, SGID: rude.fn.GID(), DGID: to,
 						})
-						if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, errNoCID) {
+						if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 							t.Fatal(err)
 						}
 						if err == nil {
@@ -51,8 +52,8 @@ func TestAttackConnectionIDs(t *testing.T) {
 						for o := (cm.Output{}); s.cm.Next(&o); { // no message arrives
 						}
 					}
-					if n := s.slots.shares.Held(uint32(rude.fn.ID)); n > rude.fn.cidQuota() || n > maxSlots*3/4 {
-						t.Errorf("%s holds %d connection identifiers, %d are its quota", rude.fn.ID, n, rude.fn.cidQuota())
+					if n, quota := s.cids.Held(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
+						t.Errorf("%s holds %d connection identifiers, %d are its quota", rude.fn.ID, n, quota)
 					}
 				}
 				peer.must(abi.AdminOpCMListen, &abi.CMListen{Service: 9})
@@ -66,7 +67,7 @@ func TestAttackConnectionIDs(t *testing.T) {
 					honest.event(abi.EventRejected)
 				}
 				v.idle(10e9)
-				if n := s.slots.inUse(); n != 0 {
+				if n := s.cids.InUse(); n != 0 {
 					t.Errorf("%d connection identifiers are never given back", n)
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -88,13 +89,13 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 	if !ok {
 		return
 	}
-	c := s.slots.open(cid)
+	c := s.table.FindSealed(cid)
 	s.captureFalcon(captureIn, now, c, clear, packet)
 	if c == nil {
 		s.drops.count(dropUnknownCID)
 		return
 	}
-	if inner.Src != c.inner.Dst || inner.Dst != c.inner.Src {
+	if inner.Src != c.Inner.Dst || inner.Dst != c.Inner.Src {
 		s.drops.count(dropWrongAddress)
 		return
 	}
@@ -150,37 +151,38 @@ func (s *Shard) receiveTransport(now falcon.Time, d *underlay.Datagram, hdr *psp
 		s.drops.count(dropNotFalcon)
 		return
 	}
-	c := s.slots.open(cid)
+	c := s.table.FindSealed(cid)
 	switch {
 	case c == nil:
 		s.drops.count(dropUnknownCID)
 		return
-	case d.Src != c.peer.underlay:
+	case d.Src != c.Underlay:
 		s.drops.count(dropWrongAddress)
 		return
 	}
-	s.captureBare(captureIn, now, c, underlay.Inner{Src: c.inner.Dst, Dst: c.inner.Src}, packet)
+	s.captureBare(captureIn, now, c, underlay.Inner{Src: c.Inner.Dst, Dst: c.Inner.Src}, packet)
 	s.receiveFalcon(now, d, hdr, c, packet)
 }
 
 // receiveFalcon hands the Falcon packet of a connection to the transport.
-func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, c *slot, packet []byte) {
-	fresh := int64(hdr.IV-c.guard.RemoteTime()) > 0 // the margin lets packets pass twice
-	if err := c.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
+func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, c *conn.Slot, packet []byte) {
+	k := keysOf(c)
+	fresh := int64(hdr.IV-k.guard.RemoteTime()) > 0 // the margin lets packets pass twice
+	if err := k.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
 		s.drops.count(guardDrop(err))
-		if sa := s.rxSAs.current[c.tx.key]; sa != nil && errors.Is(err, psp.ErrSPI) {
-			_ = s.cm.SPIRefused(now, c.tx.key.peer, c.tx.key.tenant, c.tx.key.class, sa.sa) // a peer that is gone needs no key
+		if sa := s.rxSAs.current[k.tx.key]; sa != nil && errors.Is(err, psp.ErrSPI) {
+			_ = s.cm.SPIRefused(now, k.tx.key.peer, k.tx.key.tenant, k.tx.key.class, sa.sa) // a peer that is gone needs no key
 		}
 		return
 	}
-	if fresh && d.Src == c.peer.underlay {
+	if fresh && d.Src == c.Underlay {
 		s.underlay.Authenticated(now, d)
 	}
-	if !c.fn.LinkUp {
+	if !c.Owner.LinkUp {
 		s.drops.count(dropLinkDown)
 		return
 	}
-	if c.fn.trace != nil {
+	if c.Owner.Trace != nil {
 		s.noteReceived(c, packet)
 	}
 	drop := s.falcon.Receive(now, falcon.Packet{

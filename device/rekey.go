@@ -88,12 +88,9 @@ func (s *Shard) receivesOn(k saKey) bool {
 	if k.class == cm.ClassGateway {
 		return s.plain.gw.Tunnel(k.peer, k.tenant) != nil
 	}
-	for i := range s.slots.table {
-		if c := &s.slots.table[i]; c.conn != nil && c.tx.key == k {
-			return true
-		}
-	}
-	return false
+	found := false
+	s.eachProtected(k, func(*connKeys) { found = true })
+	return found
 }
 
 // rekey gives the peer a new key for one use (Falcon §9.2.2.3 steps 2 and 3).
@@ -107,11 +104,7 @@ func (s *Shard) rekey(now falcon.Time, k saKey) error {
 	}
 	s.rxSAs.db.Forget(older)
 	sa.previous, sa.dropAt = previous, never
-	for i := range s.slots.table {
-		if c := &s.slots.table[i]; c.conn != nil && c.tx.key == k {
-			c.guard.Rekey(sa.sa.SPI, sa.generation)
-		}
-	}
+	s.eachProtected(k, func(c *connKeys) { c.guard.Rekey(sa.sa.SPI, sa.generation) })
 	return s.cm.Rekey(k.peer, k.tenant, k.class, sa.sa)
 }
 
@@ -164,11 +157,7 @@ func (s *Shard) giveKey(now falcon.Time, k saKey, used uint32) error {
 // peerTime tells the guards what the peer's clock was a moment ago (Falcon
 // §9.2.2.2).
 func (s *Shard) peerTime(k saKey, ps uint64) {
-	for i := range s.slots.table {
-		if c := &s.slots.table[i]; c.conn != nil && c.tx.key == k {
-			c.guard.AdvanceRemoteTime(ps)
-		}
-	}
+	s.eachProtected(k, func(c *connKeys) { c.guard.AdvanceRemoteTime(ps) })
 }
 
 // advanceKeys ends previous keys whose time is over and begins the next
@@ -214,11 +203,7 @@ func later(at, d falcon.Time) falcon.Time {
 func (s *Shard) dropPrevious(k saKey, sa *rxSA) {
 	s.rxSAs.db.Forget(sa.previous)
 	sa.previous, sa.dropAt = 0, never
-	for i := range s.slots.table {
-		if c := &s.slots.table[i]; c.conn != nil && c.tx.key == k {
-			c.guard.DropPrevious()
-		}
-	}
+	s.eachProtected(k, func(c *connKeys) { c.guard.DropPrevious() })
 }
 
 // askForKey asks the peer for another key long before the one it gave us is

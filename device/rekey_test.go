@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
@@ -251,7 +252,7 @@ func TestGatewayClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted := v.shards[1].counters.rxPackets
-	frame := forge(v, a, func(c *slot, _ []byte) { c.tx = &txSA{TxSA: tx} })
+	frame := forge(v, a, func(c *conn.Slot, _ []byte) { c.Keys = &connKeys{tx: &txSA{TxSA: tx}} })
 	v.inject(1, bytes.Clone(frame))
 	if n := v.shards[1].drops[dropNoGateway]; n != 1 || v.shards[1].counters.rxPackets != accepted {
 		t.Errorf("%d counted, %d accepted", n, v.shards[1].counters.rxPackets-accepted)

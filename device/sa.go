@@ -2,10 +2,12 @@ package device
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -178,4 +180,47 @@ func (t *txSAs) renew(tx *txSA, sa cm.SA) error {
 	tx.TxSA, tx.asked = n, false
 	t.log.sa("tx", tx.key, &sa)
 	return nil
+}
+
+// connKeys are the keys of one connection.
+type connKeys struct {
+	guard psp.Guard
+	tx    *txSA
+}
+
+func keysOf(c *conn.Slot) *connKeys { return c.Keys.(*connKeys) }
+
+// Release implements conn.Keys.
+func (*connKeys) Release() {}
+
+// connectionKeys gives connections their keys.
+type connectionKeys struct{ s *Shard }
+
+// Protect implements conn.KeyStore.
+func (c connectionKeys) Protect(p *cm.Params) (conn.Keys, error) {
+	s := c.s
+	rx := s.rxSAs.current[saKey{p.Peer, p.Tenant, cm.ClassFalcon}]
+	if rx == nil {
+		return nil, errors.New("the peer restarted while connecting")
+	}
+	tx, err := s.txSAs.get(p)
+	if err != nil {
+		return nil, fmt.Errorf("transmit key: %w", err)
+	}
+	return &connKeys{tx: tx, guard: psp.NewGuard(psp.GuardConfig{
+		SPI: rx.sa.SPI, Previous: rx.previous, Generation: rx.generation, PCID: cookie(p.Tenant), AnyPCID: s.txSAs.direct,
+		Margin: int64(s.cfg.PSP.ReplayMargin), RemoteTime: p.RemoteTime,
+	})}, nil
+}
+
+// eachProtected calls f for the keys of each connection of one use.
+func (s *Shard) eachProtected(k saKey, f func(*connKeys)) {
+	s.table.Each(func(c *conn.Slot) {
+		if c.Conn == nil {
+			return
+		}
+		if keys := keysOf(c); keys.tx.key == k {
+			f(keys)
+		}
+	})
 }

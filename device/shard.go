@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
@@ -87,13 +88,10 @@ type Shard struct {
 	rxSAs        rxSAs
 	txSAs        txSAs
 	rotation     rotation
-	slots        *slots
-	open         map[uint32]uint32 // CID by connection manager's id
+	cids         *conn.CIDs
+	table        *conn.Table
 	peers        map[cm.HostID]*peer
-	drains       drains
-	partings     partings
 	funcs        *functionSet
-	connCredits  credit.Cost // the most one connection holds
 	faulted      []*function // to be stopped at the end of the Step
 	faulty       []*function // go wrong because the operator wants it
 	adminBacklog []*function // have admin commands left
@@ -131,8 +129,7 @@ type shardCounts struct {
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
 		index: index, cfg: cfg,
-		slots:   newSlots(index, maxSlots),
-		open:    map[uint32]uint32{},
+		cids:    conn.NewCIDs(index, conn.MaxSlots),
 		peers:   map[cm.HostID]*peer{},
 		tx:      newTxQueue(txSlots, txBufferSize(cfg)),
 		bells:   guest.NewBells(),
@@ -162,15 +159,13 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
 		return nil, err
 	}
-	s.connCredits = cfg.Credits.Connection.Cost()
-	for i, v := range s.connCredits {
-		if v == 0 {
-			s.connCredits[i] = credit.Unlimited
-		}
-	}
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
-	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: maxSlots}, s.rdma)
+	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rdma)
 	s.rdma.SetFalcon(s.falcon)
+	s.table = conn.NewTable(conn.TableConfig{
+		Shard: index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: connectionKeys{s},
+		Credits: connectionCredits(cfg), Log: s.log.line,
+	})
 	for _, f := range s.funcs.all {
 		f.weigh()
 	}
@@ -181,6 +176,17 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		return nil, err
 	}
 	return s, nil
+}
+
+// connectionCredits is the most one connection holds.
+func connectionCredits(cfg *config.Config) credit.Cost {
+	c := cfg.Credits.Connection.Cost()
+	for i, v := range c {
+		if v == 0 {
+			c[i] = credit.Unlimited
+		}
+	}
+	return c
 }
 
 // pollTime is how long an empty send queue is looked at: as long as the thread
@@ -242,7 +248,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 	s.drainFalcon(now)
 	more = s.transmit(now) || more
 	s.endDrains(now)
-	s.endPartings(now)
+	s.table.EndPartings(now)
 	s.stopFaulted(now)
 	if len(s.faulty) > 0 {
 		s.advanceFaults(now)
@@ -311,13 +317,7 @@ func (s *Shard) deadline() falcon.Time {
 	if len(s.rewire) > 0 {
 		at = min(at, s.rewire[0].at)
 	}
-	if w := s.drains.waiting; len(w) > 0 {
-		at = min(at, w[0].until)
-	}
-	if w := s.partings.waiting; len(w) > 0 {
-		at = min(at, w[0].until)
-	}
-	return at
+	return min(at, s.table.Deadline())
 }
 
 // drainFalcon hands the transport's events to the RDMA engine.
@@ -326,14 +326,22 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 		ev := &s.event
 		s.rdma.HandleEvent(now, ev)
 		switch ev.Kind {
-		case falcon.EvClosed:
-			s.connClosed(now, ev)
-		case falcon.EvDrained:
-			s.drained(now, ev.Conn)
-		case falcon.EvLongPath:
-			s.warnLongPath(now, ev.Conn)
+		case falcon.EvClosed, falcon.EvDrained, falcon.EvLongPath:
+			s.table.HandleEvent(now, ev)
+		}
+		if ev.Kind == falcon.EvClosed {
+			s.connectionsEnded(now)
 		}
 	}
-	s.drainLoopbacks(now)
+	s.connectionsEnded(now)
 	s.connectLinks(now)
+}
+
+// endDrains disconnects what its driver has disconnected and is drained.
+func (s *Shard) endDrains(now falcon.Time) {
+	if s.table.Draining() {
+		s.drainFalcon(now) // the last acknowledgement may just have left
+		s.table.EndDrains(now)
+		s.connectionsEnded(now)
+	}
 }

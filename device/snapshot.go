@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -134,10 +135,11 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 				QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
 				MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
 			}
-			if o := n.shard.slots.open(n.shard.open[c.ID]); o != nil && o.id == c.ID { // keys may have been replaced since
-				v.TxSPI = o.tx.SPI()
-				v.RxSPI, _ = o.guard.SPI()
-				describePath(&v, o.conn.Info())
+			if o := n.shard.table.ByID(c.ID); o != nil && o.Conn != nil { // keys may have been replaced since
+				k := keysOf(o)
+				v.TxSPI = k.tx.SPI()
+				v.RxSPI, _ = k.guard.SPI()
+				describePath(&v, o.Conn.Info())
 			}
 			if c.PeerFunction != 0 {
 				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
@@ -153,14 +155,8 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 	v.Retransmits = i.Retransmits
 	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
 	if i.LongPath {
-		v.Note = longPathNote(i)
+		v.Note = conn.LongPathNote(i)
 	}
-}
-
-// longPathNote says what is wrong with a path, and the remedy.
-func longPathNote(i falcon.ConnInfo) string {
-	return fmt.Sprintf("delay %v is above the target of %v with one packet in flight; raise falcon.cc.base_delay_target above the path's round trip",
-		time.Duration(i.Delay).Round(time.Microsecond), time.Duration(i.DelayTarget).Round(time.Microsecond))
 }
 
 // RotateKeys replaces the PSP master key and the keys of all peers.
@@ -213,7 +209,7 @@ func (s *Shard) counts() control.Counters {
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
 		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.bells.Muted, "shard.interrupts": s.events.Raised,
-		"shard.cids_in_use": uint64(s.slots.inUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
+		"shard.cids_in_use": uint64(s.cids.InUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
 		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
 	}
 	for r, n := range s.drops {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -25,43 +26,43 @@ const (
 )
 
 // noteReceived notes a request of the peer that was opened.
-func (s *Shard) noteReceived(c *slot, packet []byte) {
+func (s *Shard) noteReceived(c *conn.Slot, packet []byte) {
 	var h wire.Header
 	if h.Parse(packet) != wire.DropNone || h.Type != wire.TypePushData && h.Type != wire.TypePullRequest {
 		return
 	}
-	e := trace.Event{Conn: c.cid, Index: h.RSN, Extra: h.PSN}
+	e := trace.Event{Conn: c.CID, Index: h.RSN, Extra: h.PSN}
 	if h.Type == wire.TypePushData {
 		e.Flags = trace.Data
 	}
-	c.fn.trace.Arrived(s.arrived, &e)
+	c.Owner.Trace.Arrived(s.arrived, &e)
 }
 
 // acknowledges is what a Falcon packet of c, not sealed yet, says of those that
 // came: the bases of the receiver's windows are in the same place in all types
 // that have them (Falcon §7.1, §7.7).
-func (c *slot) acknowledges(packet []byte) trace.Event {
+func acknowledges(c *conn.Slot, packet []byte) trace.Event {
 	t, drop := wire.Peek(packet)
 	if drop != wire.DropNone || len(packet) < 16 || !t.HasBase() && t != wire.TypeBACK && t != wire.TypeEACK && t != wire.TypeNACK {
 		return trace.Event{}
 	}
 	return trace.Event{
-		Kind: trace.Answered, Conn: c.cid, Index: binary.BigEndian.Uint32(packet[12:]), Extra: binary.BigEndian.Uint32(packet[8:]), Flags: trace.Responder,
+		Kind: trace.Answered, Conn: c.CID, Index: binary.BigEndian.Uint32(packet[12:]), Extra: binary.BigEndian.Uint32(packet[8:]), Flags: trace.Responder,
 	}
 }
 
 // noteSealed notes that the packet of c that the transport took is sealed.
-func (c *slot) noteSealed(acks *trace.Event) {
-	c.fn.trace.SealedPacket()
+func noteSealed(c *conn.Slot, acks *trace.Event) {
+	c.Owner.Trace.SealedPacket()
 	if acks.Kind != 0 {
-		c.fn.trace.Add(acks)
+		c.Owner.Trace.Add(acks)
 	}
 }
 
 // noteUnsealed notes that the packet of c that the transport took goes nowhere.
-func (c *slot) noteUnsealed() {
-	if c.fn.trace != nil {
-		c.fn.trace.Unfilled()
+func noteUnsealed(c *conn.Slot) {
+	if c.Owner.Trace != nil {
+		c.Owner.Trace.Unfilled()
 	}
 }
 
@@ -75,7 +76,7 @@ func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {
 		delete(s.traces, id)
 	}
 	if f := s.funcs.byID[id]; f != nil {
-		if f.trace = r; f.verbs != nil {
+		if f.owner.Trace = r; f.verbs != nil {
 			f.verbs.UseTrace(r)
 		}
 	}

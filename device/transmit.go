@@ -1,6 +1,7 @@
 package device
 
 import (
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -19,6 +20,13 @@ const (
 	firstPort = 0xC000
 	paths     = 8
 )
+
+// srcPort is the outer UDP source port: it spreads connections over paths (docs/wire.md).
+func srcPort(c *conn.Slot) uint16 { return firstPort + uint16(c.Path()%paths) }
+
+// outerClass is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1,
+// uniform), and ECT(0), since Falcon takes marks for itself (RFC 6040 §4.1).
+func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 
 // transmit fills the tx queue: first what the underlay has to say, then
 // packets of the transport and of the ports, in turns first, as far as the queue
@@ -57,11 +65,11 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 		if b == nil {
 			return false
 		}
-		n, conn := s.falcon.Transmit(now, b[falconAt:len(b)-psp.ICVLen])
+		n, from := s.falcon.Transmit(now, b[falconAt:len(b)-psp.ICVLen])
 		if n == 0 {
 			return false
 		}
-		s.seal(now, b, n, conn)
+		s.seal(now, b, n, from)
 		bytes += n
 		if s.falcon.Urgent() {
 			break
@@ -71,34 +79,34 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 }
 
 // seal wraps the Falcon packet of n bytes in b and queues the frame.
-func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
-	c := s.slots.open(conn.LocalCID())
-	if c == nil || c.conn != conn {
+func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
+	c := s.table.Of(from)
+	if c == nil {
 		s.drops.count(dropTxClosed)
 		return
 	}
-	if !c.fn.LinkUp {
+	if !c.Owner.LinkUp {
 		s.drops.count(dropLinkDown)
-		c.noteUnsealed()
+		noteUnsealed(c)
 		return
 	}
 	var acks trace.Event
-	if c.fn.trace != nil {
-		acks = c.acknowledges(b[falconAt : falconAt+n])
+	if c.Owner.Trace != nil {
+		acks = acknowledges(c, b[falconAt:falconAt+n])
 	}
 	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {
 		s.drops.count(dropTxSeal)
-		c.noteUnsealed()
+		noteUnsealed(c)
 		return
 	}
-	if c.fn.trace != nil {
-		c.noteSealed(&acks)
+	if c.Owner.Trace != nil {
+		noteSealed(c, &acks)
 	}
-	s.askForKey(c.tx)
+	s.askForKey(keysOf(c).tx)
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
-	total, ok := s.underlay.OutputClass(now, c.peer.underlay, c.srcPort(), c.class(), b[at:], sealed)
+	total, ok := s.underlay.OutputClass(now, c.Underlay, srcPort(c), outerClass(c), b[at:], sealed)
 	if !ok {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}
@@ -112,21 +120,22 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, conn *falcon.Conn) {
 //
 //	Ethernet | IP | UDP | PSP, cookie | inner IP | Falcon … | ICV
 //	Ethernet | IP | UDP | PSP | Falcon … | ICV                      transport mode
-func (s *Shard) wrap(now falcon.Time, c *slot, b []byte, n int) (at, sealed int, err error) {
+func (s *Shard) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, sealed int, err error) {
 	innerLen, next, offset := underlay.InnerLen, uint8(psp.NextHeaderIPv4), uint8(cryptOffset)
-	if c.inner.Src.Is6() {
+	if c.Inner.Src.Is6() {
 		innerLen, next, offset = underlay.InnerLen6, psp.NextHeaderIPv6, cryptOffsetIPv6
 	}
 	inner := b[falconAt-innerLen:]
-	c.inner.Append(inner[:0], n)
+	c.Inner.Append(inner[:0], n)
 	s.captureFalcon(captureOut, now, c, inner[:innerLen+n], inner[innerLen:innerLen+n])
+	tx := keysOf(c).tx
 	if s.txSAs.direct { // over what was for the capture alone
 		at = falconAt - psp.BaseLen
-		sealed, err = c.tx.Seal(now, psp.NextHeaderFalcon, b[at:], n)
+		sealed, err = tx.Seal(now, psp.NextHeaderFalcon, b[at:], n)
 		return at - s.underlay.Headroom(), sealed, err
 	}
 	at = falconAt - innerLen - pspHeader
-	c.tx.SetCryptOffset(offset)
-	sealed, err = c.tx.Seal(now, next, b[at:], innerLen+n)
+	tx.SetCryptOffset(offset)
+	sealed, err = tx.Seal(now, next, b[at:], innerLen+n)
 	return at - s.underlay.Headroom(), sealed, err
 }

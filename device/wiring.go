@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -246,21 +247,18 @@ func (f *function) unwire(qpn uint32) {
 // the connection manager does not know of it.
 func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
 	s := f.shard
-	cid, err := s.slots.alloc(uint32(f.ID), f.cidQuota())
+	cid, err := s.cids.Alloc(uint32(f.ID))
 	if err != nil {
 		return // its work fails for want of a peer
 	}
-	mtu := f.wireMTU(q)
-	p := &cm.Params{
-		Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, MTU: mtu + ulpHeaders, Ordered: q.Ordered(),
-		CompleteInError: q.CompletesInError(),
-	}
-	c := s.slots.find(cid)
-	if err := s.openLoopback(c, f, p, underlay.Inner{Src: f.Addr, Dst: f.Addr}, q); err != nil {
-		s.slots.release(cid)
-		return
-	}
-	if st := q.ConnectLoopback(now, c.loop, q.Number(), abi.PathMTUFor(mtu).Bytes(), f.GID()); st != abi.StatusOK {
-		c.loop.Close(now)
+	err = s.table.Open(now, &conn.Opening{
+		Params: &cm.Params{
+			Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
+			MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
+		},
+		Owner: &f.owner, User: conn.User{QP: q}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
+	})
+	if err != nil {
+		s.cids.Free(cid)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -264,7 +265,7 @@ func TestHostileWiring(t *testing.T) {
 			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: firstReserved + uint64(r.IntN(4)),
 			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + ulpHeaders, Ordered: true, Private: priv,
 		})
-		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, errNoCID) {
+		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 			t.Fatal(err)
 		}
 		from.drainManager(v.now)

@@ -1,0 +1,102 @@
+package conn
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// Opening is a connection that the connection managers have agreed on.
+type Opening struct {
+	Params   *cm.Params
+	Owner    *Owner
+	User     User
+	Inner    underlay.Inner // as we send
+	Underlay netip.Addr     // of the peer; none: the peer is this NIC
+}
+
+// Open sets a connection up: its slot, its keys, the transport's end, and the user on top. When it
+// fails nothing is left of it.
+func (t *Table) Open(now falcon.Time, o *Opening) error {
+	s := t.place(now, o.Params.LocalCID)
+	if s == nil {
+		return fmt.Errorf("connection identifier %#x is not free", o.Params.LocalCID)
+	}
+	var err error
+	if o.Underlay.IsValid() {
+		err = t.openSealed(now, s, o)
+	} else {
+		err = t.openLoopback(s, o)
+	}
+	if err != nil {
+		return err
+	}
+	if o.Params.ID != 0 {
+		t.byID[o.Params.ID] = s.CID
+	}
+	if err := o.User.connect(now, s, o.Params); err != nil {
+		s.close(now)
+		delete(t.byID, o.Params.ID)
+		return err
+	}
+	return nil
+}
+
+// openSealed opens a connection with another NIC.
+func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
+	p := o.Params
+	keys, err := t.cfg.Keys.Protect(p)
+	if err != nil {
+		return err
+	}
+	credits := credit.New(o.Owner.Credits, t.cfg.Credits)
+	c, err := t.cfg.Transport.Open(now, falcon.ConnConfig{
+		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID,
+		LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
+		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
+		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
+		Credits: credits, User: o.User.value(), GiveUp: o.User.giveUp(),
+	})
+	if err != nil {
+		keys.Release()
+		return err
+	}
+	*s = Slot{
+		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Keys: keys, Peer: p.Peer, Underlay: o.Underlay, Inner: o.Inner,
+		Credits: credits, flow: FirstPath(o.Inner.Flow, p.RemoteCID),
+	}
+	return nil
+}
+
+// FirstPath is the path that a connection begins on: the driver's choice, else one of its own.
+func FirstPath(flowLabel, remoteCID uint32) uint32 {
+	if flowLabel == 0 {
+		return remoteCID
+	}
+	return (flowLabel * 0x9e3779b1) >> 16 // neighbouring labels, on paths far apart
+}
+
+// openLoopback opens one end of a connection between two functions of this NIC, or two queue pairs
+// of one. It has no keys and no transport below: what it carries never leaves the shard.
+func (t *Table) openLoopback(s *Slot, o *Opening) error {
+	p := o.Params
+	var credits *credit.Node
+	if p.ID != 0 {
+		credits = credit.New(o.Owner.Credits, t.cfg.Credits)
+	}
+	l, err := t.cfg.Loopbacks.OpenLoopback(falcon.ConnConfig{
+		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID, LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: credits, User: o.User.value(),
+	})
+	if err != nil {
+		return err
+	}
+	*s = Slot{CID: p.LocalCID, ID: p.ID, Loop: l, Owner: o.Owner, Peer: p.Peer, Inner: o.Inner, Credits: credits}
+	return nil
+}

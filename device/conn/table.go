@@ -1,0 +1,136 @@
+package conn
+
+import (
+	"log/slog"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// Transport opens Falcon connections.
+type Transport interface {
+	Open(now falcon.Time, c falcon.ConnConfig) (*falcon.Conn, error)
+}
+
+// Loopbacks opens connections inside the NIC, and tells of those that ended in the RDMA engine.
+type Loopbacks interface {
+	OpenLoopback(c falcon.ConnConfig) (*rdma.Loopback, error)
+	NextClosed() (cid uint32, ok bool)
+}
+
+// KeyStore has the keys of connections to other NICs.
+type KeyStore interface {
+	Protect(p *cm.Params) (Keys, error)
+}
+
+// Log writes a line that a guest or a peer can cause.
+type Log func(now falcon.Time, level slog.Level, msg string, args ...any)
+
+// TableConfig is what a table works with.
+type TableConfig struct {
+	Shard     int
+	Slots     int // at most MaxSlots
+	Transport Transport
+	Loopbacks Loopbacks
+	Keys      KeyStore
+	Credits   credit.Cost // the most one connection holds
+	Log       Log
+}
+
+// Table has the connections of a shard: it opens them as the connection managers agreed, finds them
+// for packets, and ends them in order.
+type Table struct {
+	cfg      TableConfig
+	slots    []Slot
+	byID     map[uint32]uint32 // CIDs by the connection manager's ids
+	drains   drains
+	partings []parting // the first one due first
+	ended    []Ended
+}
+
+// Ended is a connection that ended on this side, of which the connection manager does not know yet.
+// With an ID of 0 there is only a CID to give back.
+type Ended struct {
+	Function uint32
+	ID       uint32
+	CID      uint32
+}
+
+// NewTable returns a table without connections.
+func NewTable(c TableConfig) *Table {
+	return &Table{cfg: c, slots: make([]Slot, c.Slots), byID: map[uint32]uint32{}}
+}
+
+// Find returns the slot of an open connection, or nil.
+func (t *Table) Find(cid uint32) *Slot {
+	i := indexOf(cid)
+	if int(i) >= len(t.slots) {
+		return nil
+	}
+	s := &t.slots[i]
+	if s.CID != cid || !s.open() {
+		return nil
+	}
+	return s
+}
+
+// FindSealed returns the slot of an open connection with another NIC, or nil.
+func (t *Table) FindSealed(cid uint32) *Slot {
+	i := indexOf(cid)
+	if int(i) >= len(t.slots) {
+		return nil
+	}
+	s := &t.slots[i]
+	if s.CID != cid || s.Conn == nil {
+		return nil
+	}
+	return s
+}
+
+// Of returns the slot of a connection of the transport, or nil if that is closed.
+func (t *Table) Of(c *falcon.Conn) *Slot {
+	s := t.FindSealed(c.LocalCID())
+	if s == nil || s.Conn != c {
+		return nil
+	}
+	return s
+}
+
+// ByID returns the slot of an open connection that the connection manager knows by id, or nil.
+func (t *Table) ByID(id uint32) *Slot {
+	s := t.Find(t.byID[id])
+	if s == nil || s.ID != id {
+		return nil
+	}
+	return s
+}
+
+// Named counts the connections that the connection manager has not closed.
+func (t *Table) Named() int { return len(t.byID) }
+
+// Each calls f for each open connection.
+func (t *Table) Each(f func(*Slot)) {
+	for i := range t.slots {
+		if s := &t.slots[i]; s.open() {
+			f(s)
+		}
+	}
+}
+
+// place returns the slot of a CID that a connection is to be opened in, or nil if one is there.
+func (t *Table) place(now falcon.Time, cid uint32) *Slot {
+	if ShardOf(cid) != t.cfg.Shard || int(indexOf(cid)) >= len(t.slots) {
+		return nil
+	}
+	s := &t.slots[indexOf(cid)]
+	if s.parting && s.CID != cid { // the connection manager cut its rest short
+		s.Conn.Abort(now, falcon.CloseLocal)
+		s.clear()
+	}
+	if s.open() {
+		return nil
+	}
+	return s
+}
