@@ -169,6 +169,9 @@ func (f *function) setCredits(was, is *config.Function) error {
 	if is.Credits == was.Credits && guarantee == f.Credits.Guaranteed() {
 		return nil
 	}
+	if err := f.shard.funcs.checkGuarantees(f.ID, is); err != nil {
+		return &refusal{abi.StatusNoResources, fmt.Sprintf("%s: %v", f.ID, err)}
+	}
 	before := f.Credits.Limit()
 	f.Credits.SetLimit(is.Credits.Cost())
 	if err := f.Credits.Guarantee(guarantee); err != nil {
@@ -176,6 +179,20 @@ func (f *function) setCredits(was, is *config.Function) error {
 		return &refusal{abi.StatusNoResources, fmt.Sprintf("%s: %v; lower it, or raise credits.host in the configuration", f.ID, err)}
 	}
 	return nil
+}
+
+// checkGuarantees says whether every function could still send a packet once one has new settings.
+func (fs *functionSet) checkGuarantees(id pfvf.ID, is *config.Function) error {
+	var list []config.Credits
+	for _, f := range fs.all {
+		if f.ID != id && *f.cfg.Enabled {
+			list = append(list, f.cfg.Guarantee)
+		}
+	}
+	if *is.Enabled {
+		list = append(list, is.Guarantee)
+	}
+	return fs.shard.cfg.CheckGuarantees(list)
 }
 
 // takeDown is the function-level reset by the PF or the operator. The driver, if

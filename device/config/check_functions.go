@@ -126,27 +126,57 @@ func (c *Config) checkCredits(r *report) {
 	c.checkLeast(r, "credits.nic", &c.Credits.NIC)
 	c.checkLeast(r, "credits.host", &c.Credits.Host)
 	c.checkLeast(r, "credits.connection", &c.Credits.Connection)
-	least := c.leastCredits()
 	host, nic := c.Credits.Host.each(), c.Credits.NIC.each()
 	for i, h := range host {
 		if *h.value > *nic[i].value {
 			r.add("credits.host."+h.key, fmt.Sprintf("%d is more than the NIC has, %d", *h.value, *nic[i].value), "lower it or raise credits.nic."+h.key)
 		}
-		var sum, poorest uint64 = 0, math.MaxUint64
-		for _, f := range c.AllFunctions() {
-			if *f.Enabled {
-				g := uint64(*f.Guarantee.each()[i].value)
-				sum, poorest = sum+g, min(poorest, g)
-			}
-		}
-		if need := uint64(*least.each()[i].value); sum <= uint64(*h.value) && poorest < need && uint64(*h.value)-sum+poorest < need {
-			r.add("credits.host."+h.key, fmt.Sprintf("%d, of which guarantees leave %d to a function that has none", *h.value, uint64(*h.value)-sum),
-				fmt.Sprintf("a packet needs %d: raise it, or lower the functions' guarantee.%s", need, h.key))
-		}
-		if sum > uint64(*h.value) {
-			r.add("credits.host."+h.key, fmt.Sprintf("%d, but %d are guaranteed to functions", *h.value, sum), "raise it or lower the functions' guarantee."+h.key)
+	}
+	var guarantees []Credits
+	for _, f := range c.AllFunctions() {
+		if *f.Enabled {
+			guarantees = append(guarantees, f.Guarantee)
 		}
 	}
+	for _, s := range c.shortages(guarantees) {
+		r.add("credits.host."+s.key, s.problem, s.remedy)
+	}
+}
+
+// shortage is a counter of credits.host that guarantees take too much of.
+type shortage struct{ key, problem, remedy string }
+
+// shortages looks for counters of which the guarantees of all enabled functions cannot be kept at
+// once, or leave less than a packet's to the one that has the least.
+func (c *Config) shortages(guarantees []Credits) (list []shortage) {
+	least := c.leastCredits()
+	for i, h := range c.Credits.Host.each() {
+		var sum, poorest uint64 = 0, math.MaxUint64
+		for j := range guarantees {
+			g := uint64(*guarantees[j].each()[i].value)
+			sum, poorest = sum+g, min(poorest, g)
+		}
+		has, need := uint64(*h.value), uint64(*least.each()[i].value)
+		switch {
+		case sum > has:
+			list = append(list, shortage{h.key, fmt.Sprintf("%d, but %d are guaranteed to functions", has, sum), "raise it or lower the functions' guarantee." + h.key})
+		case poorest < need && has-sum+poorest < need:
+			list = append(list, shortage{
+				h.key, fmt.Sprintf("%d, of which guarantees leave %d to a function that has none", has, has-sum),
+				fmt.Sprintf("a packet needs %d: raise it, or lower the functions' guarantee.%s", need, h.key),
+			})
+		}
+	}
+	return list
+}
+
+// CheckGuarantees says whether credits.host is enough for the guarantees of all enabled functions,
+// and for a packet of each.
+func (c *Config) CheckGuarantees(guarantees []Credits) error {
+	for _, s := range c.shortages(guarantees) {
+		return fmt.Errorf("credits.host.%s is %s; %s", s.key, s.problem, s.remedy)
+	}
+	return nil
 }
 
 func (c *Config) checkGuest(r *report, path string, g *Guest) {
