@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // admin is the pair of admin queues of a function, one page of guest memory
@@ -18,8 +18,8 @@ type admin struct {
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
-	reg            *rdma.Registration // of the command in progress; nil: none is
-	regID          uint32             // ID of that command
+	reg            *verbs.Registration // of the command in progress; nil: none is
+	regID          uint32              // ID of that command
 }
 
 // start looks at the pages for the first time.
@@ -197,4 +197,4 @@ func (f *function) queryMemory(c *abi.QueryMemory) (*abi.QueryMemoryResult, abi.
 	return &abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}, abi.StatusOK
 }
 
-var _ rdma.Notifier = (*function)(nil)
+var _ verbs.Notifier = (*function)(nil)

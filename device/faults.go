@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // sabotage is what goes wrong in a function because the operator asked for it
@@ -42,7 +42,7 @@ const (
 	duplicateGap = 1e6   // ns: events at once are merged
 )
 
-var _ rdma.Faults = (*sabotage)(nil)
+var _ verbs.Faults = (*sabotage)(nil)
 
 // sabotaged returns the function's faults, made if there were none.
 func (s *Shard) sabotaged(f *function) *sabotage {
@@ -259,7 +259,7 @@ func (x *sabotage) postpone() bool {
 	return x.adminFrom != 0
 }
 
-// Work implements rdma.Faults.
+// Work implements verbs.Faults.
 func (x *sabotage) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
 	now, o := x.f.shard.now, fault.Operation{QP: qpn, Opcode: op}
 	if x.rules.Hit(now, fault.Reset, &o) != nil {
@@ -277,17 +277,17 @@ func (x *sabotage) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// Access implements rdma.Faults.
+// Access implements verbs.Faults.
 func (x *sabotage) Access() bool {
 	return x.rules.Hit(x.f.shard.now, fault.DMA, &fault.Operation{}) != nil
 }
 
-// Key implements rdma.Faults.
+// Key implements verbs.Faults.
 func (x *sabotage) Key(qpn uint32) bool {
 	return x.rules.Hit(x.f.shard.now, fault.WrongKey, &fault.Operation{QP: qpn}) != nil
 }
 
-// Stuck implements rdma.Faults.
+// Stuck implements verbs.Faults.
 func (x *sabotage) Stuck(qpn uint32) bool {
 	now := x.f.shard.now
 	if x.rules.Hit(now, fault.StuckQueue, &fault.Operation{QP: qpn}) != nil || x.profile != nil && x.profile.stuck(now) {
@@ -297,5 +297,5 @@ func (x *sabotage) Stuck(qpn uint32) bool {
 	return false
 }
 
-// Hold implements rdma.Faults.
+// Hold implements verbs.Faults.
 func (x *sabotage) Hold(uint32) bool { return x.profile != nil && x.profile.hold(x.f.shard.now) }

@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // function is a PF or VF as the shard runs it: identity and lifecycle from
@@ -22,7 +23,7 @@ type function struct {
 	*pfvf.Function
 	shard  *Shard
 	cfg    config.Function // as it is now; the shard's own copy
-	limits rdma.Limits
+	limits verbs.Limits
 
 	binding *binding // nil: nobody is attached
 	verbs   *rdma.Function
@@ -64,8 +65,8 @@ type binding struct {
 	breach   func(error)         // ends the session: its guest broke the rules of shared memory
 }
 
-func functionLimits(l *config.Limits, mtu int) rdma.Limits {
-	return rdma.Limits{
+func functionLimits(l *config.Limits, mtu int) verbs.Limits {
+	return verbs.Limits{
 		MTU: mtu,
 		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP), AHs: int(l.AH), SRQs: int(l.SRQ), MWs: int(l.MW), XRCDs: int(l.XRCD),
 		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
@@ -173,7 +174,7 @@ func (f *function) release(now falcon.Time) {
 	}
 }
 
-// Fault implements rdma.Notifier: the driver did what no driver may do. It can
+// Fault implements verbs.Notifier: the driver did what no driver may do. It can
 // come in the middle of anything, so it is only noted here.
 func (f *function) Fault(code abi.Fault, reason string) {
 	if f.faultCode != abi.FaultNone {
@@ -198,7 +199,7 @@ func (s *Shard) stopFaulted(now falcon.Time) {
 	}
 }
 
-// CQEvent implements rdma.Notifier.
+// CQEvent implements verbs.Notifier.
 func (f *function) CQEvent(cqn uint32) {
 	if f.faults == nil || !f.faults.cqEvent(cqn) {
 		f.sendCQEvent(cqn)
@@ -211,7 +212,7 @@ func (f *function) sendCQEvent(cqn uint32) {
 	}
 }
 
-// AsyncEvent implements rdma.Notifier.
+// AsyncEvent implements verbs.Notifier.
 func (f *function) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
 	f.notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }

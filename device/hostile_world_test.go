@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // hostileWorld is a NIC with a hostile guest on one function and a victim on
@@ -165,7 +166,7 @@ type bystander struct {
 	*driver
 	memory  []byte // as it is to be
 	stats   rdma.Stats
-	counts  rdma.Counts
+	counts  verbs.Counts
 	credits credit.Cost
 	qp      abi.QueryQPResult
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // What the control API shows of the shard's insides. Answers that grow with the
@@ -87,7 +88,7 @@ func (n *NIC) Queues(ctx context.Context) (list []control.Queue, err error) {
 			Function: id, Kind: "admin-sq", Entries: f.admin.entries,
 			Producer: f.admin.sq.Producer(), Consumer: f.admin.sq.Next(), Level: f.admin.sq.Ready(),
 		})
-		f.verbs.EachQueue(func(q *rdma.QueueInfo) {
+		f.verbs.EachQueue(func(q *verbs.QueueInfo) {
 			v := control.Queue{
 				Function: id, Kind: string(q.Kind), Number: q.Number, Entries: q.Entries,
 				Producer: q.Producer, Consumer: q.Consumer, Level: q.Producer - q.Consumer,

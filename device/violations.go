@@ -21,7 +21,7 @@ type violation struct {
 	at falcon.Time
 }
 
-// Violation implements rdma.Notifier. The same clause at the same queue is logged
+// Violation implements verbs.Notifier. The same clause at the same queue is logged
 // and kept once, and counted.
 func (f *function) Violation(v *abi.Violation) {
 	for i := range f.violations {

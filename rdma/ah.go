@@ -3,13 +3,14 @@ package rdma
 import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // AH is an address handle: where the datagrams of a work request go.
 type AH struct {
 	f      *Function
 	number uint32
-	pd     *PD
+	pd     *verbs.PD
 	to     LinkKey
 	flow   uint32   // flow label
 	links  [2]*Link // unordered, ordered; made when they are wanted
@@ -19,10 +20,10 @@ type AH struct {
 // shows when datagrams arrive there, or do not. The MAC address says nothing here, where no
 // Ethernet header travels; multicast is not carried.
 func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
-	pd := f.pds.get(c.PDN)
+	pd := f.PD(c.PDN)
 	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
 	switch {
-	case !f.working():
+	case !f.Working():
 		return 0, abi.StatusBadState
 	case pd == nil:
 		return 0, abi.StatusNotFound
@@ -32,12 +33,12 @@ func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st ab
 		return 0, st
 	case c.DGID == [16]byte{} || c.SGIDIndex != 0:
 		return 0, abi.StatusInvalidArgument
-	case f.ahs.inUse >= f.ahs.limit:
+	case f.ahs.Full():
 		return 0, abi.StatusNoResources
 	}
 	a := &AH{f: f, pd: pd, to: LinkKey{GID: c.DGID, TrafficClass: path.TrafficClass, HopLimit: path.HopLimit}, flow: path.FlowLabel}
-	a.number, _ = f.ahs.add(a)
-	pd.users++
+	a.number, _ = f.ahs.Add(a)
+	pd.Use(1)
 	a.link(true).want(now) // most queue pairs are strongly ordered
 	return a.number, abi.StatusOK
 }
@@ -56,7 +57,7 @@ func (a *AH) link(ordered bool) *Link {
 			l.flow = a.flow
 		}
 		if l.handles++; l.handles == 1 && l.state == linkOpen {
-			a.f.e.timers.stop(&l.timer)
+			a.f.e.shared.Timers.Stop(&l.timer)
 		}
 		*at = l
 	}
@@ -65,12 +66,12 @@ func (a *AH) link(ordered bool) *Link {
 
 // DestroyAH destroys an address handle. Sends that use it go on.
 func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
-	a := f.ahs.get(ahn)
+	a := f.ahs.Get(ahn)
 	if a == nil {
 		return abi.StatusNotFound
 	}
-	f.ahs.remove(ahn)
-	a.pd.users--
+	f.ahs.Remove(ahn)
+	a.pd.Use(-1)
 	for _, l := range a.links {
 		if l != nil {
 			l.handles--
@@ -84,7 +85,7 @@ func (f *Function) DestroyAH(now falcon.Time, ahn uint32) abi.Status {
 // that makes and destroys handles faster than links go away by themselves keeps no more than a few.
 func (f *Function) leave(now falcon.Time, l *Link) {
 	const spare = 64
-	if l.handles == 0 && !l.passive && len(f.links) > 2*f.ahs.inUse+f.limits.Links+spare {
+	if l.handles == 0 && !l.passive && len(f.links) > 2*f.ahs.InUse()+f.Limits().Links+spare {
 		l.close(now)
 		return
 	}

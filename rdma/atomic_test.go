@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // fields adds in fields bit by bit (RFC 7306 §5.1.1, the pseudocode).
@@ -89,12 +90,12 @@ func TestMaskedAtomics(t *testing.T) {
 // is lost.
 func TestAtomicsMeetTheGuest(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	area := p.hosts[1].fn.key(p.mb.key).area
+	mr := p.hosts[1].fn.Remote(p.b.q.pd, nil, p.mb.key, p.mb.addr, 8, abi.AccessRemoteAtomic)
 	const n = 2000
 	var wg sync.WaitGroup
 	wg.Go(func() { // its own fields of the same word, through its own mapping
 		for range n {
-			if _, err := area.FetchAdd64(0, 1<<32); err != nil {
+			if _, err := mr.Atomic(p.mb.addr, &verbs.Atomic{Op: abi.OpFetchAdd, SwapAdd: 1 << 32}); err != nil {
 				t.Error(err)
 				return
 			}

@@ -41,8 +41,8 @@ const notOurs abi.WCStatus = 0xff
 func (q *QP) loseResponse(now falcon.Time, w *work) {
 	q.fn.stats.CIDMismatches++
 	w.unanswered = true
-	if q.patience.place == 0 && q.attr.timeout != 0 { // 0 is for ever
-		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
+	if !q.patience.Armed() && q.attr.timeout != 0 { // 0 is for ever
+		q.fn.e.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
@@ -75,7 +75,7 @@ func (q *QP) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 		return abi.WCBadRespErr, 0
 	}
 	if want == wire.AtomicResponse {
-		data = q.fn.e.buf[:8]
+		data = q.fn.e.shared.Entry[:8]
 		binary.LittleEndian.PutUint64(data, h.AtomicAck.Original) // the guest's byte order
 		return q.place(w, s, data)
 	}
@@ -87,7 +87,7 @@ func (q *QP) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 
 // place writes response data to the work's sink.
 func (q *QP) place(w *work, s *segment, data []byte) (abi.WCStatus, uint32) {
-	if err := scatter(w.sges, s.at, data); err != nil {
+	if err := w.sges.Scatter(s.at, data); err != nil {
 		return abi.WCLocProtErr, 0
 	}
 	q.fn.stats.BytesRx += uint64(len(data))
@@ -98,7 +98,7 @@ func (q *QP) place(w *work, s *segment, data []byte) (abi.WCStatus, uint32) {
 func (q *QP) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
 	r := &q.req
 	w := r.work(s.work)
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteAcked(w, s)
 	}
 	switch {
@@ -172,7 +172,7 @@ func (q *QP) complete(now falcon.Time) {
 		}
 		over := w.issued && w.pending == 0
 		if over && w.wqe.Opcode == abi.OpReadInv && w.status == abi.WCSuccess {
-			w.status = q.invalidate(w.wqe.Imm)
+			w.status = q.fn.Invalidate(q.pd, &q.windows, w.wqe.Imm)
 		}
 		switch {
 		case w.status != abi.WCSuccess && (w.issued || w.started) && !q.survives(w):
@@ -242,12 +242,12 @@ func (q *QP) finish(now falcon.Time, st abi.WCStatus) {
 // report writes the completion of w, unless it succeeded unsignaled.
 func (q *QP) report(now falcon.Time, w *work, st abi.WCStatus) {
 	if st == abi.WCSuccess && !q.sigAll && w.wqe.Flags&abi.SendSignaled == 0 {
-		if q.fn.trace != nil {
+		if q.fn.Trace != nil {
 			q.noteSilent(w)
 		}
 		return
 	}
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteCompleting(w)
 	}
 	cqe := abi.CQE{
@@ -259,5 +259,5 @@ func (q *QP) report(now falcon.Time, w *work, st abi.WCStatus) {
 	if st == abi.WCSuccess && w.wqe.Opcode == abi.OpReadInv {
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.wqe.Imm
 	}
-	q.sendCQ.post(now, &cqe, false)
+	q.sendCQ.Post(now, &cqe, false)
 }

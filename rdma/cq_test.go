@@ -178,7 +178,7 @@ func TestModeration(t *testing.T) {
 	ok(t, h.fn.DestroyCQ(c.number))
 	p.settle(falcon.Time(1e9))
 	events("destroyed", 0)
-	if len(h.e.timers) != 0 {
+	if h.e.shared.Timers.Len() != 0 {
 		t.Fatal("a timer is left")
 	}
 }

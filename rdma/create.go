@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -10,21 +11,21 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{fn: f, typ: c.Type, sigAll: c.SigAll == 1, attr: f.defaultAttributes(), peerIRD: anyIRD}
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
-		q.pd, q.sendCQ, q.recvCQ = f.pds.get(c.PDN), f.cqs.get(c.SendCQ), f.cqs.get(c.RecvCQ)
+		q.pd, q.sendCQ, q.recvCQ = f.PD(c.PDN), f.CQ(c.SendCQ), f.CQ(c.RecvCQ)
 		if q.pd == nil || q.sendCQ == nil || q.recvCQ == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.SRQN != 0 {
-			if q.srq = f.srqs.get(c.SRQN); q.srq == nil {
+			if q.srq = f.SRQ(c.SRQN); q.srq == nil {
 				return nil, abi.StatusNotFound
 			}
-			if q.srq.typ != abi.SRQTypeBasic {
+			if !q.srq.Basic() {
 				return nil, abi.StatusInvalidArgument
 			}
 		}
 	case abi.QPTypeXRCSend:
 		q.service = wire.XRC
-		if q.pd, q.sendCQ = f.pds.get(c.PDN), f.cqs.get(c.SendCQ); q.pd == nil || q.sendCQ == nil {
+		if q.pd, q.sendCQ = f.PD(c.PDN), f.CQ(c.SendCQ); q.pd == nil || q.sendCQ == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.RecvCQ != 0 || c.SRQN != 0 {
@@ -32,7 +33,7 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 		}
 	case abi.QPTypeXRCRecv:
 		q.service = wire.XRC
-		if q.xrcd = f.xrcds.get(c.XRCDN); q.xrcd == nil {
+		if q.xrcd = f.XRCD(c.XRCDN); q.xrcd == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.PDN != 0 || c.SendCQ != 0 || c.RecvCQ != 0 || c.SRQN != 0 {
@@ -57,7 +58,7 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 
 // CreateQP makes a queue pair in state RESET.
 func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
-	if !f.working() {
+	if !f.Working() {
 		return 0, abi.StatusBadState
 	}
 	q, st := f.parts(c)
@@ -65,31 +66,31 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		f.brokeXRC(c, st)
 		return 0, st
 	}
-	l := &f.limits
+	l := f.Limits()
 	if int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline {
 		return 0, abi.StatusTooLarge
 	}
-	sq := queueParams{log2Entries: c.SQLog2Entries, log2Stride: c.SQLog2Stride, read: sendEntry(c), levels: c.SQLevels, pages: c.SQPages}
-	rq := queueParams{log2Entries: c.RQLog2Entries, log2Stride: c.RQLog2Stride, read: recvEntry(c.MaxRecvSGE), levels: c.RQLevels, pages: c.RQPages}
+	sq := verbs.QueueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
+	rq := verbs.QueueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: verbs.RecvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
 	queues := []struct {
 		has  bool
-		to   *queue
-		name string
-		p    queueParams
+		to   *verbs.WorkQueue
+		kind abi.Ring
+		p    verbs.QueueParams
 		min  uint8 // log2 of the stride
 	}{
-		{c.Type != abi.QPTypeXRCRecv, &q.sq, "SQ of QP", sq, 6},
-		{(c.Type == abi.QPTypeRC || q.datagrams()) && q.srq == nil, &q.rq, "RQ of QP", rq, 5},
+		{c.Type != abi.QPTypeXRCRecv, &q.sq, abi.RingSQ, sq, 6},
+		{(c.Type == abi.QPTypeRC || q.datagrams()) && q.srq == nil, &q.rq, abi.RingRQ, rq, 5},
 	}
 	for _, u := range queues {
 		if u.has {
-			st = u.p.check(l.QPEntries, u.min)
+			st = u.p.Check(l.QPEntries, u.min)
 		} else {
-			st = statusIf(u.p.log2Entries|u.p.log2Stride|u.p.levels != 0 || u.p.pages != 0, abi.StatusInvalidArgument)
+			st = statusIf(u.p.Log2Entries|u.p.Log2Stride|u.p.Levels != 0 || u.p.Pages != 0, abi.StatusInvalidArgument)
 		}
 		if st != abi.StatusOK {
-			if u.has && u.p.read > 1<<u.p.log2Stride {
-				f.broke(abi.DRV608, abi.RingAdmin, 0, 0, []byte{u.p.log2Stride})
+			if u.has && u.p.Read > 1<<u.p.Log2Stride {
+				f.Broke(abi.DRV608, abi.RingAdmin, 0, 0, []byte{u.p.Log2Stride})
 			} else if !u.has {
 				f.brokeXRC(c, st)
 			}
@@ -99,33 +100,31 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	switch {
 	case c.Type == abi.QPTypeGSI && f.gsi != nil:
 		return 0, abi.StatusBusy
-	case c.Type != abi.QPTypeGSI && f.qps.inUse >= f.qps.limit:
+	case c.Type != abi.QPTypeGSI && f.qps.Full():
 		return 0, abi.StatusNoResources
 	}
 	for _, u := range queues {
 		if !u.has {
 			continue
 		}
-		if *u.to, st = f.openQueue(u.name, u.p); st != abi.StatusOK {
+		if *u.to, st = f.OpenQueue(u.kind, u.p); st != abi.StatusOK {
 			return 0, st
 		}
 	}
-	q.req.init(f.e, min(q.sq.layout.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
+	q.req.init(f.e, min(q.sq.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
 	q.rsp.maxSGE = q.maxRecvSGE(c)
 	q.ready.of, q.polled.of, q.lingering.of = q, q, q
 	if c.Type == abi.QPTypeGSI {
 		q.number, f.gsi = gsiNumber, q
 	} else {
-		q.number, _ = f.qps.add(q)
+		q.number, _ = f.qps.Add(q)
 	}
 	if q.datagrams() { // there is no connection to wait for
 		q.req.connect()
 		q.rsp.connect(true, 0)
 	}
-	q.sq.number, q.rq.number = q.number, q.number
-	for _, u := range []*queue{&q.sq, &q.rq} {
-		f.zero(abi.DRV601, u.kind(), q.number, u.area, u.layout.Size())
-	}
+	q.sq.Name(q.number)
+	q.rq.Name(q.number)
 	q.count(1)
 	return q.number, abi.StatusOK
 }
@@ -134,29 +133,26 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 func (q *QP) maxRecvSGE(c *abi.CreateQP) int {
 	switch {
 	case q.srq != nil:
-		return q.srq.maxSGE
+		return q.srq.MaxSGE()
 	case q.typ == abi.QPTypeXRCRecv:
-		return q.fn.limits.SGEs
+		return q.fn.Limits().SGEs
 	}
 	return int(c.MaxRecvSGE)
 }
 
 // count adds n to the users of everything the QP is made of.
 func (q *QP) count(n int) {
-	if q.pd != nil {
-		q.pd.users += n
-	}
-	if q.sendCQ != nil {
-		q.sendCQ.users += n
-	}
-	if q.recvCQ != nil {
-		q.recvCQ.users += n
-	}
-	if q.srq != nil {
-		q.srq.users += n
-	}
-	if q.xrcd != nil {
-		q.xrcd.users += n
+	q.pd.Use(n)
+	q.sendCQ.Use(n)
+	q.recvCQ.Use(n)
+	q.srq.Use(n)
+	q.xrcd.Use(n)
+}
+
+// brokeXRC reports that an XRC QP was to be made with parts it does not have.
+func (f *Function) brokeXRC(c *abi.CreateQP, st abi.Status) {
+	if st == abi.StatusInvalidArgument && (c.Type == abi.QPTypeXRCSend || c.Type == abi.QPTypeXRCRecv) {
+		f.Broke(abi.DRV924, abi.RingAdmin, 0, 0, []byte{byte(c.Type)})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -25,13 +26,13 @@ const groupQPN = 0xffffff
 // checkDatagram looks at what is particular to datagrams in a work request whose length is known.
 func (q *QP) checkDatagram(w *work) abi.WCStatus {
 	x := &w.wqe
-	a := q.fn.ahs.get(x.AHN)
+	a := q.fn.ahs.Get(x.AHN)
 	switch {
 	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm,
 		x.RemoteQPN > wire.QPNMask || x.RemoteQPN == groupQPN,
 		a == nil || a.pd != q.pd:
 		return abi.WCLocQPOpErr
-	case int(w.length) > q.fn.limits.MTU:
+	case int(w.length) > q.fn.Limits().MTU:
 		return abi.WCLocLenErr
 	}
 	w.link = a.link(q.Ordered())
@@ -70,11 +71,11 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 	case v == nil:
 		q.fn.stats.DatagramsLost++
 		return
-	case v.status != abi.WCSuccess:
-		st := v.status
+	case v.Status != abi.WCSuccess:
+		st := v.Status
 		q.failReceive(now, v, st)
 		return
-	case uint64(total) > v.capacity: // the receive stays for one that fits
+	case uint64(total) > v.Capacity: // the receive stays for one that fits
 		q.fn.stats.DatagramsLost++
 		return
 	}
@@ -87,11 +88,11 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 	}
 	grh := &q.fn.e.grh
 	l.putGRH(grh, len(data))
-	var c cursor
-	err := scatter(v.sges, c, grh[:])
+	var c verbs.Cursor
+	err := v.SGEs.Scatter(c, grh[:])
 	if err == nil {
-		c.advance(v.sges, grhSize)
-		err = scatter(v.sges, c, data)
+		c.Advance(v.SGEs, grhSize)
+		err = v.SGEs.Scatter(c, data)
 	}
 	if err != nil {
 		q.failReceive(now, v, abi.WCLocProtErr)
@@ -100,7 +101,7 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 	q.rsp.rmsn++
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteDelivered(l.conn, rsn, h.RBTH.Opcode, uint32(len(data)), trace.Wanted)
 		q.noteReceiving(l.conn, rsn)
 	}
@@ -109,7 +110,7 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 
 // failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
 // unless it completes in error.
-func (q *QP) failReceive(now falcon.Time, v *receive, st abi.WCStatus) {
+func (q *QP) failReceive(now falcon.Time, v *verbs.Receive, st abi.WCStatus) {
 	q.rsp.rmsn++
 	q.finishRecv(now, v, st)
 	if !q.cie {

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -588,15 +589,15 @@ func TestLinkLife(t *testing.T) {
 		ok(t, p.hosts[0].fn.DestroyQP(p.now, a.number))
 		p.hosts[0].fn.Close(p.now)
 		p.settle(1e9)
-		if len(p.hosts[0].e.timers) != 0 {
-			t.Fatalf("%d timers left", len(p.hosts[0].e.timers))
+		if p.hosts[0].e.shared.Timers.Len() != 0 {
+			t.Fatalf("%d timers left", p.hosts[0].e.shared.Timers.Len())
 		}
 	})
 }
 
 // TestAHs checks the commands of address handles.
 func TestAHs(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: Limits{AHs: 2}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{AHs: 2}})
 	h := w.hosts[0]
 	pd, st := h.fn.AllocPD()
 	ok(t, st)
@@ -868,7 +869,7 @@ func TestDatagramSequence(t *testing.T) {
 
 // TestLinkFlood lets a peer open as many links as it likes.
 func TestLinkFlood(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: Limits{Links: 20}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Links: 20}})
 	f, accepted := w.hosts[1].fn, 0
 	for g := range 10 {
 		for class := range 10 {

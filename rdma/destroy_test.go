@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestDestroyAllKinds makes one of every object, lets traffic run over all of them, and destroys
@@ -27,7 +28,7 @@ func TestDestroyAllKinds(t *testing.T) {
 		b := h.createQP(p.pd[1], c)
 		p.connect(a, b, c.ordering == abi.OrderingStrong)
 		key := incKey(h.window(p.pd[1]))
-		b.postBind(key, abi.BindMW{Addr: m.addr, Length: 4096, LKey: m.key, Access: remoteRights})
+		b.postBind(key, abi.BindMW{Addr: m.addr, Length: 4096, LKey: m.key, Access: verbs.RemoteRights})
 		p.settle(1e6)
 		ok(t, f.ModifyCQ(&abi.ModifyCQ{CQN: recv.number, Count: 8, Period: 1000}))
 		recv.arm(false)
@@ -39,7 +40,7 @@ func TestDestroyAllKinds(t *testing.T) {
 			w.RemoteSRQN = x.srqs[i%2].number
 			x.a.post(w, p.ma.sge(0, r.IntN(4000)))
 		}
-		f.qps.each(func(q *QP) {
+		f.qps.Each(func(q *QP) {
 			if q != b.q && q != x.b.q {
 				q.destroy(p.now) // of the stage
 			}
@@ -97,7 +98,7 @@ func TestDestroyAllKinds(t *testing.T) {
 		p.hosts[0].fn.Close(p.now)
 		p.settle(2e9)
 		f.Close(p.now)
-		if n := f.Counts(); n != (Counts{}) {
+		if n := f.Counts(); n != (verbs.Counts{}) {
 			t.Fatalf("seed %d: left %+v", seed, n)
 		}
 		for i, h := range p.hosts {
@@ -107,8 +108,8 @@ func TestDestroyAllKinds(t *testing.T) {
 			if len(h.faults) > 0 {
 				t.Fatalf("seed %d: host %d: %v", seed, i, h.reasons)
 			}
-			if len(h.e.timers) != 0 {
-				t.Fatalf("seed %d: host %d: %d timers are left", seed, i, len(h.e.timers))
+			if h.e.shared.Timers.Len() != 0 {
+				t.Fatalf("seed %d: host %d: %d timers are left", seed, i, h.e.shared.Timers.Len())
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -38,11 +38,9 @@ type Engine struct {
 	linger         list[QP] // failed QPs whose connection is still open, oldest first
 	stats          Stats    // of closed functions
 	fns            []*Function
-	buf            [4096]byte // one WQE, as read from guest memory
-	cqe            [abi.CQESize]byte
+	shared         verbs.Shared
 	headers        wire.Headers
 
-	timers      timers
 	linksWanted []*Link
 	grh         [grhSize]byte
 
@@ -120,7 +118,7 @@ func (q *QP) handle(now falcon.Time, t transport, ev *falcon.Event) {
 	case falcon.EvPullDone:
 		q.pullDone(now, ev)
 	case falcon.EvResponseDone:
-		if s := q.rsp.serving(ev.Tag); s != nil && q.fn.trace != nil {
+		if s := q.rsp.serving(ev.Tag); s != nil && q.fn.Trace != nil {
 			q.noteResponse(trace.Acked, s)
 		}
 		q.responseDone(ev.Tag)
@@ -166,7 +164,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 		l.of.closeConn(now)
 	}
 	e.unthrottle(now)
-	e.timers.run(now)
+	e.shared.Timers.Run(now)
 	for range e.cfg.Turns {
 		if !e.visit(now) {
 			break
@@ -195,10 +193,7 @@ func (e *Engine) Deadline() falcon.Time {
 	if l := e.linger.head; l != nil {
 		at = min(at, l.of.lingerUntil)
 	}
-	if len(e.timers) > 0 {
-		at = min(at, e.timers[0].at)
-	}
-	return at
+	return min(at, e.shared.Timers.Deadline())
 }
 
 // forget drops a closed function and keeps its counters.

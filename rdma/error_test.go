@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestErrorStatuses holds the completion status of every mistake a requester can make, and that it
@@ -356,7 +357,7 @@ func TestDeregister(t *testing.T) {
 
 // TestStaleKeys registers again and again: no old key becomes valid for another region soon.
 func TestStaleKeys(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: Limits{MRs: 2}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{MRs: 2}})
 	h := w.hosts[0]
 	pd, _ := h.fn.AllocPD()
 	addr := h.alloc(4096)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestCountersOfAnExchange: both functions count a known exchange exactly (F65): a WRITE of three packets, a READ, an atomic, a
@@ -29,8 +30,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.a.send.wait(3)
 	p.settle(10e6)
 	for i, want := range []Stats{
-		{Posted: 7, Completed: 7, Flushed: 2, Errors: 1, PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1, QPErrors: 1, Doorbells: 7},
-		{Completed: 1, PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3, QPErrors: 1, Doorbells: 1},
+		{Stats: verbs.Stats{Posted: 7, Completed: 7, Flushed: 2, Errors: 1}, PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1, QPErrors: 1, Doorbells: 7},
+		{Stats: verbs.Stats{Completed: 1}, PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3, QPErrors: 1, Doorbells: 1},
 	} {
 		if got := p.hosts[i].fn.Stats(); got != want {
 			t.Errorf("host %d: %+v\nwant %+v", i, got, want)

@@ -12,12 +12,12 @@ func (q *QP) fillRequest(tag uint64, dst []byte) (int, error) {
 		return 0, errGone
 	}
 	w := q.req.work(s.work)
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteFilled(w, s)
 	}
 	n, err := q.fillConnected(s, w, dst)
-	if err != nil && q.fn.trace != nil {
-		q.fn.trace.Unfilled()
+	if err != nil && q.fn.Trace != nil {
+		q.fn.Trace.Unfilled()
 	}
 	return n, err
 }
@@ -42,8 +42,7 @@ func (q *QP) fillConnected(s *segment, w *work, dst []byte) (int, error) {
 	default:
 		h.RBTH.Pad, data = 0, 0
 		if len(w.sges) > 0 && s.length > 0 {
-			sink := &w.sges[s.at.index]
-			h.STETH = wire.STETH{VA: sink.addr + uint64(s.at.offset), LKey: sink.mr.key}
+			h.STETH.VA, h.STETH.LKey, _ = w.sges.At(s.at)
 		}
 		h.Atomic = wire.AtomicETH{VA: x.RemoteAddr, RKey: x.RKey, SwapAdd: x.CompareAdd}
 		switch s.opcode {
@@ -67,7 +66,7 @@ func (q *QP) fillData(h *wire.Headers, s *segment, w *work, data int, dst []byte
 		if w.wqe.Flags&abi.SendInline != 0 {
 			copy(dst[n:], w.inline[s.offset:][:data])
 		} else if !w.spoiled {
-			if err := gather(w.sges, s.at, dst[n:n+data]); err != nil {
+			if err := w.sges.Gather(s.at, dst[n:n+data]); err != nil {
 				s.status = abi.WCLocProtErr
 				if !q.cie {
 					return 0, err

@@ -13,7 +13,7 @@ const flushTurn = 64
 func (q *QP) flush(now falcon.Time) (more bool) {
 	send := q.flushSends(now)
 	recv := q.flushRecvs(now)
-	return (send || recv) && q.fn.working() && q.state == abi.QPStateErr
+	return (send || recv) && q.fn.Working() && q.state == abi.QPStateErr
 }
 
 func (q *QP) flushSends(now falcon.Time) (more bool) {
@@ -24,26 +24,26 @@ func (q *QP) flushSends(now falcon.Time) (more bool) {
 			q.finish(now, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.sq.next(q.fn.e.buf[:])
+		b, ok := q.sq.Next(q.fn.e.shared.Entry[:])
 		if !ok {
-			return q.sq.sleep()
+			return q.sq.Sleep()
 		}
 		var x abi.SendWQE
 		x.Unmarshal(b)
-		q.fn.stats.Posted++
-		q.sendCQ.post(now, &abi.CQE{
+		q.fn.Owner.Stats.Posted++
+		q.sendCQ.Post(now, &abi.CQE{
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: wcOpcode(x.Opcode),
 		}, false)
 	}
-	q.sq.commit()
+	q.sq.Commit()
 	return true
 }
 
 // lastReceive tells the driver, once, that the failed QP takes no entry of a shared queue any more.
 func (q *QP) lastReceive() {
-	if !q.rq.open() && q.typ != abi.QPTypeXRCSend && !q.lastWQE {
+	if !q.rq.Open() && q.typ != abi.QPTypeXRCSend && !q.lastWQE {
 		q.lastWQE = true
-		q.fn.event(abi.EventLastWQE, q.number, 0, "")
+		q.fn.Event(abi.EventLastWQE, q.number, 0, "")
 	}
 }
 
@@ -53,17 +53,17 @@ func (q *QP) flushRecvs(now falcon.Time) (more bool) {
 			q.finishRecv(now, v, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.rq.next(q.fn.e.buf[:])
+		b, ok := q.rq.Next(q.fn.e.shared.Entry[:])
 		if !ok {
 			q.lastReceive()
-			return q.rq.sleep()
+			return q.rq.Sleep()
 		}
 		var x abi.RecvWQE
 		x.Unmarshal(b)
-		q.recvCQ.post(now, &abi.CQE{
+		q.recvCQ.Post(now, &abi.CQE{
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
 		}, false)
 	}
-	q.rq.commit()
+	q.rq.Commit()
 	return true
 }

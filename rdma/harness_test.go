@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 const (
@@ -73,7 +74,7 @@ func (h *host) Fault(code abi.Fault, reason string) {
 
 type worldConfig struct {
 	arena  int
-	limits Limits
+	limits verbs.Limits
 	net    sim.Impairment
 	seed   uint64
 	config Config

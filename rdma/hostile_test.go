@@ -12,6 +12,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -313,7 +314,7 @@ func (v *victim) survived() {
 	if u := v.h.credits.InUse(); u != (credit.Cost{}) {
 		v.t.Fatalf("seed %d: credits in use %v", v.seed, u)
 	}
-	if n := v.h.fn.Counts(); n != (Counts{}) {
+	if n := v.h.fn.Counts(); n != (verbs.Counts{}) {
 		v.t.Fatalf("seed %d: left %+v", v.seed, n)
 	}
 }

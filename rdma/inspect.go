@@ -1,6 +1,9 @@
 package rdma
 
-import "github.com/falcon-vnic/vnic/queues/abi"
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
 
 // QPInfo is what can be seen of a queue pair from outside.
 type QPInfo struct {
@@ -26,62 +29,25 @@ func (f *Function) EachQP(call func(*QPInfo)) {
 		r := &q.req
 		call(&QPInfo{
 			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
-			SendCQ: q.sendCQ.cqn(), RecvCQ: q.recvCQ.cqn(),
-			Posted: q.sq.ring.Ready(), InFlight: r.tail - r.head, Pushes: r.pushes, Pulls: r.pulls, Reads: r.reads,
+			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
+			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: r.pushes, Pulls: r.pulls, Reads: r.reads,
 			PathMTU: q.PathMTU(), RetryCnt: q.attr.retryCnt, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,
 			CreditWait: q.waitCredit, Rate: f.place == isThrottled && q.ready.on != nil,
 		})
 	})
 }
 
-func (c *CQ) cqn() uint32 {
-	if c == nil {
-		return 0
-	}
-	return c.number
-}
-
-// QueueKind says what a ring in guest memory is for.
-type QueueKind string
-
-// Kinds of rings.
-const (
-	SendQueue       QueueKind = "sq"
-	RecvQueue       QueueKind = "rq"
-	CompletionQueue QueueKind = "cq"
-)
-
-// QueueInfo is what the device knows of a ring in guest memory.
-type QueueInfo struct {
-	Kind               QueueKind
-	Number             uint32 // of the QP or CQ
-	Entries            uint32
-	Producer, Consumer uint32
-	Polled             bool // send queue: looked at without doorbells
-	Armed, Overflowed  bool // completion queue
-}
-
 // EachQueue calls f for every send, receive and completion queue.
-func (f *Function) EachQueue(call func(*QueueInfo)) {
+func (f *Function) EachQueue(call func(*verbs.QueueInfo)) {
 	f.eachQP(func(q *QP) {
-		for _, u := range []*queue{&q.sq, &q.rq} {
-			if u.ring == nil {
+		for _, u := range []*verbs.WorkQueue{&q.sq, &q.rq} {
+			if !u.Open() {
 				continue
 			}
-			kind := SendQueue
-			if u == &q.rq {
-				kind = RecvQueue
-			}
-			call(&QueueInfo{
-				Kind: kind, Number: q.number, Entries: u.layout.Entries(), Producer: u.ring.Producer(), Consumer: u.ring.Next(),
-				Polled: kind == SendQueue && q.polled.on != nil,
-			})
+			info := u.Info()
+			info.Polled = u == &q.sq && q.polled.on != nil
+			call(&info)
 		}
 	})
-	f.cqs.each(func(c *CQ) {
-		call(&QueueInfo{
-			Kind: CompletionQueue, Number: c.number, Entries: c.ring.Entries(), Producer: c.ring.Next(), Consumer: c.ring.Consumer(),
-			Armed: c.armed != disarmed, Overflowed: c.failed,
-		})
-	})
+	f.EachCQ(call)
 }

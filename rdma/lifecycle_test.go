@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestCompletionOverflow fills a CQ: an event, its QPs fail, other CQs and QPs of the function
@@ -322,11 +323,11 @@ func TestDestroyInAnyOrder(t *testing.T) {
 				p.settle(r.Int64N(2e5))
 			}
 		}
-		if h.fn.Counts() != (Counts{}) {
+		if h.fn.Counts() != (verbs.Counts{}) {
 			t.Fatalf("left: %+v", h.fn.Counts())
 		}
 		p.hosts[1].fn.Close(p.now)
-		if p.hosts[1].fn.Counts() != (Counts{}) {
+		if p.hosts[1].fn.Counts() != (verbs.Counts{}) {
 			t.Fatalf("left after Close: %+v", p.hosts[1].fn.Counts())
 		}
 		p.settle(1e9)
@@ -346,7 +347,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 
 // TestLimits holds the refusals of commands.
 func TestLimits(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: Limits{PDs: 2, MRs: 1, CQs: 1, QPs: 1, QPEntries: 64, CQEntries: 64, SGEs: 2, Inline: 64}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{PDs: 2, MRs: 1, CQs: 1, QPs: 1, QPEntries: 64, CQEntries: 64, SGEs: 2, Inline: 64}})
 	h := w.hosts[0]
 	pd, _ := h.fn.AllocPD()
 	if _, st := h.fn.AllocPD(); st != abi.StatusOK {
@@ -414,7 +415,7 @@ func TestLimits(t *testing.T) {
 	create("unmapped", abi.StatusMemoryFault, func(c *abi.CreateQP) { c.SQPages = 0 })
 	create("good", abi.StatusOK, func(*abi.CreateQP) {})
 	create("second", abi.StatusNoResources, func(*abi.CreateQP) {})
-	if c := h.fn.Counts(); c != (Counts{PDs: 2, MRs: 1, CQs: 1, QPs: 1}) {
+	if c := h.fn.Counts(); c != (verbs.Counts{PDs: 2, MRs: 1, CQs: 1, QPs: 1}) {
 		t.Errorf("counts %+v", c)
 	}
 }
@@ -455,7 +456,7 @@ func TestModifyAndQuery(t *testing.T) {
 // it back.
 func TestPageListBytes(t *testing.T) {
 	const pages = 8
-	w := newWorld(t, worldConfig{limits: Limits{PageListBytes: 3 * 4 * pages}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{PageListBytes: 3 * 4 * pages}})
 	h := w.hosts[0]
 	pdn, st := h.fn.AllocPD()
 	ok(t, st)
@@ -491,8 +492,8 @@ func TestPageListBytes(t *testing.T) {
 		t.Fatalf("over the bound again: %v", st)
 	}
 	h.fn.Close(w.now)
-	if h.fn.pageListBytes != 0 {
-		t.Fatalf("%d bytes still counted after Close", h.fn.pageListBytes)
+	if h.fn.PageListBytes() != 0 {
+		t.Fatalf("%d bytes still counted after Close", h.fn.PageListBytes())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -15,7 +16,7 @@ import (
 
 // TestAttributeLimits: the largest value of each attribute, and one more.
 func TestAttributeLimits(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: Limits{ReadAtomic: 5}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{ReadAtomic: 5}})
 	f := w.hosts[0].fn
 	for name, c := range map[string]struct {
 		mask uint32

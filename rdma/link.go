@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -35,7 +36,7 @@ type Link struct {
 	segment int    // most data bytes of one datagram
 	handles int    // that name it
 	flow    uint32 // flow label of the first of them
-	timer   timer
+	timer   verbs.Timer
 	pause   falcon.Time // before the next attempt
 	serial  uint32      // of the function's links
 	heard   uint32      // RBTH sequence number that comes next, or later
@@ -95,7 +96,7 @@ func (f *Function) AcceptLink(key LinkKey) *Link {
 			n++
 		}
 	}
-	if !f.working() || n >= passivePerGID || len(f.passive) >= f.limits.Links {
+	if !f.Working() || n >= passivePerGID || len(f.passive) >= f.Limits().Links {
 		return nil
 	}
 	l := f.links[key]
@@ -124,7 +125,7 @@ func (e *Engine) NextLink() *Link {
 	for len(e.linksWanted) > 0 {
 		l := e.linksWanted[0]
 		e.linksWanted = e.linksWanted[:copy(e.linksWanted, e.linksWanted[1:])]
-		if l.state == linkWanted && !l.f.closed {
+		if l.state == linkWanted && !l.f.Closed() {
 			return l
 		}
 	}
@@ -137,7 +138,7 @@ func (l *Link) want(now falcon.Time) {
 		return
 	}
 	l.state, l.stalled = linkWanted, false
-	l.f.e.timers.set(&l.timer, l, now+linkPatience)
+	l.f.e.shared.Timers.Set(&l.timer, l, now+linkPatience)
 	l.f.e.linksWanted = append(l.f.e.linksWanted, l)
 }
 
@@ -154,7 +155,7 @@ func (l *Link) OpenLoopback(now falcon.Time, conn *Loopback, own [16]byte) {
 func (l *Link) open(now falcon.Time, t transport, cfg *falcon.ConnConfig, own [16]byte) {
 	l.state, l.conn, l.own, l.sn, l.heard, l.pause = linkOpen, t, own, 1, 1, linkPauseMin
 	l.segment = cfg.MTU - wire.UDSendOnlyImm.HeaderLen()
-	l.f.e.timers.stop(&l.timer)
+	l.f.e.shared.Timers.Stop(&l.timer)
 	l.rest(now)
 	l.advance(now)
 	l.send(now)
@@ -177,7 +178,7 @@ func (l *Link) Refused(now falcon.Time) {
 		return
 	}
 	l.state = linkRefused
-	l.f.e.timers.set(&l.timer, l, now+l.pause)
+	l.f.e.shared.Timers.Set(&l.timer, l, now+l.pause)
 	l.pause = min(2*l.pause, linkPauseMax)
 	l.wake()
 }
@@ -202,8 +203,8 @@ func (l *Link) close(now falcon.Time) {
 	c := l.conn
 	l.conn, l.state, l.passive = nil, linkIdle, false
 	delete(l.f.passive, l)
-	l.f.e.timers.stop(&l.timer)
-	l.f.e.timers.stop(&l.patience)
+	l.f.e.shared.Timers.Stop(&l.timer)
+	l.f.e.shared.Timers.Stop(&l.patience)
 	l.lose()
 	if c != nil {
 		c.Close(now)
@@ -238,7 +239,7 @@ func (l *Link) end(now falcon.Time) {
 
 // drop forgets a link that nobody uses.
 func (l *Link) drop() {
-	l.f.e.timers.stop(&l.timer)
+	l.f.e.shared.Timers.Stop(&l.timer)
 	delete(l.f.passive, l)
 	if l.f.links[l.to] == l {
 		delete(l.f.links, l.to)
@@ -249,12 +250,12 @@ func (l *Link) drop() {
 // close.
 func (l *Link) rest(now falcon.Time) {
 	if l.handles == 0 && !l.passive && l.state != linkWanted {
-		l.f.e.timers.set(&l.timer, l, now+linkIdleTime)
+		l.f.e.shared.Timers.Set(&l.timer, l, now+linkIdleTime)
 	}
 }
 
-// due is what the timer means in each state.
-func (l *Link) due(now falcon.Time) {
+// Due is what the timer means in each state.
+func (l *Link) Due(now falcon.Time) {
 	switch {
 	case l.state == linkWanted:
 		l.Refused(now)
@@ -306,13 +307,13 @@ func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
 	}
 	l.conn.AckPush(now, ev.RSN)
 	data, ok := h.RBTH.Data(ev.Data, n)
-	if err != nil || !ok || len(data) > f.limits.MTU || !f.working() || !l.inOrder(h.RBTH.SN) {
+	if err != nil || !ok || len(data) > f.Limits().MTU || !f.Working() || !l.inOrder(h.RBTH.SN) {
 		f.stats.DatagramsLost++
 		return
 	}
 	q := f.QP(h.RBTH.DestQP)
 	switch {
-	case q == nil || !q.datagrams() || !q.serving() || q.recvCQ.failed:
+	case q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
 		f.stats.DatagramsLost++
 	case q.attr.qkey != h.Datagram.QKey:
 		f.stats.BadQKeys++

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Loopback is one end of a connection inside an engine: between two functions, or two queue pairs
@@ -35,7 +36,7 @@ type Loopback struct {
 	next    *Loopback
 	waiting bool        // in Engine.creditless
 	want    credit.Cost // refused
-	retry   timer       // set while the transaction at head was not ready
+	retry   verbs.Timer // set while the transaction at head was not ready
 }
 
 // endpoint is what a transport delivers to and takes the bytes of packets from: a connected QP, or
@@ -183,7 +184,7 @@ func (l *Loopback) grow() {
 
 // schedule puts l in line for delivery, if it has something to deliver and need not wait.
 func (l *Loopback) schedule() {
-	if l.queued || !l.joined || l.head == l.tail || l.retry.place != 0 {
+	if l.queued || !l.joined || l.head == l.tail || l.retry.Armed() {
 		return
 	}
 	l.queued = true
@@ -214,8 +215,8 @@ func (s *loopList) pop() *Loopback {
 	return l
 }
 
-// due ends the delay after a receiver was not ready.
-func (l *Loopback) due(falcon.Time) { l.schedule() }
+// Due ends the delay after a receiver was not ready.
+func (l *Loopback) Due(falcon.Time) { l.schedule() }
 
 // loopQuantum is how many transactions one Run delivers, of all connections in turn.
 const loopQuantum = 64
@@ -277,11 +278,11 @@ func (l *Loopback) deliver(now falcon.Time) {
 	case a.kind == answerResponse:
 		l.respond(now, a)
 	case a.kind == answerNack && a.code == falconwire.NackRNR:
-		l.e.timers.set(&l.retry, l, now+falconwire.RNRTimeout(a.rnr))
+		l.e.shared.Timers.Set(&l.retry, l, now+falconwire.RNRTimeout(a.rnr))
 		*ev = falcon.Event{Kind: falcon.EvRNR, Tag: t.tag}
 		l.owner.handle(now, l, ev)
 	case a.kind == answerDefer:
-		l.e.timers.set(&l.retry, l, a.until)
+		l.e.shared.Timers.Set(&l.retry, l, a.until)
 	default:
 		l.done(now, falcon.Event{Kind: done, Code: refusal(a), ULPCode: a.ulp})
 	}
@@ -370,7 +371,7 @@ func (l *Loopback) Close(falcon.Time) {
 	}
 	l.closed = true
 	delete(l.e.loopback, l.cfg.LocalCID)
-	l.e.timers.stop(&l.retry)
+	l.e.shared.Timers.Stop(&l.retry)
 	for rsn := l.head; rsn != l.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
 		t := l.txn(rsn)
 		l.returnCredits(&t.cost)

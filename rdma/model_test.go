@@ -10,6 +10,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestModel runs random requests in both directions over several connections and a link that loses,
@@ -76,7 +77,7 @@ func (s *modelSide) recvCQ() *cq {
 // bindWindow opens all of the target by a window too.
 func (s *modelSide) bindWindow(t *testing.T, r *rand.Rand) {
 	s.window = incKey(s.window)
-	b := abi.BindMW{Addr: s.target.addr, Length: modelSize, LKey: s.target.key, Access: remoteRights}
+	b := abi.BindMW{Addr: s.target.addr, Length: modelSize, LKey: s.target.key, Access: verbs.RemoteRights}
 	if s.zero = r.IntN(2) == 0; s.zero {
 		b.Access |= abi.AccessZeroBased
 	}

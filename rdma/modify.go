@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -116,9 +117,9 @@ func statusIf(bad bool, st abi.Status) abi.Status {
 // inRange checks the values of the attributes that m sets.
 func (f *Function) inRange(m *abi.ModifyQP) bool {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
-	limit := uint8(f.limits.ReadAtomic)
+	limit := uint8(f.Limits().ReadAtomic)
 	return m.Mask&^uint32(attrKnown) == 0 &&
-		!(has(abi.QPAttrAccess) && m.Access&^uint32(validAccess) != 0 ||
+		!(has(abi.QPAttrAccess) && m.Access&^uint32(verbs.ValidAccess) != 0 ||
 			has(abi.QPAttrPathMTU) && (m.PathMTU < abi.MTU256 || m.PathMTU > abi.MTU4096) ||
 			has(abi.QPAttrTimeout) && m.Timeout > 31 ||
 			has(abi.QPAttrRetryCnt) && m.RetryCnt > 7 ||
@@ -139,7 +140,7 @@ const maxPSN = 1<<24 - 1
 // ModifyQP changes state and attributes. Without a state it changes attributes as a transition from
 // the state to itself. All of m is checked before anything changes.
 func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
-	if !f.working() {
+	if !f.Working() {
 		return abi.StatusBadState
 	}
 	q := f.QP(m.QPN)
@@ -162,7 +163,7 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
 	const whenever = abi.QPAttrAccess | attrConnected
-	if f.extended || m.Mask&^whenever != 0 {
+	if f.Extended() || m.Mask&^whenever != 0 {
 		if st := allowed(q.transitions(), q.state, to, m.Mask); st != abi.StatusOK {
 			return st
 		}
@@ -173,8 +174,8 @@ func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusOK
 	}
 	if q.state == abi.QPStateReset && to == abi.QPStateInit {
-		f.zero(abi.DRV601, abi.RingSQ, q.number, q.sq.area, abi.QueueHeaderSize)
-		f.zero(abi.DRV601, abi.RingRQ, q.number, q.rq.area, abi.QueueHeaderSize)
+		q.sq.Clean(abi.QueueHeaderSize)
+		q.rq.Clean(abi.QueueHeaderSize)
 	}
 	q.set(m)
 	q.change(now, to)
@@ -265,9 +266,9 @@ func (q *QP) drained(now falcon.Time) {
 	}
 	q.sqdNotify = false
 	if q.sendCQ != nil { // an XRC target has none
-		q.sendCQ.release(now)
+		q.sendCQ.Release(now)
 	}
-	q.fn.event(abi.EventSQDrained, q.number, 0, "")
+	q.fn.Event(abi.EventSQDrained, q.number, 0, "")
 }
 
 // draining reports whether works that were begun are still outstanding.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 const bindable = allAccess | abi.AccessMWBind
@@ -69,7 +70,7 @@ func TestWindow(t *testing.T) {
 		}
 		// Again, zero based, with another key: atomics and READs by offsets.
 		key2 := incKey(key)
-		p.b.postBind(key2, abi.BindMW{Addr: m.addr + 4096, Length: 4096, LKey: m.key, Access: remoteRights | abi.AccessZeroBased})
+		p.b.postBind(key2, abi.BindMW{Addr: m.addr + 4096, Length: 4096, LKey: m.key, Access: verbs.RemoteRights | abi.AccessZeroBased})
 		success(t, p.b.send.wait(1))
 		p.a.post(abi.SendWQE{Opcode: abi.OpFetchAdd, Flags: abi.SendSignaled, RemoteAddr: 8, RKey: key2, CompareAdd: 0}, p.ma.sge(8192, 8))
 		p.a.post(abi.SendWQE{Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: 0, RKey: key2}, p.ma.sge(8192, 4096))
@@ -356,7 +357,7 @@ func TestWindowEnds(t *testing.T) {
 		p.b.postBind(key, abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
 		success(t, p.b.send.wait(1))
 		end(p)
-		if f.Counts() == (Counts{}) {
+		if f.Counts() == (verbs.Counts{}) {
 			continue // closed
 		}
 		ok(t, f.DeregMR(m.key))

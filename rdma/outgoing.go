@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -51,14 +52,14 @@ type outgoing struct {
 	progress         falcon.Time // when the destination was heard of, or the queue began
 	stalled          bool        // it was not for too long
 	blocked          []*QP       // that wait for a place
-	patience         timer       // of theirs
+	patience         verbs.Timer // of theirs
 	holding          node[Link]  // in Function.holding
 }
 
 // stallDeadline ends the wait for a place in the queue of its link.
 type stallDeadline struct{ l *Link }
 
-func (s stallDeadline) due(now falcon.Time) { s.l.giveUp(now) }
+func (s stallDeadline) Due(now falcon.Time) { s.l.giveUp(now) }
 
 func (o *outgoing) place(number uint32) **datagram { return &o.held[number%linkQueue] }
 
@@ -97,7 +98,7 @@ func (l *Link) take(now falcon.Time, q *QP, w *work) bool {
 	d := f.e.datagrams.get()
 	if w.wqe.Flags&abi.SendInline != 0 {
 		copy(d.data[:], w.inline)
-	} else if gather(w.sges, cursor{}, d.data[:w.length]) != nil {
+	} else if w.sges.Gather(verbs.Cursor{}, d.data[:w.length]) != nil {
 		f.e.datagrams.put(d)
 		return false
 	}
@@ -120,7 +121,7 @@ func (l *Link) take(now falcon.Time, q *QP, w *work) bool {
 	l.tail++
 	f.held++
 	f.holding.push(&l.holding)
-	if f.trace != nil {
+	if f.Trace != nil {
 		d.note(f, trace.Issued, trace.Owed)
 	}
 	l.send(now)
@@ -167,7 +168,7 @@ func (l *Link) sent(now falcon.Time, number uint32, code falcon.Completion) {
 // advance notes that the destination takes something, or may do so from now on.
 func (l *Link) advance(now falcon.Time) {
 	l.progress, l.stalled = now, false
-	l.f.e.timers.stop(&l.patience)
+	l.f.e.shared.Timers.Stop(&l.patience)
 	if l.holding.on != nil {
 		l.holding.remove()
 		l.f.holding.push(&l.holding)
@@ -177,7 +178,7 @@ func (l *Link) advance(now falcon.Time) {
 // over lets go of a datagram that was with falcon.
 func (l *Link) over(number uint32) {
 	at := l.place(number)
-	if l.f.trace != nil {
+	if l.f.Trace != nil {
 		(*at).note(l.f, trace.Acked, 0)
 	}
 	l.f.e.datagrams.put(*at)
@@ -217,8 +218,8 @@ func (l *Link) block(now falcon.Time, q *QP) {
 		q.blocked = l
 		l.blocked = append(l.blocked, q)
 	}
-	if l.patience.place == 0 {
-		l.f.e.timers.set(&l.patience, stallDeadline{l}, max(now, l.progress+linkStall))
+	if !l.patience.Armed() {
+		l.f.e.shared.Timers.Set(&l.patience, stallDeadline{l}, max(now, l.progress+linkStall))
 	}
 }
 
@@ -240,7 +241,7 @@ func (l *Link) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (i
 	if l.conn != t || d == nil || kind != falcon.TxnPush || len(dst) < wire.PushLength(d.opcode, d.length) {
 		return 0, errGone
 	}
-	if l.f.trace != nil {
+	if l.f.Trace != nil {
 		d.noteFilled(l)
 	}
 	h := &l.f.e.headers

@@ -23,7 +23,7 @@ func pathOf(flowLabel uint32, class, hopLimit, sl uint8, vlan uint16) (Path, abi
 
 // SetQPPath sets the path of a queue pair before it has a connection.
 func (f *Function) SetQPPath(p *abi.QPPath) abi.Status {
-	if !f.working() {
+	if !f.Working() {
 		return abi.StatusBadState
 	}
 	q := f.QP(p.QPN)

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -21,23 +20,13 @@ import (
 // pollQuantum is how many queues one Poll looks at; those that were not come first the next time.
 const pollQuantum = 64
 
-// UseFeatures says which features are in use. Without abi.FeatureEventIndex every doorbell is a
-// record, and queues are looked at when one comes; without abi.FeatureArmWord completion queues are
-// armed by records only; without abi.FeatureExtendedVerbs the driver hears of failures by
-// EventQPFatal alone, and of nothing that is no failure.
-func (f *Function) UseFeatures(bits uint64) {
-	f.eventIndex = bits&abi.FeatureEventIndex != 0
-	f.armWord = bits&abi.FeatureArmWord != 0
-	f.extended = bits&abi.FeatureExtendedVerbs != 0
-}
-
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It
 // reports whether there is an entry after all.
 func (q *QP) watch(now falcon.Time) (more bool) {
-	if !q.fn.eventIndex {
-		return q.sq.sleep()
+	if !q.fn.EventIndex() {
+		return q.sq.Sleep()
 	}
-	q.sq.commit()
+	q.sq.Commit()
 	q.pollUntil = now + q.fn.e.cfg.PollTime
 	q.fn.e.polled.push(&q.polled)
 	return false
@@ -54,14 +43,13 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 		}
 		l.remove()
 		q := l.of
-		n, err := q.sq.ring.Poll()
+		n, ok := q.sq.Poll()
 		switch {
-		case err != nil:
-			q.sq.fault(err)
-		case n > 0 || now >= q.pollUntil && q.sq.sleep():
+		case !ok:
+		case n > 0 || now >= q.pollUntil && q.sq.Sleep():
 			found = true
-			if q.fn.trace != nil {
-				q.noteEntries(trace.Found, q.sq.ring.Producer())
+			if q.fn.Trace != nil {
+				q.noteEntries(trace.Found, q.sq.Producer())
 			}
 			q.wake()
 		case now < q.pollUntil:
@@ -80,10 +68,10 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 func (e *Engine) Arm(now falcon.Time) (found bool) {
 	for l := e.polled.head; l != nil; l = e.polled.head {
 		l.remove()
-		if l.of.sq.sleep() {
+		if l.of.sq.Sleep() {
 			found = true
-			if l.of.fn.trace != nil {
-				l.of.noteEntries(trace.Found, l.of.sq.ring.Producer())
+			if l.of.fn.Trace != nil {
+				l.of.noteEntries(trace.Found, l.of.sq.Producer())
 			}
 			l.of.wake()
 		}

@@ -1,10 +1,12 @@
 package rdma
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // shadowPair is a pair whose first driver uses the event index.
@@ -87,7 +89,7 @@ func TestPollEnds(t *testing.T) {
 // TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
 func TestPollFair(t *testing.T) {
 	const n = 3*pollQuantum + 5
-	p := newPair(t, true, 8192, worldConfig{limits: Limits{QPs: n + 1}, arena: 64 << 20}, qpConfig{})
+	p := newPair(t, true, 8192, worldConfig{limits: verbs.Limits{QPs: n + 1}, arena: 64 << 20}, qpConfig{})
 	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	e := p.hosts[0].e
 	for range n {
@@ -160,9 +162,7 @@ func TestPollHostile(t *testing.T) {
 	p := shadowPair(t)
 	p.a.ring()
 	p.step()
-	if err := p.a.q.sq.area.Store32(abi.QueueHeaderProducer, 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	binary.LittleEndian.PutUint32(p.a.sqMem[abi.QueueHeaderProducer:], 1<<20)
 	p.hosts[0].e.Poll(p.now)
 	if f := p.hosts[0].fn.Fault(); f != abi.FaultDoorbell {
 		t.Errorf("%s", f)

@@ -5,6 +5,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -19,7 +20,7 @@ type served struct {
 	sn       uint32
 	rsn      uint32 // of the transaction
 	sink     wire.STETH
-	mr       *MR // READ
+	mr       *verbs.MR // READ
 	va       uint64
 	length   uint32
 	pad      uint8  // bytes behind the data
@@ -110,7 +111,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	s := &r.served[slot]
 	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, rsn: ev.RSN, sink: h.STETH}
 	addressed := err == nil && q.addressed(h)
-	if atomicOpcode(h.RBTH.Opcode) {
+	if atomicOp(h.RBTH.Opcode) != 0 {
 		s.opcode = wire.AtomicResponse
 	}
 	fatal, own := true, false // own: the request's own error
@@ -129,7 +130,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 		case misplaced:
 			s.syndrome = synSequence
 		default:
-			if !q.ordered && !q.unordered && atomicOpcode(h.RBTH.Opcode) && h.RBTH.SN != r.sn {
+			if !q.ordered && !q.unordered && atomicOp(h.RBTH.Opcode) != 0 && h.RBTH.SN != r.sn {
 				q.deferPull(now, ev, now+pullRetry) // RFC 7306 §5.2.1: atomics in the order sent
 				return
 			}
@@ -146,7 +147,7 @@ func (q *QP) handlePull(now falcon.Time, ev *falcon.Event) {
 	s.busy = true
 	r.unsent++
 	tag := uint64(r.servedEra)<<32 | uint64(slot)
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteDelivered(q.conn, ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
 	}
 	if err := q.conn.RespondPull(now, ev.RSN, tag, length); err != nil {
@@ -201,6 +202,22 @@ func (q *QP) serve(h *wire.Headers, s *served, requested int) syndrome {
 	return synNone
 }
 
+// atomicOp is the operation that a request, without its service, asks for; 0 for one that is no
+// atomic.
+func atomicOp(op wire.Opcode) abi.Opcode {
+	switch op {
+	case wire.CmpSwap:
+		return abi.OpCmpSwap
+	case wire.FetchAdd:
+		return abi.OpFetchAdd
+	case wire.MaskedCmpSwap:
+		return abi.OpMaskedCmpSwap
+	case wire.MaskedFetchAdd:
+		return abi.OpMaskedFetchAdd
+	}
+	return 0
+}
+
 func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 	x := &h.Atomic
 	if requested != wire.PullLength(h.RBTH.Opcode, 8) || q.attr.maxDest == 0 || x.VA&7 != 0 {
@@ -210,21 +227,13 @@ func (q *QP) serveAtomic(h *wire.Headers, s *served, requested int) syndrome {
 	if m == nil {
 		return synAccess
 	}
-	if !m.aligned(x.VA) {
+	if !m.Aligned(x.VA) {
 		return synInvalid
 	}
-	if m.fn.faults != nil && m.fn.faults.Access() {
-		return synOperation
-	}
 	var err error
-	switch at := m.offset(x.VA); h.RBTH.Opcode {
-	case wire.CmpSwap:
-		s.original, err = m.area.CompareAndSwap64(at, x.Compare, x.SwapAdd)
-	case wire.FetchAdd:
-		s.original, err = m.area.FetchAdd64(at, x.SwapAdd)
-	default:
-		s.original, err = maskedAtomic(m.area, at, h)
-	}
+	s.original, err = m.Atomic(x.VA, &verbs.Atomic{
+		Op: atomicOp(h.RBTH.Opcode), Compare: x.Compare, SwapAdd: x.SwapAdd, Masks: abi.AtomicMasks(h.Mask),
+	})
 	if err != nil {
 		return synOperation
 	}
@@ -243,12 +252,12 @@ func (q *QP) fillResponse(tag uint64, dst []byte) (int, error) {
 		return 0, errGone
 	}
 	q.rsp.answered(s)
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteResponse(trace.Scheduled, s)
 	}
 	length, pad := int(s.length), int(s.pad)
 	if length > 0 && s.syndrome == synNone {
-		if err := s.mr.read(s.va, dst[n:n+length]); err != nil {
+		if err := s.mr.Read(s.va, dst[n:n+length]); err != nil {
 			s.syndrome = synOperation
 		}
 	}

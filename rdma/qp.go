@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"encoding/binary"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -23,15 +26,15 @@ type QP struct {
 	fn     *Function
 	number uint32
 	typ    abi.QPType
-	pd     *PD
-	sendCQ *CQ
-	recvCQ *CQ
+	pd     *verbs.PD
+	sendCQ *verbs.CQ
+	recvCQ *verbs.CQ
 	state  abi.QPState
 	attr   attributes
-	srq    *SRQ  // shared receive queue it was created with
-	xrcd   *XRCD // XRCRecv
+	srq    *verbs.SRQ  // shared receive queue it was created with
+	xrcd   *verbs.XRCD // XRCRecv
 	sigAll bool
-	sq, rq queue
+	sq, rq verbs.WorkQueue
 
 	service wire.Opcode // prefix of its opcodes on the wire
 
@@ -45,18 +48,18 @@ type QP struct {
 	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
-	blocked    *Link // has the QP in its list
-	ird        uint8 // READ and atomic packets that the peer was told it may have unanswered
-	peerIRD    uint8 // that the peer takes
-	heard      bool  // a packet of the peer arrived
-	violated   bool  // one of them was no valid request
-	wired      bool  // the driver named the peer
-	peerLeft   bool  // a wired QP had a connection
-	leaving    bool  // the peer ends the connection
-	patience   timer // of a wired QP without one
-	lastWQE    bool  // EventLastWQE was sent
-	windows    int   // bound to it
-	sqdNotify  bool  // the driver wants to know when the send queue is drained
+	blocked    *Link       // has the QP in its list
+	ird        uint8       // READ and atomic packets that the peer was told it may have unanswered
+	peerIRD    uint8       // that the peer takes
+	heard      bool        // a packet of the peer arrived
+	violated   bool        // one of them was no valid request
+	wired      bool        // the driver named the peer
+	peerLeft   bool        // a wired QP had a connection
+	leaving    bool        // the peer ends the connection
+	patience   verbs.Timer // of a wired QP without one
+	lastWQE    bool        // EventLastWQE was sent
+	windows    verbs.Bindings
+	sqdNotify  bool // the driver wants to know when the send queue is drained
 
 	req requester
 	rsp responder
@@ -94,7 +97,7 @@ const leastGiveUp falcon.Time = 500e6
 
 // defaultAttributes hold until ModifyQP says otherwise.
 func (f *Function) defaultAttributes() attributes {
-	n := uint8(f.limits.ReadAtomic)
+	n := uint8(f.Limits().ReadAtomic)
 	return attributes{minRNRTimer: 12, retryCnt: 7, rnrRetry: 7, timeout: 14, maxRdAtomic: n, maxDest: n}
 }
 
@@ -167,11 +170,11 @@ func (q *QP) destroy(now falcon.Time) {
 	q.stopWork()
 	q.leaveConn(now)
 	q.state = abi.QPStateReset
-	q.unbindWindows()
+	q.fn.Unbind(&q.windows)
 	if q == q.fn.gsi {
 		q.fn.gsi = nil
 	} else {
-		q.fn.qps.remove(q.number)
+		q.fn.qps.Remove(q.number)
 	}
 	q.count(-1)
 }
@@ -187,7 +190,7 @@ func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU
 func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	segment := min(pathMTU, cfg.MTU-wire.MaxDataHeaderLen) &^ 3
 	switch {
-	case !q.fn.working() || q.conn != nil,
+	case !q.fn.Working() || q.conn != nil,
 		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS:
 		return abi.StatusBadState
 	case cfg.User != any(q) || segment < 64 || peerQPN > wire.QPNMask:
@@ -211,7 +214,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
 	}
-	q.fn.e.timers.stop(&q.patience)
+	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.wake()
 }
 
@@ -219,7 +222,7 @@ func (q *QP) begin(t transport, ordered bool, segment int) {
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil && !q.wired && !q.datagrams() || !q.sq.open() {
+		if q.waitCredit || q.conn == nil && !q.wired && !q.datagrams() || !q.sq.Open() {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -242,7 +245,7 @@ func (q *QP) prefetch() {
 // turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD,
 // flushing in ERR and SQE. It reports whether more is left that can go on now.
 func (q *QP) turn(now falcon.Time) (more bool) {
-	if !q.fn.working() || q.stuck() {
+	if !q.fn.Working() || q.stuck() {
 		return false
 	}
 	switch q.state {
@@ -259,13 +262,23 @@ func (q *QP) turn(now falcon.Time) (more bool) {
 	return false
 }
 
+// stuck reports whether the send queue is kept back.
+func (q *QP) stuck() bool { return q.fn.Faults() != nil && q.fn.Faults().Stuck(q.number) }
+
+// brokeReset reports a doorbell for a queue of a QP in RESET.
+func (q *QP) brokeReset(kind abi.Ring, index uint32) {
+	if index != 0 {
+		q.fn.Broke(abi.DRV601, kind, q.number, index, binary.LittleEndian.AppendUint32(nil, index))
+	}
+}
+
 // sendDoorbell takes a doorbell of the send queue.
 func (q *QP) sendDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
-		q.brokeReset(&q.sq, index)
+		q.brokeReset(abi.RingSQ, index)
 		return // the driver may be clearing the queue
 	}
-	if q.sq.doorbell(index) {
+	if q.sq.Doorbell(index) {
 		q.wake()
 	}
 }
@@ -277,18 +290,18 @@ func (q *QP) receives() uint32 {
 	case q.typ == abi.QPTypeXRCRecv:
 		return maxPushes
 	case q.srq != nil:
-		return q.srq.queue.layout.Entries()
+		return q.srq.Entries()
 	}
-	return q.rq.layout.Entries()
+	return q.rq.Entries()
 }
 
 // recvDoorbell takes a doorbell of the receive queue. Receives are read when a message needs one.
 func (q *QP) recvDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
-		q.brokeReset(&q.rq, index)
+		q.brokeReset(abi.RingRQ, index)
 		return
 	}
-	if q.rq.doorbell(index) && q.state == abi.QPStateErr {
+	if q.rq.Doorbell(index) && q.state == abi.QPStateErr {
 		q.wake()
 	}
 }

@@ -31,7 +31,7 @@ func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason 
 	}
 	q.enterErr(now)
 	q.fn.stats.QPErrors++
-	q.fn.event(typ, q.number, uint32(st), reason)
+	q.fn.Event(typ, q.number, uint32(st), reason)
 }
 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend
@@ -63,7 +63,7 @@ func (q *QP) enterErr(now falcon.Time) {
 	if e := q.fn.e; e.falcon != nil {
 		e.falcon.CreditsChanged() // it may have been offered some
 	}
-	q.fn.e.timers.stop(&q.patience)
+	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.polled.remove() // flushing reads the queue and arms it
 	q.req.drop()
 	if q.conn != nil {
@@ -78,9 +78,9 @@ func (q *QP) reset(now falcon.Time) {
 	q.stopWork()
 	q.wired, q.peerLeft = false, false
 	q.leaveConn(now)
-	q.sq.reset()
-	q.rq.reset()
-	q.unbindWindows()
+	q.sq.Reset()
+	q.rq.Reset()
+	q.fn.Unbind(&q.windows)
 	q.attr = q.fn.defaultAttributes()
 	q.state = abi.QPStateReset
 }
@@ -101,7 +101,7 @@ func (q *QP) stopWork() {
 	q.rsp.drop()
 	q.ready.remove()
 	q.polled.remove()
-	q.fn.e.timers.stop(&q.patience)
+	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.waitCredit = false
 }
 

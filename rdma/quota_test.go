@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestQuotas fills a function with each kind of object: the quota is kept, counted and given back,
 // no kind takes room of another, and a lowered quota takes nothing away. (DEV-311, DEV-312)
 func TestQuotas(t *testing.T) {
 	const n = 3
-	limits := Limits{PDs: n, MRs: n, MWs: n, CQs: n, QPs: n, SRQs: n, XRCDs: n, AHs: n}
+	limits := verbs.Limits{PDs: n, MRs: n, MWs: n, CQs: n, QPs: n, SRQs: n, XRCDs: n, AHs: n}
 	w := newWorld(t, worldConfig{limits: limits})
 	h := w.hosts[0]
 	f := h.fn
@@ -49,7 +50,7 @@ func TestQuotas(t *testing.T) {
 			return f.CreateAH(w.now, &abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid()})
 		}, func(ahn uint32) abi.Status { return f.DestroyAH(w.now, ahn) }},
 	}
-	if fields := reflect.TypeFor[Counts]().NumField(); fields != len(kinds) {
+	if fields := reflect.TypeFor[verbs.Counts]().NumField(); fields != len(kinds) {
 		t.Fatalf("%d kinds are counted, %d tested", fields, len(kinds))
 	}
 	count := func(name string) int { return int(reflect.ValueOf(f.Counts()).FieldByName(name).Int()) }
@@ -65,7 +66,7 @@ func TestQuotas(t *testing.T) {
 				t.Errorf("%s: one too many: %v, counted %d", k.name, st, count(k.name))
 			}
 		}
-		f.SetLimits(Limits{PDs: 1, MRs: 1, MWs: 1, CQs: 1, QPs: 1, SRQs: 1, XRCDs: 1, AHs: 1})
+		f.SetLimits(verbs.Limits{PDs: 1, MRs: 1, MWs: 1, CQs: 1, QPs: 1, SRQs: 1, XRCDs: 1, AHs: 1})
 		for _, k := range kinds {
 			if count(k.name) != n {
 				t.Errorf("%s: a lowered quota left %d", k.name, count(k.name))
@@ -81,7 +82,7 @@ func TestQuotas(t *testing.T) {
 		}
 		f.SetLimits(limits)
 	}
-	if got := f.Counts(); got != (Counts{PDs: 1, CQs: 1}) {
+	if got := f.Counts(); got != (verbs.Counts{PDs: 1, CQs: 1}) {
 		t.Errorf("left %+v", got)
 	}
 	for range n {
@@ -89,7 +90,7 @@ func TestQuotas(t *testing.T) {
 		ok(t, st)
 	}
 	f.Close(w.now)
-	if got := f.Counts(); got != (Counts{}) {
+	if got := f.Counts(); got != (verbs.Counts{}) {
 		t.Errorf("left after Close: %+v", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -44,7 +45,7 @@ type segment struct {
 	rmsn   uint32
 	offset uint32 // of the data in the message
 	length uint32
-	at     cursor // of offset in the work's sges
+	at     verbs.Cursor // of offset in the work's sges
 }
 
 func (r *requester) init(e *Engine, works uint32, maxSGE, maxInline int) {
@@ -82,7 +83,7 @@ func (r *requester) forget() {
 func (r *requester) add() *work {
 	w := r.e.works.get()
 	if cap(w.sges) < r.maxSGE {
-		w.sges = make([]sge, 0, r.maxSGE)
+		w.sges = make(verbs.SGL, 0, r.maxSGE)
 	}
 	if cap(w.inline) < r.maxInline {
 		w.inline = make([]byte, 0, r.maxInline)
@@ -162,7 +163,7 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 	if r := &q.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
 		return q.watch(now)
 	}
-	q.sq.commit()
+	q.sq.Commit()
 	return more
 }
 
@@ -240,6 +241,28 @@ func (q *QP) admitWork(now falcon.Time, w *work) (pass, ok bool) {
 	return true, true
 }
 
+// issueInside carries out a request that concerns this side only. A key becomes invalid when
+// nothing before the request can use it any more. It reports whether the next request may follow at
+// once.
+func (q *QP) issueInside(now falcon.Time, w *work) bool {
+	r := &q.req
+	if w.wqe.Opcode == abi.OpLocalInv {
+		if r.head != r.next {
+			return false // a completion wakes the QP
+		}
+		w.status = q.fn.Invalidate(q.pd, &q.windows, w.wqe.Imm)
+	} else {
+		w.status = q.fn.Bind(q.pd, &q.windows, w.wqe.RKey, &w.bind)
+	}
+	w.started, w.issued = true, true
+	goOn := w.status == abi.WCSuccess || q.cie
+	if goOn {
+		r.next++
+	}
+	q.complete(now)
+	return goOn
+}
+
 // start gives a work that is to be sent its place among those before it.
 func (q *QP) start(w *work) {
 	r := &q.req
@@ -289,7 +312,7 @@ func (q *QP) hand(now falcon.Time, w *work, s *segment, tag uint64) bool {
 
 // issued books segment s of w, which the transport took.
 func (q *QP) issued(w *work, s *segment) {
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteIssued(w, s)
 	}
 	r := &q.req
@@ -307,7 +330,7 @@ func (q *QP) issued(w *work, s *segment) {
 		q.fn.stats.BytesTx += uint64(s.length)
 	}
 	w.offset += s.length
-	w.at.advance(w.sges, s.length)
+	w.at.Advance(w.sges, s.length)
 	if w.offset == w.length {
 		w.issued = true
 		r.next++
@@ -319,7 +342,8 @@ func (q *QP) issued(w *work, s *segment) {
 func (q *QP) segmentLength(w *work) uint32 {
 	n := min(w.length-w.offset, uint32(q.segment))
 	if w.reads() && n > 0 {
-		n = min(n, w.sges[w.at.index].length-w.at.offset)
+		_, _, left := w.sges.At(w.at)
+		n = min(n, left)
 	}
 	return n
 }

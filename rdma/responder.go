@@ -5,6 +5,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -21,9 +22,9 @@ type responder struct {
 	rmsn     uint32 // of the oldest unfinished message that takes a receive
 	fetched  uint32 // of the message the next receive in the RQ will serve
 	pullRMSN uint32 // of the next READ or atomic request
-	receives []receive
+	receives []verbs.Receive
 	maxSGE   int
-	srq      *SRQ // that the packet at hand names (XRC)
+	srq      *verbs.SRQ // that the packet at hand names (XRC)
 
 	failed   abi.WCStatus // of that message: it completes in error; WCSuccess while it does not
 	class    messageClass // of the message that retired packets left unfinished
@@ -88,10 +89,10 @@ func (r *responder) connect(ordered bool, receives uint32) {
 		r.arrivals = make([]arrival, reorderWindow)
 	}
 	if uint32(len(r.receives)) != n {
-		r.receives = make([]receive, n)
-		sges := make([]sge, int(n)*r.maxSGE)
+		r.receives = make([]verbs.Receive, n)
+		sges := make(verbs.SGL, int(n)*r.maxSGE)
 		for i := range r.receives {
-			r.receives[i].sges, sges = sges[:0:r.maxSGE], sges[r.maxSGE:]
+			r.receives[i].SGEs, sges = sges[:0:r.maxSGE], sges[r.maxSGE:]
 		}
 	}
 }
@@ -100,7 +101,7 @@ func (r *responder) connect(ordered bool, receives uint32) {
 func (r *responder) drop() {
 	r.fetched = r.rmsn
 	for i := range r.receives {
-		r.receives[i].release()
+		r.receives[i].Release()
 	}
 	r.class, r.bytes, r.notReady = classNone, 0, false
 	clear(r.arrivals)
@@ -219,7 +220,7 @@ func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	q.fn.stats.PushesRx++
 	q.fn.stats.BytesRx += uint64(len(data))
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		flags := uint8(0)
 		if a.receives() && a.opcode.Info().Last {
 			flags = trace.Wanted
@@ -268,14 +269,14 @@ func (q *QP) addressed(h *wire.Headers) bool {
 	if q.typ != abi.QPTypeXRCRecv {
 		return q.typ != abi.QPTypeXRCSend
 	}
-	s := q.fn.srqs.get(h.XRC.SRQ)
+	s := q.fn.SRQ(h.XRC.SRQ)
 	q.rsp.srq = s
-	return s != nil && s.xrcd == q.xrcd
+	return s != nil && s.In(q.xrcd)
 }
 
 // refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive
 // v, which the packet would have gone to, completes; WCSuccess when it does not.
-func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *receive, recv abi.WCStatus) {
+func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *verbs.Receive, recv abi.WCStatus) {
 	q.fn.stats.Refused++
 	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
 	if v != nil && recv != abi.WCSuccess {
@@ -308,31 +309,31 @@ func (q *QP) hear() {
 	}
 	q.heard = true
 	if q.state == abi.QPStateRTR {
-		q.fn.event(abi.EventCommEst, q.number, 0, "")
+		q.fn.Event(abi.EventCommEst, q.number, 0, "")
 	}
 }
 
 // placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when
 // the packet has to come again, and with an error the receive it hit and the status of that, if
 // any.
-func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *receive, abi.WCStatus) {
-	var v *receive
+func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *verbs.Receive, abi.WCStatus) {
+	var v *verbs.Receive
 	if a.receives() {
 		s := q.source()
 		switch {
 		case int32(a.rmsn-q.rsp.rmsn) < 0:
 			return synInvalid, nil, abi.WCSuccess
-		case s != nil && s.failed:
+		case s != nil && s.Failed():
 			return synOperation, nil, abi.WCSuccess
 		}
 		if v = q.receiveFor(a.rmsn); v == nil {
 			return synRNR, nil, abi.WCSuccess
 		}
 		switch {
-		case v.srq != s || v.done:
+		case v.SRQ != s || v.Done:
 			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
-		case v.status != abi.WCSuccess: // though a WRITE with immediate data puts nothing there
-			return synOperation, v, v.status
+		case v.Status != abi.WCSuccess: // though a WRITE with immediate data puts nothing there
+			return synOperation, v, v.Status
 		}
 	}
 	switch {
@@ -345,14 +346,14 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 	}
 	if class(a.opcode) == classSend {
 		switch {
-		case uint64(a.offset)+uint64(len(data)) > v.capacity:
+		case uint64(a.offset)+uint64(len(data)) > v.Capacity:
 			return synInvalid, v, abi.WCLocLenErr
-		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.invalidatable(q.domain(), a.imm) == nil:
+		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.fn.Invalidatable(q.domain(), &q.windows, a.imm) == nil:
 			return synAccess, v, abi.WCSuccess
 		}
-		var c cursor
-		c.advance(v.sges, a.offset)
-		if scatter(v.sges, c, data) != nil {
+		var c verbs.Cursor
+		c.Advance(v.SGEs, a.offset)
+		if v.SGEs.Scatter(c, data) != nil {
 			return synOperation, v, abi.WCLocProtErr
 		}
 		return synNone, nil, abi.WCSuccess
@@ -367,7 +368,7 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 	if m == nil {
 		return synAccess, v, abi.WCSuccess
 	}
-	if m.write(h.RETH.VA, data) != nil {
+	if m.Write(h.RETH.VA, data) != nil {
 		return synOperation, v, abi.WCSuccess
 	}
 	return synNone, nil, abi.WCSuccess
@@ -375,30 +376,14 @@ func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *rec
 
 // remote looks up a region or window for the peer: the right must be given by the QP and by the
 // region, and a window must be bound to the QP.
-func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
+func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *verbs.MR {
 	if q.attr.access&right == 0 {
 		return nil
 	}
-	if q.fn.faults != nil && q.fn.faults.Key(q.number) {
+	if q.fn.Faults() != nil && q.fn.Faults().Key(q.number) {
 		return nil
 	}
-	m := q.fn.key(rkey)
-	if m == nil || m.window && m.qp != q || !m.gives(q.domain(), va, n, right) {
-		return nil
-	}
-	return m
-}
-
-const remoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
-
-// invalidatable returns the region or window whose key the peer may invalidate: one of protection
-// domain pd that gives peers any right, a window bound to the QP.
-func (q *QP) invalidatable(pd *PD, rkey uint32) *MR {
-	m := q.fn.key(rkey)
-	if m == nil || !m.usable() || m.pd != pd || m.access&remoteRights == 0 || m.window && m.qp != q {
-		return nil
-	}
-	return m
+	return q.fn.Remote(q.domain(), &q.windows, rkey, va, n, right)
 }
 
 // arrived retires the packet with number sn, or keeps it until those before it have arrived.
@@ -469,9 +454,9 @@ func (q *QP) retireNow(now falcon.Time, a *arrival) {
 		return
 	}
 	v := r.receive(a.rmsn)
-	v.done = true
-	for r.receive(r.rmsn).done {
-		r.receive(r.rmsn).done = false
+	v.Done = true
+	for r.receive(r.rmsn).Done {
+		r.receive(r.rmsn).Done = false
 		r.rmsn++
 	}
 	q.received(now, v, a, uint64(a.length), a.failed)

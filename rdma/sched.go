@@ -105,7 +105,7 @@ func (e *Engine) visit(now falcon.Time) bool {
 		e.active.remove(f)
 		f.deficit = 0
 		return true
-	case f.rate.Limited() && f.working():
+	case f.rate.Limited() && f.Working():
 		if at := f.rate.Ready(now); at > now {
 			e.throttle(f, at)
 			return true

@@ -3,12 +3,11 @@ package rdma
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // srq is a shared receive queue with its driver side.
@@ -225,7 +226,7 @@ func TestSRQFailure(t *testing.T) {
 		// A message longer than the window: when its first packets are there it has taken a
 		// receive.
 		a.post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 64<<10))
-		p.run(1e9, func() bool { return h.fn.srqs.get(s.number).taken > 0 })
+		p.run(1e9, func() bool { return h.fn.SRQ(s.number).Taken() > 0 })
 		b.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
 		got := recv.wait(1)
 		if got[0].WRID != 1 || got[0].Status != abi.WCWRFlushErr || got[0].SRQN != s.number {
@@ -489,7 +490,7 @@ func TestCreateOfEveryType(t *testing.T) {
 		}
 	}
 	h.fn.Close(w.now)
-	if n := h.fn.Counts(); n != (Counts{}) {
+	if n := h.fn.Counts(); n != (verbs.Counts{}) {
 		t.Errorf("left after Close: %+v", n)
 	}
 }

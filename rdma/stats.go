@@ -1,11 +1,10 @@
 package rdma
 
+import "github.com/falcon-vnic/vnic/rdma/verbs"
+
 // Stats counts what happened since the function (or, summed, the engine) was made.
 type Stats struct {
-	Posted        uint64 // send work requests read
-	Completed     uint64 // CQEs written
-	Flushed       uint64 // CQEs among them with WCWRFlushErr
-	Errors        uint64 // CQEs among them with any other error
+	verbs.Stats
 	PushesTx      uint64 // SEND and WRITE packets issued
 	PullsTx       uint64 // READ and atomic packets issued
 	BytesTx       uint64 // data bytes of those pushes
@@ -22,16 +21,12 @@ type Stats struct {
 	CreditWaits   uint64 // times a QP had to wait for Falcon credit
 	RateWaits     uint64 // times the function, or a READ of it, had to wait for its rate
 	QPErrors      uint64 // QPs that moved to ERR by themselves
-	CQOverflows   uint64 // completion queues that overflowed
 	Doorbells     uint64 // doorbells taken
 }
 
 // add adds o to s.
 func (s *Stats) add(o *Stats) {
-	s.Posted += o.Posted
-	s.Completed += o.Completed
-	s.Flushed += o.Flushed
-	s.Errors += o.Errors
+	s.Stats.Add(&o.Stats)
 	s.PushesTx += o.PushesTx
 	s.PullsTx += o.PullsTx
 	s.BytesTx += o.BytesTx
@@ -48,6 +43,5 @@ func (s *Stats) add(o *Stats) {
 	s.CreditWaits += o.CreditWaits
 	s.RateWaits += o.RateWaits
 	s.QPErrors += o.QPErrors
-	s.CQOverflows += o.CQOverflows
 	s.Doorbells += o.Doorbells
 }

@@ -30,9 +30,9 @@ func (q *QP) awaitPeer(now falcon.Time) (more bool) {
 		w := q.nextWork()
 		switch {
 		case w == nil:
-			return q.sq.sleep() && q.state == abi.QPStateRTS
+			return q.sq.Sleep() && q.state == abi.QPStateRTS
 		case !w.inside() && w.status == abi.WCSuccess:
-			q.sq.commit()
+			q.sq.Commit()
 			q.awaitSend(now)
 			return false
 		}
@@ -46,16 +46,16 @@ func (q *QP) awaitPeer(now falcon.Time) (more bool) {
 // awaitSend sees to it that work for the peer does not wait for ever.
 func (q *QP) awaitSend(now falcon.Time) {
 	switch {
-	case q.state != abi.QPStateRTS || q.patience.place != 0 || !q.fn.working():
+	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.fn.Working():
 	case q.peerLeft:
 		q.failAlone(now, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever
-		q.fn.e.timers.set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.fn.e.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
-// due ends the patience: with a peer that is not there, or one whose response was dropped.
-func (q *QP) due(now falcon.Time) {
+// Due ends the patience: with a peer that is not there, or one whose response was dropped.
+func (q *QP) Due(now falcon.Time) {
 	if q.conn == nil {
 		q.failAlone(now, "it did not get ready to receive")
 	} else {

@@ -1,6 +1,9 @@
 package rdma
 
-import "github.com/falcon-vnic/vnic/queues/abi"
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
 
 // maxMessage is the longest message in bytes (InfiniBand: 2^31).
 const maxMessage = 1 << 31
@@ -10,7 +13,7 @@ const maxMessage = 1 << 31
 type work struct {
 	index  uint32 // of its entry
 	wqe    abi.SendWQE
-	sges   []sge
+	sges   verbs.SGL
 	inline []byte // data of an inline request
 	masks  abi.AtomicMasks
 	bind   abi.BindMW
@@ -25,9 +28,9 @@ type work struct {
 	unanswered bool // the response to a packet was for another QP
 	spoiled    bool // data of a packet was not to be had (complete in error)
 	offset     uint32
-	at         cursor // of offset in sges
-	rmsn       uint32 // of a message that takes a receive at the peer
-	link       *Link  // that carries it, of a datagram
+	at         verbs.Cursor // of offset in sges
+	rmsn       uint32       // of a message that takes a receive at the peer
+	link       *Link        // that carries it, of a datagram
 }
 
 // pulls reports whether the request is a READ or an atomic.
@@ -50,27 +53,27 @@ func (w *work) atomic() bool {
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
 func (q *QP) fetch() (w *work, ok bool) {
-	b, ok := q.sq.next(q.fn.e.buf[:])
+	b, ok := q.sq.Next(q.fn.e.shared.Entry[:])
 	if !ok {
 		return nil, false
 	}
 	r := &q.req
 	w = r.add()
-	q.fn.stats.Posted++
-	w.index = q.sq.ring.Next() - 1
+	q.fn.Owner.Stats.Posted++
+	w.index = q.sq.Index() - 1
 	w.wqe.Unmarshal(b)
-	q.sq.checkReserved(w.index, b[:abi.SendWQESize], &w.wqe)
+	q.sq.Reserved(b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.status == abi.WCSuccess {
 		w.status = q.checkDatagram(w)
 	}
-	if q.fn.faults != nil && w.status == abi.WCSuccess {
-		w.status = q.fn.faults.Work(q.number, w.wqe.Opcode)
+	if q.fn.Faults() != nil && w.status == abi.WCSuccess {
+		w.status = q.fn.Faults().Work(q.number, w.wqe.Opcode)
 	}
 	if clause := q.brokenBy(w); clause != 0 {
-		q.fn.broke(clause, abi.RingSQ, q.number, w.index, b)
+		q.fn.Broke(clause, abi.RingSQ, q.number, w.index, b)
 	}
-	if q.fn.trace != nil {
+	if q.fn.Trace != nil {
 		q.noteRead(w)
 	}
 	return w, true
@@ -89,7 +92,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		}
 		need = abi.AccessLocalWrite
 	case abi.OpReadInv:
-		if m := q.fn.key(x.Imm); q.attr.maxRdAtomic == 0 || m == nil || m.pd != q.pd {
+		if q.attr.maxRdAtomic == 0 || !q.fn.Names(q.pd, x.Imm) {
 			return abi.WCLocQPOpErr
 		}
 		need = abi.AccessLocalWrite
@@ -121,7 +124,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	}
 	var total uint64
 	var ok bool
-	if w.sges, total, ok = q.fn.sges(q.pd, w.sges, rest, int(x.NumSGE), need); !ok {
+	if w.sges, total, ok = q.fn.SGEs(q.pd, w.sges, rest, int(x.NumSGE), need); !ok {
 		return abi.WCLocProtErr
 	}
 	if total > maxMessage {
@@ -130,6 +133,37 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	w.length = uint32(total)
 	if w.atomic() && (len(w.sges) != 1 || w.length != 8) {
 		return abi.WCLocLenErr
+	}
+	return abi.WCSuccess
+}
+
+// brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
+// which is no matter of the ABI.
+func (q *QP) brokenBy(w *work) abi.Clause {
+	x := &w.wqe
+	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
+	switch {
+	case masked && !q.fn.Extended():
+		return abi.DRV103
+	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(q.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > q.req.maxSGE:
+		return abi.DRV608
+	case masked && x.NumSGE != 1:
+		return abi.DRV611
+	}
+	return 0
+}
+
+// local completes a request that concerns this side only from the rest of its entry.
+func (w *work) local(rest []byte) abi.WCStatus {
+	x := &w.wqe
+	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 {
+		return abi.WCLocQPOpErr
+	}
+	if x.Opcode == abi.OpBindMW {
+		if len(rest) < abi.BindMWSize {
+			return abi.WCLocQPOpErr
+		}
+		w.bind.Unmarshal(rest)
 	}
 	return abi.WCSuccess
 }

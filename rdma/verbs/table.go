@@ -1,9 +1,9 @@
-package rdma
+package verbs
 
-// table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes
+// Table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes
 // its slot's generation moves on, so an old number is refused instead of naming the slot's next
 // owner. Free slots are reused oldest first, which keeps numbers apart for as long as possible.
-type table[T any] struct {
+type Table[T any] struct {
 	slots    []slot[T]
 	free     []uint32 // queue of slots given back, oldest at freeHead
 	freeHead int
@@ -18,18 +18,18 @@ type slot[T any] struct {
 	generation uint8
 }
 
-// newTable makes a table of at most limit objects whose numbers have slotBits+8 bits.
-func newTable[T any](limit int, slotBits uint, low uint32) table[T] {
-	t := table[T]{slotBits: slotBits, low: low}
-	t.setLimit(limit)
+// NewTable makes a table of at most limit objects whose numbers have slotBits+8 bits.
+func NewTable[T any](limit int, slotBits uint, low uint32) Table[T] {
+	t := Table[T]{slotBits: slotBits, low: low}
+	t.SetLimit(limit)
 	return t
 }
 
-// setLimit changes the limit. Objects above it stay.
-func (t *table[T]) setLimit(limit int) { t.limit = min(limit, 1<<t.slotBits-int(t.low)) }
+// SetLimit changes the limit. Objects above it stay.
+func (t *Table[T]) SetLimit(limit int) { t.limit = min(limit, 1<<t.slotBits-int(t.low)) }
 
-// add stores object and returns its number, or false when the table is full.
-func (t *table[T]) add(object *T) (number uint32, ok bool) {
+// Add stores object and returns its number, or false when the table is full.
+func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
 	if t.inUse >= t.limit {
 		return 0, false
 	}
@@ -50,9 +50,9 @@ func (t *table[T]) add(object *T) (number uint32, ok bool) {
 	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
 }
 
-// get returns the object called number, nil when there is none or the number is of an earlier
+// Get returns the object called number, nil when there is none or the number is of an earlier
 // owner.
-func (t *table[T]) get(number uint32) *T {
+func (t *Table[T]) Get(number uint32) *T {
 	i := number&(1<<t.slotBits-1) - t.low
 	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
 		return nil
@@ -60,8 +60,8 @@ func (t *table[T]) get(number uint32) *T {
 	return t.slots[i].object
 }
 
-// at returns the object in the slot of number, whatever its generation.
-func (t *table[T]) at(number uint32) *T {
+// At returns the object in the slot of number, whatever its generation.
+func (t *Table[T]) At(number uint32) *T {
 	i := number&(1<<t.slotBits-1) - t.low
 	if i >= uint32(len(t.slots)) {
 		return nil
@@ -69,16 +69,16 @@ func (t *table[T]) at(number uint32) *T {
 	return t.slots[i].object
 }
 
-// replace puts object into the slot of number, which is in use, with a generation of the caller's,
+// Replace puts object into the slot of number, which is in use, with a generation of the caller's,
 // and returns its number.
-func (t *table[T]) replace(number uint32, object *T, generation uint8) uint32 {
+func (t *Table[T]) Replace(number uint32, object *T, generation uint8) uint32 {
 	i := number&(1<<t.slotBits-1) - t.low
 	t.slots[i] = slot[T]{object: object, generation: generation}
 	return uint32(generation)<<t.slotBits | (i + t.low)
 }
 
-// remove forgets the object called number, which must exist.
-func (t *table[T]) remove(number uint32) {
+// Remove forgets the object called number, which must exist.
+func (t *Table[T]) Remove(number uint32) {
 	i := number&(1<<t.slotBits-1) - t.low
 	t.slots[i].object = nil
 	t.slots[i].generation++
@@ -86,11 +86,17 @@ func (t *table[T]) remove(number uint32) {
 	t.inUse--
 }
 
-// each calls f for every object. f may remove objects.
-func (t *table[T]) each(f func(*T)) {
+// Each calls f for every object. f may remove objects.
+func (t *Table[T]) Each(f func(*T)) {
 	for i := range t.slots {
 		if o := t.slots[i].object; o != nil {
 			f(o)
 		}
 	}
 }
+
+// InUse is how many objects there are.
+func (t *Table[T]) InUse() int { return t.inUse }
+
+// Full reports whether there is no room for another.
+func (t *Table[T]) Full() bool { return t.inUse >= t.limit }

@@ -1,9 +1,15 @@
-package rdma
+package verbs
 
 import (
 	"math/bits"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// What no limit can be above.
+const (
+	MaxReadAtomic = 64   // READ and atomic packets in flight per QP
+	MaxDatagram   = 4096 // bytes, the largest MTU
 )
 
 // Limits bounds what one function may hold.
@@ -26,7 +32,7 @@ var DefaultLimits = Limits{
 	PDs: 256, MRs: 4096, CQs: 512, QPs: 256, MWs: 4096, SRQs: 256, XRCDs: 64, AHs: 4096, Links: 256, MTU: 4096,
 	PageListBytes: 64 << 20, // registers 64 GiB of scattered pages
 	QPEntries:     4096, CQEntries: 65536,
-	SGEs: 16, Inline: 224, ReadAtomic: maxPulls,
+	SGEs: 16, Inline: 224, ReadAtomic: MaxReadAtomic,
 }
 
 // WithDefaults returns l with zero fields replaced by DefaultLimits, powers of two rounded down and
@@ -49,12 +55,12 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.XRCDs, d.XRCDs, 1<<16-1)
 	fill(&l.AHs, d.AHs, 1<<20)
 	fill(&l.Links, d.Links, 1<<16)
-	fill(&l.MTU, d.MTU, maxDatagram)
+	fill(&l.MTU, d.MTU, MaxDatagram)
 	fill(&l.QPEntries, d.QPEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.CQEntries, d.CQEntries, 1<<abi.MaxQueueLog2)
 	fill(&l.SGEs, d.SGEs, 64)
 	fill(&l.Inline, d.Inline, 1024)
-	fill(&l.ReadAtomic, d.ReadAtomic, maxPulls)
+	fill(&l.ReadAtomic, d.ReadAtomic, MaxReadAtomic)
 	l.QPEntries = powerOfTwo(l.QPEntries)
 	l.CQEntries = powerOfTwo(l.CQEntries)
 	return l

@@ -1,9 +1,9 @@
-package rdma
+package verbs
 
 import (
 	"errors"
 
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -13,7 +13,8 @@ import (
 // CQ is a completion queue in guest memory: entries with a phase bit that flips with every pass,
 // starting at 1.
 type CQ struct {
-	fn       *Function
+	owner    *Owner
+	shared   *Shared
 	number   uint32
 	area     *queues.Area
 	ring     *ring.CQWriter
@@ -25,12 +26,22 @@ type CQ struct {
 
 	// Moderation: an event waits for count completions, but not longer than period.
 	count  uint32
-	period falcon.Time
+	period vtime.Time
 	held   uint32 // completions since the one that an event is due for, that one included; 0: none is due
-	timer  timer
+	timer  Timer
 
 	waiting []heldCQE // that Faults keep back
 }
+
+// CQs are the completion queues of a function.
+type CQs struct {
+	owner  *Owner
+	shared *Shared
+	table  Table[CQ]
+}
+
+// CQ returns the completion queue called cqn, nil when there is none.
+func (t *CQs) CQ(cqn uint32) *CQ { return t.table.Get(cqn) }
 
 type armState uint8
 
@@ -40,42 +51,42 @@ const (
 	armedNext
 )
 
-// checkCQ checks the size of a completion queue.
-func (f *Function) checkCQ(log2Entries uint8) abi.Status {
+// check checks the size of a completion queue.
+func (t *CQs) check(log2Entries uint8) abi.Status {
 	switch {
 	case log2Entries < 1:
 		return abi.StatusInvalidArgument
-	case log2Entries > abi.MaxQueueLog2 || 1<<log2Entries > f.limits.CQEntries:
+	case log2Entries > abi.MaxQueueLog2 || 1<<log2Entries > t.owner.limits.CQEntries:
 		return abi.StatusTooLarge
 	}
 	return abi.StatusOK
 }
 
 // CreateCQ makes a completion queue over a page list.
-func (f *Function) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
-	if !f.working() {
+func (t *CQs) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
+	if !t.owner.Working() {
 		return 0, abi.StatusBadState
 	}
-	if st := f.checkCQ(c.Log2Entries); st != abi.StatusOK {
+	if st := t.check(c.Log2Entries); st != abi.StatusOK {
 		return 0, st
 	}
-	if f.cqs.inUse >= f.cqs.limit {
+	if t.table.Full() {
 		return 0, abi.StatusNoResources
 	}
 	layout := ring.CQLayout(c.Log2Entries)
-	area, st := f.area(c.Pages, c.Levels, 0, layout.Size())
+	area, st := t.owner.area(c.Pages, c.Levels, layout.Size())
 	if st != abi.StatusOK {
 		return 0, st
 	}
-	q := &CQ{fn: f, area: area, ring: ring.NewCQWriter(area, layout)}
-	q.number, _ = f.cqs.add(q)
-	f.zero(abi.DRV701, abi.RingCQ, q.number, area, layout.Size())
+	q := &CQ{owner: t.owner, shared: t.shared, area: area, ring: ring.NewCQWriter(area, layout)}
+	q.number, _ = t.table.Add(q)
+	t.owner.zero(abi.DRV701, abi.RingCQ, q.number, area, layout.Size())
 	return q.number, abi.StatusOK
 }
 
 // DestroyCQ destroys a completion queue; StatusBusy while a QP uses it.
-func (f *Function) DestroyCQ(cqn uint32) abi.Status {
-	c := f.cqs.get(cqn)
+func (t *CQs) DestroyCQ(cqn uint32) abi.Status {
+	c := t.table.Get(cqn)
 	switch {
 	case c == nil:
 		return abi.StatusNotFound
@@ -83,49 +94,49 @@ func (f *Function) DestroyCQ(cqn uint32) abi.Status {
 		return abi.StatusBusy
 	}
 	c.stop()
-	f.cqs.remove(cqn)
+	t.table.Remove(cqn)
 	return abi.StatusOK
 }
 
 // ResizeCQ moves a completion queue to another area, where it starts anew. What was written stays
 // where it is: the driver takes it first. An arming in the old area cannot be seen any more and is
 // served with an event.
-func (f *Function) ResizeCQ(r *abi.ResizeCQ) abi.Status {
-	if !f.working() {
+func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
+	if !t.owner.Working() {
 		return abi.StatusBadState
 	}
-	c := f.cqs.get(r.CQN)
+	c := t.table.Get(r.CQN)
 	switch {
 	case c == nil:
 		return abi.StatusNotFound
 	case c.failed:
 		return abi.StatusBadState
 	}
-	if st := f.checkCQ(r.Log2Entries); st != abi.StatusOK {
+	if st := t.check(r.Log2Entries); st != abi.StatusOK {
 		return st
 	}
 	layout := ring.CQLayout(r.Log2Entries)
-	area, st := f.area(r.Pages, r.Levels, 0, layout.Size())
+	area, st := t.owner.area(r.Pages, r.Levels, layout.Size())
 	if st != abi.StatusOK {
 		return st
 	}
 	c.stop()
 	c.area, c.ring, c.notified, c.armed, c.resized = area, ring.NewCQWriter(area, layout), 0, disarmed, true
-	f.zero(abi.DRV701, abi.RingCQ, c.number, area, layout.Size())
-	f.out.CQEvent(c.number)
+	t.owner.zero(abi.DRV701, abi.RingCQ, c.number, area, layout.Size())
+	t.owner.out.CQEvent(c.number)
 	return abi.StatusOK
 }
 
 // ModifyCQ sets the moderation of a completion queue.
-func (f *Function) ModifyCQ(m *abi.ModifyCQ) abi.Status {
-	if !f.working() {
+func (t *CQs) ModifyCQ(m *abi.ModifyCQ) abi.Status {
+	if !t.owner.Working() {
 		return abi.StatusBadState
 	}
-	c := f.cqs.get(m.CQN)
+	c := t.table.Get(m.CQN)
 	if c == nil {
 		return abi.StatusNotFound
 	}
-	c.count, c.period = uint32(m.Count), falcon.Time(m.Period)*1000
+	c.count, c.period = uint32(m.Count), vtime.Time(m.Period)*1000
 	if c.held > 0 {
 		c.raise()
 	}
@@ -134,7 +145,7 @@ func (f *Function) ModifyCQ(m *abi.ModifyCQ) abi.Status {
 
 // moderate sends the event that wanted says is due, or holds it back for more completions. It is
 // called for each one.
-func (c *CQ) moderate(now falcon.Time, wanted bool) {
+func (c *CQ) moderate(now vtime.Time, wanted bool) {
 	switch {
 	case c.held == 0 && !wanted:
 		return
@@ -147,48 +158,48 @@ func (c *CQ) moderate(now falcon.Time, wanted bool) {
 	case c.held >= c.count:
 		c.raise()
 	case c.held == 1:
-		c.fn.e.timers.set(&c.timer, c, now+c.period)
+		c.shared.Timers.Set(&c.timer, c, now+c.period)
 	}
 }
 
-// due ends the wait for more completions.
-func (c *CQ) due(falcon.Time) { c.raise() }
+// Due ends the wait for more completions.
+func (c *CQ) Due(vtime.Time) { c.raise() }
 
 // raise sends an event.
 func (c *CQ) raise() {
 	c.stop()
-	if c.fn.trace != nil {
-		c.fn.trace.Add(&trace.Event{Kind: trace.Signalled, Extra: c.number})
+	if c.owner.Trace != nil {
+		c.owner.Trace.Add(&trace.Event{Kind: trace.Signalled, Extra: c.number})
 	}
-	c.fn.out.CQEvent(c.number)
+	c.owner.out.CQEvent(c.number)
 }
 
 // stop forgets an event that is due.
 func (c *CQ) stop() {
 	c.held = 0
-	c.fn.e.timers.stop(&c.timer)
+	c.shared.Timers.Stop(&c.timer)
 }
 
-// post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
+// Post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
 // and its QPs move to ERR.
-func (c *CQ) post(now falcon.Time, cqe *abi.CQE, solicited bool) {
-	if c.fn.faults != nil && c.hold(now, cqe, solicited) {
+func (c *CQ) Post(now vtime.Time, cqe *abi.CQE, solicited bool) {
+	if c.owner.faults != nil && c.hold(now, cqe, solicited) {
 		return
 	}
 	c.put(now, cqe, solicited)
 }
 
-// put is post for a completion that does not wait.
-func (c *CQ) put(now falcon.Time, cqe *abi.CQE, solicited bool) {
-	f := c.fn
-	if c.failed || !f.working() {
+// put is Post for a completion that does not wait.
+func (c *CQ) put(now vtime.Time, cqe *abi.CQE, solicited bool) {
+	o := c.owner
+	if c.failed || !o.Working() {
 		return
 	}
 	cqe.Timestamp = uint64(now)
-	if solicited && f.armWord {
+	if solicited && o.armWord {
 		cqe.Flags |= abi.WCFlagSolicited
 	}
-	b := f.e.cqe[:]
+	b := c.shared.cqe[:]
 	cqe.Marshal(b)
 	err := c.ring.Write(b)
 	if err == nil {
@@ -198,14 +209,14 @@ func (c *CQ) put(now falcon.Time, cqe *abi.CQE, solicited bool) {
 		c.fail(err)
 		return
 	}
-	f.stats.Completed++
+	o.Stats.Completed++
 	switch cqe.Status {
 	case abi.WCSuccess:
 	case abi.WCWRFlushErr:
-		f.stats.Flushed++
+		o.Stats.Flushed++
 		solicited = true
 	default:
-		f.stats.Errors++
+		o.Stats.Errors++
 		solicited = true
 	}
 	if solicited {
@@ -215,61 +226,76 @@ func (c *CQ) put(now falcon.Time, cqe *abi.CQE, solicited bool) {
 	if wanted {
 		c.armed = disarmed
 	}
-	if f.armWord {
+	if o.armWord {
 		byWord, err := c.ring.Wanted(solicited)
 		if err != nil {
 			c.fail(err)
 			return
 		}
 		wanted = wanted || byWord
-		if f.strict {
+		if o.strict {
 			if index, ahead := c.ring.ArmedAhead(); ahead {
-				f.broke(abi.DRV709, abi.RingCQ, c.number, index, word(index))
+				o.Broke(abi.DRV709, abi.RingCQ, c.number, index, word(index))
 			}
 		}
 	}
-	if f.trace != nil {
-		c.noteCQE(cqe.Status, wanted || c.held > 0)
+	if o.Trace != nil {
+		o.Trace.CompletionWritten(c.number, uint8(cqe.Status), wanted || c.held > 0)
 	}
 	c.moderate(now, wanted)
 }
 
-// broken reports whether the queue failed. QPs without one have nil.
-func (c *CQ) broken() bool { return c != nil && c.failed }
+// Number is the number of the queue, 0 of none. QPs without one have nil.
+func (c *CQ) Number() uint32 {
+	if c == nil {
+		return 0
+	}
+	return c.number
+}
 
-// fail ends the queue, or for anything but an overflow the function.
-func (c *CQ) fail(err error) {
-	f := c.fn
-	switch {
-	case errors.Is(err, ring.ErrFull):
-		c.failed = true
-		f.dirty = true
-		f.stats.CQOverflows++
-		f.broke(abi.DRV705, abi.RingCQ, c.number, c.ring.Next(), nil)
-		f.event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
-			"completion queue overflowed: poll faster or create it with more entries")
-	case errors.Is(err, ring.ErrIndex):
-		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
-		f.broke(abi.DRV704, abi.RingCQ, c.number, consumer, word(consumer))
-		f.stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",
-			c.number, c.ring.Next())
-	default:
-		f.broke(abi.DRV402, abi.RingCQ, c.number, c.ring.Next(), nil)
-		f.memoryFault("CQ", c.number, err)
+// Use adds n to the send and receive queues that use the queue.
+func (c *CQ) Use(n int) {
+	if c != nil {
+		c.users += n
 	}
 }
 
-// armFor asks for one event when there is an entry at or after index, or, with solicitedOnly, such
+// Broken reports whether the queue failed. QPs without one have nil.
+func (c *CQ) Broken() bool { return c != nil && c.failed }
+
+// fail ends the queue, or for anything but an overflow the function.
+func (c *CQ) fail(err error) {
+	o := c.owner
+	switch {
+	case errors.Is(err, ring.ErrFull):
+		c.failed = true
+		o.dirty = true
+		o.Stats.CQOverflows++
+		o.Broke(abi.DRV705, abi.RingCQ, c.number, c.ring.Next(), nil)
+		o.Event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
+			"completion queue overflowed: poll faster or create it with more entries")
+	case errors.Is(err, ring.ErrIndex):
+		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
+		o.Broke(abi.DRV704, abi.RingCQ, c.number, consumer, word(consumer))
+		o.Stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",
+			c.number, c.ring.Next())
+	default:
+		o.Broke(abi.DRV402, abi.RingCQ, c.number, c.ring.Next(), nil)
+		o.memoryFault("CQ", c.number, err)
+	}
+}
+
+// Arm asks for one event when there is an entry at or after index, or, with solicitedOnly, such
 // an entry that is solicited or failed. Entries already there count, so that none is missed between
 // polling and arming. An index far behind is a doorbell that was overtaken, or a coalesced one that
 // came late, and costs no more than an early event. So does one ahead where a ResizeCQ overtook it:
 // indices of the old area mean nothing any more.
-func (c *CQ) armFor(index uint32, solicitedOnly bool) {
-	f := c.fn
+func (c *CQ) Arm(index uint32, solicitedOnly bool) {
+	o := c.owner
 	next := c.ring.Next()
 	if int32(index-next) > 0 && !c.resized {
-		f.broke(abi.DRV708, abi.RingCQ, c.number, index, word(index))
-		f.stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
+		o.Broke(abi.DRV708, abi.RingCQ, c.number, index, word(index))
+		o.Stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
 			c.number, index, next)
 		return
 	}
@@ -284,8 +310,16 @@ func (c *CQ) armFor(index uint32, solicitedOnly bool) {
 	}
 	if news {
 		c.armed = disarmed
-		f.out.CQEvent(c.number)
+		o.out.CQEvent(c.number)
 		return
 	}
 	c.armed = max(c.armed, want) // a pending request for any entry outranks one for solicited entries
+}
+
+// closeAll is for a function that ends.
+func (t *CQs) closeAll() {
+	t.table.Each(func(c *CQ) {
+		c.stop()
+		t.table.Remove(c.number)
+	})
 }

@@ -1,0 +1,94 @@
+package verbs
+
+import "github.com/falcon-vnic/vnic/queues/abi"
+
+// A memory window of type 2B is bound by a work request to a part of a region, for the peer of the
+// queue pair that bound it alone, and made invalid by another, of either side (InfiniBand §10.6.7):
+//
+//	AllocMW ─▶ free ──BindMW──▶ bound ──LocalInv, SendInv of the peer, end of the QP──▶ free ─▶ DeallocMW
+//
+// Each binding brings a new key, of which the program chooses the low byte.
+
+// Bindings are the windows bound to one queue pair, for which they stand here.
+type Bindings struct{ windows int }
+
+// AllocMW makes a memory window.
+func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
+	pd := r.pds.PD(c.PDN)
+	switch {
+	case !r.owner.Working():
+		return 0, abi.StatusBadState
+	case pd == nil:
+		return 0, abi.StatusNotFound
+	case c.Type != abi.MWType2:
+		return 0, abi.StatusUnsupported
+	case r.windows >= r.owner.limits.MWs:
+		return 0, abi.StatusNoResources
+	}
+	m := &MR{owner: r.owner, pd: pd, window: true}
+	if !r.add(m) {
+		return 0, abi.StatusNoResources
+	}
+	r.windows++
+	return m.key, abi.StatusOK
+}
+
+// DeallocMW destroys a memory window, bound or not.
+func (r *Regions) DeallocMW(rkey uint32) abi.Status {
+	m := r.table.At(keyNumber(rkey))
+	if m == nil || !m.window {
+		return abi.StatusNotFound
+	}
+	r.remove(m)
+	return abi.StatusOK
+}
+
+// Bind binds the window whose new key is rkey.
+func (r *Regions) Bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
+	w, m := r.table.At(keyNumber(rkey)), r.named(b.LKey)
+	const rights = RemoteRights | abi.AccessZeroBased
+	switch {
+	case w == nil || !w.window || w.valid || w.pd != pd,
+		m == nil || m.window || !m.gives(pd, b.Addr, b.Length, abi.AccessMWBind),
+		b.Length == 0 || b.Access&^rights != 0,
+		b.Access&needLocalWrite != 0 && m.access&abi.AccessLocalWrite == 0:
+		return abi.WCMWBindErr
+	}
+	bound := &MR{
+		owner: r.owner, pd: pd, access: b.Access, iova: b.Addr, length: b.Length, skew: m.skew, area: m.area, valid: true,
+		window: true, parent: m, bound: to, shift: b.Addr - m.iova,
+	}
+	if b.Access&abi.AccessZeroBased != 0 {
+		bound.iova = 0
+	}
+	bound.key = numberKey(r.table.Replace(keyNumber(rkey), bound, uint8(rkey)))
+	m.windows++
+	to.windows++
+	return abi.WCSuccess
+}
+
+// Unbind ends the bindings to a queue pair.
+func (r *Regions) Unbind(b *Bindings) {
+	if b.windows == 0 {
+		return
+	}
+	r.table.Each(func(m *MR) {
+		if m.window && m.bound == b {
+			m.unbind()
+		}
+	})
+}
+
+// Invalidate makes a key of the queue pair's own side invalid: a window bound to it, or a region,
+// which is registered again before it is of use.
+func (r *Regions) Invalidate(pd *PD, b *Bindings, key uint32) abi.WCStatus {
+	m := r.named(key)
+	if m == nil || !m.usable() || m.pd != pd || m.window && m.bound != b || m.windows > 0 {
+		return abi.WCMWBindErr
+	}
+	if m.window {
+		m.unbind()
+	}
+	m.valid = false
+	return abi.WCSuccess
+}

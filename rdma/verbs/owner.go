@@ -1,0 +1,111 @@
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+)
+
+// Notifier takes what a function has to tell its driver. The methods are called in the middle of
+// other work: they must only append to a bounded queue and not call back into the engine.
+type Notifier interface {
+	// CQEvent says that an armed completion queue has news.
+	CQEvent(cqn uint32)
+	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an
+	// abi.WCStatus where one tells why.
+	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
+	// Fault puts the function into its error state. It is called at most once in the function's
+	// life.
+	Fault(code abi.Fault, reason string)
+	// Violation says which clause of docs/abi the driver broke, and how. It keeps v.
+	Violation(v *abi.Violation)
+}
+
+// Owner is the function that objects belong to, as far as they know it: its memory and limits, what
+// was agreed with its driver and how that is told what happens, and whether it still works.
+type Owner struct {
+	mem    *queues.Memory
+	limits Limits
+	out    Notifier
+
+	eventIndex bool   // the driver rings only when the event index asks for it
+	armWord    bool   // the driver arms completion queues in their headers
+	extended   bool   // the driver knows abi.FeatureExtendedVerbs
+	strict     bool   // look for what is wrong but harms nobody
+	faults     Faults // nil: in service
+
+	fault  abi.Fault
+	closed bool
+	dirty  bool // Unsettled
+
+	Stats Stats
+	Trace *trace.Ring // nil: nobody traces the function
+}
+
+// Limits returns the limits in force.
+func (o *Owner) Limits() *Limits { return &o.limits }
+
+// UseFeatures says which features are in use. Without abi.FeatureEventIndex every doorbell is a
+// record, and queues are looked at when one comes; without abi.FeatureArmWord completion queues are
+// armed by records only; without abi.FeatureExtendedVerbs the driver hears of failures by
+// EventQPFatal alone, and of nothing that is no failure.
+func (o *Owner) UseFeatures(bits uint64) {
+	o.eventIndex = bits&abi.FeatureEventIndex != 0
+	o.armWord = bits&abi.FeatureArmWord != 0
+	o.extended = bits&abi.FeatureExtendedVerbs != 0
+}
+
+// EventIndex reports whether the driver rings only when the event index asks for it.
+func (o *Owner) EventIndex() bool { return o.eventIndex }
+
+// Extended reports whether the driver knows abi.FeatureExtendedVerbs.
+func (o *Owner) Extended() bool { return o.extended }
+
+// Working reports whether commands and doorbells are taken.
+func (o *Owner) Working() bool { return !o.closed && o.fault == abi.FaultNone }
+
+// Closed reports whether the function has ended.
+func (o *Owner) Closed() bool { return o.closed }
+
+// Fault returns why the function stopped, abi.FaultNone while it works.
+func (o *Owner) Fault() abi.Fault { return o.fault }
+
+// Stop is called where guest memory or a doorbell proves the driver broken. The queue pairs follow
+// when what is unsettled is settled.
+func (o *Owner) Stop(code abi.Fault, format string, args ...any) {
+	if !o.Working() {
+		return
+	}
+	o.fault = code
+	o.dirty = true
+	o.out.Fault(code, fmt.Sprintf(format, args...))
+}
+
+// memoryFault stops the function because a queue cannot be accessed.
+func (o *Owner) memoryFault(what string, number uint32, err error) {
+	o.Stop(abi.FaultMemory, "%s %#x: %v", what, number, err)
+}
+
+// Unsettled reports, once, that queue pairs have to move to ERR because the function stopped or a
+// completion queue overflowed. Doing so at once would change queues under the feet of the caller.
+func (o *Owner) Unsettled() bool {
+	was := o.dirty
+	o.dirty = false
+	return was
+}
+
+// Event sends an asynchronous event in the words the driver knows.
+func (o *Owner) Event(typ abi.EventType, number, status uint32, reason string) {
+	if !o.extended {
+		switch typ {
+		case abi.EventQPReqErr, abi.EventQPAccessErr:
+			typ = abi.EventQPFatal
+		case abi.EventQPFatal, abi.EventCQError:
+		default:
+			return
+		}
+	}
+	o.out.AsyncEvent(typ, number, status, reason)
+}

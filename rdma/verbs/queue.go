@@ -1,0 +1,198 @@
+package verbs
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// WorkQueue is the device's side of a send or receive queue. What goes wrong with it stops the
+// function. A QP without a queue of its own has one that was never opened: nothing is in it.
+type WorkQueue struct {
+	owner  *Owner
+	kind   abi.Ring // what it is to the driver
+	number uint32   // of the QP or SRQ
+	area   *queues.Area
+	layout ring.Layout
+	ring   *ring.Consumer
+	read   uint32 // bytes of an entry that can matter
+	told   uint32 // consumer as last written to memory
+}
+
+// queueNames are the kinds of work queues in words.
+var queueNames = map[abi.Ring]string{abi.RingSQ: "SQ of QP", abi.RingRQ: "RQ of QP", abi.RingSRQ: "SRQ"}
+
+// QueueParams is where the driver put a queue.
+type QueueParams struct {
+	Log2Entries, Log2Stride uint8
+	Read                    uint32 // bytes of an entry that can matter
+	Levels                  uint8
+	Pages                   uint64
+}
+
+// Check is the status of a command that makes a queue of at most limit entries.
+func (p *QueueParams) Check(limit int, leastStride uint8) abi.Status {
+	switch {
+	case p.Log2Entries > abi.MaxQueueLog2 || 1<<p.Log2Entries > limit:
+		return abi.StatusTooLarge
+	case p.Log2Entries < 1, p.Log2Stride < leastStride || p.Log2Stride > 12, p.Read > 1<<p.Log2Stride:
+		return abi.StatusInvalidArgument
+	}
+	return abi.StatusOK
+}
+
+// OpenQueue reads the page list of a queue that was checked.
+func (o *Owner) OpenQueue(kind abi.Ring, p QueueParams) (WorkQueue, abi.Status) {
+	u := WorkQueue{owner: o, kind: kind, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}
+	area, st := o.area(p.Pages, p.Levels, u.layout.Size())
+	if st != abi.StatusOK {
+		return u, st
+	}
+	// One allocation: 10 000 of them are in no cache, and each look at a ring needs both.
+	at := &struct {
+		area queues.Area
+		ring ring.Consumer
+	}{area: *area}
+	u.area, u.ring = &at.area, &at.ring
+	u.Reset()
+	return u, abi.StatusOK
+}
+
+// Name tells the queue whose it is. A queue pair's is new, and all its bytes have to be zero.
+func (u *WorkQueue) Name(number uint32) {
+	u.number = number
+	u.Clean(u.layout.Size())
+}
+
+// Clean looks whether the first bytes of the area are zero, as the driver has to make them.
+func (u *WorkQueue) Clean(bytes uint64) {
+	if u.Open() {
+		u.owner.zero(abi.DRV601, u.kind, u.number, u.area, bytes)
+	}
+}
+
+// Open reports whether there is a queue at all.
+func (u *WorkQueue) Open() bool { return u.ring != nil }
+
+// Entries is how many entries the queue has.
+func (u *WorkQueue) Entries() uint32 { return u.layout.Entries() }
+
+// Producer is how far the driver has come, as last seen in memory.
+func (u *WorkQueue) Producer() uint32 { return u.ring.Producer() }
+
+// Index is the index of the entry that is read next.
+func (u *WorkQueue) Index() uint32 { return u.ring.Next() }
+
+// Ready is how many entries were seen in memory and not read.
+func (u *WorkQueue) Ready() uint32 { return u.ring.Ready() }
+
+// Reset forgets everything posted. The driver clears the header itself before it uses the queue
+// again.
+func (u *WorkQueue) Reset() {
+	if u.Open() {
+		*u.ring = *ring.NewConsumer(u.area, u.layout)
+	}
+	u.told = 0
+}
+
+// fault stops the function for an error of the ring.
+func (u *WorkQueue) fault(err error) {
+	o, name := u.owner, queueNames[u.kind]
+	if errors.Is(err, ring.ErrIndex) {
+		clause := abi.DRV602
+		if errors.Is(err, ring.ErrAhead) {
+			clause = abi.DRV603
+		}
+		producer, _ := u.area.Load32(abi.QueueHeaderProducer)
+		o.Broke(clause, u.kind, u.number, producer, word(producer))
+		o.Stop(abi.FaultDoorbell, "%s %#x: producer index in memory or doorbell is impossible (last %d, %d read, %d entries); write the producer before ringing, never move it back, never overfill a queue",
+			name, u.number, u.ring.Producer(), u.ring.Next(), u.layout.Entries())
+		return
+	}
+	o.Broke(abi.DRV402, u.kind, u.number, u.ring.Next(), nil)
+	o.memoryFault(name, u.number, err)
+}
+
+// Poll looks for entries in memory: how many are there and not read.
+func (u *WorkQueue) Poll() (n uint32, ok bool) {
+	n, err := u.ring.Poll()
+	if err != nil {
+		u.fault(err)
+	}
+	return n, err == nil
+}
+
+// Doorbell checks a doorbell record against the producer in memory.
+func (u *WorkQueue) Doorbell(index uint32) bool {
+	if !u.Open() {
+		return false
+	}
+	_, err := u.ring.Doorbell(index)
+	if err != nil {
+		u.fault(err)
+	}
+	return err == nil
+}
+
+// Next copies the next entry into buf and takes it. ok is false when there is none.
+func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
+	if !u.Open() {
+		return nil, false
+	}
+	if u.ring.Ready() == 0 {
+		if n, ok := u.Poll(); n == 0 || !ok {
+			return nil, false
+		}
+	}
+	entry = buf[:u.read]
+	if err := u.ring.Read(entry); err != nil {
+		u.fault(err)
+		return nil, false
+	}
+	u.ring.Take()
+	return entry, true
+}
+
+// Reserved reports the entry read last if its reserved bytes, those that known does not write, are
+// not zero.
+func (u *WorkQueue) Reserved(raw []byte, known interface{ Marshal([]byte) }) {
+	if !u.owner.strict {
+		return
+	}
+	var again [abi.SendWQESize]byte
+	known.Marshal(again[:])
+	for i := range raw {
+		if raw[i] != again[i] {
+			u.owner.Broke(abi.DRV102, u.kind, u.number, u.Index()-1, raw)
+			return
+		}
+	}
+}
+
+// Commit shows the driver how far entries were read.
+func (u *WorkQueue) Commit() {
+	if !u.Open() || u.told == u.ring.Next() {
+		return
+	}
+	if err := u.ring.Commit(); err != nil {
+		u.fault(err)
+		return
+	}
+	u.told = u.ring.Next()
+}
+
+// Sleep commits, asks for a doorbell at the next entry and looks once more. It reports whether
+// there is an entry.
+func (u *WorkQueue) Sleep() (more bool) {
+	u.Commit()
+	if !u.Open() || !u.owner.Working() {
+		return false
+	}
+	n, err := u.ring.Arm()
+	if err != nil {
+		u.fault(err)
+	}
+	return n > 0 && err == nil
+}

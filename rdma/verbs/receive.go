@@ -1,0 +1,40 @@
+package verbs
+
+import "github.com/falcon-vnic/vnic/queues/abi"
+
+// Receive is one receive work request, read once from the RQ or SRQ for the message that takes it.
+type Receive struct {
+	Taken    bool
+	Done     bool // its message is complete, older ones are not (unordered mode)
+	WRID     uint64
+	SGEs     SGL // capacity is the QP's MaxRecvSGE, or what any SRQ may have
+	Capacity uint64
+	Status   abi.WCStatus // of its checks
+	SRQ      *SRQ         // it came from
+}
+
+// RecvEntry is how many bytes of a receive entry can matter.
+func RecvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
+
+// Fill makes v from an entry whose SGEs name memory of pd.
+func (v *Receive) Fill(r *Regions, pd *PD, entry []byte) {
+	var x abi.RecvWQE
+	x.Unmarshal(entry)
+	*v = Receive{Taken: true, WRID: x.WRID, SGEs: v.SGEs[:0]}
+	if int(x.NumSGE) > (len(entry)-abi.RecvWQEHeader)/abi.SGESize {
+		v.Status = abi.WCLocQPOpErr
+		return
+	}
+	var ok bool
+	if v.SGEs, v.Capacity, ok = r.SGEs(pd, v.SGEs, entry[abi.RecvWQEHeader:], int(x.NumSGE), abi.AccessLocalWrite); !ok {
+		v.Status = abi.WCLocProtErr
+	}
+}
+
+// Release gives v's slot back.
+func (v *Receive) Release() {
+	if v.Taken && v.SRQ != nil {
+		v.SRQ.taken--
+	}
+	v.Taken, v.SRQ = false, nil
+}

@@ -1,0 +1,85 @@
+package verbs
+
+import "github.com/falcon-vnic/vnic/queues/abi"
+
+// SGE is one scatter/gather element after its checks: Length bytes at Addr, covered by MR.
+type SGE struct {
+	MR     *MR
+	Addr   uint64
+	Length uint32
+}
+
+// SGL is a scatter/gather list.
+type SGL []SGE
+
+// SGEs reads n elements from b, which holds at least as many, and appends those that are not empty
+// to list. need is the right each region must give. ok is false when an element names no region of
+// pd, lies outside it or lacks the right. total is the sum of the lengths.
+func (r *Regions) SGEs(pd *PD, list SGL, b []byte, n int, need uint32) (_ SGL, total uint64, ok bool) {
+	for i := range n {
+		var x abi.SGE
+		x.Unmarshal(b[i*abi.SGESize:])
+		if x.Length == 0 {
+			continue
+		}
+		m := r.local(pd, x.LKey, x.Addr, uint64(x.Length), need)
+		if m == nil {
+			return list, total, false
+		}
+		list = append(list, SGE{MR: m, Addr: x.Addr, Length: x.Length})
+		total += uint64(x.Length)
+	}
+	return list, total, true
+}
+
+// Cursor is a place in a scatter/gather list.
+type Cursor struct {
+	index  int    // element
+	offset uint32 // bytes into it
+}
+
+// Advance moves c by n bytes of list.
+func (c *Cursor) Advance(list SGL, n uint32) {
+	for n > 0 && c.index < len(list) {
+		step := min(n, list[c.index].Length-c.offset)
+		c.offset += step
+		n -= step
+		if c.offset == list[c.index].Length {
+			c.index, c.offset = c.index+1, 0
+		}
+	}
+}
+
+// At is what the list has at c: the address, its key, and how many bytes the element has from there.
+func (s SGL) At(c Cursor) (addr uint64, lkey, left uint32) {
+	x := &s[c.index]
+	return x.Addr + uint64(c.offset), x.MR.key, x.Length - c.offset
+}
+
+// Gather fills dst from the list, beginning at c. The list holds that much.
+func (s SGL) Gather(c Cursor, dst []byte) error {
+	for len(dst) > 0 {
+		x := &s[c.index]
+		n := min(len(dst), int(x.Length-c.offset))
+		if err := x.MR.Read(x.Addr+uint64(c.offset), dst[:n]); err != nil {
+			return err
+		}
+		dst = dst[n:]
+		c = Cursor{index: c.index + 1}
+	}
+	return nil
+}
+
+// Scatter writes src to the list, beginning at c. The list holds that much.
+func (s SGL) Scatter(c Cursor, src []byte) error {
+	for len(src) > 0 {
+		x := &s[c.index]
+		n := min(len(src), int(x.Length-c.offset))
+		if err := x.MR.Write(x.Addr+uint64(c.offset), src[:n]); err != nil {
+			return err
+		}
+		src = src[n:]
+		c = Cursor{index: c.index + 1}
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package verbs
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// SRQ is a shared receive queue: the messages of many QPs take its entries, in the order in which
+// they arrive.
+//
+//	basic   QPs created with it; completions in each QP's receive CQ; entries name memory of the SRQ's PD
+//	XRC     every XRC target QP of its domain, as the packets ask; completions in its own CQ; the SRQ's PD also decides
+//	        which memory requests that name it may reach
+type SRQ struct {
+	in     *SRQs
+	number uint32
+	pd     *PD
+	typ    abi.SRQType
+	xrcd   *XRCD // XRC
+	cq     *CQ   // XRC
+	queue  WorkQueue
+	maxSGE int
+	limit  uint32 // EventSRQLimit is due when fewer entries are left; 0: never
+	users  int    // QPs created with it
+	taken  int    // entries that messages in progress took
+	failed bool   // its CQ failed
+}
+
+// SRQs are the shared receive queues of a function.
+type SRQs struct {
+	owner   *Owner
+	shared  *Shared
+	pds     *PDs
+	xrcds   *XRCDs
+	regions *Regions
+	cqs     *CQs
+	table   Table[SRQ]
+}
+
+// SRQ returns the shared receive queue called srqn, nil when there is none.
+func (t *SRQs) SRQ(srqn uint32) *SRQ { return t.table.Get(srqn) }
+
+// CreateSRQ makes a shared receive queue over a page list.
+func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
+	if !t.owner.Working() {
+		return 0, abi.StatusBadState
+	}
+	s := &SRQ{in: t, pd: t.pds.PD(c.PDN), typ: c.Type, maxSGE: int(c.MaxSGE)}
+	params := QueueParams{
+		Log2Entries: c.Log2Entries, Log2Stride: c.Log2Stride, Read: RecvEntry(c.MaxSGE), Levels: c.Levels, Pages: c.Pages,
+	}
+	xrc := c.Type == abi.SRQTypeXRC
+	if xrc {
+		s.xrcd, s.cq = t.xrcds.XRCD(c.XRCDN), t.cqs.CQ(c.CQN)
+	}
+	switch {
+	case s.pd == nil, xrc && (s.xrcd == nil || s.cq == nil):
+		return 0, abi.StatusNotFound
+	case c.Type > abi.SRQTypeXRC, !xrc && (c.XRCDN != 0 || c.CQN != 0):
+		return 0, abi.StatusInvalidArgument
+	case int(c.MaxSGE) > t.owner.limits.SGEs:
+		return 0, abi.StatusTooLarge
+	}
+	if st := params.Check(t.owner.limits.QPEntries, 5); st != abi.StatusOK {
+		return 0, st
+	}
+	if c.Limit > 1<<c.Log2Entries {
+		return 0, abi.StatusInvalidArgument
+	}
+	if t.table.Full() {
+		return 0, abi.StatusNoResources
+	}
+	if s.queue, st = t.owner.OpenQueue(abi.RingSRQ, params); st != abi.StatusOK {
+		return 0, st
+	}
+	s.number, _ = t.table.Add(s)
+	s.queue.number, s.limit = s.number, c.Limit
+	s.pd.users++
+	if xrc {
+		s.xrcd.users++
+		s.cq.users++
+	}
+	return s.number, abi.StatusOK
+}
+
+// ModifySRQ sets the limit, or replaces the area. consumer is how many entries of the area were
+// read; nothing looks at it any more when it was replaced.
+func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
+	if !t.owner.Working() {
+		return 0, abi.StatusBadState
+	}
+	s := t.table.Get(m.SRQN)
+	if s == nil {
+		return 0, abi.StatusNotFound
+	}
+	u := &s.queue
+	entries := u.Entries()
+	params := QueueParams{Log2Entries: m.Log2Entries, Log2Stride: uint8(bits.TrailingZeros32(u.layout.Stride())), Read: u.read, Levels: m.Levels, Pages: m.Pages}
+	resize := m.Mask&abi.SRQAttrArea != 0
+	if resize {
+		if st := params.Check(t.owner.limits.QPEntries, 5); st != abi.StatusOK {
+			return 0, st
+		}
+		entries = 1 << m.Log2Entries
+	}
+	limit := s.limit
+	if m.Mask&abi.SRQAttrLimit != 0 {
+		limit = m.Limit
+	}
+	if m.Mask&^uint32(abi.SRQAttrArea|abi.SRQAttrLimit) != 0 || limit > entries {
+		return 0, abi.StatusInvalidArgument
+	}
+	consumer = u.Index()
+	if resize {
+		q, st := t.owner.OpenQueue(abi.RingSRQ, params)
+		if st != abi.StatusOK {
+			return 0, st
+		}
+		q.number = s.number
+		*u = q
+	}
+	s.limit = limit
+	if m.Mask&abi.SRQAttrLimit != 0 {
+		s.checkLimit() // what is posted may be too little already
+	}
+	return consumer, abi.StatusOK
+}
+
+// QuerySRQ returns the attributes of a shared receive queue.
+func (t *SRQs) QuerySRQ(srqn uint32) (abi.QuerySRQResult, abi.Status) {
+	s := t.table.Get(srqn)
+	if s == nil {
+		return abi.QuerySRQResult{}, abi.StatusNotFound
+	}
+	return abi.QuerySRQResult{SRQN: s.number, Limit: s.limit, Entries: s.queue.Entries(), MaxSGE: uint32(s.maxSGE)}, abi.StatusOK
+}
+
+// DestroySRQ destroys a shared receive queue; StatusBusy while QPs or messages in progress use it.
+func (t *SRQs) DestroySRQ(srqn uint32) abi.Status {
+	s := t.table.Get(srqn)
+	switch {
+	case s == nil:
+		return abi.StatusNotFound
+	case s.users > 0 || s.taken > 0:
+		return abi.StatusBusy
+	}
+	s.destroy()
+	return abi.StatusOK
+}
+
+func (s *SRQ) destroy() {
+	s.in.table.Remove(s.number)
+	s.pd.users--
+	if s.typ == abi.SRQTypeXRC {
+		s.xrcd.users--
+		s.cq.users--
+	}
+}
+
+// closeAll is for a function that ends.
+func (t *SRQs) closeAll() { t.table.Each((*SRQ).destroy) }
+
+// Basic reports whether QPs can be created with the queue.
+func (s *SRQ) Basic() bool { return s.typ == abi.SRQTypeBasic }
+
+// Entries is how many entries the queue has.
+func (s *SRQ) Entries() uint32 { return s.queue.Entries() }
+
+// MaxSGE is the most SGEs an entry can have.
+func (s *SRQ) MaxSGE() int { return s.maxSGE }
+
+// Use adds n to the QPs created with the queue.
+func (s *SRQ) Use(n int) {
+	if s != nil {
+		s.users += n
+	}
+}
+
+// Number is the number of the queue.
+func (s *SRQ) Number() uint32 { return s.number }
+
+// Taken is how many entries messages in progress hold.
+func (s *SRQ) Taken() int { return s.taken }
+
+// PD is the protection domain of the queue.
+func (s *SRQ) PD() *PD { return s.pd }
+
+// CQ is where receives from the queue complete, nil for the receive CQ of the QP that took them.
+func (s *SRQ) CQ() *CQ { return s.cq }
+
+// In reports whether the queue is an XRC one of domain x.
+func (s *SRQ) In(x *XRCD) bool { return s.xrcd == x }
+
+// Failed reports whether the CQ of the queue failed.
+func (s *SRQ) Failed() bool { return s.failed }
+
+// Doorbell takes a doorbell record.
+func (s *SRQ) Doorbell(index uint32) { s.queue.Doorbell(index) }
+
+// Take reads the next entry into v. ok is false when there is none.
+func (s *SRQ) Take(v *Receive) (ok bool) {
+	b, ok := s.queue.Next(s.in.shared.Entry[:])
+	if !ok {
+		return false
+	}
+	v.Fill(s.in.regions, s.pd, b)
+	v.SRQ = s
+	s.taken++
+	s.queue.Commit()
+	s.checkLimit()
+	return true
+}
+
+// checkLimit sends EventSRQLimit, once, when fewer entries than the limit are left.
+func (s *SRQ) checkLimit() {
+	if s.limit == 0 || s.queue.Ready() >= s.limit || !s.in.owner.Working() {
+		return
+	}
+	if n, ok := s.queue.Poll(); ok && n < s.limit {
+		s.limit = 0
+		s.in.owner.Event(abi.EventSRQLimit, s.number, 0, "")
+	}
+}
+
+// FailBroken ends the XRC SRQs whose CQ failed.
+func (t *SRQs) FailBroken() {
+	t.table.Each(func(s *SRQ) {
+		if s.cq.Broken() {
+			s.fail()
+		}
+	})
+}
+
+func (s *SRQ) fail() {
+	if !s.failed {
+		s.failed = true
+		s.in.owner.Event(abi.EventSRQError, s.number, uint32(abi.StatusNoResources), "its completion queue failed")
+	}
+}

@@ -1,0 +1,19 @@
+package verbs
+
+// Stats counts what happened to the objects of a function.
+type Stats struct {
+	Posted      uint64 // send work requests read
+	Completed   uint64 // CQEs written
+	Flushed     uint64 // CQEs among them with WCWRFlushErr
+	Errors      uint64 // CQEs among them with any other error
+	CQOverflows uint64 // completion queues that overflowed
+}
+
+// Add adds x to s.
+func (s *Stats) Add(x *Stats) {
+	s.Posted += x.Posted
+	s.Completed += x.Completed
+	s.Flushed += x.Flushed
+	s.Errors += x.Errors
+	s.CQOverflows += x.CQOverflows
+}
