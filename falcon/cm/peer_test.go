@@ -219,3 +219,12 @@ func TestRevokedPeer(t *testing.T) {
 	w.settle()
 	establish(t, w, a, b)
 }
+
+// TestParserFault: a fault in a parser costs the message.
+func TestParserFault(t *testing.T) {
+	h := taking(func(b []byte) (REQ, error) { return REQ{QPN: uint32(b[len(b)])}, nil }, faultless((*Manager).req))
+	err := h(nil, 0, nil, (&RTU{}).Append(nil))
+	if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "please report it") {
+		t.Error(err)
+	}
+}

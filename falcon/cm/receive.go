@@ -53,12 +53,23 @@ var handlers = [...]handler{
 // taking makes a handler of a parser and of what is done with the parsed message.
 func taking[M any](parse func([]byte) (M, error), do func(*Manager, Time, *peer, *M) error) handler {
 	return func(m *Manager, now Time, p *peer, msg []byte) error {
-		v, err := parse(msg)
+		v, err := surviving(parse, msg)
 		if err != nil {
 			return err
 		}
 		return do(m, now, p, &v)
 	}
+}
+
+// surviving parses a message. One that finds a fault in the parser, which keeps nothing, is an
+// error like others: no peer ends the NIC with what it sends.
+func surviving[M any](parse func([]byte) (M, error), msg []byte) (v M, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &MessageError{MessageType(msg[1]), fmt.Sprintf("fault in the program, please report it: %v, message %x", p, msg[:min(len(msg), 256)])}
+		}
+	}()
+	return parse(msg)
 }
 
 // faultless is for what finds no fault with a message that could be parsed.
