@@ -29,6 +29,8 @@ func outputs(a *schema.ABI) ([]output, error) {
 	}{
 		{"queues/abi/abi_gen.go", goSource},
 		{"queues/abi/clauses_gen.go", goClauses},
+		{"queues/abi/commands_gen.go", goCommands},
+		{"queues/abi/reserved_gen.go", goReserved},
 	} {
 		code, err := file.render(a)
 		if err != nil {

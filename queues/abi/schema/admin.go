@@ -1,31 +1,62 @@
 package schema
 
 var commands = []Command{
-	{"QueryDevice", 1, "", "QueryDeviceResult", "returns the limits of the function.", ""},
-	{"AllocPD", 2, "", "AllocPDResult", "creates a protection domain.", "NoResources"},
-	{"DeallocPD", 3, "DeallocPD", "", "destroys a protection domain.", "NotFound, Busy (has MRs or QPs)"},
-	{"RegMR", 4, "RegMR", "RegMRResult", "registers memory; the page list is copied before the command completes.", "NotFound (PD), NoResources, MemoryFault, TooLarge"},
-	{"DeregMR", 5, "DeregMR", "", "ends a registration; later use of its keys fails.", "NotFound, Busy (memory windows are bound to it)"},
-	{"CreateCQ", 6, "CreateCQ", "CreateCQResult", "creates a completion queue over a page list.", "NoResources, MemoryFault, TooLarge"},
-	{"DestroyCQ", 7, "DestroyCQ", "", "destroys a completion queue.", "NotFound, Busy (used by a QP)"},
-	{"CreateQP", 8, "CreateQP", "CreateQPResult", "creates a queue pair in state RESET.", "NotFound (PD, CQ), NoResources, MemoryFault, TooLarge, Unsupported (type)"},
-	{"ModifyQP", 9, "ModifyQP", "", "changes state and attributes of a QP, as the table of section 9 allows.", "NotFound, BadState, Unsupported"},
-	{"QueryQP", 10, "QueryQP", "QueryQPResult", "returns state and attributes of a QP.", "NotFound"},
-	{"DestroyQP", 11, "DestroyQP", "", "disconnects and destroys a QP; outstanding work gets no completion.", "NotFound"},
-	{"CMListen", 12, "CMListen", "", "asks for connection requests to a service of this function.", "AddressInUse, NoResources"},
-	{"CMUnlisten", 13, "CMUnlisten", "", "stops listening; requests not yet answered are rejected.", "NotFound"},
-	{"CMConnect", 14, "CMConnect", "CMConnectResult", "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", "NotFound (QP), BadState, NoResources, Unreachable (no route to the GID), MemoryFault"},
-	{"CMAccept", 15, "CMAccept", "", "accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.", "NotFound, BadState, MemoryFault"},
-	{"CMReject", 16, "CMReject", "", "rejects a connection request.", "NotFound, MemoryFault"},
-	{"CreateAH", 56, "CreateAH", "CreateAHResult", "creates an address handle; it never waits (1.2).", "NotFound (PD), NoResources, Unsupported (multicast, VLAN)"},
-	{"DestroyAH", 57, "DestroyAH", "", "destroys an address handle; sends that use it go on (1.2).", "NotFound"},
-	{"CMDisconnect", 17, "CMDisconnect", "", "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", "NotFound"},
+	{Name: "QueryDevice", Code: 1, Group: "Query", Result: "QueryDeviceResult", Doc: "returns the limits of the function."},
+	{Name: "AllocPD", Code: 2, Group: "Verbs", Result: "AllocPDResult", Doc: "creates a protection domain.", Errors: "NoResources"},
+	{Name: "DeallocPD", Code: 3, Group: "Verbs", Params: "DeallocPD", Doc: "destroys a protection domain.", Errors: "NotFound, Busy (has MRs or QPs)"},
+	{
+		Name: "RegMR", Code: 4, Group: "Verbs", Params: "RegMR", Result: "RegMRResult", Doc: "registers memory; the page list is copied before the command completes.", Errors: "NotFound (PD), NoResources, MemoryFault, TooLarge",
+		Long: true,
+	},
+	{Name: "DeregMR", Code: 5, Group: "Verbs", Params: "DeregMR", Doc: "ends a registration; later use of its keys fails.", Errors: "NotFound, Busy (memory windows are bound to it)"},
+	{
+		Name: "CreateCQ", Code: 6, Group: "Verbs", Params: "CreateCQ", Result: "CreateCQResult", Doc: "creates a completion queue over a page list.", Errors: "NoResources, MemoryFault, TooLarge",
+		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 6}},
+		Needs: []Need{{Feature: "Vectors", Field: "Vector", Lenient: true}},
+	},
+	{Name: "DestroyCQ", Code: 7, Group: "Verbs", Params: "DestroyCQ", Doc: "destroys a completion queue.", Errors: "NotFound, Busy (used by a QP)"},
+	{
+		Name: "CreateQP", Code: 8, Group: "Verbs", Params: "CreateQP", Result: "CreateQPResult", Doc: "creates a queue pair in state RESET.", Errors: "NotFound (PD, CQ), NoResources, MemoryFault, TooLarge, Unsupported (type)",
+		Areas: []Area{{Entries: "SQLog2Entries", Entry: "SQLog2Stride"}, {Entries: "RQLog2Entries", Entry: "RQLog2Stride"}},
+		Needs: []Need{
+			{Feature: "Datagrams", Field: "Type", Values: []string{"UD", "GSI"}},
+			{Feature: "ExtendedVerbs", Field: "Type", Values: []string{"XRCSend", "XRCRecv"}},
+			{Feature: "ExtendedVerbs", Field: "Ordering"},
+			{Feature: "ExtendedVerbs", Field: "ErrorMode"},
+		},
+	},
+	{Name: "ModifyQP", Code: 9, Group: "Verbs", Params: "ModifyQP", Doc: "changes state and attributes of a QP, as the table of section 9 allows.", Errors: "NotFound, BadState, Unsupported"},
+	{Name: "QueryQP", Code: 10, Group: "Verbs", Params: "QueryQP", Result: "QueryQPResult", Doc: "returns state and attributes of a QP.", Errors: "NotFound"},
+	{Name: "DestroyQP", Code: 11, Group: "Verbs", Params: "DestroyQP", Doc: "disconnects and destroys a QP; outstanding work gets no completion.", Errors: "NotFound"},
+	{
+		Name: "CMListen", Code: 12, Group: "Connection", Params: "CMListen", Doc: "asks for connection requests to a service of this function.", Errors: "AddressInUse, NoResources",
+		Breaks: []Breach{{"Denied", 911}},
+	},
+	{Name: "CMUnlisten", Code: 13, Group: "Connection", Params: "CMUnlisten", Doc: "stops listening; requests not yet answered are rejected.", Errors: "NotFound"},
+	{
+		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, NoResources, Unreachable (no route to the GID), MemoryFault",
+		Breaks: []Breach{{"Denied", 911}, {"BadState", 902}},
+	},
+	{
+		Name: "CMAccept", Code: 15, Group: "Connection", Params: "CMAccept", Doc: "accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.", Errors: "NotFound, BadState, MemoryFault",
+		Breaks: []Breach{{"BadState", 902}},
+	},
+	{Name: "CMReject", Code: 16, Group: "Connection", Params: "CMReject", Doc: "rejects a connection request.", Errors: "NotFound, MemoryFault"},
+	{
+		Name: "CreateAH", Code: 56, Group: "Verbs", Params: "CreateAH", Result: "CreateAHResult", Doc: "creates an address handle; it never waits (1.2).", Errors: "NotFound (PD), NoResources, Unsupported (multicast, VLAN)",
+		Needs: []Need{{Feature: "Datagrams"}},
+	},
+	{
+		Name: "DestroyAH", Code: 57, Group: "Verbs", Params: "DestroyAH", Doc: "destroys an address handle; sends that use it go on (1.2).", Errors: "NotFound",
+		Needs: []Need{{Feature: "Datagrams"}},
+	},
+	{Name: "CMDisconnect", Code: 17, Group: "Connection", Params: "CMDisconnect", Doc: "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", Errors: "NotFound"},
 }
 
 var adminStructs = []Struct{
 	{Name: "AdminCmd", Size: 64, Doc: "AdminCmd is one entry of the admin submission queue.", Fields: []Field{
 		{Name: "Opcode", Offset: 0, Kind: U16, Enum: "AdminOp", Doc: "command."},
-		{Name: "Flags", Offset: 2, Kind: U16, Doc: "zero."},
+		{Name: "Flags", Offset: 2, Kind: U16, Zero: true, Doc: "zero."},
 		{Name: "ID", Offset: 4, Kind: U32, Doc: "chosen by the driver, returned in the completion."},
 		{Name: "Params", Offset: 8, Kind: Bytes, Len: 56, Doc: "parameters, by command."},
 	}},

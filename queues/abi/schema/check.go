@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -119,6 +120,12 @@ func (c *checker) structure(s *Struct) {
 		if f.Flags != "" && c.abi.FlagSet(f.Flags) == nil {
 			c.fail("%s: no flags %s", where, f.Flags)
 		}
+		if w := f.Where; w.Field != "" {
+			of := s.Field(w.Field)
+			if of == nil || c.abi.Enum(of.Enum) == nil || c.abi.Enum(of.Enum).Value(w.Value) == nil || f.Kind != U8 || of.Kind != U8 {
+				c.fail("%s: no byte %s with value %s, or no byte itself", where, w.Field, w.Value)
+			}
+		}
 		if f.Doc == "" {
 			c.fail("%s: no text", where)
 		}
@@ -159,7 +166,8 @@ func (c *checker) messages() {
 }
 
 func (c *checker) commands() {
-	for _, cmd := range c.abi.Commands {
+	for i := range c.abi.Commands {
+		cmd := &c.abi.Commands[i]
 		for _, part := range []struct {
 			name string
 			size int
@@ -170,6 +178,55 @@ func (c *checker) commands() {
 			if s := c.abi.Struct(part.name); s == nil || s.Size > part.size {
 				c.fail("command %s: %s is missing or longer than %d bytes", cmd.Name, part.name, part.size)
 			}
+		}
+		c.rules(cmd)
+	}
+}
+
+// rules checks what the command's rules name.
+func (c *checker) rules(cmd *Command) {
+	params := c.abi.Struct(cmd.Params)
+	field := func(name string) (f *Field) {
+		if params != nil {
+			f = params.Field(name)
+		}
+		if f == nil {
+			c.fail("command %s: no parameter %s", cmd.Name, name)
+			f = &Field{}
+		}
+		return f
+	}
+	if g := c.abi.Group(cmd.Group); g == nil {
+		c.fail("command %s: no group %s", cmd.Name, cmd.Group)
+	} else if g.Of != "" && (field(g.Of).Offset != 0 || field(g.Of).Kind != U16) {
+		c.fail("command %s: %s is not its first parameter, of 16 bits", cmd.Name, g.Of)
+	}
+	features := c.abi.FlagSet("Feature")
+	for _, n := range cmd.Needs {
+		if features == nil || !slices.ContainsFunc(features.Values, func(v Value) bool { return v.Name == n.Feature }) {
+			c.fail("command %s: no feature %s", cmd.Name, n.Feature)
+		}
+		if n.Field == "" {
+			continue
+		}
+		e := c.abi.Enum(field(n.Field).Enum)
+		for _, v := range n.Values {
+			if e == nil || e.Value(v) == nil {
+				c.fail("command %s: %s has no value %s", cmd.Name, n.Field, v)
+			}
+		}
+	}
+	for _, area := range cmd.Areas {
+		for _, name := range []string{area.Entries, area.Entry} {
+			if name != "" && field(name).Kind != U8 {
+				c.fail("command %s: %s is no log2", cmd.Name, name)
+			}
+		}
+	}
+	status := c.abi.Enum("Status")
+	for _, b := range cmd.Breaks {
+		if status == nil || status.Value(b.Status) == nil || !slices.ContainsFunc(c.abi.Clauses, func(k Clause) bool { return k.Number == b.Clause }) {
+			c.fail("command %s: no status %s, or no DRV-%d", cmd.Name, b.Status, b.Clause)
 		}
 	}
 }

@@ -159,7 +159,7 @@ var enums = []Enum{
 }
 
 var flagSets = []FlagSet{
-	{Name: "Feature", Prefix: "Feature", Doc: "Feature bits, negotiated by Hello.", Values: []Value{
+	{Name: "Feature", Prefix: "Feature", Open: true, Doc: "Feature bits, negotiated by Hello.", Values: []Value{
 		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events (1.2)."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "Datagrams", Value: 1 << 8, Doc: "UD and GSI queue pairs, address handles (1.2)."},

@@ -3,9 +3,9 @@ package schema
 // What a driver asks about its own function to find its way.
 
 var inspectCommands = []Command{
-	{"QueryMemory", 48, "QueryMemory", "QueryMemoryResult", "returns a range of device addresses that the function reaches now (1.2).", "NotFound (no such range)"},
-	{"QueryViolation", 49, "QueryViolation", "Violation", "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).", "NotFound (no more)"},
-	{"QueryObjects", 50, "QueryObjects", "ObjectCounts", "returns how many objects of each kind the function may have, or has (1.2).", "InvalidArgument (part)"},
+	{Name: "QueryMemory", Code: 48, Group: "Query", Params: "QueryMemory", Result: "QueryMemoryResult", Doc: "returns a range of device addresses that the function reaches now (1.2).", Errors: "NotFound (no such range)"},
+	{Name: "QueryViolation", Code: 49, Group: "Query", Params: "QueryViolation", Result: "Violation", Doc: "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).", Errors: "NotFound (no more)"},
+	{Name: "QueryObjects", Code: 50, Group: "Query", Params: "QueryObjects", Result: "ObjectCounts", Doc: "returns how many objects of each kind the function may have, or has (1.2).", Errors: "InvalidArgument (part)"},
 }
 
 var objectCounts = Struct{Name: "ObjectCounts", Size: 32, Doc: "ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).", Fields: []Field{

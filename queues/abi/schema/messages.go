@@ -18,7 +18,7 @@ var controlStructs = []Struct{
 	{Name: "MsgHeader", Size: 16, Doc: "MsgHeader starts every message of the control stream.", Fields: []Field{
 		{Name: "Length", Offset: 0, Kind: U32, Doc: "bytes of the whole message, header included: 16 to MaxMessage."},
 		{Name: "Type", Offset: 4, Kind: U16, Enum: "MsgType", Doc: "what the body is."},
-		{Name: "Flags", Offset: 6, Kind: U16, Doc: "zero."},
+		{Name: "Flags", Offset: 6, Kind: U16, Zero: true, Doc: "zero."},
 		{Name: "Tag", Offset: 8, Kind: U64, Doc: "chosen by the driver and echoed in the reply; 0 in messages the device starts."},
 	}},
 	{Name: "Hello", Size: 48, Doc: "Hello is the body of MsgHello.", Fields: []Field{
@@ -50,7 +50,7 @@ var controlStructs = []Struct{
 	}},
 	{Name: "Doorbell", Size: 16, Doc: "Doorbell is one record of MsgDoorbell.", Fields: []Field{
 		{Name: "Kind", Offset: 0, Kind: U8, Enum: "DoorbellKind", Doc: "which queue is meant."},
-		{Name: "Flags", Offset: 1, Kind: U8, Flags: "Arm", Doc: "Arm bits for DoorbellCQArm, else 0."},
+		{Name: "Flags", Offset: 1, Kind: U8, Flags: "Arm", Where: Where{"Kind", "CQArm"}, Doc: "Arm bits for DoorbellCQArm, else 0."},
 		{Name: "Queue", Offset: 4, Kind: U32, Doc: "QP number (SQ, RQ), CQ number (CQArm), SRQ number (SRQ), 0 (Admin)."},
 		{Name: "Index", Offset: 8, Kind: U32, Doc: "free-running index: new producer (Admin, SQ, RQ, SRQ) or consumer (CQArm)."},
 	}},

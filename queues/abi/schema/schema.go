@@ -11,6 +11,7 @@ var V1 = ABI{
 	Flags:     append(flagSets, vfFlags),
 	Registers: slices.Concat(registers, inspectRegisters, functionRegisters()),
 	Messages:  messages,
+	Groups:    groups,
 	Commands:  allCommands,
 	Control:   controlStructs,
 	Admin:     slices.Concat(adminStructs, inspectStructs, objectStructs, vfStructs),

@@ -28,6 +28,21 @@ func TestCheckFinds(t *testing.T) {
 	if err := one(func(*Struct) {}).Check(); err != nil {
 		t.Fatal(err)
 	}
+	command := func(cmd Command) *ABI {
+		cmd.Name = "C"
+		if cmd.Group == "" {
+			cmd.Group = "G"
+		}
+		return &ABI{
+			Groups: []Group{{Name: "G"}, {Name: "H", Of: "B"}}, Commands: []Command{cmd}, Queues: []Struct{good},
+			Flags:   []FlagSet{{Name: "Feature", Values: []Value{{Name: "F", Value: 1}}}},
+			Enums:   []Enum{{Name: "Status", Values: []Value{{Name: "OK", Text: "ok", Doc: "ok"}}}},
+			Clauses: []Clause{{1, "a", ""}},
+		}
+	}
+	if err := command(Command{Params: "S", Needs: []Need{{Feature: "F", Field: "A"}}, Breaks: []Breach{{"OK", 1}}}).Check(); err != nil {
+		t.Fatal(err)
+	}
 	for name, a := range map[string]*ABI{
 		"overlap":      one(func(s *Struct) { s.Fields[1].Offset = 0 }),
 		"misaligned":   one(func(s *Struct) { s.Fields[1].Offset = 4 }),
@@ -48,6 +63,15 @@ func TestCheckFinds(t *testing.T) {
 		"clause twice": {Clauses: []Clause{{1, "a", ""}, {1, "b", ""}}},
 		"no clause":    {Clauses: []Clause{{1, "", ""}}},
 		"params":       {Commands: []Command{{Name: "A", Params: "X"}}},
+		"no group":     {Commands: []Command{{Name: "A"}}},
+		"no case":      one(func(s *Struct) { s.Fields[0].Where = Where{"B", "X"} }),
+		"no feature":   command(Command{Needs: []Need{{Feature: "X"}}}),
+		"no parameter": command(Command{Needs: []Need{{Feature: "F", Field: "X"}}}),
+		"no value":     command(Command{Params: "S", Needs: []Need{{Feature: "F", Field: "A", Values: []string{"X"}}}}),
+		"no log2":      command(Command{Params: "S", Areas: []Area{{Entries: "A"}}}),
+		"no status":    command(Command{Breaks: []Breach{{"X", 1}}}),
+		"no rule":      command(Command{Breaks: []Breach{{"OK", 2}}}),
+		"of whom":      command(Command{Group: "H", Params: "S"}),
 		"register gap": {Registers: []Register{{Name: "A", Offset: 0, Width: 8}, {Name: "B", Offset: 4, Width: 4}}},
 	} {
 		if a.Check() == nil {

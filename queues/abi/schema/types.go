@@ -40,8 +40,13 @@ type Field struct {
 	Len    int    // bytes; only for Kind Bytes
 	Enum   string // name of the Enum that types it, or ""
 	Flags  string // name of the FlagSet that it holds, or ""
+	Zero   bool   // always 0: it has a name and is reserved
+	Where  Where  // the only case in which it is not reserved
 	Doc    string
 }
+
+// Where is a case: another field of the structure has that value of its Enum.
+type Where struct{ Field, Value string }
 
 // Size returns the bytes the field takes.
 func (f *Field) Size() int {
@@ -81,10 +86,12 @@ type Enum struct {
 	Values []Value
 }
 
-// FlagSet is a set of bits. Its constants are untyped.
+// FlagSet is a set of bits. Its constants are untyped. Bits without a value are reserved, but not
+// in an open set: who does not know a bit of that leaves it alone.
 type FlagSet struct {
 	Name   string
 	Prefix string
+	Open   bool
 	Doc    string
 	Values []Value
 }
@@ -130,16 +137,6 @@ type Message struct {
 	Doc    string
 }
 
-// Command is one admin command.
-type Command struct {
-	Name   string // of the code, without the AdminOp prefix
-	Code   uint64
-	Params string // name of the parameter Struct, or ""
-	Result string // name of the result Struct, or ""
-	Doc    string
-	Errors string // statuses beside the common ones
-}
-
 // ABI is the whole schema.
 type ABI struct {
 	Major, Minor int
@@ -148,6 +145,7 @@ type ABI struct {
 	Flags        []FlagSet
 	Registers    []Register
 	Messages     []Message
+	Groups       []Group
 	Commands     []Command
 	Control      []Struct // message header and bodies
 	Admin        []Struct // admin queue entries, parameters and results

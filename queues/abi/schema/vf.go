@@ -3,16 +3,16 @@ package schema
 // What a PF does to its VFs, and what a function reads of its own share of the NIC.
 
 var vfCommands = []Command{
-	{"VFEnable", 64, "VFNumber", "", "PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.", "Denied (not a PF), NotFound (above RegTotalVF), InvalidArgument (no tenant or address), AddressInUse"},
-	{"VFDisable", 65, "VFNumber", "", "PF only: resets a VF and switches it off; its driver gets EventFunctionState.", "Denied, NotFound"},
-	{"VFReset", 66, "VFNumber", "", "PF only: function-level reset of a VF; its driver gets EventFunctionState.", "Denied, NotFound, BadState (disabled)"},
-	{"SetVF", 67, "SetVF", "", "PF only: changes what Mask names. A new MAC, tenant or GID resets an enabled VF.", "Denied (also: another tenant than the PF's, or trust, by a PF that is not trusted itself), NotFound, InvalidArgument, AddressInUse, TooLarge (a quota above the PF's own)"},
-	{"SetVFWindow", 68, "SetVFWindow", "", "PF only: sets the DMA window of a VF; an enabled VF is reset.", "Denied, NotFound, InvalidArgument"},
-	{"SetVFCredits", 69, "SetVFCredits", "", "PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.", "Denied (also: a guarantee, by a PF that is not trusted), NotFound, InvalidArgument (a guarantee above the limit), TooLarge (above the PF's own limit), NoResources (the guarantee does not fit)"},
-	{"QueryVF", 70, "VFNumber", "QueryVFResult", "PF only: returns what a VF is set to and its state.", "Denied, NotFound"},
-	{"QueryVFCredits", 71, "QueryVFCredits", "CreditCounts", "PF only: returns credit counts of a VF.", "Denied, NotFound, InvalidArgument"},
-	{"SetVFObjects", 72, "SetVFObjects", "", "PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).", "Denied, NotFound, InvalidArgument (a quota of 0), TooLarge (a quota above the PF's own)"},
-	{"QueryVFObjects", 73, "QueryVFObjects", "ObjectCounts", "PF only: returns how many objects a VF may have, or has (1.2).", "Denied, NotFound, InvalidArgument (part)"},
+	{Name: "VFEnable", Code: 64, Group: "VF", Params: "VFNumber", Doc: "PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.", Errors: "Denied (not a PF), NotFound (above RegTotalVF), InvalidArgument (no tenant or address), AddressInUse"},
+	{Name: "VFDisable", Code: 65, Group: "VF", Params: "VFNumber", Doc: "PF only: resets a VF and switches it off; its driver gets EventFunctionState.", Errors: "Denied, NotFound"},
+	{Name: "VFReset", Code: 66, Group: "VF", Params: "VFNumber", Doc: "PF only: function-level reset of a VF; its driver gets EventFunctionState.", Errors: "Denied, NotFound, BadState (disabled)"},
+	{Name: "SetVF", Code: 67, Group: "VF", Params: "SetVF", Doc: "PF only: changes what Mask names. A new MAC, tenant or GID resets an enabled VF.", Errors: "Denied (also: another tenant than the PF's, or trust, by a PF that is not trusted itself), NotFound, InvalidArgument, AddressInUse, TooLarge (a quota above the PF's own)"},
+	{Name: "SetVFWindow", Code: 68, Group: "VF", Params: "SetVFWindow", Doc: "PF only: sets the DMA window of a VF; an enabled VF is reset.", Errors: "Denied, NotFound, InvalidArgument"},
+	{Name: "SetVFCredits", Code: 69, Group: "VF", Params: "SetVFCredits", Doc: "PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.", Errors: "Denied (also: a guarantee, by a PF that is not trusted), NotFound, InvalidArgument (a guarantee above the limit), TooLarge (above the PF's own limit), NoResources (the guarantee does not fit)"},
+	{Name: "QueryVF", Code: 70, Group: "VF", Params: "VFNumber", Result: "QueryVFResult", Doc: "PF only: returns what a VF is set to and its state.", Errors: "Denied, NotFound"},
+	{Name: "QueryVFCredits", Code: 71, Group: "VF", Params: "QueryVFCredits", Result: "CreditCounts", Doc: "PF only: returns credit counts of a VF.", Errors: "Denied, NotFound, InvalidArgument"},
+	{Name: "SetVFObjects", Code: 72, Group: "VF", Params: "SetVFObjects", Doc: "PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).", Errors: "Denied, NotFound, InvalidArgument (a quota of 0), TooLarge (a quota above the PF's own)"},
+	{Name: "QueryVFObjects", Code: 73, Group: "VF", Params: "QueryVFObjects", Result: "ObjectCounts", Doc: "PF only: returns how many objects a VF may have, or has (1.2).", Errors: "Denied, NotFound, InvalidArgument (part)"},
 }
 
 var vfFlags = FlagSet{Name: "VFAttr", Prefix: "VFAttr", Doc: "SetVF.Mask.", Values: []Value{

@@ -1,0 +1,85 @@
+package abi
+
+// command is what holds for every admin command of an opcode.
+type command struct {
+	pfOnly   bool
+	needs    uint64 // features that it is part of
+	reserved string // bits of the parameters that are reserved
+}
+
+// of returns what holds for the command: nothing where the opcode is not defined.
+func (c *AdminCmd) of() command {
+	if int(c.Opcode) >= len(commands) {
+		return command{}
+	}
+	return commands[c.Opcode]
+}
+
+// Caller is the driver that sends admin commands.
+type Caller struct {
+	PF       bool
+	Features uint64 // that both sides have
+}
+
+// Dispatch carries out an admin command that caller sent: it is refused, or handed to the method of
+// h for it, with its parameters. The result is written to result and counts only with StatusOK.
+func Dispatch(h Handler, caller Caller, c *AdminCmd, result []byte) Status {
+	switch {
+	case c.Flags != 0:
+		return StatusInvalidArgument
+	case caller.lacks(c):
+		return StatusUnsupported
+	case c.of().pfOnly && !caller.PF:
+		return StatusDenied
+	}
+	return c.call(h, result)
+}
+
+// lacks reports whether the command is of a feature that is not in use (DRV-103).
+func (caller Caller) lacks(c *AdminCmd) bool {
+	needs, _ := c.valueNeeds()
+	return (needs|c.of().needs)&^caller.Features != 0
+}
+
+// Broken returns the rules that caller broke by a command that ended in st: what can be told from
+// the command itself. A strict look finds reserved bytes too.
+func (caller Caller) Broken(c *AdminCmd, st Status, strict bool) (list []Clause) {
+	if c.Flags != 0 || strict && c.ReservedParams() {
+		list = append(list, DRV102)
+	}
+	_, lenient := c.valueNeeds()
+	broken := c.brokenBy(st)
+	switch {
+	case caller.lacks(c), st == StatusInvalidArgument && lenient&^caller.Features != 0:
+		broken = DRV103
+	case st == StatusMemoryFault:
+		broken = DRV401
+	}
+	if broken != 0 {
+		list = append(list, broken)
+	}
+	return list
+}
+
+// ReservedParams reports whether something is in the reserved bytes or bits of the parameters. A
+// command that is not defined has none.
+func (c *AdminCmd) ReservedParams() bool { return anySet(c.Params[:], c.of().reserved) }
+
+// anySet reports whether b has one of the bits of mask.
+func anySet(b []byte, mask string) bool {
+	var is byte
+	for i := range len(mask) {
+		is |= b[i] & mask[i]
+	}
+	return is != 0
+}
+
+// areaPages is how many pages a queue area takes, with its header. What is too large for an area
+// is refused before anything is read.
+func areaPages(log2Entries, log2Entry uint8) int {
+	size := QueueHeaderSize + uint64(1)<<(min(log2Entries, 30)+min(log2Entry, 16))
+	if size > MaxMRSize {
+		return 0
+	}
+	return int((size + PageSize - 1) / PageSize)
+}
