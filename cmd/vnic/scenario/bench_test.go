@@ -79,6 +79,12 @@ func BenchmarkIncast64Full(b *testing.B) {
 	})
 }
 
+func BenchmarkIncast1023(b *testing.B) {
+	benchmark(b, "incast1023", map[string]func(*sim.Result) float64{
+		"sim/incast1023_jain": func(r *sim.Result) float64 { return r.Jain },
+	})
+}
+
 func BenchmarkIncast256(b *testing.B) {
 	benchmark(b, "incast256", map[string]func(*sim.Result) float64{
 		"sim/incast256_jain": func(r *sim.Result) float64 { return r.Jain },

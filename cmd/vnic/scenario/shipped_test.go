@@ -54,6 +54,10 @@ func TestShipped(t *testing.T) {
 			atLeast(t, "Jain index", r.Jain, 0.98)
 			atLeast(t, "goodput over rate", r.GoodputOverRate, 0.85)
 		},
+		"incast1023": func(t *testing.T, r *sim.Result) {
+			atLeast(t, "Jain index", r.Jain, 0.95)
+			atLeast(t, "goodput over rate", r.GoodputOverRate, 0.85)
+		},
 		"burst": ideal(0.85),
 		"asymmetric": func(t *testing.T, r *sim.Result) {
 			atLeast(t, "goodput over the slower link", r.Goodput/10e9, 0.85)
