@@ -86,7 +86,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		if u.has {
 			st = u.p.Check(l.QPEntries, u.min)
 		} else {
-			st = statusIf(u.p.Log2Entries|u.p.Log2Stride|u.p.Levels != 0 || u.p.Pages != 0, abi.StatusInvalidArgument)
+			st = u.p.CheckNone()
 		}
 		if st != abi.StatusOK {
 			if u.has && u.p.Read > 1<<u.p.Log2Stride {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // complete is a ModifyQP that sets every attribute of mask to a good value.
@@ -42,17 +43,17 @@ func TestTransitions(t *testing.T) {
 		}
 		for _, from := range everyState {
 			for _, to := range everyState {
-				var row *transition
-				for i, x := range p.q.transitions() {
-					if x.from == from && x.to == to {
-						row = &p.q.transitions()[i]
+				var row *verbs.Transition
+				for i, x := range verbs.Transitions(typ) {
+					if x.From == from && x.To == to {
+						row = &verbs.Transitions(typ)[i]
 					}
 				}
 				switch {
 				case to == abi.QPStateReset:
-					row = &transition{}
+					row = &verbs.Transition{}
 				case to == abi.QPStateErr && from != abi.QPStateReset:
-					row = &transition{}
+					row = &verbs.Transition{}
 				}
 				if row == nil {
 					if st := try(from, to, 0); st != abi.StatusBadState {
@@ -64,55 +65,23 @@ func TestTransitions(t *testing.T) {
 					if bit == abi.QPAttrState || bit == abi.QPAttrCurState {
 						continue
 					}
-					mask, want := row.required|bit, abi.StatusInvalidArgument
+					mask, want := row.Required|bit, abi.StatusInvalidArgument
 					switch {
-					case row.required&bit != 0:
-						mask = row.required &^ bit
-					case row.optional&bit != 0:
+					case row.Required&bit != 0:
+						mask = row.Required &^ bit
+					case row.Optional&bit != 0:
 						want = abi.StatusOK
 					}
 					if st := try(from, to, mask); st != want {
 						t.Errorf("%v %v→%v with %#x: %v, want %v", typ, from, to, mask, st, want)
 					}
 				}
-				if st := try(from, to, row.required); st != abi.StatusOK {
+				if st := try(from, to, row.Required); st != abi.StatusOK {
 					t.Errorf("%v %v→%v: %v", typ, from, to, st)
 				}
 			}
 		}
 		h.fn.Close(w.now)
-	}
-}
-
-// TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no
-// row tested. (DEV-901, DEV-907)
-func TestTransitionTable(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		table    []transition
-		from, to abi.QPState
-		mask     uint32
-		want     abi.Status
-	}{
-		{"RC to RTR without a peer", rcTransitions, abi.QPStateInit, abi.QPStateRTR, abi.QPAttrPathMTU, abi.StatusInvalidArgument},
-		{"RC to RTR", rcTransitions, abi.QPStateInit, abi.QPStateRTR, abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer, abi.StatusOK},
-		{"RC to RTS", rcTransitions, abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic, abi.StatusOK},
-		{"RC from INIT to RTS", rcTransitions, abi.QPStateInit, abi.QPStateRTS, 0, abi.StatusBadState},
-		{"RC has no Q_Key", rcTransitions, abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.StatusInvalidArgument},
-		{"UD needs one", udTransitions, abi.QPStateReset, abi.QPStateInit, 0, abi.StatusInvalidArgument},
-		{"UD to RTR", udTransitions, abi.QPStateInit, abi.QPStateRTR, 0, abi.StatusOK},
-		{"UD to RTS", udTransitions, abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrSQPSN, abi.StatusOK},
-		{"UD out of SQE", udTransitions, abi.QPStateSQE, abi.QPStateRTS, 0, abi.StatusOK},
-		{"RC out of SQE", rcTransitions, abi.QPStateSQE, abi.QPStateRTS, 0, abi.StatusBadState},
-		{"drain", rcTransitions, abi.QPStateRTS, abi.QPStateSQD, abi.QPAttrSQDNotify, abi.StatusOK},
-		{"retries while drained", rcTransitions, abi.QPStateSQD, abi.QPStateSQD, abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic, abi.StatusOK},
-		{"retries while sending", rcTransitions, abi.QPStateRTS, abi.QPStateRTS, abi.QPAttrRNRRetry, abi.StatusInvalidArgument},
-		{"from ERR to RTS", rcTransitions, abi.QPStateErr, abi.QPStateRTS, 0, abi.StatusBadState},
-		{"RESET sets nothing", rcTransitions, abi.QPStateRTS, abi.QPStateReset, abi.QPAttrAccess, abi.StatusInvalidArgument},
-	} {
-		if st := allowed(c.table, c.from, c.to, c.mask|abi.QPAttrState); st != c.want {
-			t.Errorf("%s: %v, want %v", c.name, st, c.want)
-		}
 	}
 }
 
@@ -223,7 +192,7 @@ func TestCommEstablished(t *testing.T) {
 	p.mb = w.hosts[1].register(p.pd[1], 4096, allAccess)
 	p.a, p.b = w.hosts[0].createQP(p.pd[0], qpConfig{}), w.hosts[1].createQP(p.pd[1], qpConfig{})
 	h := w.hosts[1]
-	m := complete(p.b.number, attrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)
+	m := complete(p.b.number, verbs.AttrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)
 	m.DestQPN = p.a.number
 	ok(t, h.fn.ModifyQP(w.now, m))
 	w.connect(p.a, p.b, true)
@@ -241,7 +210,7 @@ func TestCommEstablished(t *testing.T) {
 	if len(h.async) != 1 || h.async[0].typ != abi.EventCommEst || h.async[0].number != p.b.number {
 		t.Fatalf("events %+v", h.async)
 	}
-	ok(t, h.fn.ModifyQP(w.now, complete(p.b.number, attrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
+	ok(t, h.fn.ModifyQP(w.now, complete(p.b.number, verbs.AttrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
 	success(t, p.b.send.wait(1))
 }
 

@@ -374,8 +374,8 @@ func TestBindWithoutPeer(t *testing.T) {
 	m := h.register(pd, 8192, bindable)
 	wired := func() *qp {
 		a := h.createQP(pd, qpConfig{})
-		ok(t, h.fn.ModifyQP(w.now, complete(a.number, attrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)))
-		ok(t, h.fn.ModifyQP(w.now, complete(a.number, attrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
+		ok(t, h.fn.ModifyQP(w.now, complete(a.number, verbs.AttrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)))
+		ok(t, h.fn.ModifyQP(w.now, complete(a.number, verbs.AttrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
 		return a
 	}
 	a := wired()

@@ -43,6 +43,14 @@ func (p *QueueParams) Check(limit int, leastStride uint8) abi.Status {
 	return abi.StatusOK
 }
 
+// CheckNone is the status of a command that must not make the queue.
+func (p *QueueParams) CheckNone() abi.Status {
+	if p.Log2Entries|p.Log2Stride|p.Levels != 0 || p.Pages != 0 {
+		return abi.StatusInvalidArgument
+	}
+	return abi.StatusOK
+}
+
 // OpenQueue reads the page list of a queue that was checked.
 func (o *Owner) OpenQueue(kind abi.Ring, p QueueParams) (WorkQueue, abi.Status) {
 	u := WorkQueue{owner: o, kind: kind, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}

@@ -1,0 +1,152 @@
+package verbs
+
+import (
+	"slices"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Sets of attributes that the table of transitions is made of.
+const (
+	// AttrPath is what a reliable connection must know to receive.
+	AttrPath = abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN
+	// AttrRetry is what a reliable connection must know to send.
+	AttrRetry = abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN
+	// attrConnected is what a connection made by connection management takes before it is made.
+	attrConnected = abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
+		abi.QPAttrMaxRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrMaxDestRdAtomic
+
+	// attrResponder is what a connection needs beside to serve READs and receives.
+	attrResponder = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
+	// attrDrained may change while the send queue is drained. A path is given again as it is: it
+	// cannot change.
+	attrDrained = attrInit | attrConnected&^abi.QPAttrPathMTU | abi.QPAttrCurState | abi.QPAttrAV
+
+	// AttrWhenever is what drivers of before the table set whenever they liked.
+	AttrWhenever = abi.QPAttrAccess | attrConnected
+
+	attrInit = abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess
+
+	attrKnown = abi.QPAttrState | abi.QPAttrCurState | abi.QPAttrSQDNotify | attrInit | abi.QPAttrQKey | AttrPath |
+		AttrRetry | attrConnected
+)
+
+// Transition is one row of the table: what ModifyQP must and may set on the way between two states
+// (InfiniBand §11.2.5.2).
+type Transition struct {
+	From, To           abi.QPState
+	Required, Optional uint32
+}
+
+// rcTransitions is the table of reliable connections. Connection management takes a QP from INIT to
+// RTS by itself, so that INIT takes everything and needs nothing. RESET and ERR are reached from
+// every state and set nothing.
+var rcTransitions = []Transition{
+	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected},
+	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected},
+	{abi.QPStateInit, abi.QPStateRTR, AttrPath | attrResponder, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
+	{abi.QPStateRTR, abi.QPStateRTS, AttrRetry | abi.QPAttrMaxRdAtomic, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
+	{abi.QPStateRTS, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
+	{abi.QPStateRTS, abi.QPStateSQD, 0, abi.QPAttrSQDNotify},
+	{abi.QPStateSQD, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
+	{abi.QPStateSQD, abi.QPStateSQD, 0, attrDrained},
+}
+
+// xrcSendTransitions and xrcRecvTransitions are the tables of the two ends of an extended reliable
+// connection, of which one has no responder and the other no requester. What the other end alone
+// needs is taken too: RC's table once stood for both.
+var (
+	xrcSendTransitions = rcTransitionsBut(
+		Transition{abi.QPStateInit, abi.QPStateRTR, AttrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
+	)
+	xrcRecvTransitions = rcTransitionsBut(Transition{
+		abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrTimeout | abi.QPAttrSQPSN,
+		abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer | AttrRetry | abi.QPAttrMaxRdAtomic,
+	})
+)
+
+// rcTransitionsBut is RC's table with another row.
+func rcTransitionsBut(row Transition) []Transition {
+	table := slices.Clone(rcTransitions)
+	for i, t := range table {
+		if t.From == row.From && t.To == row.To {
+			table[i] = row
+		}
+	}
+	return table
+}
+
+// udTransitions is the table of datagrams.
+var udTransitions = []Transition{
+	{abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.QPAttrPKeyIndex | abi.QPAttrPort},
+	{abi.QPStateInit, abi.QPStateInit, 0, abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrQKey},
+	{abi.QPStateInit, abi.QPStateRTR, 0, abi.QPAttrPKeyIndex | abi.QPAttrQKey},
+	{abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrSQPSN, abi.QPAttrCurState | abi.QPAttrQKey},
+	{abi.QPStateRTS, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrQKey},
+	{abi.QPStateRTS, abi.QPStateSQD, 0, abi.QPAttrSQDNotify},
+	{abi.QPStateSQD, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrQKey},
+	{abi.QPStateSQD, abi.QPStateSQD, 0, abi.QPAttrPKeyIndex | abi.QPAttrQKey | abi.QPAttrCurState},
+	{abi.QPStateSQE, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrQKey},
+}
+
+// Transitions is the table of a type of queue pairs.
+func Transitions(typ abi.QPType) []Transition {
+	switch typ {
+	case abi.QPTypeUD, abi.QPTypeGSI:
+		return udTransitions
+	case abi.QPTypeXRCSend:
+		return xrcSendTransitions
+	case abi.QPTypeXRCRecv:
+		return xrcRecvTransitions
+	}
+	return rcTransitions
+}
+
+// Allowed checks a change of state of a queue pair against the table of its type and returns the
+// status of the command.
+func Allowed(typ abi.QPType, from, to abi.QPState, mask uint32) abi.Status {
+	mask &^= abi.QPAttrState
+	switch to {
+	case abi.QPStateReset:
+		return statusIf(mask != 0, abi.StatusInvalidArgument)
+	case abi.QPStateErr:
+		return statusIf(mask&^abi.QPAttrCurState != 0, abi.StatusInvalidArgument)
+	}
+	for _, t := range Transitions(typ) {
+		if t.From == from && t.To == to {
+			return statusIf(mask&t.Required != t.Required || mask&^(t.Required|t.Optional) != 0, abi.StatusInvalidArgument)
+		}
+	}
+	return abi.StatusBadState
+}
+
+// statusIf is st when bad, else StatusOK.
+func statusIf(bad bool, st abi.Status) abi.Status {
+	if bad {
+		return st
+	}
+	return abi.StatusOK
+}
+
+// InRange checks the values of the attributes that m sets.
+func InRange(l *Limits, m *abi.ModifyQP) bool {
+	has := func(bit uint32) bool { return m.Mask&bit != 0 }
+	limit := uint8(l.ReadAtomic)
+	return m.Mask&^uint32(attrKnown) == 0 &&
+		!(has(abi.QPAttrAccess) && m.Access&^uint32(ValidAccess) != 0 ||
+			has(abi.QPAttrPathMTU) && (m.PathMTU < abi.MTU256 || m.PathMTU > abi.MTU4096) ||
+			has(abi.QPAttrTimeout) && m.Timeout > 31 ||
+			has(abi.QPAttrRetryCnt) && m.RetryCnt > 7 ||
+			has(abi.QPAttrRNRRetry) && m.RNRRetry > 7 ||
+			has(abi.QPAttrMinRNRTimer) && m.MinRNRTimer > 31 ||
+			has(abi.QPAttrMaxRdAtomic) && m.MaxRdAtomic > limit ||
+			has(abi.QPAttrMaxDestRdAtomic) && m.MaxDestRdAtomic > limit ||
+			has(abi.QPAttrPKeyIndex) && m.PKeyIndex != 0 ||
+			has(abi.QPAttrSQDNotify) && m.SQDNotify > 1 ||
+			has(abi.QPAttrDestQPN) && m.DestQPN > maxQPN ||
+			has(abi.QPAttrRQPSN) && m.RQPSN > maxPSN ||
+			has(abi.QPAttrSQPSN) && m.SQPSN > maxPSN)
+}
+
+// What has 24 bits in InfiniBand: queue pair numbers and packet sequence numbers.
+const maxQPN, maxPSN = 1<<24 - 1, 1<<24 - 1
