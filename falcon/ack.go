@@ -17,10 +17,10 @@ func (c *Conn) coalesce(now Time, weight uint16) {
 		c.ackSoon()
 		return
 	}
-	if c.busy&wantAck != 0 || c.ackTimer.armed() {
+	if c.busy&wantAck != 0 || c.ackTimer.Armed() {
 		return
 	}
-	c.e.wheel.queue(&c.ackTimer, c, timerAck, now+c.e.profile.AckTimeout)
+	c.e.wheel.Queue(&c.ackTimer, c, timerAck, now+c.e.profile.AckTimeout)
 }
 
 // ackSoon queues an ACK for the next Transmit.
@@ -28,7 +28,7 @@ func (c *Conn) ackSoon() {
 	if c.closed {
 		return
 	}
-	c.e.wheel.stop(&c.ackTimer)
+	c.e.wheel.Stop(&c.ackTimer)
 	c.busy |= wantAck
 	c.e.queues[classAck].push(c)
 }
@@ -36,8 +36,8 @@ func (c *Conn) ackSoon() {
 // FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is
 // about to sleep.
 func (e *Engine) FlushAcks(now Time) {
-	for c := e.wheel.flush(); c != nil; c = e.wheel.flush() {
-		c.expired(now, timerAck)
+	for owner, ok := e.wheel.Flush(); ok; owner, ok = e.wheel.Flush() {
+		owner.expired(now, timerAck)
 	}
 }
 
@@ -48,7 +48,7 @@ func (c *Conn) piggybacked() {
 		return
 	}
 	if isZero(&c.reqBits) && isZero(&c.dataBits.ack) && isZero(&c.dataBits.rx) && !c.reqRx.own && !c.dataRx.own {
-		c.e.wheel.stop(&c.ackTimer)
+		c.e.wheel.Stop(&c.ackTimer)
 		c.ackCount = 0
 	}
 }
@@ -79,7 +79,7 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 	c.e.stats.AcksSent++
 	c.ackCount = 0
 	c.busy &^= wantAck
-	c.e.wheel.stop(&c.ackTimer)
+	c.e.wheel.Stop(&c.ackTimer)
 	c.checkDrained()
 	return len(a.Append(dst[:0]))
 }

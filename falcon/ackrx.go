@@ -82,7 +82,7 @@ func (c *Conn) advanceBases(dataBase, reqBase uint32) {
 func (c *Conn) ackUpTo(w *txWindow, base uint32) {
 	packets := c.packets(w)
 	for int32(base-w.base) > 0 {
-		if t := packets.get(w.base); t != nil {
+		if t := packets.Get(w.base); t != nil {
 			c.packetAcked(t)
 		} else {
 			w.base++
@@ -102,18 +102,18 @@ func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
 // packetAcked ends the packet of t, which is in its window.
 func (c *Conn) packetAcked(t *txn) {
 	w := c.window(t.kind)
-	c.e.wheel.stop(&t.timer)
+	c.e.wheel.Stop(&t.timer)
 	if h := &c.e.hearing; h.on && t.in != inAnswer {
 		c.delivered(h.now, t, h.t1)
 	}
 	c.uncountAgain(t)
 	t.unlink()
-	if c.flight().empty() && c.answers().empty() {
-		c.e.wheel.stop(&c.flightTimer)
+	if c.flight().Empty() && c.answers().Empty() {
+		c.e.wheel.Stop(&c.flightTimer)
 	}
 	t.packetDone = true
 	packets := c.packets(w)
-	packets.clear(t.psn)
+	packets.Clear(t.psn)
 	if c.acked < maxAcked {
 		c.acked++
 	}

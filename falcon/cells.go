@@ -1,24 +1,26 @@
 package falcon
 
 import (
+	"github.com/falcon-vnic/vnic/internal/list"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // cell holds the payload of one received packet that waits for its turn.
 type cell struct {
-	next, prev *cell // next of the free ones; neighbours in cellAges
-	conn       *Conn
-	rx         *rxTxn // the waiting push whose payload it is, else nil
-	request    bool   // payload of a peer's request
-	buf        []byte
+	age     list.Node[cell] // in cellAges, or among the free ones
+	conn    *Conn
+	rx      *rxTxn // the waiting push whose payload it is, else nil
+	request bool   // payload of a peer's request
+	buf     []byte
 }
 
 // cellPool counts and recycles cells. Memory is allocated when first needed and kept. Requests of
 // peers are limited here; pull data is limited by the transactions its initiator was granted, so
 // that it always finds a place (Falcon §8.4.3.2).
 type cellPool struct {
-	free     *cell
+	free     list.List[cell]
 	inUse    int
 	requests int // of inUse
 	limit    int // of requests
@@ -28,39 +30,16 @@ type cellPool struct {
 
 // cellAges are the cells that a function's connections hold for requests, the oldest first.
 type cellAges struct {
-	head, tail *cell
-	n          int
-	at         int // in cellPool.shares while n > 0
-}
-
-func (l *cellAges) push(k *cell) {
-	k.prev, k.next = l.tail, nil
-	if l.tail != nil {
-		l.tail.next = k
-	} else {
-		l.head = k
-	}
-	l.tail = k
-}
-
-func (l *cellAges) remove(k *cell) {
-	if k.prev != nil {
-		k.prev.next = k.next
-	} else {
-		l.head = k.next
-	}
-	if k.next != nil {
-		k.next.prev = k.prev
-	} else {
-		l.tail = k.prev
-	}
+	list.List[cell]
+	n  int
+	at int // in cellPool.shares while n > 0
 }
 
 // copyData stores pull data.
 func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
-	k := p.free
+	k := p.free.First()
 	if k != nil {
-		p.free = k.next
+		k.age.Remove()
 	} else {
 		k = &cell{buf: make([]byte, 0, p.size)}
 	}
@@ -77,7 +56,7 @@ func (p *cellPool) copyRequest(c *Conn, payload []byte) *cell {
 	p.requests++
 	c.requestCells++
 	s := c.share
-	s.cells.push(k)
+	s.cells.PushBack(&k.age, k)
 	if s.cells.n++; s.cells.n == 1 {
 		s.cells.at = len(p.shares)
 		p.shares = append(p.shares, s)
@@ -93,13 +72,13 @@ func (p *cellPool) put(k *cell) {
 	}
 	p.inUse--
 	k.conn.cells--
-	k.conn, k.rx, k.prev = nil, nil, nil
-	k.next, p.free = p.free, k
+	k.conn, k.rx = nil, nil
+	p.free.PushFront(&k.age, k)
 }
 
 func (p *cellPool) leave(k *cell) {
 	s := k.conn.share
-	s.cells.remove(k)
+	k.age.Remove()
 	if s.cells.n--; s.cells.n > 0 {
 		return
 	}
@@ -153,15 +132,15 @@ const evictScan = 16
 // connection that holds more than c would.
 func (e *Engine) evict(s *share, c *Conn) bool {
 	for range min(evictScan, s.cells.n) {
-		k := s.cells.head
+		k := s.cells.First()
 		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
 			e.stats.Evicted++
 			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
 			k.conn.forget(k.rx)
 			return true
 		}
-		s.cells.remove(k) // looked at last again
-		s.cells.push(k)
+		k.age.Remove() // looked at last again
+		s.cells.PushBack(&k.age, k)
 	}
 	return false
 }

@@ -1,5 +1,7 @@
 package falcon
 
+import "github.com/falcon-vnic/vnic/internal/ring"
+
 // Close ends the connection at once: outstanding transactions complete with CmplDeadConn, EvClosed
 // is the last event. The peer is not told; that is the connection manager's work.
 func (c *Conn) Close(now Time) {
@@ -55,14 +57,14 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	c.closed = true // nothing is sent or armed from here on
 	e.conns.remove(c)
 	e.part(c)
-	e.wheel.stop(&c.txnTimer)
-	e.wheel.stop(&c.paceTimer)
-	e.wheel.stop(&c.flightTimer)
-	e.wheel.stop(&c.ackTimer)
-	e.wheel.stop(&c.reclaimTimer)
+	e.wheel.Stop(&c.txnTimer)
+	e.wheel.Stop(&c.paceTimer)
+	e.wheel.Stop(&c.flightTimer)
+	e.wheel.Stop(&c.ackTimer)
+	e.wheel.Stop(&c.reclaimTimer)
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
-		t := c.txns.get(rsn)
+		t := c.txns.Get(rsn)
 		if t == nil || t == doneTxn || t.done {
 			continue
 		}
@@ -74,7 +76,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	for _, w := range [...]*txWindow{&c.reqTx, &c.dataTx} {
 		for psn := w.base; psn != w.next; psn++ {
 			if t := c.packetAt(w, psn); t != nil {
-				c.packets(w).clear(psn)
+				c.packets(w).Clear(psn)
 				c.abandon(t)
 			}
 		}
@@ -85,19 +87,19 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 			c.abandon(t)
 		}
 	}
-	for t := e.stalled.head; t != nil; {
-		next := t.next
+	for t := e.stalled.First(); t != nil; {
+		next := t.place.Next()
 		if t.conn == c {
 			c.abandon(t)
 		}
 		t = next
 	}
-	for rx := range c.rxs.all() {
+	for rx := range c.rxs.All() {
 		if rx != doneRx {
 			e.putRx(rx)
 		}
 	}
-	c.rxs = ring[rxTxn]{}
+	c.rxs = ring.Window[rxTxn]{}
 	c.requests = 0
 	c.nacks, c.busy = nil, 0
 	u := e.emit(EvClosed, c)
@@ -109,7 +111,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 // are completed already.
 func (c *Conn) abandon(t *txn) {
 	t.unlink()
-	c.e.wheel.stop(&t.timer)
+	c.e.wheel.Stop(&t.timer)
 	t.packetDone = true
 	if t.kind == TxnPullData {
 		c.responseDone(t, CmplDeadConn)

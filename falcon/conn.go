@@ -3,6 +3,11 @@ package falcon
 import (
 	"math"
 
+	"github.com/falcon-vnic/vnic/internal/list"
+
+	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/timer"
+
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -71,30 +76,30 @@ type Conn struct {
 	requests, responses    int32 // target transactions: not answered, answered but not acknowledged
 	ecn                    uint16
 	lastHops               uint8
-	hold                   bool           // ordered: RSN targetNext was RNRed, nothing later is delivered
-	holdRNR                uint8          // with this timeout
-	ackTimer               timer          // of a coalesced acknowledgement
-	rxs                    ring[rxTxn]    // by RSN
-	reqBits                wire.Bitmap128 // of reqRx: received is acknowledged
-	cells                  int32          // of the pool
+	hold                   bool               // ordered: RSN targetNext was RNRed, nothing later is delivered
+	holdRNR                uint8              // with this timeout
+	ackTimer               timer.Handle       // of a coalesced acknowledgement
+	rxs                    ring.Window[rxTxn] // by RSN
+	reqBits                wire.Bitmap128     // of reqRx: received is acknowledged
+	cells                  int32              // of the pool
 	random                 uint32
 	lastRNR                Time // RNR NACK received
-	paceTimer              timer
+	paceTimer              timer.Handle
 	dataFirst              bool // retransmit pull data before initiator packets next time
 
 	// Lines 4 and 5: what the initiator has under way, congestion control, and when the next packet
 	// may go.
-	txns        ring[txn] // by RSN
-	dataPackets ring[txn] // by PSN
+	txns        ring.Window[txn] // by RSN
+	dataPackets ring.Window[txn] // by PSN
 	cc          cc.State
-	flightTimer timer  // not later than the retransmission of what is in flight the longest
-	txnTimer    timer  // not later than the timeout of the oldest transaction
-	arSpacing   uint32 // packets until the next AR
-	acked       uint16 // packets since the last event to the RUE
-	ipg         uint16 // gap while fcwnd < 1, TU
-	nextSend    Time   // no packet before
-	lastEvent   Time   // when the last one was raised
-	lists       [connLists]txnList
+	flightTimer timer.Handle // not later than the retransmission of what is in flight the longest
+	txnTimer    timer.Handle // not later than the timeout of the oldest transaction
+	arSpacing   uint32       // packets until the next AR
+	acked       uint16       // packets since the last event to the RUE
+	ipg         uint16       // gap while fcwnd < 1, TU
+	nextSend    Time         // no packet before
+	lastEvent   Time         // when the last one was raised
+	lists       [connLists]list.List[txn]
 
 	heard    heard // what the acknowledgements say about when packets arrive
 	probes   uint8 // tail loss probes since the peer was last heard of
@@ -102,14 +107,13 @@ type Conn struct {
 	longPath longPath
 
 	// Seldom used.
-	reqPackets   ring[txn]
+	reqPackets   ring.Window[txn]
 	nacks        []nackEntry
 	requestCells int32 // of cells: payload of the peer's requests
 	retransmits  uint64
-	reclaimTimer timer  // not later than when something held for the peer may be reclaimed
-	reclaimNext  uint32 // targetNext when that was looked at last
+	reclaimTimer timer.Handle // not later than when something held for the peer may be reclaimed
+	reclaimNext  uint32       // targetNext when that was looked at last
 	waitingCost  credit.Cost
-	nextWaiting  *Conn
 	nextConn     *Conn // of connTable
 	cfg          ConnConfig
 }
@@ -166,7 +170,7 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 }
 
 // expired implements timerOwner.
-func (c *Conn) expired(now Time, kind timerKind) {
+func (c *Conn) expired(now Time, kind timer.Kind) {
 	switch kind {
 	case timerFlight:
 		c.onFlightTimer(now)
@@ -211,7 +215,7 @@ func (c *Conn) window(kind TxnKind) *txWindow {
 }
 
 // packets are those of the window, by PSN.
-func (c *Conn) packets(w *txWindow) *ring[txn] {
+func (c *Conn) packets(w *txWindow) *ring.Window[txn] {
 	if w == &c.reqTx {
 		return &c.reqPackets
 	}

@@ -12,7 +12,7 @@
 //	     │                                       │ window.go, rx.go: receive windows, duplicates
 //	 tx.go  header, Fill by the ULP, PSN, timer  │ ackrx.go, nack.go, resync.go, retransmit.go
 //	─────┼───────────────────────────────────────┼───────────────────────────────────────────
-//	     ▼ Transmit                              │ Receive     rue.go      wheel.go ◀ Advance
+//	     ▼ Transmit                              │ Receive     rue.go      timers ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
 //
 // # Driving an engine

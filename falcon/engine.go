@@ -1,8 +1,13 @@
 package falcon
 
 import (
+	"github.com/falcon-vnic/vnic/internal/list"
+
+	"github.com/falcon-vnic/vnic/internal/ring"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // CID is a connection identifier of 24 bits, allocated by the receiver.
@@ -50,17 +55,17 @@ type Engine struct {
 	profile Profile
 	ulp     ULP
 	conns   connTable
-	wheel   wheel
+	wheel   timer.Wheel[timerOwner]
 	cells   cellPool
 	stats   Stats
 
-	events   eventQueue
-	lastCell *cell // payload of the event taken last
+	events   ring.Queue[upcall] // bounded by the contexts they stand for
+	lastCell *cell              // payload of the event taken last
 
-	txnFree   *txn
+	txnFree   []*txn
 	txnsInUse int
 	responses int // of txnsInUse: pull responses
-	rxFree    *rxTxn
+	rxFree    []*rxTxn
 	rxInUse   int
 	rxLevel   poolLevel // of rxInUse
 	cellLevel poolLevel // of cells with requests
@@ -71,11 +76,11 @@ type Engine struct {
 	weights map[uint32]int    // of functions, where it is not 1
 	arbiter arbiter
 
-	waitHead, waitTail *Conn   // connections refused with ErrXoff
-	stalled            txnList // pull responses that wait for credits
-	offered            []*Conn // connections with EvCredit that did not issue yet
-	holdCredit         bool
-	recheck            bool // something was freed since the waiting connections were last looked at
+	waiting    ring.Queue[*Conn] // connections refused with ErrXoff
+	stalled    list.List[txn]    // pull responses that wait for credits
+	offered    []*Conn           // connections with EvCredit that did not issue yet
+	holdCredit bool
+	recheck    bool // something was freed since the waiting connections were last looked at
 
 	rate       rateUpdate
 	ack        wire.Ack      // the packet that is received, if it is one
@@ -99,7 +104,7 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 	e.cells = cellPool{limit: cfg.RxCells, size: cfg.CellBytes}
 	for i := range e.queues {
 		e.queues[i].class = txClass(i)
-		e.queues[i].quantum = max(leastQuantum, e.profile.TurnBytes)
+		e.queues[i].round.Quantum = max(leastQuantum, e.profile.TurnBytes)
 	}
 	e.shares, e.weights = make(map[uint32]*share), make(map[uint32]int)
 	return e
@@ -110,17 +115,17 @@ func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
 
 // Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be
 // earlier than the next timer by less than its distance, never later.
-func (e *Engine) Deadline() Time { return e.wheel.deadline() }
+func (e *Engine) Deadline() Time { return e.wheel.Deadline() }
 
 // Advance runs all timers due. Afterwards Transmit may have packets and Next events.
 func (e *Engine) Advance(now Time) {
-	for t, kind := e.wheel.expire(now); t != nil; t, kind = e.wheel.expire(now) {
-		t.expired(now, kind)
+	for owner, kind, ok := e.wheel.Expire(now); ok; owner, kind, ok = e.wheel.Expire(now) {
+		owner.expired(now, kind)
 	}
 }
 
 // expired implements timerOwner: a result of the Rate Update Engine comes into force.
-func (e *Engine) expired(now Time, _ timerKind) { e.onRateTimer(now) }
+func (e *Engine) expired(now Time, _ timer.Kind) { e.onRateTimer(now) }
 
 // Next takes one upcall. It returns false when there is none. ev.Data is valid until the next call.
 func (e *Engine) Next(ev *Event) bool {
@@ -129,11 +134,11 @@ func (e *Engine) Next(ev *Event) bool {
 		e.lastCell = nil
 	}
 	for {
-		if e.events.n == 0 && !e.wakeWaiting() {
+		if e.events.Len() == 0 && !e.wakeWaiting() {
 			*ev = Event{}
 			return false
 		}
-		u := e.events.pop()
+		u := e.events.Pop()
 		rx, k, gen := u.rx, u.cell, u.gen
 		*ev = u.ev
 		u.ev.Data, u.ev.Conn, u.cell, u.rx = nil, nil, nil, nil // the queue must not keep them alive
@@ -149,7 +154,7 @@ func (e *Engine) Next(ev *Event) bool {
 
 // emit appends an upcall, whose other fields the caller sets.
 func (e *Engine) emit(kind EventKind, c *Conn) *upcall {
-	u := e.events.push()
+	u := e.events.Push()
 	*u = upcall{}
 	u.ev.Kind, u.ev.Conn = kind, c
 	return u
@@ -170,12 +175,7 @@ func (e *Engine) CreditsChanged() {
 }
 
 func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
-	t := e.txnFree
-	if t != nil {
-		e.txnFree = t.next
-	} else {
-		t = new(txn)
-	}
+	t := reuse(&e.txnFree)
 	e.txnsInUse++
 	if kind == TxnPullData {
 		e.responses++
@@ -191,19 +191,13 @@ func (e *Engine) putTxn(t *txn) {
 	if t.kind == TxnPullData {
 		e.responses--
 	}
-	*t = txn{next: e.txnFree}
-	e.txnFree = t
+	*t = txn{}
+	e.txnFree = append(e.txnFree, t)
 	e.recheck = true
 }
 
 func (e *Engine) newRx(c *Conn) *rxTxn {
-	rx := e.rxFree
-	if rx != nil {
-		e.rxFree = rx.nextFree
-		rx.nextFree = nil
-	} else {
-		rx = new(rxTxn)
-	}
+	rx := reuse(&e.rxFree)
 	e.rxInUse++
 	e.rxLevel.update(e.rxInUse)
 	rx.conn = c
@@ -212,13 +206,23 @@ func (e *Engine) newRx(c *Conn) *rxTxn {
 
 // putRx releases a request context that is in no ring.
 func (e *Engine) putRx(rx *rxTxn) {
-	e.wheel.stop(&rx.timer)
+	e.wheel.Stop(&rx.timer)
 	rx.dropPayload(e)
 	rx.conn.returnOne(credit.NetPktRx)
 	e.rxInUse--
 	e.rxLevel.update(e.rxInUse)
 	rx.gen++
 	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
-	rx.nextFree = e.rxFree
-	e.rxFree = rx
+	e.rxFree = append(e.rxFree, rx)
+}
+
+// reuse takes the context freed last, or makes one.
+func reuse[T any](free *[]*T) *T {
+	n := len(*free) - 1
+	if n < 0 {
+		return new(T)
+	}
+	v := (*free)[n]
+	*free = (*free)[:n]
+	return v
 }

@@ -10,12 +10,12 @@ var txnStates = [...]string{
 // Transaction returns what tells the state of an initiator's transaction, "over" in the end; nil if
 // there is none.
 func (c *Conn) Transaction(rsn uint32) func() string {
-	return c.txns.at(c.baseRSN, rsn).stateName()
+	return c.txns.At(c.baseRSN, rsn).stateName()
 }
 
 // Response is Transaction for the response to a pull that waits for its turn.
 func (c *Conn) Response(rsn uint32) func() string {
-	for t := c.fresh(TxnPullData); t != nil; t = t.next {
+	for t := c.fresh(TxnPullData); t != nil; t = t.place.Next() {
 		if t.rsn == rsn {
 			return t.stateName()
 		}
@@ -38,7 +38,7 @@ func (t *txn) stateName() func() string {
 // TargetState names the state of a request at the target, "" if there is none. An event that nobody
 // took yet is not delivered.
 func (c *Conn) TargetState(rsn uint32) string {
-	rx := c.rxs.at(c.targetBase, rsn)
+	rx := c.rxs.At(c.targetBase, rsn)
 	switch {
 	case rx == nil:
 		return ""

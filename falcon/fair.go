@@ -1,12 +1,15 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/falcon/credit"
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/fair"
+)
 
-// Between functions the scheduler is fair by bytes, whatever number of connections each has:
-// deficit round robin over the functions, round robin over the connections of one.
+// Between functions the scheduler is fair by bytes (package fair), whatever number of connections
+// each has; between the connections of one it is round robin.
 //
 //	class ─▶ express: f7
-//	      ─▶ others:  f1 ─▶ f2 ─▶ f3     each turn adds a quantum of bytes, times its weight, to the function's deficit
+//	      ─▶ others:  f1 ─▶ f2 ─▶ f3
 //	                  └▶ c1 ─▶ c2
 //
 // A function that uses no more than what is guaranteed to it waits in the express list, which goes
@@ -21,95 +24,42 @@ const leastQuantum = 4608
 type share struct {
 	function uint32
 	open     int // connections
-	weight   int
 
 	cells cellAges
 
-	conns   [numClasses]connQueue
-	deficit [numClasses]int
-	on      [numClasses]*shareList
-	prev    [numClasses]*share
-	next    [numClasses]*share
+	conns [numClasses]connQueue
+	flows [numClasses]fair.Flow[share]
 }
 
 // shareQueue is what waits in one class.
 type shareQueue struct {
-	express, others shareList
-	class           txClass
-	quantum         int
+	round fair.Round[share]
+	class txClass
 }
 
-// shareList is a FIFO of functions linked through themselves.
-type shareList struct{ head, tail *share }
-
-func (l *shareList) push(s *share, class txClass) {
-	s.on[class], s.prev[class], s.next[class] = l, l.tail, nil
-	if l.tail != nil {
-		l.tail.next[class] = s
-	} else {
-		l.head = s
-	}
-	l.tail = s
-}
-
-func (s *share) leave(class txClass) {
-	l := s.on[class]
-	if s.prev[class] != nil {
-		s.prev[class].next[class] = s.next[class]
-	} else {
-		l.head = s.next[class]
-	}
-	if s.next[class] != nil {
-		s.next[class].prev[class] = s.prev[class]
-	} else {
-		l.tail = s.prev[class]
-	}
-	s.on[class], s.prev[class], s.next[class] = nil, nil, nil
-}
-
-func (q *shareQueue) empty() bool { return q.express.head == nil && q.others.head == nil }
+func (q *shareQueue) empty() bool { return q.round.Empty() }
 
 // push queues a connection within its function's share.
 func (q *shareQueue) push(c *Conn) {
-	c.share.conns[q.class].push(c)
-	q.enter(c)
-}
-
-func (q *shareQueue) enter(c *Conn) {
 	s := c.share
-	if s.on[q.class] == nil {
-		q.list(c).push(s, q.class)
+	s.conns[q.class].push(c)
+	if f := &s.flows[q.class]; !f.Waits() {
+		q.round.Enter(f, s, q.covered(c))
 	}
 }
 
-// list is where the function of a connection with something to send belongs.
-func (q *shareQueue) list(c *Conn) *shareList {
+// covered reports whether the function of a connection with something to send uses no more than
+// what is guaranteed to it.
+func (q *shareQueue) covered(c *Conn) bool {
 	counter := credit.ReqPktTx
 	if q.class == classTarget {
 		counter = credit.DataPktTx
 	}
-	if c.credits != nil && c.credits.Covered(counter) {
-		return &q.express
-	}
-	return &q.others
+	return c.credits != nil && c.credits.Covered(counter)
 }
 
 // pop takes the next connection out of the queue, which is not empty. settle must follow.
-func (q *shareQueue) pop() *Conn {
-	l := &q.express
-	if l.head == nil {
-		l = &q.others
-	}
-	s := l.head
-	for s.deficit[q.class] <= 0 {
-		if s.deficit[q.class] += s.weight * q.quantum; s.deficit[q.class] <= 0 { // it owes for more than a turn
-			s.leave(q.class)
-			l.push(s, q.class)
-			s = l.head
-		}
-	}
-	return s.conns[q.class].pop()
-}
+func (q *shareQueue) pop() *Conn { return q.round.Next().conns[q.class].pop() }
 
 // endTurn ends the turn of a connection taken by pop.
 func (q *shareQueue) endTurn(c *Conn) { c.share.conns[q.class].endTurn() }
@@ -118,16 +68,10 @@ func (q *shareQueue) endTurn(c *Conn) { c.share.conns[q.class].endTurn() }
 // deficit is used up or nothing is left.
 func (q *shareQueue) settle(c *Conn, n int) {
 	s := c.share
-	s.deficit[q.class] -= n
-	if s.conns[q.class].empty() { // what it did not use is not kept
-		s.leave(q.class)
-		s.deficit[q.class] = min(s.deficit[q.class], 0)
-		return
-	}
-	if l := q.list(c); s.deficit[q.class] <= 0 || l != s.on[q.class] {
-		s.leave(q.class)
-		l.push(s, q.class)
-	}
+	f := &s.flows[q.class]
+	f.Charge(n)
+	more := !s.conns[q.class].empty()
+	q.round.Settle(f, more, more && q.covered(c))
 }
 
 // SetWeight makes a function send so many times what one of weight 1 does, when both have as much
@@ -139,7 +83,13 @@ func (e *Engine) SetWeight(function uint32, weight int) {
 		e.weights[function] = weight
 	}
 	if s := e.shares[function]; s != nil {
-		s.weight = max(weight, 1)
+		s.setWeight(weight)
+	}
+}
+
+func (s *share) setWeight(weight int) {
+	for i := range s.flows {
+		s.flows[i].Weight = weight
 	}
 }
 
@@ -147,7 +97,8 @@ func (e *Engine) SetWeight(function uint32, weight int) {
 func (e *Engine) join(c *Conn) {
 	s := e.shares[c.cfg.LocalFunction]
 	if s == nil {
-		s = &share{function: c.cfg.LocalFunction, weight: max(e.weights[c.cfg.LocalFunction], 1)}
+		s = &share{function: c.cfg.LocalFunction}
+		s.setWeight(e.weights[s.function])
 		for i := range s.conns {
 			s.conns[i].class = txClass(i)
 		}

@@ -1,6 +1,9 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/falcon/wire"
+import (
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
+)
 
 // An ordered connection stops at a request that the ULP does not take now, in one of two ways. One
 // it was not ready for holds the connection: it and all later pushes are NACKed until the ULP
@@ -33,8 +36,8 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 		return
 	}
 	c.targetNext = rx.rsn
-	for n := range c.rxs.capacity() {
-		later := c.rxs.at(c.targetBase, rx.rsn+1+n)
+	for n := range c.rxs.Capacity() {
+		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
 		if later == nil || later.state != rxQueued {
 			continue
 		}
@@ -49,11 +52,11 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 // again delivers a pull once more at the given time.
 func (c *Conn) again(rx *rxTxn, at Time) {
 	rx.state, rx.since = rxNotReady, at
-	c.e.wheel.arm(&rx.timer, rx, timerRedeliver, at)
+	c.e.wheel.Arm(&rx.timer, rx, timerRedeliver, at)
 }
 
 // expired implements timerOwner: the delay of a pull ends.
-func (rx *rxTxn) expired(Time, timerKind) { rx.conn.redeliver(rx) }
+func (rx *rxTxn) expired(Time, timer.Kind) { rx.conn.redeliver(rx) }
 
 func (c *Conn) redeliver(rx *rxTxn) {
 	if !c.ordered || rx.rsn == c.targetNext {
@@ -88,8 +91,8 @@ func (c *Conn) holdFrom(rx *rxTxn) {
 		return
 	}
 	c.targetNext, c.hold, c.holdRNR = rx.rsn, true, rx.rnr
-	for n := range c.rxs.capacity() {
-		later := c.rxs.at(c.targetBase, rx.rsn+1+n)
+	for n := range c.rxs.Capacity() {
+		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
 		if later == nil || later.state != rxQueued && later.state != rxWaiting {
 			continue
 		}
@@ -120,6 +123,6 @@ func (c *Conn) refusesLater() bool {
 	if !c.hold {
 		return false
 	}
-	head := c.rxs.at(c.targetBase, c.targetNext)
+	head := c.rxs.At(c.targetBase, c.targetNext)
 	return head == nil || head.state != rxQueued && head.state != rxULP
 }

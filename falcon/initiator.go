@@ -43,7 +43,7 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 		return err
 	}
 	if t != nil {
-		t.state, t.pullLength = pullReqUlpRx, respLen
+		t.state, t.pullLength = pullReqUlpRx, int32(respLen)
 	}
 	return nil
 }
@@ -68,10 +68,10 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 		return nil, ErrXoff
 	}
 	t := c.e.newTxn(c, kind)
-	t.tag, t.length, t.cost, t.started = tag, length, *cost, -1
+	t.tag, t.length, t.cost, t.started = tag, int32(length), *cost, -1
 	t.rsn = c.nextRSN
 	c.nextRSN++
-	c.txns.put(c.baseRSN, t.rsn, t)
+	c.txns.Put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
 	c.e.queues[classInitiator].push(c)
 	return t, nil
@@ -114,13 +114,10 @@ func (c *Conn) wait(cost *credit.Cost, offered bool) {
 		return
 	}
 	c.waiting = true
-	switch {
-	case e.waitTail == nil:
-		e.waitHead, e.waitTail = c, c
-	case offered:
-		c.nextWaiting, e.waitHead = e.waitHead, c
-	default:
-		e.waitTail.nextWaiting, e.waitTail = c, c
+	if offered {
+		*e.waiting.PushFront() = c
+	} else {
+		*e.waiting.Push() = c
 	}
 }
 
@@ -140,11 +137,10 @@ func (e *Engine) wakeWaiting() bool {
 			offered = append(offered, c)
 		}
 	}
-	c := e.waitHead
-	e.waitHead, e.waitTail = nil, nil
-	for c != nil {
-		next := c.nextWaiting
-		c.nextWaiting = nil
+	for range e.waiting.Len() {
+		place := e.waiting.Pop()
+		c := *place
+		*place = nil
 		switch {
 		case c.closed:
 			c.waiting = false
@@ -156,14 +152,8 @@ func (e *Engine) wakeWaiting() bool {
 			c.waiting = false
 			e.emit(EvCredit, c)
 		default:
-			if e.waitTail != nil {
-				e.waitTail.nextWaiting = c
-			} else {
-				e.waitHead = c
-			}
-			e.waitTail = c
+			*e.waiting.Push() = c
 		}
-		c = next
 	}
 	for _, c := range offered {
 		if c.credits != nil && c.credits.Return(&c.waitingCost) != nil {
@@ -174,7 +164,7 @@ func (e *Engine) wakeWaiting() bool {
 		clear(e.offered[len(offered):])
 	}
 	e.offered = offered
-	return e.events.n > 0
+	return e.events.Len() > 0
 }
 
 // complete records the outcome of a transaction of the initiator and reports it, on an ordered
@@ -186,15 +176,15 @@ func (c *Conn) complete(t *txn, code Completion) {
 	t.done, t.code = true, code
 	if !c.ordered {
 		c.report(t)
-		c.txns.put(c.baseRSN, t.rsn, doneTxn)
+		c.txns.Put(c.baseRSN, t.rsn, doneTxn)
 		c.release(t)
 	}
 	for c.baseRSN != c.nextRSN {
-		head := c.txns.get(c.baseRSN)
+		head := c.txns.Get(c.baseRSN)
 		if !head.done {
 			break
 		}
-		c.txns.clear(c.baseRSN)
+		c.txns.Clear(c.baseRSN)
 		c.baseRSN++
 		c.e.recheck = true
 		if head != doneTxn {
@@ -228,7 +218,7 @@ func (c *Conn) release(t *txn) {
 	if !t.done || !t.packetDone {
 		return
 	}
-	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.at(c.baseRSN, t.rsn) == t {
+	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.At(c.baseRSN, t.rsn) == t {
 		return // still waits for earlier completions
 	}
 	c.e.putTxn(t)
@@ -245,8 +235,8 @@ func (c *Conn) txnTimeout() Time {
 
 // timeTxn starts the timer of the transactions if a first one was sent.
 func (c *Conn) timeTxn(now Time) {
-	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.armed() {
-		c.e.wheel.arm(&c.txnTimer, c, timerTxn, now+limit)
+	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.Armed() {
+		c.e.wheel.Arm(&c.txnTimer, c, timerTxn, now+limit)
 	}
 }
 
@@ -259,7 +249,7 @@ func (c *Conn) onTxnTimer(now Time) {
 		if int32(rsn-c.baseRSN) < 0 {
 			continue // reported with an earlier one
 		}
-		t := c.txns.get(rsn)
+		t := c.txns.Get(rsn)
 		if t.done || t.started < 0 {
 			continue
 		}
@@ -271,6 +261,6 @@ func (c *Conn) onTxnTimer(now Time) {
 		c.expireTxn(t)
 	}
 	if next != never {
-		c.e.wheel.arm(&c.txnTimer, c, timerTxn, next)
+		c.e.wheel.Arm(&c.txnTimer, c, timerTxn, next)
 	}
 }

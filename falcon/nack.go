@@ -106,7 +106,7 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 		return t
 	}
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
-		if t := c.txns.get(rsn); t.state == pullReqAckd && t.psn == n.PSN && !t.done {
+		if t := c.txns.Get(rsn); t.state == pullReqAckd && t.psn == n.PSN && !t.done {
 			return t
 		}
 	}
@@ -135,7 +135,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	c.uncountAgain(t)
 	t.rnr, t.rnred = true, true
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
-	c.e.wheel.arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
+	c.e.wheel.Arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {
 		u := c.e.emit(EvRNR, c)
 		u.ev.RSN, u.ev.Tag = t.rsn, t.tag

@@ -6,7 +6,7 @@ package falcon
 // turns. Call it for some connections before the first of them is used. (Prefetch instructions,
 // which need assembly, measured no better.)
 func (c *Conn) Prefetch() {
-	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.txns.size + c.arSpacing
+	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.txns.Capacity() + c.arSpacing
 }
 
 // Prefetch is Conn.Prefetch for the Receive of a packet to that local CID: call it for all packets
@@ -14,6 +14,6 @@ func (c *Conn) Prefetch() {
 // soon after its packet left.
 func (e *Engine) Prefetch(cid CID) {
 	if c := e.conns.find(cid); c != nil {
-		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + c.rxs.size
+		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + c.rxs.Capacity()
 	}
 }

@@ -79,7 +79,7 @@ func (c *Conn) reorder() Time {
 // lossDue is when the packet in flight that was sent longest ago counts as lost, if one sent later
 // has arrived.
 func (c *Conn) lossDue() Time {
-	for t := c.flight().head; c.e.profile.RACK && t != nil && t.lastSent < c.heard.sent; t = t.next {
+	for t := c.flight().First(); c.e.profile.RACK && t != nil && t.lastSent < c.heard.sent; t = t.place.Next() {
 		if t.early < c.e.profile.EarlyLimit {
 			return t.lastSent + c.heard.lag + c.reorder()
 		}
@@ -93,8 +93,8 @@ func (c *Conn) findLost(now Time) {
 		return
 	}
 	latest := min(now-c.heard.lag-c.reorder(), c.heard.sent-1)
-	for t := c.flight().head; t != nil && t.lastSent <= latest; {
-		next := t.next
+	for t := c.flight().First(); t != nil && t.lastSent <= latest; {
+		next := t.place.Next()
 		c.sendEarly(t)
 		t = next
 	}
@@ -106,9 +106,9 @@ func (c *Conn) findLost(now Time) {
 // packets is added, as to the retransmission timeout.
 func (c *Conn) probeDue() Time {
 	p := &c.e.profile
-	t := c.flight().last()
+	t := c.flight().Last()
 	if t == nil {
-		t = c.answers().last()
+		t = c.answers().Last()
 	}
 	if p.Probe == ProbeNone || t == nil {
 		return never
@@ -132,17 +132,17 @@ func (c *Conn) probe(now Time) {
 // probed is the packet of the next probe, of those in flight or that wait for an answer.
 func (c *Conn) probed() *txn {
 	list := c.flight()
-	if list.empty() {
+	if list.Empty() {
 		list = c.answers()
 	}
 	switch c.e.profile.Probe {
 	case ProbeLast:
-		return list.last()
+		return list.Last()
 	case ProbeFirstUnacked:
-		w := c.window(list.head.kind)
+		w := c.window(list.First().kind)
 		if t := c.packetAt(w, w.base); t.in == inFlight || t.in == inAnswer {
 			return t
 		}
 	}
-	return list.head
+	return list.First()
 }

@@ -26,9 +26,9 @@ func (c *Conn) mayHoldContext() bool {
 
 // watchPeer sees to it that what the connection holds for its peer does not wait for ever.
 func (c *Conn) watchPeer(now Time) {
-	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.armed() {
+	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
 		c.reclaimNext = c.targetNext
-		c.e.wheel.arm(&c.reclaimTimer, c, timerReclaim, now+limit)
+		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, now+limit)
 	}
 }
 
@@ -47,7 +47,7 @@ func (c *Conn) onReclaimTimer(now Time) {
 		return false
 	}
 	orderSince := c.waitingSince(now)
-	for rx := range c.rxs.all() {
+	for rx := range c.rxs.All() {
 		switch {
 		case rx.state == rxWaiting && overdue(max(rx.since, orderSince)), rx.state == rxNotReady && rx.push && overdue(rx.since):
 			c.reclaim(now, rx)
@@ -56,8 +56,8 @@ func (c *Conn) onReclaimTimer(now Time) {
 			c.dropRx(rx) // its PSN stays received: it must not reach the ULP again
 		}
 	}
-	for t := c.e.stalled.head; t != nil; {
-		after := t.next
+	for t := c.e.stalled.First(); t != nil; {
+		after := t.place.Next()
 		if t.conn == c && overdue(t.started) {
 			t.unlink()
 			c.e.stats.Reclaimed++
@@ -68,7 +68,7 @@ func (c *Conn) onReclaimTimer(now Time) {
 	c.retire()
 	c.checkDrained()
 	if next >= 0 {
-		c.e.wheel.arm(&c.reclaimTimer, c, timerReclaim, next+limit)
+		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, next+limit)
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *Conn) waitingSince(now Time) Time {
 	if moved {
 		return now
 	}
-	if head := c.rxs.at(c.targetBase, c.targetNext); head != nil && head != doneRx {
+	if head := c.rxs.At(c.targetBase, c.targetNext); head != nil && head != doneRx {
 		return head.since
 	}
 	return longAgo
@@ -101,7 +101,7 @@ func (c *Conn) reclaim(now Time, rx *rxTxn) {
 // forget makes a push one that never came.
 func (c *Conn) forget(rx *rxTxn) {
 	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
-	c.rxs.clear(rx.rsn)
+	c.rxs.Clear(rx.rsn)
 	c.requests--
 	c.e.putRx(rx)
 }

@@ -82,12 +82,12 @@ func (c *Conn) skip(rsn, psn uint32, push bool) bool {
 	if n >= MaxTxWindow {
 		return false
 	}
-	rx := c.rxs.at(c.targetBase, rsn)
+	rx := c.rxs.At(c.targetBase, rsn)
 	if rx != nil && (rx == doneRx || rx.psn != psn || rx.push != push) {
 		return true // answered already, or another packet's
 	}
 	if rx == nil {
-		c.rxs.put(c.targetBase, rsn, doneRx)
+		c.rxs.Put(c.targetBase, rsn, doneRx)
 	} else {
 		c.dropRx(rx)
 	}

@@ -3,14 +3,15 @@ package falcon
 import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // timeFlight arms the timer of the packets in flight and of those that wait for an answer. A
 // deadline that moved away is found out when the timer fires.
 func (c *Conn) timeFlight() {
 	at := c.flightDue()
-	if at != never && (!c.flightTimer.armed() || at < c.e.wheel.at(c.flightTimer)) {
-		c.e.wheel.arm(&c.flightTimer, c, timerFlight, at)
+	if at != never && (!c.flightTimer.Armed() || at < c.e.wheel.At(c.flightTimer)) {
+		c.e.wheel.Arm(&c.flightTimer, c, timerFlight, at)
 	}
 }
 
@@ -18,20 +19,20 @@ func (c *Conn) timeFlight() {
 // timeout, the one now in force, and are in the order they were sent in: the first is due first.
 func (c *Conn) flightDue() Time {
 	at := never
-	if t := c.answers().head; t != nil {
+	if t := c.answers().First(); t != nil {
 		at = t.received + c.e.profile.AnswerTimeout
 	}
-	if t := c.flight().head; t != nil {
+	if t := c.flight().First(); t != nil {
 		at = min(at, t.lastSent+c.rto(), c.lossDue())
 	}
 	return min(at, c.probeDue())
 }
 
 func (c *Conn) onFlightTimer(now Time) {
-	for t := c.flight().head; t != nil && t.lastSent+c.rto() <= now; t = c.flight().head {
+	for t := c.flight().First(); t != nil && t.lastSent+c.rto() <= now; t = c.flight().First() {
 		c.onTimeout(now, t)
 	}
-	for t := c.answers().head; t != nil && t.received+c.e.profile.AnswerTimeout <= now; t = c.answers().head {
+	for t := c.answers().First(); t != nil && t.received+c.e.profile.AnswerTimeout <= now; t = c.answers().First() {
 		c.onAnswerTimeout(now, t)
 	}
 	c.findLost(now)
@@ -42,7 +43,7 @@ func (c *Conn) onFlightTimer(now Time) {
 }
 
 // expired implements timerOwner: the delay of an RNR NACK ends.
-func (t *txn) expired(Time, timerKind) {
+func (t *txn) expired(Time, timer.Kind) {
 	t.rnr = false
 	t.conn.sendLater(t)
 }
@@ -78,7 +79,7 @@ func (c *Conn) exhausted(now Time, t *txn) bool {
 		limit = p.ResyncGiveUp
 	}
 	since := max(t.firstSent, c.lastRNR) // a peer that is not ready is alive
-	if (p.MaxRetransmits == 0 || limit == Forever || t.retries <= p.MaxRetransmits) && (limit == 0 || now-since < limit) {
+	if (p.MaxRetransmits == 0 || limit == Forever || int(t.retries) <= p.MaxRetransmits) && (limit == 0 || now-since < limit) {
 		return false
 	}
 	if t.resync != 0 {
@@ -95,7 +96,7 @@ const maxRetransmitCount = 6
 
 // sendLater queues a packet in flight for retransmission.
 func (c *Conn) sendLater(t *txn) {
-	c.e.wheel.stop(&t.timer)
+	c.e.wheel.Stop(&t.timer)
 	c.uncountAgain(t)
 	if t.in == inNone || t.in == inFlight || t.in == inAnswer {
 		t.unlink()

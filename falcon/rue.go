@@ -1,8 +1,11 @@
 package falcon
 
 import (
+	"github.com/falcon-vnic/vnic/internal/ring"
+
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in
@@ -14,9 +17,9 @@ type rateUpdate struct {
 	result  rue.Result
 	events  rue.Queue
 	results rue.Queue
-	jobs    jobQueue // one for every event on the way; the first results.Len() of them are answered
-	busy    Time     // the RUE works on what is queued until then
-	timer   timer    // the next result comes into force
+	jobs    ring.Queue[job] // one for every event on the way; the first results.Len() of them are answered
+	busy    Time            // the RUE works on what is queued until then
+	timer   timer.Handle    // the next result comes into force
 }
 
 // job is an event on the way.
@@ -56,10 +59,10 @@ func (c *Conn) congestion(now Time) {
 	u.ev.Gen = u.events.Gen()
 	u.ev.Append(u.events.Put())
 	u.busy = max(u.busy, now) + cfg.Service
-	*u.jobs.push() = job{conn: c, done: u.busy}
+	*u.jobs.Push() = job{conn: c, done: u.busy}
 	c.eventOut = true
-	if !u.timer.armed() {
-		c.e.wheel.arm(&u.timer, c.e, timerRUE, u.busy+cfg.Latency)
+	if !u.timer.Armed() {
+		c.e.wheel.Arm(&u.timer, c.e, timerRUE, u.busy+cfg.Latency)
 	}
 }
 
@@ -67,7 +70,7 @@ func (c *Conn) congestion(now Time) {
 func (e *Engine) answer(now Time) {
 	u := &e.rate
 	for u.events.Len() > 0 {
-		j := u.jobs.at(u.results.Len()) // of the first event not answered
+		j := u.jobs.At(u.results.Len()) // of the first event not answered
 		if j.done > now {
 			return
 		}
@@ -85,13 +88,13 @@ func (e *Engine) answer(now Time) {
 func (e *Engine) onRateTimer(now Time) {
 	u := &e.rate
 	for e.answer(now); u.results.Len() > 0; e.answer(now) {
-		j := u.jobs.at(0)
+		j := u.jobs.At(0)
 		if j.done+e.profile.RUE.Latency > now {
 			break
 		}
 		r, _ := rue.ParseResult(u.results.Take())
 		c := j.conn
-		u.jobs.pop()
+		u.jobs.Pop().conn = nil
 		if c.closed {
 			continue
 		}
@@ -101,8 +104,8 @@ func (e *Engine) onRateTimer(now Time) {
 		c.rateUpdated(r.IPG, r.Repath)
 		c.kick()
 	}
-	if u.jobs.n > 0 {
-		e.wheel.arm(&u.timer, e, timerRUE, u.jobs.at(0).done+e.profile.RUE.Latency)
+	if u.jobs.Len() > 0 {
+		e.wheel.Arm(&u.timer, e, timerRUE, u.jobs.At(0).done+e.profile.RUE.Latency)
 	}
 }
 
@@ -115,31 +118,4 @@ func (c *Conn) rateUpdated(ipg uint32, repath bool) {
 		c.e.stats.Repaths++
 	}
 	c.timeFlight()
-}
-
-// jobQueue is a growing circular queue, bounded by the event queue and the events in their latency.
-type jobQueue struct {
-	buf  []job
-	head int
-	n    int
-}
-
-func (q *jobQueue) at(i int) *job { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
-
-func (q *jobQueue) push() *job {
-	if q.n == len(q.buf) {
-		buf := make([]job, max(2*len(q.buf), 16))
-		for i := range q.n {
-			buf[i] = *q.at(i)
-		}
-		q.buf, q.head = buf, 0
-	}
-	q.n++
-	return q.at(q.n - 1)
-}
-
-func (q *jobQueue) pop() {
-	q.at(0).conn = nil
-	q.head = (q.head + 1) & (len(q.buf) - 1)
-	q.n--
 }

@@ -118,7 +118,7 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	switch {
 	case t == nil:
 		verdict = wire.DropUnknownRSN
-	case len(payload) > t.pullLength:
+	case len(payload) > int(t.pullLength):
 		verdict = wire.DropPullLength
 	case c.ordered && h.RSN != c.baseRSN:
 		t.cell = c.e.cells.copyData(c, payload)
@@ -154,7 +154,7 @@ func (c *Conn) pullOf(rsn uint32) *txn {
 	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
 		return nil
 	}
-	t := c.txns.get(rsn)
+	t := c.txns.Get(rsn)
 	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
 		return nil
 	}

@@ -1,6 +1,9 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/falcon/wire"
+import (
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
+)
 
 // rxState is the state of a transaction at the target (Falcon §8.5.1). The answer to a pull
 // acknowledges the request and brings its data in one call (RespondPull): PullReqUlpAckd takes no
@@ -24,9 +27,8 @@ const MaxPullHeader = 128
 // payload: of a push either the receive buffer, borrowed until the event is taken, or cell; of a
 // pull inline.
 type rxTxn struct {
-	nextFree *rxTxn
 	conn     *Conn
-	timer    timer // pull under RNR
+	timer    timer.Handle // pull under RNR
 	data     []byte
 	cell     *cell
 	rsn, psn uint32

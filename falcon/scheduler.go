@@ -71,7 +71,7 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 			return 0, nil
 		}
 		q := &e.queues[class]
-		e.urgent = q.express.head != nil
+		e.urgent = q.round.Urgent()
 		c := q.pop()
 		if c.closed {
 			q.endTurn(c)
@@ -182,7 +182,7 @@ func (c *Conn) paced(now Time) bool {
 	if now >= c.nextSend {
 		return true
 	}
-	c.e.wheel.arm(&c.paceTimer, c, timerPace, c.nextSend)
+	c.e.wheel.Arm(&c.paceTimer, c, timerPace, c.nextSend)
 	return false
 }
 

@@ -33,7 +33,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	}
 	rx := c.e.newRx(c)
 	rx.push, rx.rsn, rx.psn, rx.ackReq, rx.since = true, h.RSN, h.PSN, h.AckReq, now
-	c.rxs.put(c.targetBase, rx.rsn, rx)
+	c.rxs.Put(c.targetBase, rx.rsn, rx)
 	c.requests++
 	setBit(&c.dataBits.rx, h.PSN-c.dataRx.base)
 	c.coalesce(now, halfPacket)
@@ -58,7 +58,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 
 // onPushAgain handles push data received before. Unless it was refused, it is a duplicate.
 func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
-	rx := c.rxs.at(c.targetBase, h.RSN)
+	rx := c.rxs.At(c.targetBase, h.RSN)
 	if bit(&c.dataBits.ack, h.PSN-c.dataRx.base) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
 		c.coalesce(now, wholePacket)
 		return wire.DropDuplicate
@@ -113,7 +113,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	rx := c.e.newRx(c)
 	rx.rsn, rx.psn, rx.length, rx.since = h.RSN, h.PSN, int(m.RequestLength), now
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
-	c.rxs.put(c.targetBase, rx.rsn, rx)
+	c.rxs.Put(c.targetBase, rx.rsn, rx)
 	c.requests++
 	c.reqRx.acknowledge(&c.reqBits, &c.reqBits, h.PSN)
 	c.received(now, h)
@@ -134,7 +134,7 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 		return wire.DropRSN
 	case n >= MaxTxWindow:
 		return wire.DropResource
-	case c.rxs.at(c.targetBase, rsn) != nil:
+	case c.rxs.At(c.targetBase, rsn) != nil:
 		return wire.DropRSN
 	}
 	return wire.DropNone
@@ -203,7 +203,7 @@ func (c *Conn) deliverInOrder() {
 		return
 	}
 	for !c.hold {
-		rx := c.rxs.at(c.targetBase, c.targetNext)
+		rx := c.rxs.At(c.targetBase, c.targetNext)
 		if rx == nil || rx.state == rxNotReady {
 			return
 		}
@@ -243,7 +243,7 @@ func (rx *rxTxn) dropPayload(e *Engine) {
 
 // withULP finds a request the ULP has not answered yet.
 func (c *Conn) withULP(rsn uint32) *rxTxn {
-	rx := c.rxs.at(c.targetBase, rsn)
+	rx := c.rxs.At(c.targetBase, rsn)
 	if c.closed || rx == nil || rx.state != rxULP || rx.rsn != rsn {
 		return nil
 	}
@@ -326,7 +326,7 @@ func (c *Conn) finish(rx *rxTxn) {
 }
 
 func (c *Conn) dropRx(rx *rxTxn) {
-	c.rxs.put(c.targetBase, rx.rsn, doneRx)
+	c.rxs.Put(c.targetBase, rx.rsn, doneRx)
 	c.requests--
 	c.e.putRx(rx)
 }
@@ -335,8 +335,8 @@ func (c *Conn) dropRx(rx *rxTxn) {
 // targetNext, whose request is not even delivered: deliverInOrder has gone over what a Resync
 // skipped.
 func (c *Conn) retire() {
-	for c.rxs.get(c.targetBase) == doneRx {
-		c.rxs.clear(c.targetBase)
+	for c.rxs.Get(c.targetBase) == doneRx {
+		c.rxs.Clear(c.targetBase)
 		c.targetBase++
 	}
 }
@@ -357,7 +357,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 		return ErrTooLong
 	}
 	t := c.e.newTxn(c, TxnPullData)
-	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, length, pullDataUlpRx, now
+	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, int32(length), pullDataUlpRx, now
 	c.finish(rx)
 	c.responses++
 	t.enlist(inStalled)
@@ -373,7 +373,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // for them, or two nodes whose pushes fill each other's data windows would wait for each other
 // (Falcon §8.2.1.2).
 func (c *Conn) startResponse(t *txn) {
-	cost := credit.PullDataCost(t.length, c.e.cfg.CreditCell)
+	cost := credit.PullDataCost(int(t.length), c.e.cfg.CreditCell)
 	switch {
 	case c.take(&cost):
 		t.cost = cost
@@ -389,8 +389,8 @@ func (c *Conn) startResponse(t *txn) {
 
 // wakeStalled starts the responses that can have credits now.
 func (e *Engine) wakeStalled() {
-	for t := e.stalled.head; t != nil; {
-		next := t.next
+	for t := e.stalled.First(); t != nil; {
+		next := t.place.Next()
 		t.conn.startResponse(t)
 		t = next
 	}

@@ -9,7 +9,7 @@ func (c *Conn) sendFresh(now Time, t *txn, dst []byte) int {
 	}
 	w := c.window(t.kind)
 	t.psn = w.next
-	last := t.next == nil && t.kind == TxnPush && c.busy&wantPull == 0
+	last := t.place.Next() == nil && t.kind == TxnPush && c.busy&wantPull == 0
 	n := c.build(t, c.ackRequest(t, last), dst)
 	if n == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 		c.timeTxn(now)
 	}
 	t.enlist(inFlight)
-	if t == c.flight().head || !c.flightTimer.armed() { // else what was sent before is due first
+	if t == c.flight().First() || !c.flightTimer.Armed() { // else what was sent before is due first
 		c.timeFlight()
 	}
 	c.pace(now)
@@ -82,12 +82,12 @@ func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 	h.AckReq, h.DataBase, h.ReqBase, h.PSN, h.RSN = ackReq, c.dataRx.base, c.reqRx.base, t.psn, t.rsn
 	if t.resync == 0 {
 		header := headerLen(t.kind)
-		if len(dst) < header+t.length {
+		end := header + int(t.length)
+		if len(dst) < end {
 			return 0
 		}
-		end := header + t.length
 		n, err := c.e.ulp.Fill(c, t.kind, t.tag, dst[header:end:end])
-		if err == nil && n >= 0 && n <= t.length {
+		if err == nil && n >= 0 && n <= int(t.length) {
 			switch t.kind {
 			case TxnPush:
 				p.RequestLength = uint16(n)

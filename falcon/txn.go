@@ -1,8 +1,11 @@
 package falcon
 
 import (
+	"github.com/falcon-vnic/vnic/internal/list"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // txnState is the state of a transaction at the side that transmits (Falcon §8.4.1 and the Pull
@@ -37,10 +40,10 @@ const (
 
 // txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull
 // response of the target. It lives until its packet is acknowledged and it is completed to the ULP.
+// It has three cache lines.
 type txn struct {
-	next, prev *txn // in the list it is in
+	place      list.Node[txn] // in the list it is in
 	conn       *Conn
-	timer      timer // the delay of an RNR NACK
 	tag        uint64
 	started    Time // when its packet was sent for the first time
 	firstSent  Time // since when its packet, or its Resync, is unanswered; −1 = not sent
@@ -51,9 +54,10 @@ type txn struct {
 	cell       *cell
 	cost       credit.Cost
 	psn, rsn   uint32
-	length     int // bytes the ULP promised to fill
-	pullLength int // pull: bytes requested
-	retries    int // timeouts of its packet, or of its Resync
+	length     int32        // bytes the ULP promised to fill
+	pullLength int32        // pull: bytes requested
+	retries    int32        // timeouts of its packet, or of its Resync
+	timer      timer.Handle // the delay of an RNR NACK
 	early      uint8
 	in         listID
 	kind       TxnKind

@@ -3,6 +3,8 @@ package falcon
 import (
 	"math/bits"
 
+	"github.com/falcon-vnic/vnic/internal/ring"
+
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
@@ -20,19 +22,19 @@ func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
 	if psn-w.base >= w.next-w.base {
 		return nil
 	}
-	return c.packets(w).at(w.base, psn)
+	return c.packets(w).At(w.base, psn)
 }
 
 // assignPSN gives t the next PSN of the window.
 func (c *Conn) assignPSN(w *txWindow, t *txn) {
 	t.psn = w.next
-	c.packets(w).put(w.base, t.psn, t)
+	c.packets(w).Put(w.base, t.psn, t)
 	w.next++
 }
 
 // slide moves the base over everything acknowledged.
-func (w *txWindow) slide(packets *ring[txn]) {
-	for w.base != w.next && packets.get(w.base) == nil {
+func (w *txWindow) slide(packets *ring.Window[txn]) {
+	for w.base != w.next && packets.Get(w.base) == nil {
 		w.base++
 	}
 }

@@ -1,0 +1,98 @@
+// Package fair is the one fair scheduler of the protocol rooms: deficit round robin (Shreedhar and
+// Varghese 1995) between flows, by weight and by cost, whatever a flow consists of.
+//
+//	Round ─▶ express: f7                   those within what is guaranteed to them go first
+//	      ─▶ others:  f1 ─▶ f2 ─▶ f3       each visit adds Quantum, times the weight, to the flow's deficit,
+//	                                       each turn takes away what it cost
+//
+//	Enter(f) ─▶ Next() ─▶ its turn: f.Charge(cost) … ─▶ Settle(f, more) ─▶ Next() …
+//
+// A flow is in the round while it has something to send. What it does not use of its deficit is
+// lost when it leaves; what it owes is not. Whoever lets flows into the express list bounds what
+// that can take, by what is guaranteed; so the others lose nothing that is theirs.
+//
+// A Round and its flows belong to one goroutine. Everything is O(1) and allocates nothing; a turn
+// that costs more than a quantum makes a flow wait for as many rounds as it owes.
+package fair
+
+import "github.com/falcon-vnic/vnic/internal/list"
+
+// Round is the flows that have something to send.
+type Round[T any] struct {
+	Quantum int // of cost; the largest cost of a turn, or less
+
+	express, others list.List[Flow[T]]
+}
+
+// Flow is one part in a round. Its zero value has weight 1 and is in no round.
+type Flow[T any] struct {
+	Weight int // 0 is 1
+
+	node    list.Node[Flow[T]]
+	of      *T
+	deficit int
+}
+
+// Empty reports whether no flow has something to send.
+func (r *Round[T]) Empty() bool { return r.express.Empty() && r.others.Empty() }
+
+// Urgent reports whether the next turn is that of an express flow.
+func (r *Round[T]) Urgent() bool { return !r.express.Empty() }
+
+// Enter puts f, the flow of v, at the end of the express list or of the others. One that is in the
+// round already stays where it is.
+func (r *Round[T]) Enter(f *Flow[T], v *T, express bool) {
+	f.of = v
+	r.list(express).PushBack(&f.node, f)
+}
+
+func (r *Round[T]) list(express bool) *list.List[Flow[T]] {
+	if express {
+		return &r.express
+	}
+	return &r.others
+}
+
+// Next returns whose turn it is, nil if there is none. The flow stays in the round: Settle must
+// follow, or Leave.
+func (r *Round[T]) Next() *T {
+	l := &r.express
+	if l.Empty() {
+		l = &r.others
+	}
+	f := l.First()
+	if f == nil {
+		return nil
+	}
+	for f.deficit <= 0 {
+		if f.deficit += max(f.Weight, 1) * r.Quantum; f.deficit <= 0 { // it owes for more than a turn
+			f.node.Remove()
+			l.PushBack(&f.node, f)
+			f = l.First()
+		}
+	}
+	return f.of
+}
+
+// Charge books what a flow cost in its turn.
+func (f *Flow[T]) Charge(cost int) { f.deficit -= cost }
+
+// Settle ends a turn. The flow leaves when it has nothing more, goes to the end when its deficit is
+// used up, and else stays in front, unless it moved between express and the others.
+func (r *Round[T]) Settle(f *Flow[T], more, express bool) {
+	if !more {
+		f.node.Remove()
+		f.deficit = min(f.deficit, 0)
+		return
+	}
+	if l := r.list(express); f.deficit <= 0 || l != f.node.On() {
+		f.node.Remove()
+		l.PushBack(&f.node, f)
+	}
+}
+
+// Leave takes the flow out of the round, for something else to bring it back. It keeps its deficit.
+func (f *Flow[T]) Leave() { f.node.Remove() }
+
+// Waits reports whether the flow is in the round.
+func (f *Flow[T]) Waits() bool { return f.node.On() != nil }

@@ -1,0 +1,246 @@
+package timer
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// Levels of 64 slots, level 0 with ticks of 1.024 µs, each level 64 times coarser. A timer moves to
+// a finer level at most levels−1 times.
+const (
+	tickShift = 10
+	slotBits  = 6
+	slotMask  = 1<<slotBits - 1
+	levels    = 9 // 9·6 bits of 1.024 µs ticks hold every int64 of nanoseconds
+
+	deadlineScan = 32 // timers of one slot that Deadline looks at before it settles for the slot's start
+)
+
+// Kind tells the timers of one owner apart. Its values are the owner's.
+type Kind uint8
+
+// Handle is how its owner knows a timer: its number in the wheel, 0 while it is not armed. It must
+// not be copied or moved while it is armed.
+type Handle uint32
+
+// Armed reports whether the timer is armed.
+func (h Handle) Armed() bool { return h != 0 }
+
+type node[O any] struct {
+	next, prev Handle // in its list; prev of the first and next of the last are 0
+	at         vtime.Time
+	owner      O
+	handle     *Handle // the owner's
+	place      uint16  // level<<slotBits + slot number, or inFIFO
+	kind       Kind
+}
+
+// inFIFO is the place of timers that are in no slot.
+const inFIFO = levels << slotBits
+
+type slot struct{ head, tail Handle }
+
+// Wheel holds the timers of owners of type O, as a rule a small interface. Its zero value is ready.
+type Wheel[O any] struct {
+	tick     int64 // every timer of an earlier tick has fired
+	occupied [levels]uint64
+	slots    [levels][1 << slotBits]slot
+	fifo     slot // timers of one delay: the first to come is the first due
+	nodes    []node[O]
+	free     Handle // list of nodes, by next
+}
+
+// Arm sets t to fire at the given time, whether it was armed or not.
+func (w *Wheel[O]) Arm(t *Handle, owner O, kind Kind, at vtime.Time) {
+	n := *t
+	if n == 0 {
+		n = w.alloc(t, owner, kind)
+	} else {
+		w.unlink(n)
+	}
+	w.nodes[n].at = at
+	w.place(n)
+}
+
+// Queue arms t, which is not armed, for a time that is not before that of any other timer armed so.
+func (w *Wheel[O]) Queue(t *Handle, owner O, kind Kind, at vtime.Time) {
+	n := w.alloc(t, owner, kind)
+	w.nodes[n].at, w.nodes[n].place = at, inFIFO
+	w.append(&w.fifo, n)
+}
+
+// At is when t, which is armed, fires.
+func (w *Wheel[O]) At(t Handle) vtime.Time { return w.nodes[t].at }
+
+func (w *Wheel[O]) alloc(t *Handle, owner O, kind Kind) Handle {
+	if w.free == 0 {
+		if len(w.nodes) == 0 {
+			w.nodes = make([]node[O], 1, 64) // 0 is no timer
+		}
+		w.nodes = append(w.nodes, node[O]{})
+		w.free = Handle(len(w.nodes) - 1)
+	}
+	*t = w.free
+	n := &w.nodes[w.free]
+	w.free = n.next
+	n.owner, n.handle, n.kind = owner, t, kind
+	return *t
+}
+
+func (w *Wheel[O]) append(l *slot, t Handle) {
+	n := &w.nodes[t]
+	n.next, n.prev = 0, l.tail
+	if l.tail != 0 {
+		w.nodes[l.tail].next = t
+	} else {
+		l.head = t
+	}
+	l.tail = t
+}
+
+// place relies on the invariant that a timer of level l shares all digits above l with w.tick.
+func (w *Wheel[O]) place(t Handle) {
+	n := &w.nodes[t]
+	tick := max(n.at>>tickShift, w.tick)
+	level := 0
+	if diff := uint64(tick ^ w.tick); diff != 0 {
+		level = (bits.Len64(diff) - 1) / slotBits
+	}
+	slot := int(tick>>(level*slotBits)) & slotMask
+	n.place = uint16(level<<slotBits | slot)
+	w.occupied[level] |= 1 << slot
+	w.append(&w.slots[level][slot], t)
+}
+
+// unlink takes t out of its list.
+func (w *Wheel[O]) unlink(t Handle) {
+	n := &w.nodes[t]
+	level, slot := n.place>>slotBits, n.place&slotMask
+	l := &w.fifo
+	if n.place != inFIFO {
+		l = &w.slots[level][slot]
+	}
+	if n.prev != 0 {
+		w.nodes[n.prev].next = n.next
+	} else {
+		l.head = n.next
+	}
+	if n.next != 0 {
+		w.nodes[n.next].prev = n.prev
+	} else {
+		l.tail = n.prev
+	}
+	if l.head == 0 && n.place != inFIFO {
+		w.occupied[level] &^= 1 << slot
+	}
+}
+
+// Stop disarms t; it may be disarmed already.
+func (w *Wheel[O]) Stop(t *Handle) {
+	if *t != 0 {
+		w.unlink(*t)
+		w.release(*t)
+	}
+}
+
+func (w *Wheel[O]) release(t Handle) {
+	n := &w.nodes[t]
+	*n.handle = 0
+	var none O
+	n.owner, n.handle = none, nil
+	n.next, w.free = w.free, t
+}
+
+// Expire disarms one timer that is due and returns its owner and kind; false when there is none.
+func (w *Wheel[O]) Expire(now vtime.Time) (owner O, kind Kind, ok bool) {
+	t := w.due(now)
+	if t == 0 {
+		return owner, 0, false
+	}
+	owner, kind = w.nodes[t].owner, w.nodes[t].kind
+	w.unlink(t)
+	w.release(t)
+	return owner, kind, true
+}
+
+// due finds a timer that is due, 0 when there is none.
+func (w *Wheel[O]) due(now vtime.Time) Handle {
+	if t := w.fifo.head; t != 0 && w.nodes[t].at <= now {
+		return t
+	}
+	nowTick := now >> tickShift
+	for {
+		level, slot, start := w.first()
+		if level < 0 || start > nowTick {
+			w.tick = max(w.tick, nowTick)
+			return 0
+		}
+		w.tick = max(w.tick, start)
+		l := &w.slots[level][slot]
+		if level > 0 {
+			w.cascade(l)
+			continue
+		}
+		for t := l.head; t != 0; t = w.nodes[t].next {
+			if w.nodes[t].at <= now {
+				return t
+			}
+		}
+		return 0 // the current tick holds only later timers
+	}
+}
+
+// Flush disarms the first timer of those armed by Queue, due or not, and returns its owner; false
+// when there is none.
+func (w *Wheel[O]) Flush() (owner O, ok bool) {
+	t := w.fifo.head
+	if t == 0 {
+		return owner, false
+	}
+	owner = w.nodes[t].owner
+	w.unlink(t)
+	w.release(t)
+	return owner, true
+}
+
+// cascade spreads the timers of a coarse slot, whose time has come, over finer levels.
+func (w *Wheel[O]) cascade(l *slot) {
+	for t := l.head; t != 0; t = l.head {
+		w.unlink(t)
+		w.place(t)
+	}
+}
+
+// first finds the earliest occupied slot and the tick it starts at; level −1 if there is none.
+func (w *Wheel[O]) first() (level, slot int, start int64) {
+	for level = range levels {
+		if w.occupied[level] == 0 {
+			continue
+		}
+		slot = bits.TrailingZeros64(w.occupied[level])
+		shift := level * slotBits
+		return level, slot, w.tick>>(shift+slotBits)<<(shift+slotBits) | int64(slot)<<shift
+	}
+	return -1, 0, 0
+}
+
+// Deadline is the time of the next timer, or an earlier time at which a crowded coarse slot must be
+// spread.
+func (w *Wheel[O]) Deadline() vtime.Time {
+	at, seen := vtime.Never, 0
+	if t := w.fifo.head; t != 0 {
+		at = w.nodes[t].at
+	}
+	level, slot, start := w.first()
+	if level < 0 {
+		return at
+	}
+	for t := w.slots[level][slot].head; t != 0; t = w.nodes[t].next {
+		if seen++; level > 0 && seen > deadlineScan {
+			return min(at, start<<tickShift)
+		}
+		at = min(at, w.nodes[t].at)
+	}
+	return at
+}
