@@ -110,7 +110,7 @@ func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
 	f.admin.sq.Take()
 	var cmd abi.AdminCmd
 	cmd.Unmarshal(raw[:])
-	f.shard.adminPages -= commandPages(&cmd)
+	f.shard.adminPages -= cmd.Pages()
 	cqe.ID = cmd.ID
 	if f.faults != nil {
 		if st, fails := f.faults.command(&cmd); fails {
@@ -159,42 +159,13 @@ func (s *Shard) runAdminBacklog(now falcon.Time) {
 
 // command carries out one admin command and writes its result.
 func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
-	if cmd.Flags != 0 {
-		return abi.StatusInvalidArgument
-	}
-	if f.lacks(cmd) {
-		return abi.StatusUnsupported
-	}
-	if do := objectCommands[cmd.Opcode]; do != nil {
-		return do(f, now, cmd, result)
-	}
-	if cmd.Opcode >= abi.AdminOpVFEnable && cmd.Opcode <= abi.AdminOpQueryVFObjects {
-		return f.vfCommand(now, cmd, result)
-	}
-	return f.connectionCommand(now, cmd, result)
+	f.admin.regID = cmd.ID // where it is a registration
+	return abi.Dispatch(&commands{Function: f.verbs, f: f, now: now}, f.caller(), cmd, result)
 }
 
-func (f *function) queryDevice() *abi.QueryDeviceResult {
-	l := &f.limits
-	m := f.MAC
-	return &abi.QueryDeviceResult{
-		MaxMRSize: abi.MaxMRSize,
-		// EUI-64 of the MAC address.
-		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
-		MaxQP:    uint32(l.QPs), MaxCQ: uint32(l.CQs), MaxMR: uint32(l.MRs), MaxPD: uint32(l.PDs),
-		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
-		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
-		PathMTU: f.shard.pathMTU(),
-	}
-}
-
-// queryMemory tells what the function reaches at the moment.
-func (f *function) queryMemory(c *abi.QueryMemory) (*abi.QueryMemoryResult, abi.Status) {
-	w, ranges := f.binding.mem.Range(int(c.Index))
-	if w.Size == 0 {
-		return nil, abi.StatusNotFound
-	}
-	return &abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}, abi.StatusOK
+// caller is the function's driver as commands see it.
+func (f *function) caller() abi.Caller {
+	return abi.Caller{PF: !f.ID.IsVF(), Features: f.binding.features}
 }
 
 var _ verbs.Notifier = (*function)(nil)

@@ -15,57 +15,50 @@ import (
 // packet's ULP part.
 const ulpHeaders = wire.MaxDataHeaderLen
 
-// connectionCommand carries out the admin commands of connection management.
-func (f *function) connectionCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
-	p, m, fn := cmd.Params[:], f.shard.cm, uint32(f.ID)
-	switch cmd.Opcode {
-	case abi.AdminOpCMListen:
-		var c abi.CMListen
-		c.Unmarshal(p)
-		if c.Service >= firstReserved {
-			return abi.StatusDenied
-		}
-		return cmStatus(m.Listen(fn, c.Service))
-	case abi.AdminOpCMUnlisten:
-		var c abi.CMUnlisten
-		c.Unmarshal(p)
-		if c.Service >= firstReserved {
-			return abi.StatusNotFound
-		}
-		return cmStatus(m.Unlisten(fn, c.Service))
-	case abi.AdminOpCMConnect:
-		var c abi.CMConnect
-		c.Unmarshal(p)
-		id, st := f.connect(now, &c)
-		(&abi.CMConnectResult{CMID: id}).Marshal(result)
-		return st
-	case abi.AdminOpCMAccept:
-		var c abi.CMAccept
-		c.Unmarshal(p)
-		return f.accept(now, &c)
-	case abi.AdminOpCMReject:
-		var c abi.CMReject
-		c.Unmarshal(p)
-		if info := f.conns[c.CMID]; info != nil && info.wired {
-			return abi.StatusNotFound // none of the driver's
-		}
-		priv, st := f.private(c.Priv, c.PrivLen)
-		if st != abi.StatusOK {
-			return st
-		}
-		if st = cmStatus(m.Reject(now, fn, c.CMID, c.Reason, priv)); st == abi.StatusOK {
-			f.forget(c.CMID)
-		}
-		return st
-	case abi.AdminOpCMDisconnect:
-		var c abi.CMDisconnect
-		c.Unmarshal(p)
-		if info := f.conns[c.CMID]; info != nil && info.wired {
-			return abi.StatusNotFound // none of the driver's
-		}
-		return f.disconnect(now, c.CMID)
+// CMListen implements abi.ConnectionHandler.
+func (c *commands) CMListen(service uint64) abi.Status {
+	if service >= firstReserved {
+		return abi.StatusDenied
 	}
-	return abi.StatusUnknownCommand
+	return cmStatus(c.f.shard.cm.Listen(uint32(c.f.ID), service))
+}
+
+// CMUnlisten implements abi.ConnectionHandler.
+func (c *commands) CMUnlisten(service uint64) abi.Status {
+	if service >= firstReserved {
+		return abi.StatusNotFound
+	}
+	return cmStatus(c.f.shard.cm.Unlisten(uint32(c.f.ID), service))
+}
+
+// CMConnect implements abi.ConnectionHandler.
+func (c *commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) { return c.f.connect(c.now, p) }
+
+// CMAccept implements abi.ConnectionHandler.
+func (c *commands) CMAccept(p *abi.CMAccept) abi.Status { return c.f.accept(c.now, p) }
+
+// CMReject implements abi.ConnectionHandler.
+func (c *commands) CMReject(p *abi.CMReject) abi.Status {
+	f := c.f
+	if info := f.conns[p.CMID]; info != nil && info.wired {
+		return abi.StatusNotFound // none of the driver's
+	}
+	priv, st := f.private(p.Priv, p.PrivLen)
+	if st != abi.StatusOK {
+		return st
+	}
+	if st = cmStatus(f.shard.cm.Reject(c.now, uint32(f.ID), p.CMID, p.Reason, priv)); st == abi.StatusOK {
+		f.forget(p.CMID)
+	}
+	return st
+}
+
+// CMDisconnect implements abi.ConnectionHandler.
+func (c *commands) CMDisconnect(cmid uint32) abi.Status {
+	if info := c.f.conns[cmid]; info != nil && info.wired {
+		return abi.StatusNotFound // none of the driver's
+	}
+	return c.f.disconnect(c.now, cmid)
 }
 
 func (f *function) connect(now falcon.Time, c *abi.CMConnect) (uint32, abi.Status) {

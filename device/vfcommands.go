@@ -12,80 +12,77 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// vfCommand carries out the commands by which a PF manages its VFs: its own
-// only, and nothing that would reach beyond what the PF itself has. A PF that is
-// not trusted gives its VFs its own tenant, at most its own quotas and credit
-// limits, and no trust and no guarantee.
-func (f *function) vfCommand(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
-	if f.ID.IsVF() {
-		return abi.StatusDenied
-	}
-	id := f.ID | pfvf.ID(binary.LittleEndian.Uint16(cmd.Params[:])) // each begins with the VF
-	if binary.LittleEndian.Uint16(cmd.Params[:]) > pfvf.MaxVF || !id.IsVF() || !f.shard.funcs.possible(id) {
-		return abi.StatusNotFound
-	}
-	p, vf := cmd.Params[:], f.shard.funcs.byID[id]
-	switch cmd.Opcode {
-	case abi.AdminOpVFEnable:
-		return f.changeVF(now, id, func(c *config.Function) error {
-			if c.Guest == nil {
-				c.Guest = f.cfg.Guest
-			}
-			c.Enabled = yes()
-			return nil
-		})
-	case abi.AdminOpVFDisable:
-		return f.changeVF(now, id, func(c *config.Function) error { c.Enabled = no(); return nil })
-	case abi.AdminOpVFReset:
-		if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
-			return abi.StatusBadState
+// vfCommands carries out the commands by which a PF manages one of its VFs, at one moment: nothing
+// that would reach beyond what the PF itself has. A PF that is not trusted gives its VFs its own
+// tenant, at most its own quotas and credit limits, and no trust and no guarantee.
+type vfCommands struct {
+	pf  *function
+	id  pfvf.ID // of the VF
+	now falcon.Time
+}
+
+// VFEnable implements abi.VFHandler.
+func (c *vfCommands) VFEnable() abi.Status {
+	return c.change(func(to *config.Function) error {
+		if to.Guest == nil {
+			to.Guest = c.pf.cfg.Guest
 		}
-		vf.takeDown(now, "its PF reset it")
-		return abi.StatusOK
-	case abi.AdminOpSetVF:
-		var c abi.SetVF
-		c.Unmarshal(p)
-		return f.changeVF(now, id, func(to *config.Function) error { return f.editVF(to, &c) })
-	case abi.AdminOpSetVFWindow:
-		var c abi.SetVFWindow
-		c.Unmarshal(p)
-		return f.changeVF(now, id, func(to *config.Function) error {
-			to.DMAWindow = nil
-			if c.Length != 0 {
-				to.DMAWindow = &config.Window{Address: config.Size(c.Address), Size: config.Size(c.Length)}
-			}
-			return nil
-		})
-	case abi.AdminOpSetVFCredits:
-		var c abi.SetVFCredits
-		c.Unmarshal(p)
-		return f.changeVF(now, id, func(to *config.Function) error { return f.editCredits(to, &c) })
-	case abi.AdminOpSetVFObjects:
-		var c abi.SetVFObjects
-		c.Unmarshal(p)
-		return f.changeVF(now, id, func(to *config.Function) error { return f.editObjects(to, &c) })
-	case abi.AdminOpQueryVFObjects:
-		var c abi.QueryVFObjects
-		c.Unmarshal(p)
-		o, st := f.shard.queryObjects(id, c.Part)
-		o.Marshal(result)
-		return st
-	case abi.AdminOpQueryVF:
-		f.shard.queryVF(id).Marshal(result)
-		return abi.StatusOK
-	case abi.AdminOpQueryVFCredits:
-		var c abi.QueryVFCredits
-		c.Unmarshal(p)
-		return f.shard.queryVFCredits(id, c.Part, result)
+		to.Enabled = yes()
+		return nil
+	})
+}
+
+// VFDisable implements abi.VFHandler.
+func (c *vfCommands) VFDisable() abi.Status {
+	return c.change(func(to *config.Function) error { to.Enabled = no(); return nil })
+}
+
+// VFReset implements abi.VFHandler.
+func (c *vfCommands) VFReset() abi.Status {
+	vf := c.pf.shard.funcs.byID[c.id]
+	if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
+		return abi.StatusBadState
 	}
-	return abi.StatusUnknownCommand
+	vf.takeDown(c.now, "its PF reset it")
+	return abi.StatusOK
+}
+
+// SetVF implements abi.VFHandler.
+func (c *vfCommands) SetVF(p *abi.SetVF) abi.Status {
+	return c.change(func(to *config.Function) error { return c.pf.editVF(to, p) })
+}
+
+// SetVFWindow implements abi.VFHandler.
+func (c *vfCommands) SetVFWindow(p *abi.SetVFWindow) abi.Status {
+	return c.change(func(to *config.Function) error {
+		to.DMAWindow = nil
+		if p.Length != 0 {
+			to.DMAWindow = &config.Window{Address: config.Size(p.Address), Size: config.Size(p.Length)}
+		}
+		return nil
+	})
+}
+
+// SetVFCredits implements abi.VFHandler.
+func (c *vfCommands) SetVFCredits(p *abi.SetVFCredits) abi.Status {
+	return c.change(func(to *config.Function) error { return c.pf.editCredits(to, p) })
+}
+
+// SetVFObjects implements abi.VFHandler.
+func (c *vfCommands) SetVFObjects(p *abi.SetVFObjects) abi.Status {
+	return c.change(func(to *config.Function) error { return c.pf.editObjects(to, p) })
+}
+
+// QueryVFObjects implements abi.VFHandler.
+func (c *vfCommands) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
+	return c.pf.shard.queryObjects(c.id, part)
 }
 
 func yes() *bool { b := true; return &b }
 func no() *bool  { return new(bool) }
 
-func (f *function) changeVF(now falcon.Time, id pfvf.ID, edit func(*config.Function) error) abi.Status {
-	err := f.shard.change(now, id, edit)
+func (c *vfCommands) change(edit func(*config.Function) error) abi.Status {
+	err := c.pf.shard.change(c.now, c.id, edit)
 	if err == nil {
 		return abi.StatusOK
 	}
@@ -207,23 +204,24 @@ func (f *function) editCredits(to *config.Function, c *abi.SetVFCredits) error {
 	return nil
 }
 
-func (s *Shard) queryVF(id pfvf.ID) *abi.QueryVFResult {
-	c := s.funcs.settings(id)
-	r := &abi.QueryVFResult{
-		State: abi.StateDisabled, Link: abi.Link(c.Link), MAC: c.MAC, Tenant: c.Tenant, MaxTxRate: uint32(min(c.MaxTxRate, 1<<32-1)),
+// QueryVF implements abi.VFHandler.
+func (c *vfCommands) QueryVF() (abi.QueryVFResult, abi.Status) {
+	to := c.pf.shard.funcs.settings(c.id)
+	r := abi.QueryVFResult{
+		State: abi.StateDisabled, Link: abi.Link(to.Link), MAC: to.MAC, Tenant: to.Tenant, MaxTxRate: uint32(min(to.MaxTxRate, 1<<32-1)),
 	}
-	if c.Trust {
+	if to.Trust {
 		r.Trust = 1
 	}
-	if *c.SpoofCheck {
+	if *to.SpoofCheck {
 		r.SpoofCheck = 1
 	}
-	if c.Address.IsValid() {
-		r.GID = c.Address.As16()
+	if to.Address.IsValid() {
+		r.GID = to.Address.As16()
 	}
-	f := s.funcs.byID[id]
+	f := c.pf.shard.funcs.byID[c.id]
 	if f == nil {
-		return r
+		return r, abi.StatusOK
 	}
 	r.State = f.Lifecycle.State()
 	if f.LinkUp {
@@ -236,42 +234,44 @@ func (s *Shard) queryVF(id pfvf.ID) *abi.QueryVFResult {
 		n := f.verbs.Counts()
 		r.QPs, r.MRs = uint32(n.QPs), uint32(n.MRs)
 	}
-	return r
+	return r, abi.StatusOK
 }
 
-func (s *Shard) queryVFCredits(id pfvf.ID, part abi.CreditPart, result []byte) abi.Status {
-	c := s.funcs.settings(id)
+// QueryVFCredits implements abi.VFHandler.
+func (c *vfCommands) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st abi.Status) {
+	to := c.pf.shard.funcs.settings(c.id)
 	var cost credit.Cost
 	switch part {
 	case abi.CreditLimit:
-		cost = c.Credits.Cost()
+		cost = to.Credits.Cost()
 	case abi.CreditGuarantee:
-		cost = c.Guarantee.Cost()
+		cost = to.Guarantee.Cost()
 	case abi.CreditInUse:
-		if f := s.funcs.byID[id]; f != nil {
+		if f := c.pf.shard.funcs.byID[c.id]; f != nil {
 			cost = f.Credits.InUse()
 		}
 	default:
-		return abi.StatusInvalidArgument
+		return r, abi.StatusInvalidArgument
 	}
+	var raw [abi.CreditCountsSize]byte
 	for i, v := range cost {
-		binary.LittleEndian.PutUint32(result[4*i:], v)
+		binary.LittleEndian.PutUint32(raw[4*i:], v)
 	}
-	return abi.StatusOK
+	r.Unmarshal(raw[:])
+	return r, abi.StatusOK
 }
 
 // queryObjects tells how many objects a function may have, or has.
-func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o *abi.ObjectCounts, st abi.Status) {
-	o = &abi.ObjectCounts{}
+func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
 	switch part {
 	case abi.CreditLimit:
 		c := s.funcs.settings(id)
 		l := &c.Limits
-		*o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
+		o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
 	case abi.CreditInUse:
 		if f := s.funcs.byID[id]; f != nil && f.verbs != nil {
 			n := f.verbs.Counts()
-			*o = abi.ObjectCounts{
+			o = abi.ObjectCounts{
 				QPs: uint32(n.QPs), CQs: uint32(n.CQs), MRs: uint32(n.MRs), PDs: uint32(n.PDs),
 				AHs: uint32(n.AHs), SRQs: uint32(n.SRQs), MWs: uint32(n.MWs), XRCDs: uint32(n.XRCDs),
 			}

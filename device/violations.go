@@ -51,11 +51,11 @@ func (f *function) broke(clause abi.Clause, where abi.Ring, queue, index uint32,
 }
 
 // queryViolation answers the driver: 0 is the newest.
-func (f *function) queryViolation(c *abi.QueryViolation) (*violation, abi.Status) {
-	if uint64(c.Index) >= uint64(len(f.violations)) {
-		return nil, abi.StatusNotFound
+func (f *function) queryViolation(index uint32) (abi.Violation, abi.Status) {
+	if uint64(index) >= uint64(len(f.violations)) {
+		return abi.Violation{}, abi.StatusNotFound
 	}
-	return &f.violations[len(f.violations)-1-int(c.Index)], abi.StatusOK
+	return f.violations[len(f.violations)-1-int(index)].Violation, abi.StatusOK
 }
 
 // Violations lists the rules that drivers broke. It implements control.Provider.
@@ -94,66 +94,12 @@ func headerBytes(h *abi.MsgHeader) []byte {
 	return b
 }
 
-// layout is a structure of the ABI.
-type layout interface {
-	Marshal(b []byte)
-	Unmarshal(b []byte)
-}
-
-// paramsOf makes the structure of a command's parameters.
-var paramsOf = map[abi.AdminOp]func() layout{
-	abi.AdminOpDeallocPD:    func() layout { return &abi.DeallocPD{} },
-	abi.AdminOpRegMR:        func() layout { return &abi.RegMR{} },
-	abi.AdminOpDeregMR:      func() layout { return &abi.DeregMR{} },
-	abi.AdminOpCreateCQ:     func() layout { return &abi.CreateCQ{} },
-	abi.AdminOpDestroyCQ:    func() layout { return &abi.DestroyCQ{} },
-	abi.AdminOpCreateQP:     func() layout { return &abi.CreateQP{} },
-	abi.AdminOpModifyQP:     func() layout { return &abi.ModifyQP{} },
-	abi.AdminOpQueryQP:      func() layout { return &abi.QueryQP{} },
-	abi.AdminOpDestroyQP:    func() layout { return &abi.DestroyQP{} },
-	abi.AdminOpCMListen:     func() layout { return &abi.CMListen{} },
-	abi.AdminOpCMUnlisten:   func() layout { return &abi.CMUnlisten{} },
-	abi.AdminOpCMConnect:    func() layout { return &abi.CMConnect{} },
-	abi.AdminOpCMAccept:     func() layout { return &abi.CMAccept{} },
-	abi.AdminOpCMReject:     func() layout { return &abi.CMReject{} },
-	abi.AdminOpCMDisconnect: func() layout { return &abi.CMDisconnect{} },
-}
-
-// reserved reports whether bytes of raw that l does not know are not zero.
-func reserved(l layout, raw []byte) bool {
-	again := make([]byte, len(raw))
-	l.Unmarshal(raw)
-	l.Marshal(again)
-	return string(again) != string(raw)
-}
-
 // judgeCommand records what a command broke, from its outcome.
 func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
-	show := func(clause abi.Clause) {
+	for _, clause := range f.caller().Broken(cmd, st, f.shard.cfg.NIC.Strict) {
 		var raw [abi.AdminCmdSize]byte
 		cmd.Marshal(raw[:])
 		f.broke(clause, abi.RingAdmin, 0, f.admin.sq.Next()-1, raw[:])
-	}
-	if cmd.Flags != 0 {
-		show(abi.DRV102)
-	} else if params := paramsOf[cmd.Opcode]; f.shard.cfg.NIC.Strict && params != nil && reserved(params(), cmd.Params[:]) {
-		show(abi.DRV102)
-	}
-	connects := cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMAccept
-	switch {
-	case f.lacks(cmd):
-		show(abi.DRV103)
-	case st == abi.StatusMemoryFault:
-		show(abi.DRV401)
-	case connects && st == abi.StatusBadState:
-		show(abi.DRV902)
-	case st == abi.StatusDenied && (cmd.Opcode == abi.AdminOpCMConnect || cmd.Opcode == abi.AdminOpCMListen):
-		show(abi.DRV911)
-	case cmd.Opcode == abi.AdminOpCreateCQ && st == abi.StatusInvalidArgument && f.binding.features&abi.FeatureVectors == 0:
-		var c abi.CreateCQ
-		if c.Unmarshal(cmd.Params[:]); c.Vector != 0 {
-			show(abi.DRV103)
-		}
 	}
 }
 
@@ -209,13 +155,9 @@ func (f *function) judgeDoorbell(b *binding, d *abi.Doorbell, raw *[abi.Doorbell
 
 // dirtyDoorbell returns a record that has something in its reserved bytes, else nil.
 func dirtyDoorbell(record []byte) *[abi.DoorbellSize]byte {
-	var d abi.Doorbell
-	var again [abi.DoorbellSize]byte
-	d.Unmarshal(record)
-	d.Marshal(again[:])
-	raw := [abi.DoorbellSize]byte(record)
-	if again == raw {
+	if !(*abi.Doorbell)(nil).Reserved(record) {
 		return nil
 	}
+	raw := [abi.DoorbellSize]byte(record)
 	return &raw
 }

@@ -1,0 +1,111 @@
+package device
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// commands carries out the admin commands of a function at one moment. What only the engine has to
+// know of is the engine's own method.
+type commands struct {
+	*rdma.Function
+	f   *function
+	now falcon.Time
+}
+
+var _ abi.Handler = (*commands)(nil)
+
+// QueryDevice implements abi.QueryHandler.
+func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
+	l := &c.f.limits
+	m := c.f.MAC
+	return abi.QueryDeviceResult{
+		MaxMRSize: abi.MaxMRSize,
+		// EUI-64 of the MAC address.
+		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
+		MaxQP:    uint32(l.QPs), MaxCQ: uint32(l.CQs), MaxMR: uint32(l.MRs), MaxPD: uint32(l.PDs),
+		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
+		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
+		PathMTU: c.f.shard.pathMTU(),
+	}, abi.StatusOK
+}
+
+// QueryMemory implements abi.QueryHandler: what the function reaches at the moment.
+func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status) {
+	w, ranges := c.f.binding.mem.Range(int(index))
+	if w.Size == 0 {
+		return abi.QueryMemoryResult{}, abi.StatusNotFound
+	}
+	return abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}, abi.StatusOK
+}
+
+// QueryViolation implements abi.QueryHandler: 0 is the newest.
+func (c *commands) QueryViolation(index uint32) (abi.Violation, abi.Status) {
+	return c.f.queryViolation(index)
+}
+
+// QueryObjects implements abi.QueryHandler.
+func (c *commands) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
+	return c.f.shard.queryObjects(c.f.ID, part)
+}
+
+// RegMR implements abi.VerbsHandler; readPages goes on with it.
+func (c *commands) RegMR(p *abi.RegMR) (st abi.Status) {
+	c.f.admin.reg, st = c.StartRegMR(p)
+	return st
+}
+
+// ReregMR implements abi.VerbsHandler; readPages goes on with it.
+func (c *commands) ReregMR(p *abi.ReregMR) (st abi.Status) {
+	c.f.admin.reg, st = c.StartReregMR(p)
+	return st
+}
+
+// CreateCQ implements abi.VerbsHandler. The CQ may have its events in an event queue.
+func (c *commands) CreateCQ(p *abi.CreateCQ) (uint32, abi.Status) { return c.f.createCQ(p) }
+
+// DestroyCQ implements abi.VerbsHandler.
+func (c *commands) DestroyCQ(cqn uint32) abi.Status { return c.f.destroyCQ(cqn) }
+
+// ModifyQP implements abi.VerbsHandler. What it does to a queue pair's state may begin or end a
+// connection.
+func (c *commands) ModifyQP(p *abi.ModifyQP) abi.Status {
+	st := c.Function.ModifyQP(c.now, p)
+	if st == abi.StatusOK && p.Mask&abi.QPAttrState != 0 {
+		switch p.State {
+		case abi.QPStateReset, abi.QPStateErr:
+			c.f.endConnections(c.now, p.QPN)
+		case abi.QPStateRTR:
+			c.f.wire(c.now, p.QPN)
+		}
+	}
+	return st
+}
+
+// DestroyQP implements abi.VerbsHandler.
+func (c *commands) DestroyQP(qpn uint32) abi.Status {
+	st := c.Function.DestroyQP(c.now, qpn)
+	if st == abi.StatusOK {
+		c.f.endConnections(c.now, qpn)
+	}
+	return st
+}
+
+// CreateAH implements abi.VerbsHandler.
+func (c *commands) CreateAH(p *abi.CreateAH) (uint32, abi.Status) {
+	return c.Function.CreateAH(c.now, p)
+}
+
+// DestroyAH implements abi.VerbsHandler.
+func (c *commands) DestroyAH(ahn uint32) abi.Status { return c.Function.DestroyAH(c.now, ahn) }
+
+// VF implements abi.Handler, for the VFs that the PF may have.
+func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) {
+	id := c.f.ID | pfvf.ID(n)
+	if n > pfvf.MaxVF || !id.IsVF() || !c.f.shard.funcs.possible(id) {
+		return nil, abi.StatusNotFound
+	}
+	return &vfCommands{pf: c.f, id: id, now: c.now}, abi.StatusOK
+}
