@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -18,7 +19,7 @@ type busy struct {
 	*virtual
 	freeAt  [2]falcon.Time
 	waiting [2][]busyFrame // on the wire, by receiver
-	input   [2]Input
+	input   [2]thread.Input
 	more    [2]bool
 	seen    falcon.Time // when the effects of the Step's input are seen
 }
@@ -74,7 +75,7 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 	if b.now > b.freeAt[i] {
 		cost += busyWake
 	}
-	for len(b.waiting[i]) > 0 && b.waiting[i][0].at <= b.now && len(in.Frames) < rxBatch {
+	for len(b.waiting[i]) > 0 && b.waiting[i][0].at <= b.now && len(in.Frames) < thread.Batch {
 		f := b.waiting[i][0]
 		b.waiting[i] = b.waiting[i][1:]
 		in.Frames = append(in.Frames, f.data)
@@ -88,17 +89,17 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		return
 	}
 	s.Step(b.now, in, &b.outs[i])
-	b.outs[i].Effects.Do()
+	b.outs[i].Do()
 	if !b.outs[i].More && s.inbox.Empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
 		s.Flush(b.now, &b.outs[i])
-		b.outs[i].Effects.Do()
+		b.outs[i].Do()
 	}
 	b.more[i] = b.outs[i].More
 	for _, m := range b.outs[i].PeerMessages {
 		b.mail[1-i] = append(b.mail[1-i], cmMail{b.now + cmDelay, m.Data})
 	}
 	b.outs[i].PeerMessages = b.outs[i].PeerMessages[:0]
-	pending, received := s.tx.pending(), cost
+	pending, received := s.tx.Pending(), cost
 	for _, f := range pending {
 		cost += busyCost(len(f))
 	}
@@ -107,7 +108,7 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 	for _, f := range pending {
 		b.waiting[1-i] = append(b.waiting[1-i], busyFrame{b.freeAt[i] + busyWire, slices.Clone(f)})
 	}
-	s.tx.taken(len(pending))
+	s.tx.Taken(len(pending))
 	each(i, b.seen)
 }
 

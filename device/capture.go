@@ -130,7 +130,7 @@ func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.
 }
 
 // captureFromPorts takes what guests sent.
-func (s *Shard) captureFromPorts(now falcon.Time, in []PortInput) {
+func (s *Shard) captureFromPorts(now falcon.Time, in []gateway.PortInput) {
 	for i := range in {
 		if p := s.plain.portOf(in[i].Port); p != nil {
 			s.capture.port(captureIn, now, p, &in[i].Offload, in[i].Frame)

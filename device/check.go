@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/thread"
 )
 
 // CheckMachine finds what a good configuration asks for and this machine does not have: bridges,
@@ -24,7 +25,7 @@ func CheckMachine(cfg *config.Config) error {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	if err := checkProcessor(cfg.NIC.CPU); err != nil {
+	if err := thread.CheckProcessor(cfg.NIC.CPU); err != nil {
 		errs = append(errs, err)
 	}
 	if cfg.Uplink.Bridge != "" {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -205,7 +206,7 @@ func (s *Shard) drainManager(now falcon.Time) {
 			continue
 		}
 		if o.Kind == cm.OutSend {
-			s.toPeers = append(s.toPeers, PeerMessage{Host: o.Peer, Data: o.Msg})
+			s.toPeers = append(s.toPeers, thread.PeerMessage{Host: o.Peer, Data: o.Msg})
 			s.underlay.Resolve(now, s.peers[o.Peer].underlay) // packets are likely to follow
 			continue
 		}

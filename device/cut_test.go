@@ -14,12 +14,13 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/thread"
 )
 
 // onCutLoop runs f with the loop of a NIC whose guest is behind a bridge, at MTU 1500, and its
 // uplink. The test takes the turns. What send puts into the port is there to be read when send
 // returns, and the kernel sends nothing of its own.
-func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, segments int))) {
+func onCutLoop(t *testing.T, f func(l *thread.Thread, s *Shard, uplink *fullPort, send func(frames, segments int))) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -49,15 +50,17 @@ func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, 
 			t.Skip("this kernel has no UDP segmentation offload for TAPs (Linux 6.2)")
 		}
 		clock := func() int64 { return v.now }
-		l, err := newLoop(s, uplink, clock, func(uint8, []byte) {}, slog.New(slog.DiscardHandler))
+		ports, err := openPorts(s, nil, clock, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.park.close()
-		if l.ports, err = openPorts(s, nil, clock, l.log); err != nil {
+		defer ports.close()
+		full := &fullPort{Port: uplink}
+		l, err := thread.New(thread.Config{Shard: s, Door: &s.inbox, Uplink: full, Queue: s.tx, Ports: ports, Clock: clock, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.ports.close()
+		defer l.Close()
 		port, err := netlink.LinkByName("vp1")
 		if err != nil {
 			t.Fatal(err)
@@ -67,9 +70,9 @@ func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, 
 		if err := netlink.QdiscReplace(noQueue); err != nil {
 			t.Fatal(err)
 		}
-		for l.turn() { // what the kernel says over new links
+		for l.Turn() { // what the kernel says over new links
 		}
-		f(l, uplink, func(frames, segments int) {
+		f(l, s, full, func(frames, segments int) {
 			for range frames {
 				sendSegments(t, "vp1", s.plain.ports[0], segments, 1380)
 			}
@@ -81,7 +84,7 @@ func onCutLoop(t *testing.T, f func(l *loop, uplink tap.Port, send func(frames, 
 // 47 segments, and no superframe holds more than 44 of them sealed (65507 / 1472). What is left of
 // one frame leaves with the next while there is one, and at once where there is none.
 func TestCutFillsSuperframes(t *testing.T) {
-	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *Shard, uplink *fullPort, send func(frames, segments int)) {
 		for _, c := range []struct{ frames, segments, superframes int }{
 			{1, 47, 2},
 			{4, 47, 5},
@@ -90,7 +93,7 @@ func TestCutFillsSuperframes(t *testing.T) {
 		} {
 			before := uplink.Stats()
 			send(c.frames, c.segments)
-			for l.turn() {
+			for l.Turn() {
 			}
 			after := uplink.Stats()
 			if n := int(after.TxFrames - before.TxFrames); n != c.frames*c.segments {
@@ -99,7 +102,7 @@ func TestCutFillsSuperframes(t *testing.T) {
 			if n := int(after.TxSuperframes - before.TxSuperframes); n != c.superframes {
 				t.Errorf("%d frames: %d superframes of at most 44, want %d", c.frames, n, c.superframes)
 			}
-			if n := len(l.shard.tx.pending()); n != 0 {
+			if n := len(s.tx.Pending()); n != 0 {
 				t.Errorf("%d packets were kept", n)
 			}
 		}
@@ -109,17 +112,17 @@ func TestCutFillsSuperframes(t *testing.T) {
 // F51. TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before
 // the thread sleeps.
 func TestSleepSendsWhatWasKept(t *testing.T) {
-	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *Shard, uplink *fullPort, send func(frames, segments int)) {
 		before := uplink.Stats()
 		send(4, 47) // a whole burst: there may be more
-		for len(l.shard.tx.pending()) == 0 || l.shard.plain.busy() {
-			if !l.turn() {
+		for len(s.tx.Pending()) == 0 || s.plain.busy() {
+			if !l.Turn() {
 				t.Fatal("nothing was kept")
 			}
 		}
-		l.stop.Store(true) // sleep returns when it would wait
-		l.sleep(l.clock())
-		if n := len(l.shard.tx.pending()); n != 0 {
+		l.Halt() // Sleep returns when it would wait
+		l.Sleep(l.Clock())
+		if n := len(s.tx.Pending()); n != 0 {
 			t.Errorf("%d packets were kept in a sleep", n)
 		}
 		if n := int(uplink.Stats().TxFrames - before.TxFrames); n != 4*47 {
@@ -132,21 +135,20 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 // of a port still to be sealed. When the uplink takes what waits just before the thread sleeps, it
 // goes on sealing: nothing else would wake it.
 func TestSleepAfterFullQueue(t *testing.T) {
-	onCutLoop(t, func(l *loop, uplink tap.Port, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *Shard, uplink *fullPort, send func(frames, segments int)) {
 		before := uplink.Stats()
-		full := &fullPort{Port: uplink, full: true}
-		l.port = full
+		uplink.full = true
 		send(4, 47)
-		for l.turn() {
+		for l.Turn() {
 		}
-		if l.shard.tx.slot() != nil || !l.shard.plain.busy() {
+		if s.tx.Slot() != nil || !s.plain.busy() {
 			t.Fatal("the queue is not full")
 		}
-		full.full = false
-		if !l.sleep(l.clock()) {
+		uplink.full = false
+		if !l.Sleep(l.Clock()) {
 			t.Error("the thread slept with frames to seal")
 		}
-		for l.turn() {
+		for l.Turn() {
 		}
 		if n := int(uplink.Stats().TxFrames - before.TxFrames); n != 4*47 {
 			t.Errorf("%d packets left, want %d", n, 4*47)

@@ -5,8 +5,7 @@ package device
 type dropReason uint8
 
 const (
-	dropUplinkError    dropReason = iota // the uplink refused to read or write
-	dropPSPMalformed                     // not a PSP packet of tunnel mode version 0–3
+	dropPSPMalformed   dropReason = iota // not a PSP packet of tunnel mode version 0–3
 	dropPSPSPI                           // SPI never issued, or forgotten
 	dropPSPAuth                          // integrity check failed
 	dropNoGateway                        // of the gateway class, and no function of this NIC has a port
@@ -27,7 +26,7 @@ const (
 )
 
 var dropNames = [dropReasons]string{
-	"uplink_error", "psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
+	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
 	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event", "link_down", "panic",
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -266,7 +267,7 @@ func TestWindowAllocations(t *testing.T) {
 	if err := s.bells.Add(d.b, rung); err != nil {
 		t.Fatal(err)
 	}
-	var out Output
+	var out thread.Output
 	var record [abi.DoorbellSize]byte
 	(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: d.cqn, Index: ^uint32(0)}).Marshal(record[:])
 	var event [abi.WindowEventSize]byte
@@ -277,7 +278,7 @@ func TestWindowAllocations(t *testing.T) {
 			t.Fatal("not one record")
 		}
 		s.events.Show(&out.Guests)
-		out.Guests.Do()
+		out.Do()
 		if n, err := q.events.Poll(); n != 1 || err != nil {
 			t.Fatalf("%d events, %v", n, err)
 		}

@@ -106,7 +106,7 @@ func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
 			delete(wanted, p.id)
 			return false
 		}
-		if dev := n.loop.ports.remove(p); dev != nil {
+		if dev := n.ports.remove(p); dev != nil {
 			gone = append(gone, dev)
 		}
 		s.plain.gw.RemovePort(p.Port)
@@ -128,13 +128,8 @@ func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
 // the NIC's.
 func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err error) {
 	s := n.shard
-	if n.loop.ports == nil {
-		if n.loop.ports, err = newPortSet(n.clock, n.log); err != nil {
-			return err
-		}
-	}
 	p.Port = s.plain.gw.AddPort(p.cfg.Name, uint32(p.id), gatewayMAC(p.id.Host(), p.id.PF(), p.id.VF()))
-	if err = n.loop.ports.add(p, dev); err == nil {
+	if err = n.ports.add(p, dev); err == nil {
 		s.plain.ports = append(slices.Clone(s.plain.ports), p)
 		if err = s.announce(); err == nil {
 			s.drainManager(now)
@@ -142,7 +137,7 @@ func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err 
 		}
 		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
 	}
-	n.loop.ports.remove(p)
+	n.ports.remove(p)
 	s.plain.gw.RemovePort(p.Port)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
@@ -18,7 +19,7 @@ func (n *NIC) uplink() control.Uplink {
 	u := &n.cfg.Uplink
 	return control.Uplink{
 		Name: n.deps.Uplink.Name(), MAC: u.MAC.String(), Addr: u.Address.String(), MTU: u.MTU,
-		RX: n.loop.impair[directionRx].snapshot(), TX: n.loop.impair[directionTx].snapshot(),
+		RX: describeDirection(n.thread.Impaired(thread.RX)), TX: describeDirection(n.thread.Impaired(thread.TX)),
 	}
 }
 
@@ -29,21 +30,21 @@ func (n *NIC) InjectLink(_ context.Context, c control.LinkChange) (v control.Upl
 	if c.Uplink != "" && c.Uplink != name {
 		return v, control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, name)}
 	}
-	var change [directions]bool
+	var change [thread.Directions]bool
 	switch c.Direction {
 	case "rx":
-		change[directionRx] = true
+		change[thread.RX] = true
 	case "tx":
-		change[directionTx] = true
+		change[thread.TX] = true
 	case "":
-		change = [directions]bool{true, true}
+		change = [thread.Directions]bool{true, true}
 	default:
 		return v, control.BadRequest{Err: fmt.Errorf("direction %q: write rx for what arrives, tx for what leaves, or nothing for both", c.Direction)}
 	}
 	stopped := n.shard.do(func(falcon.Time) {
-		var next [directions]config.Impairment
+		var next [thread.Directions]config.Impairment
 		for i := range next {
-			next[i] = n.loop.impair[i].cfg
+			next[i] = n.thread.Impaired(i).Asked
 			if !change[i] {
 				continue
 			}
@@ -52,7 +53,7 @@ func (n *NIC) InjectLink(_ context.Context, c control.LinkChange) (v control.Upl
 			}
 		}
 		for i := range next {
-			n.loop.impair[i].set(next[i], uint64(i))
+			n.thread.Impair(i, next[i])
 		}
 		v = n.uplink()
 	})
@@ -90,14 +91,23 @@ func describeImpairment(c config.Impairment) control.Impairment {
 	}
 }
 
-func (d *impaired) snapshot() control.Direction {
-	v := control.Direction{Impairment: describeImpairment(d.cfg)}
-	if d.link != nil {
-		s := d.link.Stats()
-		v.Counts = control.Impaired{
-			Packets: s.Sent, Delivered: s.Delivered, Lost: s.Lost, Duplicated: s.Duplicated, Reordered: s.Reordered,
-			Corrupted: s.Corrupted, Marked: d.marked, Overflowed: s.Overflowed,
-		}
+func describeDirection(i thread.Impaired) control.Direction {
+	return control.Direction{
+		Impairment: describeImpairment(i.Asked),
+		Counts: control.Impaired{
+			Packets: i.Counts.Sent, Delivered: i.Counts.Delivered, Lost: i.Counts.Lost, Duplicated: i.Counts.Duplicated, Reordered: i.Counts.Reordered,
+			Corrupted: i.Counts.Corrupted, Marked: i.Marked, Overflowed: i.Counts.Overflowed,
+		},
 	}
-	return v
+}
+
+// countImpaired adds the counters of a direction.
+func countImpaired(v control.Counters, direction string, i thread.Impaired) {
+	c := describeDirection(i).Counts
+	for name, n := range map[string]uint64{
+		"packets": c.Packets, "delivered": c.Delivered, "lost": c.Lost, "duplicated": c.Duplicated, "reordered": c.Reordered,
+		"corrupted": c.Corrupted, "marked": c.Marked, "overflowed": c.Overflowed,
+	} {
+		v["impair."+direction+"_"+name] = n
+	}
 }

@@ -173,38 +173,6 @@ func TestSlowUplink(t *testing.T) {
 	}
 }
 
-func TestTxQueue(t *testing.T) {
-	q := newTxQueue(4, 8)
-	add := func(v byte) bool {
-		b := q.slot()
-		if b == nil {
-			return false
-		}
-		b[0] = v
-		q.commit(1)
-		return true
-	}
-	next, want := byte(0), byte(0)
-	for round := range 100 {
-		for range round % 5 {
-			if add(next) {
-				next++
-			}
-		}
-		for i, f := range q.pending() {
-			if len(f) != 1 || f[0] != want+byte(i) {
-				t.Fatalf("round %d: frame %d is %v, want %d", round, i, f, want+byte(i))
-			}
-		}
-		n := min(len(q.pending()), round%3)
-		q.taken(n)
-		want += byte(n)
-	}
-	if next < 50 {
-		t.Errorf("only %d frames passed", next)
-	}
-}
-
 // closer records that it was closed.
 type closer struct {
 	queues.Attachment

@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 )
@@ -37,7 +38,7 @@ type Deps struct {
 	TAPs        tap.Keeper       // of the uplink's TAP and the ports'; nil: they go with the NIC
 	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *Supervisor      // nil: none
-	Pulse       Pulse            // of the shard's thread; nil: nobody watches it
+	Pulse       thread.Pulse     // of the shard's thread; nil: nobody watches it
 	Settings    Settings         // of functions, beyond the configuration; nil: they go with the NIC
 	Attachments []Attachment     // listening already
 	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
@@ -57,20 +58,6 @@ type Supervisor struct {
 	Upgraded func() (asked int, refused string)
 }
 
-// Pulse is told by a shard's thread that it turns, at least every maxPark.
-type Pulse interface {
-	Begin()
-	Turn()
-	End()
-}
-
-// noPulse is for a thread that nobody watches.
-type noPulse struct{}
-
-func (noPulse) Begin() {}
-func (noPulse) Turn()  {}
-func (noPulse) End()   {}
-
 // NIC is one emulated NIC: a shard with its thread, the sessions of its
 // guests, the link to its peers and the control API. Make it with NewNIC, then
 // Run it once.
@@ -82,7 +69,8 @@ type NIC struct {
 	clock    func() int64
 	started  time.Time
 	shard    *Shard
-	loop     *loop
+	thread   *thread.Thread
+	ports    *portSet
 	mail     map[uint8]*peerMail
 	link     *cmlink.Link
 	control  *control.Server
@@ -121,7 +109,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.deps.Rand = rand.Reader
 	}
 	n.memory.limit = readMemoryLimit("/")
-	err := errors.Join(checkProcessor(cfg.NIC.CPU), n.memory.limit.check())
+	err := errors.Join(thread.CheckProcessor(cfg.NIC.CPU), n.memory.limit.check())
 	if err != nil {
 		return nil, err
 	}
@@ -147,20 +135,32 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		return nil, fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", n.deps.Uplink.Name(), got, cfg.Uplink.MTU)
 	}
 	n.openRecords()
-	if n.loop, err = newLoop(n.shard, n.deps.Uplink, n.clock, n.sendToPeer, n.log); err != nil {
+	if n.ports, err = openPorts(n.shard, deps.TAPs, n.clock, n.log); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
 	}
-	if n.loop.ports, err = openPorts(n.shard, deps.TAPs, n.clock, n.log); err != nil {
-		n.loop.park.close()
+	if n.thread, err = n.newThread(); err != nil {
+		n.ports.close()
 		n.closeOpened(&deps)
 		return nil, err
-	}
-	if deps.Pulse != nil {
-		n.loop.pulse = deps.Pulse
 	}
 	n.recallPorts()
 	return n, nil
+}
+
+// newThread makes the thread of the shard.
+func (n *NIC) newThread() (*thread.Thread, error) {
+	s := n.shard
+	t, err := thread.New(thread.Config{
+		Shard: s, Door: &s.inbox, Uplink: n.deps.Uplink, Queue: s.tx, Ports: n.ports, Impair: n.cfg.Uplink.Impair,
+		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: n.cfg.NIC.CPU, Pulse: n.deps.Pulse, Log: n.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", s.index, err)
+	}
+	s.inbox.WakeBy(t.Wake)
+	s.bells.Wait = t.Listen
+	return t, nil
 }
 
 func openUplink(u *config.Uplink, keeper tap.Keeper) (tap.Port, error) {
@@ -223,8 +223,8 @@ func (n *NIC) Run(ctx context.Context) error {
 	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture, Control: n.deps.Control})
 	defer n.keyLog.Close()
 	if err := n.startLink(); err != nil {
-		n.loop.park.close()
-		n.loop.ports.close()
+		n.thread.Close()
+		n.ports.close()
 		for _, a := range n.deps.Attachments {
 			_ = a.Close()
 		}
@@ -233,7 +233,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		n.loop.run()
+		n.thread.Run()
 	}()
 	err := n.startControl()
 	var accepting sync.WaitGroup
@@ -267,8 +267,10 @@ func (n *NIC) Run(ctx context.Context) error {
 	if n.link != nil {
 		_ = n.link.Close()
 	}
-	n.loop.halt()
+	n.thread.Halt()
 	<-stopped
+	n.ports.close()
+	n.thread.Close()
 	n.shard.inbox.Stop()
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)

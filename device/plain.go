@@ -30,7 +30,7 @@ type plainIP struct {
 	gw    *gateway.Gateway
 	ports []*functionPort
 
-	in     []PortInput // taken, in order; those before next are done
+	in     []gateway.PortInput // taken, in order; those before next are done
 	next   int
 	cut    gateway.Forward // of the frame before next, while cutting
 	cuts   bool
@@ -48,13 +48,6 @@ type functionPort struct {
 	lost    bool                // the device is gone
 	setLink func(up bool) error // tells the guest's side; nil: there is no device
 	stats   func() tap.Stats    // of the device, nil: none
-}
-
-// PortInput is a frame that came from a function's port.
-type PortInput struct {
-	Port    *gateway.Port
-	Frame   []byte
-	Offload gateway.Offload
 }
 
 // tunnelEnd is the owner's part of a gateway.Tunnel.
@@ -219,7 +212,7 @@ func (p *plainIP) forgetKeys(host cm.HostID) {
 }
 
 // take begins with frames of ports.
-func (p *plainIP) take(in []PortInput) {
+func (p *plainIP) take(in []gateway.PortInput) {
 	if len(in) > 0 {
 		p.in, p.next = in, 0
 	}
@@ -244,7 +237,7 @@ func (s *Shard) transmitPlain(now falcon.Time) {
 			p.cuts = p.gw.FromPort(now, in.Port, in.Frame, in.Offload, &p.cut)
 			continue
 		}
-		b := s.tx.slot()
+		b := s.tx.Slot()
 		if b == nil {
 			return
 		}
@@ -293,8 +286,8 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}
 	s.capture.sealed(captureOut, now, b[:total])
-	s.tx.commit(total)
-	s.tx.patient = true
+	s.tx.Commit(total)
+	s.tx.Patient = true
 }
 
 // receivePlain takes an opened packet of the gateway class to the port it is for. The key says

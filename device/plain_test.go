@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
@@ -53,7 +54,7 @@ func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
 	for i := range n {
 		ip[28+i] = byte(i * 3)
 	}
-	v.ports[side] = append(v.ports[side], PortInput{Port: p.Port, Frame: f})
+	v.ports[side] = append(v.ports[side], gateway.PortInput{Port: p.Port, Frame: f})
 }
 
 var (
@@ -396,24 +397,24 @@ func TestPlainNoAllocations(t *testing.T) {
 	v.say(0, 0, host1, host2, 1000)
 	first := v.ports[0][0]
 	v.ports[0] = nil
-	work, in := bytes.Clone(first.Frame), []PortInput{first}
+	work, in := bytes.Clone(first.Frame), []gateway.PortInput{first}
 	frames, segments := make([][]byte, 1), make([]int, 1)
 	arrived := 0
 	if n := testing.AllocsPerRun(100, func() {
 		copy(work, first.Frame)
 		in[0].Frame = work
 		a, b := v.shards[0], v.shards[1]
-		a.Step(v.now, &Input{FromPorts: in}, &v.outs[0])
-		v.outs[0].Effects.Do()
-		for _, f := range a.tx.pending() {
+		a.Step(v.now, &thread.Input{FromPorts: in}, &v.outs[0])
+		v.outs[0].Do()
+		for _, f := range a.tx.Pending() {
 			frames[0] = f
-			b.Step(v.now, &Input{Frames: frames, Segments: segments}, &v.outs[1])
-			v.outs[1].Effects.Do()
+			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, &v.outs[1])
+			v.outs[1].Do()
 			arrived += len(b.plain.gw.Output())
 			b.plain.gw.Done()
 		}
-		a.tx.taken(len(a.tx.pending()))
-		b.tx.taken(len(b.tx.pending()))
+		a.tx.Taken(len(a.tx.Pending()))
+		b.tx.Taken(len(b.tx.Pending()))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

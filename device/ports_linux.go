@@ -22,9 +22,10 @@ const (
 )
 
 // portSet is the functions' ports as the loop reads and writes them. All are in one epoll instance,
-// so that a turn asks once whichever there are, and an idle port costs nothing. A nil portSet has
-// no ports.
+// so that a turn asks once whichever there are, and an idle port costs nothing. It implements
+// thread.Ports.
 type portSet struct {
+	shard *Shard
 	epoll int
 	ports []*loopPort // by number; nil: free
 	log   *slog.Logger
@@ -35,7 +36,7 @@ type portSet struct {
 
 	events [portReady]unix.EpollEvent
 	arena  []byte
-	in     []PortInput
+	in     []gateway.PortInput
 }
 
 // loopPort is one port: its device, and what the shard knows of it.
@@ -48,10 +49,7 @@ type loopPort struct {
 
 // openPorts makes the devices of all ports that the configuration has.
 func openPorts(s *Shard, keeper tap.Keeper, clock func() int64, log *slog.Logger) (_ *portSet, err error) {
-	if len(s.plain.ports) == 0 {
-		return nil, nil
-	}
-	ps, err := newPortSet(clock, log)
+	ps, err := newPortSet(s, clock, log)
 	if err != nil {
 		return nil, err
 	}
@@ -65,16 +63,18 @@ func openPorts(s *Shard, keeper tap.Keeper, clock func() int64, log *slog.Logger
 			return nil, fmt.Errorf("port of %s: %w", p.id, err)
 		}
 	}
-	s.syncPorts() // now they have devices
+	if len(s.plain.ports) > 0 {
+		s.syncPorts() // now they have devices
+	}
 	return ps, nil
 }
 
-func newPortSet(clock func() int64, log *slog.Logger) (*portSet, error) {
+func newPortSet(s *Shard, clock func() int64, log *slog.Logger) (*portSet, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return &portSet{epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]PortInput, 0, portBatch)}, nil
+	return &portSet{shard: s, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
 }
 
 // add gives a port its device, which is the set's from then on.
@@ -126,17 +126,17 @@ const (
 	sealedAdds        = pspHeader + psp.ICVLen
 )
 
-// fd is readable when a port has a frame; -1 while none is to be read.
-func (ps *portSet) fd(s *Shard) int {
-	if ps == nil || s.plain.busy() {
+// FD implements thread.Ports.
+func (ps *portSet) FD() int {
+	if ps.shard.plain.busy() {
 		return -1
 	}
 	return ps.epoll
 }
 
-// read takes what the ports have, if the shard is done with what they had before.
-func (ps *portSet) read(s *Shard) []PortInput {
-	if ps == nil || s.plain.busy() {
+// Read implements thread.Ports.
+func (ps *portSet) Read() []gateway.PortInput {
+	if ps.shard.plain.busy() {
 		return nil
 	}
 	if ps.paused > 0 {
@@ -159,14 +159,14 @@ func (ps *portSet) read(s *Shard) []PortInput {
 		for total := 0; total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer; {
 			size, off, err := p.dev.Read(room[:tap.FunctionBuffer])
 			if err != nil {
-				ps.fail(s, p, err)
+				ps.fail(p, err)
 				break
 			}
 			if size == 0 {
 				break
 			}
 			ps.rest = ps.rest || total+size >= portBurst/n
-			ps.in = append(ps.in, PortInput{p.port.Port, room[:size:size], gateway.Offload(off)})
+			ps.in = append(ps.in, gateway.PortInput{Port: p.port.Port, Frame: room[:size:size], Offload: gateway.Offload(off)})
 			room = room[size:]
 			total += size
 			if p.port.rate != nil {
@@ -177,11 +177,8 @@ func (ps *portSet) read(s *Shard) []PortInput {
 	return ps.in
 }
 
-// more tells whether frames of ports will follow at once on the last that was queued for the
-// uplink, which is one of theirs too.
-func (ps *portSet) more(s *Shard) bool {
-	return ps != nil && ps.rest && s.tx.patient
-}
+// More implements thread.Ports.
+func (ps *portSet) More() bool { return ps.rest && ps.shard.tx.Patient }
 
 // pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front
 // of it.
@@ -206,10 +203,10 @@ func (ps *portSet) listen(p *loopPort, events uint32) {
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_MOD, p.dev.FD(), &e) // fails for a device that is gone, which nobody reads
 }
 
-// deadline is when a paused port may be read again.
-func (ps *portSet) deadline() (at int64) {
+// Deadline implements thread.Ports.
+func (ps *portSet) Deadline() (at int64) {
 	at = never
-	if ps == nil || ps.paused == 0 {
+	if ps.paused == 0 {
 		return at
 	}
 	for _, p := range ps.ports {
@@ -221,20 +218,21 @@ func (ps *portSet) deadline() (at int64) {
 }
 
 // fail takes a port out whose device is gone; everything else goes on.
-func (ps *portSet) fail(s *Shard, p *loopPort, err error) {
+func (ps *portSet) fail(p *loopPort, err error) {
 	if p.port.lost {
 		return
 	}
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, p.dev.FD(), nil)
 	ps.log.Error("port lost: `vnic vf set` its port, or restart the NIC, to have it again", "port", p.port.describePort(), "err", err)
-	s.lostPort(ps.clock(), p.port)
+	ps.shard.lostPort(ps.clock(), p.port)
 }
 
-// write gives the ports what the shard has for them. What a port does not take is dropped and
-// counted, as any network interface does.
-func (ps *portSet) write(s *Shard) {
+// Write implements thread.Ports. What a port does not take is dropped and counted, as any network
+// interface does.
+func (ps *portSet) Write() {
+	s := ps.shard
 	gw := s.plain.gw
-	if ps == nil || !gw.Waiting() {
+	if !gw.Waiting() {
 		return
 	}
 	frames := gw.Output()
@@ -261,9 +259,6 @@ func (ps *portSet) device(p *gateway.Port) *tap.Function {
 
 // close removes the devices.
 func (ps *portSet) close() {
-	if ps == nil {
-		return
-	}
 	for _, p := range ps.ports {
 		if p == nil {
 			continue

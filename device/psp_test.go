@@ -94,7 +94,8 @@ func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
 	n, err := NewNIC(cfg, Deps{Uplink: port, Identity: id, Log: testLog(t)})
 	if err == nil {
 		t.Cleanup(func() {
-			n.loop.park.close()
+			n.thread.Close()
+			n.ports.close()
 			n.closeOpened(&Deps{})
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -51,11 +52,11 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 }
 
 // stepOnce is one Step of a driver's shard.
-func (d *driver) stepOnce() *Output {
+func (d *driver) stepOnce() *thread.Output {
 	s, out := d.v.shards[d.side], &d.v.outs[d.side]
-	in := Input{}
+	in := thread.Input{}
 	s.Step(d.v.now, &in, out)
-	out.Effects.Do()
+	out.Do()
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/guestlib"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -32,9 +33,9 @@ func TestLifecycleModel(t *testing.T) {
 			}
 		}
 		one := func() { // exactly one Step
-			in := Input{}
+			in := thread.Input{}
 			s.Step(v.now, &in, &v.outs[0])
-			v.outs[0].Effects.Do()
+			v.outs[0].Do()
 		}
 		set := func(reg, width uint32, value uint64) abi.Status {
 			d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -140,9 +141,9 @@ func TestBusyDriverRingsNoBell(t *testing.T) {
 	}
 	s := v.shards[0]
 	step := func() bool {
-		in := Input{}
+		in := thread.Input{}
 		s.Step(v.now, &in, &v.outs[0])
-		v.outs[0].Effects.Do()
+		v.outs[0].Do()
 		return v.outs[0].Polled
 	}
 	step()

@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -31,34 +32,6 @@ const (
 	txShort   = 16_000 // the same while somebody may come who must not wait
 	txBurst   = 60_000 // bytes, about a superframe: it leaves while it is still in the processor's cache
 )
-
-// Input is what a Step works on.
-type Input struct {
-	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
-	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
-
-	// FromPorts are frames of functions' ports. There may be some only when the shard is done with
-	// those before (plainIP.busy), and their memory is the shard's until then.
-	FromPorts []PortInput
-}
-
-// Output is what a Step leaves, beside the frames in the shard's tx queue and
-// the events in the functions' outboxes.
-type Output struct {
-	PeerMessages []PeerMessage // for the connection managers of other NICs
-	Effects      effect.List   // to be done before the next Step
-	Deadline     falcon.Time   // Step again at this time at the latest
-	Polled       bool          // a ring that was polled had work
-	Worked       bool          // so had the inbox, a ring, or what ports had sent before
-	More         bool          // Step again at once: work was left
-	Guests       guest.Effects // what drivers are to hear
-}
-
-// PeerMessage is a connection management message. Data is the reader's.
-type PeerMessage struct {
-	Host uint8
-	Data []byte
-}
 
 // peer is another NIC.
 type peer struct {
@@ -99,7 +72,7 @@ type Shard struct {
 	rewire       []*wiring   // attempts to be made again, the next first
 	bells        *guest.Bells
 	events       guest.EventQueues
-	tx           *txQueue
+	tx           *tap.Queue
 	effects      effect.List
 	plain        plainIP
 	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
@@ -111,7 +84,7 @@ type Shard struct {
 
 	event    falcon.Event
 	cmOut    cm.Output
-	toPeers  []PeerMessage
+	toPeers  []thread.PeerMessage
 	drops    dropCounts
 	counters shardCounts
 	now      falcon.Time // of the Step in progress, for records of what drivers do wrong
@@ -131,7 +104,7 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		index: index, cfg: cfg,
 		cids:    conn.NewCIDs(index, conn.MaxSlots),
 		peers:   map[cm.HostID]*peer{},
-		tx:      newTxQueue(txSlots, txBufferSize(cfg)),
+		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
 		bells:   guest.NewBells(),
 		changed: make(chan struct{}, 1),
 		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
@@ -213,10 +186,13 @@ const maxRxSAs = 1 << 16
 //	inbox  ▶ doorbells, registers, admin commands, connection messages
 //	timers ▶ falcon, rdma, cm, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
-func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
+func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.counters.steps++
 	s.now = now
 	sealing := s.plain.busy()
+	for _, fd := range in.Rung {
+		s.bells.Rang(fd)
+	}
 	found := s.bells.Poll(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	if s.capture.wantPorts {
@@ -267,7 +243,7 @@ func (s *Shard) Step(now falcon.Time, in *Input, out *Output) {
 // that were held back for company go out now, and rings that were polled ask
 // for a doorbell. It leaves frames in the tx queue and a new deadline in out;
 // with More the caller must not wait.
-func (s *Shard) Flush(now falcon.Time, out *Output) {
+func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.falcon.FlushAcks(now)
 	found := s.bells.Arm()
 	found = s.rdma.Arm(now) || found
@@ -285,6 +261,9 @@ func (s *Shard) Answer(e effect.Effect) {
 	s.effects.Add(e)
 	s.roused.Store(true)
 }
+
+// Roused implements thread.Shard.
+func (s *Shard) Roused() bool { return s.roused.Swap(false) }
 
 // do runs f on the shard's thread and returns when it is done (inbox.Do).
 func (s *Shard) do(f func(now falcon.Time)) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -179,8 +180,9 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 		p := n.deps.Uplink.Stats() // the port belongs to the shard's thread
 		v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
 		v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
-		n.loop.impair[directionRx].counts(v, "rx")
-		n.loop.impair[directionTx].counts(v, "tx")
+		countImpaired(v, "rx", n.thread.Impaired(thread.RX))
+		countImpaired(v, "tx", n.thread.Impaired(thread.TX))
+		v["drop.uplink_error"] = n.thread.Errors()
 		v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ func TestSurvivesPanics(t *testing.T) {
 		t.Error("there is something in nothing")
 	}
 
-	v.ports[1] = append(v.ports[1], PortInput{Frame: make([]byte, 100)}) // of no port
+	v.ports[1] = append(v.ports[1], gateway.PortInput{Frame: make([]byte, 100)}) // of no port
 	v.heard(0)
 	if n := v.reason(1, gateway.DropPanic); n != 1 {
 		t.Errorf("the gateway counted %d", n)

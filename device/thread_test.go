@@ -1,9 +1,7 @@
 package device
 
 import (
-	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -67,27 +65,4 @@ func first(set *unix.CPUSet) (cpu int) {
 		cpu++
 	}
 	return cpu
-}
-
-func TestProcessorThatIsNotThere(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
-	cpu := first(&allowed)
-	free, err := keepToProcessor(cpu)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer free()
-	other := cpu + 1
-	want := fmt.Sprintf("nic.cpu: processor %d is not there for this process; use one of %d, or leave it out", other, cpu)
-	if err := checkProcessor(&other); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	if err := checkProcessor(&cpu); err != nil {
-		t.Error(err)
-	}
 }

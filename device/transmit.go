@@ -33,7 +33,7 @@ func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 // and the quantum allow. It reports whether more could be sent at once.
 func (s *Shard) transmit(now falcon.Time) bool {
 	for {
-		b := s.tx.slot()
+		b := s.tx.Slot()
 		if b == nil {
 			return false
 		}
@@ -42,7 +42,7 @@ func (s *Shard) transmit(now falcon.Time) bool {
 			break
 		}
 		s.capture.sealed(captureOut, now, b[:n])
-		s.tx.commit(n)
+		s.tx.Commit(n)
 	}
 	s.plain.first = !s.plain.first
 	if s.plain.first {
@@ -61,7 +61,7 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 		burst = txShort
 	}
 	for made, bytes := 0, 0; made < txQuantum && bytes < burst; made++ {
-		b := s.tx.slot()
+		b := s.tx.Slot()
 		if b == nil {
 			return false
 		}
@@ -111,7 +111,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}
 	s.capture.sealed(captureOut, now, b[at:at+total])
-	s.tx.commitAt(at, total)
+	s.tx.CommitAt(at, total)
 }
 
 // wrap puts the inner headers of a connection around the Falcon packet of n

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues"
@@ -28,7 +30,7 @@ type virtual struct {
 	t        testing.TB
 	now      falcon.Time
 	shards   [2]*Shard
-	outs     [2]Output
+	outs     [2]thread.Output
 	links    [2]*sim.Link // by sender
 	mail     [2][]cmMail  // by receiver
 	peers    [2]*peerMail
@@ -37,10 +39,10 @@ type virtual struct {
 	gap      func(side int)                      // called between a shard's last Step and Flush
 	frames   [][]byte
 	segments []int
-	tell     bool           // keep a trace
-	ports    [2][]PortInput // frames for the shards from their ports
-	arrived  [2][][]byte    // frames for the ports
-	super    *joiner        // neighbouring frames travel as superframes; nil: singly
+	tell     bool                   // keep a trace
+	ports    [2][]gateway.PortInput // frames for the shards from their ports
+	arrived  [2][][]byte            // frames for the ports
+	super    *joiner                // neighbouring frames travel as superframes; nil: singly
 }
 
 type cmMail struct {
@@ -88,7 +90,7 @@ func (v *virtual) step() {
 		again = false
 		for i, s := range v.shards {
 			v.frames = v.frames[:0]
-			in := Input{}
+			in := thread.Input{}
 			if f, ok := v.links[1-i].Receive(v.now); ok {
 				data, segment := f.Data, 0
 				if v.super != nil {
@@ -108,8 +110,7 @@ func (v *virtual) step() {
 				again = true
 			}
 			s.Step(v.now, &in, &v.outs[i])
-			v.outs[i].Guests.Do()
-			v.outs[i].Effects.Do()
+			v.outs[i].Do()
 			again = again || v.outs[i].More || s.plain.busy()
 			for _, f := range s.plain.gw.Output() {
 				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
@@ -123,11 +124,10 @@ func (v *virtual) step() {
 					v.gap(i)
 				}
 				s.Flush(v.now, &v.outs[i])
-				v.outs[i].Guests.Do()
-				v.outs[i].Effects.Do()
+				v.outs[i].Do()
 				again = again || v.outs[i].More || !s.inbox.Empty() // as the thread looks before it parks
 			}
-			pending := s.tx.pending()
+			pending := s.tx.Pending()
 			if v.super != nil {
 				pending = v.super.join(pending)
 			}
@@ -140,7 +140,7 @@ func (v *virtual) step() {
 					v.links[i].Send(v.now, f)
 				}
 			}
-			s.tx.taken(len(s.tx.pending()))
+			s.tx.Taken(len(s.tx.Pending()))
 		}
 	}
 }

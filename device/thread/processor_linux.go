@@ -1,4 +1,4 @@
-package device
+package thread
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkProcessor refuses a processor that this process may not use.
-func checkProcessor(cpu *int) error {
+// CheckProcessor refuses a processor that this process may not use.
+func CheckProcessor(cpu *int) error {
 	if cpu == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func checkProcessor(cpu *int) error {
 	return fmt.Errorf("nic.cpu: processor %d is not there for this process; use one of %s, or leave it out", *cpu, strings.Join(list, ", "))
 }
 
-// keepToProcessor has the calling thread run on one processor, which checkProcessor allowed, until
+// keepToProcessor has the calling thread run on one processor, which CheckProcessor allowed, until
 // free is called. A thread must not end before: one that Go starts in its place would inherit that.
 func keepToProcessor(cpu int) (free func(), err error) {
 	var before, set unix.CPUSet

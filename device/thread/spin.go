@@ -1,4 +1,4 @@
-package device
+package thread
 
 // Tuning of the search for more work before a sleep, in ns.
 const (

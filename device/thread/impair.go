@@ -1,14 +1,11 @@
-package device
+package thread
 
 import (
-	"math"
-
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // impaired is a direction of the uplink that does to packets what is asked of
@@ -18,27 +15,27 @@ import (
 //	port ▶ rx link ▶ shard ▶ tx queue ▶ tx link ▶ out ▶ port
 type impaired struct {
 	cfg    config.Impairment
-	link   *sim.Link // nil: never asked for
-	on     bool      // something is asked, or still under way
-	marked uint64    // packets that allowed it
-	size   int       // of a packet, at most
-	cut    []byte    // one packet of a superframe
-	out    *txQueue  // tx: what came through and waits for the port
+	link   *sim.Link  // nil: never asked for
+	on     bool       // something is asked, or still under way
+	marked uint64     // packets that allowed it
+	size   int        // of a packet, at most
+	cut    []byte     // one packet of a superframe
+	out    *tap.Queue // tx: what came through and waits for the port
 }
 
 // Directions of an uplink.
 const (
-	directionRx = iota
-	directionTx
-	directions
+	RX = iota
+	TX
+	Directions
 )
 
 // impairSlots is how many packets that came through tx wait for the port.
 const impairSlots = 64
 
 // newImpaired returns both directions of an uplink with an MTU.
-func newImpaired(mtu int, c *config.Impair) (ds [directions]impaired) {
-	for i, c := range [directions]config.Impairment{c.RX, c.TX} {
+func newImpaired(mtu int, c *config.Impair) (ds [Directions]impaired) {
+	for i, c := range [Directions]config.Impairment{c.RX, c.TX} {
 		ds[i] = impaired{size: mtu + tap.FrameOverhead}
 		ds[i].set(c, uint64(i))
 	}
@@ -55,7 +52,7 @@ func (d *impaired) set(c config.Impairment, direction uint64) {
 		}
 		d.link = sim.NewLink(0, sim.Impairment{})
 		d.cut = make([]byte, d.size)
-		d.out = newTxQueue(impairSlots, d.size)
+		d.out = tap.NewQueue(impairSlots, d.size)
 	}
 	if first || c.Seed != d.cfg.Seed {
 		d.link.Seed(sim.Mix(c.Seed) + direction) // not the same packets of both directions
@@ -70,11 +67,11 @@ func (d *impaired) set(c config.Impairment, direction uint64) {
 
 // settle turns the direction off when nothing is asked and nothing under way.
 func (d *impaired) settle() {
-	d.on = d.cfg.On() || d.link.InFlight() > 0 || len(d.out.pending()) > 0
+	d.on = d.cfg.On() || d.link.InFlight() > 0 || len(d.out.Pending()) > 0
 }
 
 // take puts a frame, or each packet of a superframe, on the way.
-func (d *impaired) take(now falcon.Time, frame []byte, segment int) {
+func (d *impaired) take(now vtime.Time, frame []byte, segment int) {
 	if segment <= 0 {
 		d.link.Send(now, frame)
 		return
@@ -90,7 +87,7 @@ func (d *impaired) take(now falcon.Time, frame []byte, segment int) {
 
 // next copies the next packet that has arrived to b. It returns 0 when there is
 // none.
-func (d *impaired) next(now falcon.Time, b []byte) int {
+func (d *impaired) next(now vtime.Time, b []byte) int {
 	f, ok := d.link.Receive(now)
 	if !ok {
 		return 0
@@ -103,57 +100,69 @@ func (d *impaired) next(now falcon.Time, b []byte) int {
 }
 
 // deadline is when the next packet arrives and can be taken.
-func (d *impaired) deadline() falcon.Time {
-	if !d.on || d.out.slot() == nil {
-		return math.MaxInt64
+func (d *impaired) deadline() vtime.Time {
+	if !d.on || d.out.Slot() == nil {
+		return vtime.Never
 	}
 	return d.link.Deadline()
 }
 
-// counts adds the direction's counters.
-func (d *impaired) counts(v control.Counters, direction string) {
-	c := d.snapshot().Counts
-	for name, n := range map[string]uint64{
-		"packets": c.Packets, "delivered": c.Delivered, "lost": c.Lost, "duplicated": c.Duplicated, "reordered": c.Reordered,
-		"corrupted": c.Corrupted, "marked": c.Marked, "overflowed": c.Overflowed,
-	} {
-		v["impair."+direction+"_"+name] = n
-	}
+// Impaired is what a direction is asked to do to packets, and what it did to them.
+type Impaired struct {
+	Asked  config.Impairment
+	Counts sim.LinkStats
+	Marked uint64 // of Counts.Marked, those that allowed it
 }
 
-// impairRx puts what the port read on its way and leaves in l.in what has
-// arrived.
-func (l *loop) impairRx() {
-	now, d := l.clock(), &l.impair[directionRx]
-	for i, f := range l.in.Frames {
-		d.take(now, f, l.in.Segments[i])
+// Impaired describes a direction of the uplink.
+func (t *Thread) Impaired(direction int) Impaired { return t.impair[direction].describe() }
+
+// Impair changes what a direction of the uplink does to packets.
+func (t *Thread) Impair(direction int, c config.Impairment) {
+	t.impair[direction].set(c, uint64(direction))
+}
+
+func (d *impaired) describe() Impaired {
+	v := Impaired{Asked: d.cfg, Marked: d.marked}
+	if d.link != nil {
+		v.Counts = d.link.Stats()
 	}
-	l.in.Frames, l.in.Segments = l.in.Frames[:0], l.in.Segments[:0]
-	for _, b := range l.rx {
+	return v
+}
+
+// impairRx puts what the port read on its way and leaves in t.in what has
+// arrived.
+func (t *Thread) impairRx() {
+	now, d := t.Clock(), &t.impair[RX]
+	for i, f := range t.in.Frames {
+		d.take(now, f, t.in.Segments[i])
+	}
+	t.in.Frames, t.in.Segments = t.in.Frames[:0], t.in.Segments[:0]
+	for _, b := range t.rx {
 		n := d.next(now, b)
 		if n == 0 {
 			break
 		}
-		l.in.Frames = append(l.in.Frames, b[:n])
-		l.in.Segments = append(l.in.Segments, 0)
+		t.in.Frames = append(t.in.Frames, b[:n])
+		t.in.Segments = append(t.in.Segments, 0)
 	}
 	d.settle()
 }
 
 // impairTx puts what the shard made on its way and moves to out what has
 // arrived, as far as there is room.
-func (l *loop) impairTx() {
-	now, d, tx := l.clock(), &l.impair[directionTx], l.shard.tx
-	pending := tx.pending()
+func (t *Thread) impairTx() {
+	now, d, tx := t.Clock(), &t.impair[TX], t.Queue
+	pending := tx.Pending()
 	for _, f := range pending {
 		d.take(now, f, 0)
 	}
-	tx.taken(len(pending))
-	for b := d.out.slot(); b != nil; b = d.out.slot() {
+	tx.Taken(len(pending))
+	for b := d.out.Slot(); b != nil; b = d.out.Slot() {
 		n := d.next(now, b)
 		if n == 0 {
 			break
 		}
-		d.out.commit(n)
+		d.out.Commit(n)
 	}
 }

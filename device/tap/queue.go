@@ -1,0 +1,54 @@
+package tap
+
+// Queue holds finished frames, in order, until a port has taken them. Its buffers are allocated
+// once. A short write leaves the rest at the head; when the queue is full no more frames are made.
+type Queue struct {
+	bufs   [][]byte // whole buffers
+	frames [][]byte // the same, cut to the frame's length
+	count  int
+
+	Patient bool // the last frame may wait for company
+}
+
+// NewQueue makes a queue of slots frames of at most size bytes.
+func NewQueue(slots, size int) *Queue {
+	q := &Queue{bufs: make([][]byte, slots), frames: make([][]byte, slots)}
+	store := make([]byte, slots*size)
+	for i := range q.bufs {
+		q.bufs[i] = store[i*size : (i+1)*size : (i+1)*size]
+	}
+	return q
+}
+
+// Slot returns the buffer for the next frame, nil when the queue is full.
+func (q *Queue) Slot() []byte {
+	if q.count == len(q.bufs) {
+		return nil
+	}
+	return q.bufs[q.count]
+}
+
+// Commit appends the first n bytes of Slot as a frame.
+func (q *Queue) Commit(n int) { q.CommitAt(0, n) }
+
+// CommitAt appends n bytes of Slot, from at on, as a frame.
+func (q *Queue) CommitAt(at, n int) {
+	q.frames[q.count] = q.bufs[q.count][at : at+n]
+	q.count++
+	q.Patient = false
+}
+
+// Pending returns the frames to write.
+func (q *Queue) Pending() [][]byte { return q.frames[:q.count] }
+
+// Taken removes the first n pending frames and moves the rest down.
+func (q *Queue) Taken(n int) {
+	if n == 0 {
+		return
+	}
+	q.count -= n
+	for i := range q.count {
+		q.bufs[i], q.bufs[i+n] = q.bufs[i+n], q.bufs[i]
+		q.frames[i] = q.frames[i+n]
+	}
+}

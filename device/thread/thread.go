@@ -1,0 +1,284 @@
+package thread
+
+import (
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// Tuning of the thread.
+const (
+	Batch       = 64          // frames read at once, at most
+	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
+	spinTurns   = 16          // turns without work before the thread lets others run between turns
+	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
+	uplinkRetry = 100_000     // ns until a full uplink is tried again
+	uplinkPause = 10_000_000  // ns until a broken one is
+	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
+)
+
+// Pulse is told by a thread that it turns, at least every maxPark.
+type Pulse interface {
+	Begin()
+	Turn()
+	End()
+}
+
+// noPulse is for a thread that nobody watches.
+type noPulse struct{}
+
+func (noPulse) Begin() {}
+func (noPulse) Turn()  {}
+func (noPulse) End()   {}
+
+// Config is what a thread is made of.
+type Config struct {
+	Shard  Shard
+	Door   Door
+	Uplink tap.Port
+	Queue  *tap.Queue // frames that the shard made for the uplink
+	Ports  Ports
+	Impair config.Impair
+
+	Clock func() int64
+	Send  func(host uint8, msg []byte) // to another NIC's connection manager; must not block
+	Spin  int64                        // how long it looks for more work before it sleeps, at most, ns
+	CPU   *int                         // the processor it keeps to; nil: any
+	Pulse Pulse                        // nil: nobody watches
+	Log   *slog.Logger
+}
+
+// Thread is one shard's. Make it with New, Run it once, then Close it.
+type Thread struct {
+	Config
+	park *parker
+	stop atomic.Bool
+	rx   [][]byte
+	got  []tap.Received
+	came int // bytes, in the last turn
+	kept int // frames that the uplink did not take, or that wait for more
+	in   Input
+	out  Output
+	spin spin
+
+	impair [Directions]impaired
+
+	errors            uint64 // of the uplink
+	readErr, writeErr bool   // reported once, until it works again
+}
+
+// New makes a thread that does not run yet.
+func New(c Config) (*Thread, error) {
+	p, err := newParker()
+	if err != nil {
+		return nil, err
+	}
+	if c.Pulse == nil {
+		c.Pulse = noPulse{}
+	}
+	t := &Thread{Config: c, park: p, impair: newImpaired(c.Uplink.MTU(), &c.Impair)}
+	if runtime.NumCPU() > 1 {
+		t.spin.most = c.Spin
+	}
+	size, batch := tap.BufferSize(c.Uplink), Batch
+	if c.Uplink.Capabilities().USO {
+		batch = rxSuper
+	}
+	store := make([]byte, batch*size)
+	for i := range batch {
+		t.rx = append(t.rx, store[i*size:(i+1)*size:(i+1)*size])
+	}
+	t.in.Frames, t.in.Segments = make([][]byte, 0, batch), make([]int, 0, batch)
+	t.got = make([]tap.Received, batch)
+	return t, nil
+}
+
+// Run works until Halt. It gives its OS thread to the shard.
+func (t *Thread) Run() {
+	reserveProcessor(1)
+	defer reserveProcessor(-1)
+	runtime.LockOSThread() // never unlocked: the thread has another timer slack and ends with the goroutine
+	debug.SetPanicOnFault(true)
+	setTimerSlack()
+	if cpu := t.CPU; cpu != nil {
+		free, err := keepToProcessor(*cpu)
+		if err != nil { // it was there when the NIC was made
+			t.Log.Warn("the shard runs on any processor", "nic.cpu", *cpu, "err", err)
+		} else {
+			defer free()
+		}
+	}
+	t.Pulse.Begin()
+	defer t.Pulse.End()
+	idle, turns, until, came := false, 0, int64(0), 0
+	for !t.stop.Load() {
+		t.Pulse.Turn()
+		if t.Turn() {
+			idle, came = false, t.came
+			continue
+		}
+		now := t.Clock()
+		if !idle {
+			idle, turns, until = true, 0, now+t.spin.length
+			if came >= bulk { // its sender waits for nothing, and has more by the time a sleeper is woken
+				until = now
+			}
+		}
+		if now < until {
+			if turns++; turns <= spinTurns {
+				continue
+			}
+			yieldThread()
+			if after := t.Clock(); t.spin.yielded(after, after-now) {
+				continue
+			}
+		}
+		idle = !t.Sleep(now) // woken by time alone there is nothing to look for
+	}
+}
+
+// Turn reads, steps and writes once. It reports whether there was work.
+func (t *Thread) Turn() bool {
+	t.read()
+	now := t.Clock() // when the frames came: Falcon's t2 and t4 must not count what is done before them (§10.1)
+	t.in.FromPorts = t.Ports.Read()
+	t.Shard.Step(now, &t.in, &t.out)
+	t.in.Rung = t.in.Rung[:0]
+	t.out.Do()
+	t.Ports.Write()
+	worked := len(t.in.Frames) > 0 || len(t.in.FromPorts) > 0 || t.out.More || t.out.Worked
+	for _, m := range t.out.PeerMessages {
+		t.Send(m.Host, m.Data)
+	}
+	return t.write(t.Ports.More()) || worked
+}
+
+// read takes what the uplink has.
+func (t *Thread) read() {
+	n, err := t.Uplink.Read(t.rx, t.got)
+	t.report(&t.readErr, "read", err)
+	t.in.Frames, t.in.Segments, t.came = t.in.Frames[:0], t.in.Segments[:0], 0
+	for i, r := range t.got[:n] {
+		t.came += r.Len
+		t.in.Frames = append(t.in.Frames, t.rx[i][:r.Len])
+		t.in.Segments = append(t.in.Segments, r.Segment)
+	}
+	if t.impair[RX].on {
+		t.impairRx()
+	}
+}
+
+// write offers what waits to the uplink and reports whether it took any. With
+// more to come at once a superframe that is not full waits for it, a turn.
+func (t *Thread) write(more bool) bool {
+	tx := t.waiting()
+	if d := &t.impair[TX]; d.on {
+		defer d.settle()
+		t.impairTx()
+		more = false
+	}
+	pending := tx.Pending()
+	if len(pending) == 0 {
+		return false
+	}
+	taken, err := t.Uplink.Write(pending, more && len(pending) > t.kept)
+	t.report(&t.writeErr, "write", err)
+	tx.Taken(taken)
+	t.kept = len(pending) - taken
+	return taken > 0
+}
+
+// waiting is where frames wait for the uplink.
+func (t *Thread) waiting() *tap.Queue {
+	if d := &t.impair[TX]; d.on {
+		return d.out
+	}
+	return t.Queue
+}
+
+// Sleep waits for the uplink, the ports, the guests, the door or the shard's next deadline. It
+// reports false when time alone ended it.
+func (t *Thread) Sleep(now int64) (input bool) {
+	t.Shard.Flush(now, &t.out)
+	t.out.Do()
+	t.Ports.Write()
+	full := t.waiting().Slot() == nil
+	if took := t.write(false); t.out.More || full && took {
+		return true // a full queue may have stopped the shard
+	}
+	deadline, fd := t.deadline(now), t.Uplink.FD()
+	if t.readErr {
+		fd = -1 // always readable now: it would be a busy loop
+	}
+	if deadline <= now {
+		return false
+	}
+	defer t.Door.Unpark()
+	if !t.Door.Park() || t.stop.Load() {
+		t.spin.learn(now, true, 0)
+		return true
+	}
+	input = t.park.wait(fd, t.Ports.FD(), deadline-now, !t.Shard.Roused())
+	t.in.Rung = append(t.in.Rung, t.park.rung...)
+	after := t.Clock()
+	t.spin.learn(after, input, after-now)
+	return input
+}
+
+// deadline is when there is something to do at the latest.
+func (t *Thread) deadline(now int64) int64 {
+	at := min(t.out.Deadline, now+maxPark, t.impair[RX].deadline(), t.impair[TX].deadline(), t.Ports.Deadline())
+	if len(t.waiting().Pending()) > 0 && !t.writeErr {
+		at = min(at, now+uplinkRetry)
+	}
+	if t.readErr || t.writeErr {
+		at = min(at, now+uplinkPause)
+	}
+	return at
+}
+
+// Halt makes Run return soon.
+func (t *Thread) Halt() {
+	t.stop.Store(true)
+	t.park.wake()
+}
+
+// Wake ends a sleep.
+func (t *Thread) Wake() { t.park.wake() }
+
+// Listen makes sleeps end when fd, an eventfd, is written to, or no more.
+func (t *Thread) Listen(fd int, on bool) error { return t.park.listen(fd, on) }
+
+// Close gives up its descriptors; Run has ended or was never called.
+func (t *Thread) Close() { t.park.close() }
+
+// Errors counts reads and writes that the uplink refused.
+func (t *Thread) Errors() uint64 { return t.errors }
+
+func (t *Thread) report(flag *bool, op string, err error) {
+	if err == nil {
+		*flag = false
+		return
+	}
+	t.errors++
+	if !*flag {
+		*flag = true
+		t.Log.Error("uplink", "op", op, "port", t.Uplink.Name(), "err", err)
+	}
+}
+
+var processors sync.Mutex
+
+// reserveProcessor gives the Go scheduler one more processor (or takes it
+// back) for a shard's thread: while it works or sits in ppoll it holds one,
+// and sessions must not wait for it.
+func reserveProcessor(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
