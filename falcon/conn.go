@@ -3,14 +3,12 @@ package falcon
 import (
 	"math"
 
-	"github.com/falcon-vnic/vnic/internal/list"
-
-	"github.com/falcon-vnic/vnic/internal/ring"
-	"github.com/falcon-vnic/vnic/internal/timer"
-
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // ConnConfig are the parameters the connection manager agreed on.

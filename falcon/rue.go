@@ -1,10 +1,9 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/internal/ring"
-
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 

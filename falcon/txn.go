@@ -1,10 +1,9 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/internal/list"
-
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 

@@ -3,9 +3,8 @@ package falcon
 import (
 	"math/bits"
 
-	"github.com/falcon-vnic/vnic/internal/ring"
-
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
 // txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are apart

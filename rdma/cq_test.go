@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -178,7 +179,7 @@ func TestModeration(t *testing.T) {
 	ok(t, h.fn.DestroyCQ(c.number))
 	p.settle(falcon.Time(1e9))
 	events("destroyed", 0)
-	if h.e.shared.Timers.Len() != 0 {
+	if h.e.shared.Timers.Deadline() != vtime.Never {
 		t.Fatal("a timer is left")
 	}
 }

@@ -113,7 +113,6 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	}
 	q.req.init(f.e, min(q.sq.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
 	q.rsp.maxSGE = q.maxRecvSGE(c)
-	q.ready.of, q.polled.of, q.lingering.of = q, q, q
 	if c.Type == abi.QPTypeGSI {
 		q.number, f.gsi = gsiNumber, q
 	} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -589,8 +590,8 @@ func TestLinkLife(t *testing.T) {
 		ok(t, p.hosts[0].fn.DestroyQP(p.now, a.number))
 		p.hosts[0].fn.Close(p.now)
 		p.settle(1e9)
-		if p.hosts[0].e.shared.Timers.Len() != 0 {
-			t.Fatalf("%d timers left", p.hosts[0].e.shared.Timers.Len())
+		if p.hosts[0].e.shared.Timers.Deadline() != vtime.Never {
+			t.Fatal("timers are left")
 		}
 	})
 }

@@ -2,10 +2,11 @@ package rdma
 
 import (
 	"errors"
-	"math"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/fair"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -26,26 +27,24 @@ type Config struct {
 // falcon event to HandleEvent and calls Run for new work. One goroutine owns an Engine with
 // everything made from it.
 type Engine struct {
-	cfg            Config
-	falcon         *falcon.Engine
-	active         functionList // with QPs in their ready lists, next visit first
-	throttled      []*Function  // with QPs in their ready lists, but out of rate
-	throttledUntil falcon.Time  // no later than when the first of them may go on
-	works          pool[work]
-	segments       pool[segment]
-	datagrams      pool[datagram]
-	polled         list[QP] // QPs whose send queue ran empty a short while ago
-	linger         list[QP] // failed QPs whose connection is still open, oldest first
-	stats          Stats    // of closed functions
-	fns            []*Function
-	shared         verbs.Shared
-	headers        wire.Headers
+	cfg       Config
+	falcon    *falcon.Engine
+	active    fair.Round[Function] // with QPs in their ready lists, next visit first
+	works     pool[work]
+	segments  pool[segment]
+	datagrams pool[datagram]
+	polled    list.List[QP] // QPs whose send queue ran empty a short while ago
+	linger    list.List[QP] // failed QPs whose connection is still open, oldest first
+	stats     Stats         // of closed functions
+	fns       []*Function
+	shared    verbs.Shared
+	headers   wire.Headers
 
 	linksWanted []*Link
 	grh         [grhSize]byte
 
 	loopback    map[falcon.CID]*Loopback // open ends
-	loops       loopList                 // ends with something to deliver
+	loops       list.List[Loopback]      // ends with something to deliver
 	creditless  []*Loopback              // ends that wait for credit
 	loopsClosed []falcon.CID
 	loopTap     func(now falcon.Time, from *Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
@@ -73,7 +72,7 @@ func NewEngine(cfg Config) *Engine {
 	if cfg.Quantum <= 0 {
 		cfg.Quantum = 16 << 10
 	}
-	return &Engine{cfg: cfg, throttledUntil: math.MaxInt64}
+	return &Engine{cfg: cfg, active: fair.Round[Function]{Quantum: cfg.Quantum}}
 }
 
 // SetFalcon names the falcon.Engine whose upper layer e is.
@@ -160,10 +159,9 @@ func (q *QP) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int
 // delivers what loopback connections carry. It reports whether work is left that could go on now;
 // work that waits for credit, a rate, a window, a fence or a peer does not count.
 func (e *Engine) Run(now falcon.Time) (more bool) {
-	for l := e.linger.head; l != nil && l.of.lingerUntil <= now; l = e.linger.head {
-		l.of.closeConn(now)
+	for q := e.linger.First(); q != nil && q.lingerUntil <= now; q = e.linger.First() {
+		q.closeConn(now)
 	}
-	e.unthrottle(now)
 	e.shared.Timers.Run(now)
 	for range e.cfg.Turns {
 		if !e.visit(now) {
@@ -176,7 +174,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 
 // Ready reports whether there is work for Run at once. Events and freed credits make some.
 func (e *Engine) Ready() bool {
-	if e.active.head != nil || e.loops.head != nil {
+	if !e.active.Empty() || !e.loops.Empty() {
 		return true
 	}
 	for _, l := range e.creditless {
@@ -189,11 +187,11 @@ func (e *Engine) Ready() bool {
 
 // Deadline is when Run has timed work next, math.MaxInt64 when never.
 func (e *Engine) Deadline() falcon.Time {
-	at := e.throttledUntil
-	if l := e.linger.head; l != nil {
-		at = min(at, l.of.lingerUntil)
+	at := e.shared.Timers.Deadline()
+	if q := e.linger.First(); q != nil {
+		at = min(at, q.lingerUntil)
 	}
-	return min(at, e.shared.Timers.Deadline())
+	return at
 }
 
 // forget drops a closed function and keeps its counters.

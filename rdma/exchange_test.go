@@ -220,7 +220,7 @@ func TestQPsThatWaitForTheRate(t *testing.T) {
 	}
 	p.step()
 	waits(p.a.number)
-	if idle.q.ready.on != nil {
+	if idle.q.ready.On() != nil {
 		t.Error("a queue pair without work is queued")
 	}
 }

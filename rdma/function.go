@@ -3,6 +3,7 @@ package rdma
 import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -24,9 +25,9 @@ type Function struct {
 	links   map[LinkKey]*Link
 	passive map[*Link]struct{} // that peers opened
 
-	linkSerial uint32     // of the next one
-	held       int        // datagrams in the links' queues
-	holding    list[Link] // links that hold some; first the one whose destination was heard of the longest ago
+	linkSerial uint32          // of the next one
+	held       int             // datagrams in the links' queues
+	holding    list.List[Link] // links that hold some; first the one whose destination was heard of the longest ago
 
 	stats Stats // beside those of the objects
 }
@@ -38,7 +39,7 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	l := f.Limits()
 	f.qps = verbs.NewTable[QP](l.QPs, 16, 2) // QPs 0 and 1 are InfiniBand's special ones
 	f.ahs = verbs.NewTable[AH](l.AHs, 24, 1)
-	f.rate, f.weight = new(credit.Bucket), 1
+	f.rate = new(credit.Bucket)
 	e.fns = append(e.fns, f)
 	return f
 }

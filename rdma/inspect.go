@@ -32,7 +32,7 @@ func (f *Function) EachQP(call func(*QPInfo)) {
 			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
 			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: r.pushes, Pulls: r.pulls, Reads: r.reads,
 			PathMTU: q.PathMTU(), RetryCnt: q.attr.retryCnt, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,
-			CreditWait: q.waitCredit, Rate: f.place == isThrottled && q.ready.on != nil,
+			CreditWait: q.waitCredit, Rate: f.throttle.Armed() && q.ready.On() != nil,
 		})
 	})
 }
@@ -45,7 +45,7 @@ func (f *Function) EachQueue(call func(*verbs.QueueInfo)) {
 				continue
 			}
 			info := u.Info()
-			info.Polled = u == &q.sq && q.polled.on != nil
+			info.Polled = u == &q.sq && q.polled.On() != nil
 			call(&info)
 		}
 	})

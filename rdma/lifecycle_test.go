@@ -335,7 +335,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 			if u := h.credits.InUse(); u != (credit.Cost{}) {
 				t.Fatalf("host %d: credits in use %v", i, u)
 			}
-			if h.e.active.head != nil || h.e.linger.head != nil {
+			if !h.e.active.Empty() || !h.e.linger.Empty() {
 				t.Fatalf("host %d: a QP is still queued", i)
 			}
 			if len(h.faults) > 0 {

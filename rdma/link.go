@@ -7,8 +7,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -36,7 +36,7 @@ type Link struct {
 	segment int    // most data bytes of one datagram
 	handles int    // that name it
 	flow    uint32 // flow label of the first of them
-	timer   verbs.Timer
+	timer   timer.Handle
 	pause   falcon.Time // before the next attempt
 	serial  uint32      // of the function's links
 	heard   uint32      // RBTH sequence number that comes next, or later
@@ -82,7 +82,6 @@ func (f *Function) link(key LinkKey) *Link {
 
 func (f *Function) newLink(key LinkKey) *Link {
 	l := &Link{f: f, to: key, pause: linkPauseMin, serial: f.linkSerial}
-	l.holding.of = l
 	f.linkSerial++
 	return l
 }

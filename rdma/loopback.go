@@ -6,8 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Loopback is one end of a connection inside an engine: between two functions, or two queue pairs
@@ -32,11 +33,10 @@ type Loopback struct {
 	head, tail uint32    // RSNs: of the oldest transaction, and of the next one
 	answer     loopAnswer
 
-	queued  bool // in Engine.loops
-	next    *Loopback
-	waiting bool        // in Engine.creditless
-	want    credit.Cost // refused
-	retry   verbs.Timer // set while the transaction at head was not ready
+	place   list.Node[Loopback] // in Engine.loops
+	waiting bool                // in Engine.creditless
+	want    credit.Cost         // refused
+	retry   timer.Handle        // set while the transaction at head was not ready
 }
 
 // endpoint is what a transport delivers to and takes the bytes of packets from: a connected QP, or
@@ -184,35 +184,10 @@ func (l *Loopback) grow() {
 
 // schedule puts l in line for delivery, if it has something to deliver and need not wait.
 func (l *Loopback) schedule() {
-	if l.queued || !l.joined || l.head == l.tail || l.retry.Armed() {
+	if !l.joined || l.head == l.tail || l.retry.Armed() {
 		return
 	}
-	l.queued = true
-	l.e.loops.push(l)
-}
-
-// loopList is a queue of ends linked through themselves.
-type loopList struct{ head, tail *Loopback }
-
-func (s *loopList) push(l *Loopback) {
-	l.next = nil
-	if s.tail != nil {
-		s.tail.next = l
-	} else {
-		s.head = l
-	}
-	s.tail = l
-}
-
-func (s *loopList) pop() *Loopback {
-	l := s.head
-	if l != nil {
-		if s.head = l.next; s.head == nil {
-			s.tail = nil
-		}
-		l.next = nil
-	}
-	return l
+	l.e.loops.PushBack(&l.place, l)
 }
 
 // Due ends the delay after a receiver was not ready.
@@ -225,11 +200,11 @@ const loopQuantum = 64
 func (e *Engine) deliverLoopbacks(now falcon.Time) {
 	e.grantCredits(now)
 	for range loopQuantum {
-		l := e.loops.pop()
+		l := e.loops.First()
 		if l == nil {
 			return
 		}
-		l.queued = false
+		l.place.Remove()
 		if l.head == l.tail {
 			continue
 		}

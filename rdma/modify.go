@@ -105,7 +105,7 @@ func (q *QP) change(now falcon.Time, to abi.QPState) {
 		q.enterErr(now)
 	case to == abi.QPStateSQD:
 		q.state = to
-		q.polled.remove()
+		q.polled.Remove()
 		q.drained(now)
 	default:
 		q.state = to

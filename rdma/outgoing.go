@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -48,12 +50,12 @@ type datagram struct {
 type outgoing struct {
 	held             []*datagram // ring by number; nil: over
 	head, next, tail uint32
-	sn               uint32      // RBTH sequence number of the next one that goes out
-	progress         falcon.Time // when the destination was heard of, or the queue began
-	stalled          bool        // it was not for too long
-	blocked          []*QP       // that wait for a place
-	patience         verbs.Timer // of theirs
-	holding          node[Link]  // in Function.holding
+	sn               uint32          // RBTH sequence number of the next one that goes out
+	progress         falcon.Time     // when the destination was heard of, or the queue began
+	stalled          bool            // it was not for too long
+	blocked          []*QP           // that wait for a place
+	patience         timer.Handle    // of theirs
+	holding          list.Node[Link] // in Function.holding
 }
 
 // stallDeadline ends the wait for a place in the queue of its link.
@@ -82,7 +84,7 @@ func (l *Link) room(now falcon.Time, q *QP) bool {
 	for f.held == functionQueue {
 		// What the destination longest silent has is given up first; one that is not known yet need
 		// not be waited for.
-		o := f.holding.head.of
+		o := f.holding.First()
 		if o.state == linkOpen && now < o.progress+linkStall {
 			o.block(now, q)
 			return false
@@ -120,7 +122,7 @@ func (l *Link) take(now falcon.Time, q *QP, w *work) bool {
 	*l.place(l.tail) = d
 	l.tail++
 	f.held++
-	f.holding.push(&l.holding)
+	f.holding.PushBack(&l.holding, l)
 	if f.Trace != nil {
 		d.note(f, trace.Issued, trace.Owed)
 	}
@@ -169,9 +171,9 @@ func (l *Link) sent(now falcon.Time, number uint32, code falcon.Completion) {
 func (l *Link) advance(now falcon.Time) {
 	l.progress, l.stalled = now, false
 	l.f.e.shared.Timers.Stop(&l.patience)
-	if l.holding.on != nil {
-		l.holding.remove()
-		l.f.holding.push(&l.holding)
+	if l.holding.On() != nil {
+		l.holding.Remove()
+		l.f.holding.PushBack(&l.holding, l)
 	}
 }
 
@@ -188,7 +190,7 @@ func (l *Link) over(number uint32) {
 		l.head++
 	}
 	if l.head == l.tail {
-		l.holding.remove()
+		l.holding.Remove()
 	}
 }
 

@@ -28,21 +28,20 @@ func (q *QP) watch(now falcon.Time) (more bool) {
 	}
 	q.sq.Commit()
 	q.pollUntil = now + q.fn.e.cfg.PollTime
-	q.fn.e.polled.push(&q.polled)
+	q.fn.e.polled.PushBack(&q.polled, q)
 	return false
 }
 
 // Poll looks at send queues that ran empty a short while ago, each in its turn, and arms those that
 // stayed empty. It reports whether one had work, which the next Run does.
 func (e *Engine) Poll(now falcon.Time) (found bool) {
-	last := e.polled.tail
+	last := e.polled.Last()
 	for range pollQuantum {
-		l := e.polled.head
-		if l == nil {
+		q := e.polled.First()
+		if q == nil {
 			break
 		}
-		l.remove()
-		q := l.of
+		q.polled.Remove()
 		n, ok := q.sq.Poll()
 		switch {
 		case !ok:
@@ -53,10 +52,10 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 			}
 			q.wake()
 		case now < q.pollUntil:
-			e.polled.push(l)
+			e.polled.PushBack(&q.polled, q)
 		}
 		q.fn.settle(now)
-		if l == last {
+		if q == last {
 			break
 		}
 	}
@@ -66,16 +65,16 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 // Arm asks for a doorbell at the next entry of every queue that is polled. It is called before the
 // shard stops looking, and reports whether one had work meanwhile.
 func (e *Engine) Arm(now falcon.Time) (found bool) {
-	for l := e.polled.head; l != nil; l = e.polled.head {
-		l.remove()
-		if l.of.sq.Sleep() {
+	for q := e.polled.First(); q != nil; q = e.polled.First() {
+		q.polled.Remove()
+		if q.sq.Sleep() {
 			found = true
-			if l.of.fn.Trace != nil {
-				l.of.noteEntries(trace.Found, l.of.sq.Producer())
+			if q.fn.Trace != nil {
+				q.noteEntries(trace.Found, q.sq.Producer())
 			}
-			l.of.wake()
+			q.wake()
 		}
-		l.of.fn.settle(now)
+		q.fn.settle(now)
 	}
 	return found
 }

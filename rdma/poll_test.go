@@ -75,10 +75,10 @@ func TestPollEnds(t *testing.T) {
 	e := p.hosts[0].e
 	p.a.ring()
 	p.step()
-	if e.Poll(p.now) || e.polled.head == nil {
+	if e.Poll(p.now) || e.polled.Empty() {
 		t.Fatal("not polled")
 	}
-	if e.Poll(p.now+e.cfg.PollTime) || e.polled.head != nil {
+	if e.Poll(p.now+e.cfg.PollTime) || !e.polled.Empty() {
 		t.Fatal("polled for ever")
 	}
 	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
@@ -101,12 +101,12 @@ func TestPollFair(t *testing.T) {
 	seen := map[*QP]int{}
 	for range 4 {
 		var order []*QP
-		for l := e.polled.head; l != nil && len(order) < pollQuantum; l = l.next {
-			order = append(order, l.of)
+		for q := e.polled.First(); q != nil && len(order) < pollQuantum; q = q.polled.Next() {
+			order = append(order, q)
 		}
 		e.Poll(p.now)
-		for i, l := 0, e.polled.head; l != nil && i < pollQuantum; i, l = i+1, l.next {
-			if l.of == order[0] {
+		for i, q := 0, e.polled.First(); q != nil && i < pollQuantum; i, q = i+1, q.polled.Next() {
+			if q == order[0] {
 				t.Fatal("a queue that was looked at stands before others")
 			}
 		}
@@ -135,7 +135,7 @@ func TestPollLeaves(t *testing.T) {
 			p.a.ring()
 			p.step()
 			leave(p)
-			if e := p.hosts[0].e; e.polled.head != nil || e.Poll(p.now) || e.Arm(p.now) {
+			if e := p.hosts[0].e; !e.polled.Empty() || e.Poll(p.now) || e.Arm(p.now) {
 				t.Error("still polled")
 			}
 		})
@@ -145,7 +145,7 @@ func TestPollLeaves(t *testing.T) {
 	p.step()
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
 	p.settle(1e6)
-	if p.hosts[0].e.polled.head != nil {
+	if !p.hosts[0].e.polled.Empty() {
 		t.Fatal("polled in ERR")
 	}
 	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
@@ -167,7 +167,7 @@ func TestPollHostile(t *testing.T) {
 	if f := p.hosts[0].fn.Fault(); f != abi.FaultDoorbell {
 		t.Errorf("%s", f)
 	}
-	if p.hosts[0].e.polled.head != nil {
+	if !p.hosts[0].e.polled.Empty() {
 		t.Error("still polled")
 	}
 }

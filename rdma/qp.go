@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -48,26 +50,26 @@ type QP struct {
 	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
-	blocked    *Link       // has the QP in its list
-	ird        uint8       // READ and atomic packets that the peer was told it may have unanswered
-	peerIRD    uint8       // that the peer takes
-	heard      bool        // a packet of the peer arrived
-	violated   bool        // one of them was no valid request
-	wired      bool        // the driver named the peer
-	peerLeft   bool        // a wired QP had a connection
-	leaving    bool        // the peer ends the connection
-	patience   verbs.Timer // of a wired QP without one
-	lastWQE    bool        // EventLastWQE was sent
+	blocked    *Link        // has the QP in its list
+	ird        uint8        // READ and atomic packets that the peer was told it may have unanswered
+	peerIRD    uint8        // that the peer takes
+	heard      bool         // a packet of the peer arrived
+	violated   bool         // one of them was no valid request
+	wired      bool         // the driver named the peer
+	peerLeft   bool         // a wired QP had a connection
+	leaving    bool         // the peer ends the connection
+	patience   timer.Handle // of a wired QP without one
+	lastWQE    bool         // EventLastWQE was sent
 	windows    verbs.Bindings
 	sqdNotify  bool // the driver wants to know when the send queue is drained
 
 	req requester
 	rsp responder
 
-	ready       node[QP] // in its function's ready list: has work to issue or to flush
-	polled      node[QP] // in Engine.polled: send queue ran empty
+	ready       list.Node[QP] // in its function's ready list: has work to issue or to flush
+	polled      list.Node[QP] // in Engine.polled: send queue ran empty
 	pollUntil   falcon.Time
-	lingering   node[QP] // in Engine.linger: failed, connection still open
+	lingering   list.Node[QP] // in Engine.linger: failed, connection still open
 	lingerUntil falcon.Time
 }
 

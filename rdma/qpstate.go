@@ -47,7 +47,7 @@ func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
 	}
 	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
 		q.state = abi.QPStateSQE
-		q.polled.remove()
+		q.polled.Remove()
 		q.req.drop()
 		q.wake()
 	}
@@ -64,11 +64,11 @@ func (q *QP) enterErr(now falcon.Time) {
 		e.falcon.CreditsChanged() // it may have been offered some
 	}
 	q.fn.e.shared.Timers.Stop(&q.patience)
-	q.polled.remove() // flushing reads the queue and arms it
+	q.polled.Remove() // flushing reads the queue and arms it
 	q.req.drop()
 	if q.conn != nil {
 		q.lingerUntil = now + q.fn.e.cfg.Linger
-		q.fn.e.linger.push(&q.lingering)
+		q.fn.e.linger.PushBack(&q.lingering, q)
 	}
 	q.wake()
 }
@@ -99,8 +99,8 @@ func (q *QP) abandon(now falcon.Time) {
 func (q *QP) stopWork() {
 	q.req.forget()
 	q.rsp.drop()
-	q.ready.remove()
-	q.polled.remove()
+	q.ready.Remove()
+	q.polled.Remove()
 	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.waitCredit = false
 }
@@ -128,7 +128,7 @@ func (q *QP) leaveConn(now falcon.Time) {
 
 // letGo forgets the connection, and returns it.
 func (q *QP) letGo() transport {
-	q.lingering.remove()
+	q.lingering.Remove()
 	c := q.conn
 	if c != nil {
 		q.conn = nil
@@ -164,7 +164,7 @@ func (q *QP) Disconnected(now falcon.Time) {
 
 // connClosed takes EvClosed: falcon gave the connection up.
 func (q *QP) connClosed(now falcon.Time, ev *falcon.Event) {
-	q.lingering.remove()
+	q.lingering.Remove()
 	q.conn = nil
 	if q.leaving && !q.wired {
 		q.enterErr(now)

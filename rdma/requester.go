@@ -149,7 +149,7 @@ func (q *QP) issue(now falcon.Time) (more bool) {
 	f := q.fn
 	ops, bytes := cfg.TurnOps, cfg.TurnBytes
 	more = true
-	for ops > 0 && bytes > 0 && f.deficit > 0 && f.rate.Ready(now) <= now {
+	for ops > 0 && bytes > 0 && f.flow.Left() && f.rate.Ready(now) <= now {
 		n, started, ok := q.issueSegment(now)
 		if started {
 			ops--

@@ -77,6 +77,9 @@ func (r *Round[T]) Next() *T {
 // Charge books what a flow cost in its turn.
 func (f *Flow[T]) Charge(cost int) { f.deficit -= cost }
 
+// Left reports whether the flow's turn may go on.
+func (f *Flow[T]) Left() bool { return f.deficit > 0 }
+
 // Settle ends a turn. The flow leaves when it has nothing more, goes to the end when its deficit is
 // used up, and else stays in front, unless it moved between express and the others.
 func (r *Round[T]) Settle(f *Flow[T], more, express bool) {

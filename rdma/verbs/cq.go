@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -28,7 +29,7 @@ type CQ struct {
 	count  uint32
 	period vtime.Time
 	held   uint32 // completions since the one that an event is due for, that one included; 0: none is due
-	timer  Timer
+	timer  timer.Handle
 
 	waiting []heldCQE // that Faults keep back
 }
