@@ -82,7 +82,8 @@ func (e *Engine) SetFalcon(fe *falcon.Engine) { e.falcon = fe }
 func (e *Engine) Stats() Stats {
 	s := e.stats
 	for _, f := range e.fns {
-		s.add(&f.stats)
+		of := f.Stats()
+		s.add(&of)
 	}
 	return s
 }
@@ -200,7 +201,8 @@ func (e *Engine) forget(f *Function) {
 	for i, g := range e.fns {
 		if g == f {
 			e.fns = append(e.fns[:i], e.fns[i+1:]...)
-			e.stats.add(&f.stats)
+			of := f.Stats()
+			e.stats.add(&of)
 			return
 		}
 	}
