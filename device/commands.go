@@ -5,6 +5,7 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // commands carries out the admin commands of a function at one moment. What only the engine has to
@@ -25,7 +26,7 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 		MaxMRSize: abi.MaxMRSize,
 		// EUI-64 of the MAC address.
 		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
-		MaxQP:    uint32(l.QPs), MaxCQ: uint32(l.CQs), MaxMR: uint32(l.MRs), MaxPD: uint32(l.PDs),
+		MaxQP:    uint32(l.Objects[verbs.KindQP]), MaxCQ: uint32(l.Objects[verbs.KindCQ]), MaxMR: uint32(l.Objects[verbs.KindMR]), MaxPD: uint32(l.Objects[verbs.KindPD]),
 		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
 		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
 		PathMTU: c.f.shard.pathMTU(),

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // connection is what a function knows of one of its connections.
@@ -19,7 +20,9 @@ type connection struct {
 // cidQuota is how many connection identifiers a function may have. Each queue pair has one
 // connection and may have ended another that the peer has not confirmed; an address handle has one
 // for each ordering; and there are those that other functions open to it for datagrams.
-func (f *function) cidQuota() int { return 2*f.limits.QPs + 2*f.limits.AHs + f.limits.Links }
+func (f *function) cidQuota() int {
+	return 2*f.limits.Objects[verbs.KindQP] + 2*f.limits.Objects[verbs.KindAH] + f.limits.Links
+}
 
 // bind makes a connection a queue pair's.
 func (f *function) bind(id, qpn uint32) {

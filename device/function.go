@@ -66,11 +66,13 @@ type binding struct {
 }
 
 func functionLimits(l *config.Limits, mtu int) verbs.Limits {
-	return verbs.Limits{
-		MTU: mtu,
-		PDs: int(l.PD), MRs: int(l.MR), CQs: int(l.CQ), QPs: int(l.QP), AHs: int(l.AH), SRQs: int(l.SRQ), MWs: int(l.MW), XRCDs: int(l.XRCD),
-		QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
-	}.WithDefaults()
+	limits := verbs.Limits{
+		MTU: mtu, QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
+	}
+	for k, n := range l.Objects() {
+		limits.Objects[k] = int(*n)
+	}
+	return limits.WithDefaults()
 }
 
 // attach gives the function to a session. The session's memory and events are

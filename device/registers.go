@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // features the device offers.
@@ -114,13 +115,13 @@ func (f *function) register(offset uint32) uint64 {
 	case abi.RegDMAWindowLength:
 		return f.window().Size
 	case abi.RegMaxQP:
-		return uint64(f.limits.QPs)
+		return uint64(f.limits.Objects[verbs.KindQP])
 	case abi.RegMaxCQ:
-		return uint64(f.limits.CQs)
+		return uint64(f.limits.Objects[verbs.KindCQ])
 	case abi.RegMaxMR:
-		return uint64(f.limits.MRs)
+		return uint64(f.limits.Objects[verbs.KindMR])
 	case abi.RegMaxPD:
-		return uint64(f.limits.PDs)
+		return uint64(f.limits.Objects[verbs.KindPD])
 	case abi.RegMaxSGE:
 		return uint64(f.limits.SGEs)
 	case abi.RegMaxInline:

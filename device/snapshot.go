@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Version of the program, set by it for the control API.
@@ -109,8 +110,8 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 	}
 	if f.verbs != nil {
 		n, st := f.verbs.Counts(), f.verbs.Stats()
-		v.QPs, v.CQs, v.MRs, v.PDs = n.QPs, n.CQs, n.MRs, n.PDs
-		v.AHs, v.SRQs, v.MWs, v.XRCDs = n.AHs, n.SRQs, n.MWs, n.XRCDs
+		v.QPs, v.CQs, v.MRs, v.PDs = n[verbs.KindQP], n[verbs.KindCQ], n[verbs.KindMR], n[verbs.KindPD]
+		v.AHs, v.SRQs, v.MWs, v.XRCDs = n[verbs.KindAH], n[verbs.KindSRQ], n[verbs.KindMW], n[verbs.KindXRCD]
 		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
 	}
 	return v

@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // vfCommands carries out the commands by which a PF manages one of its VFs, at one moment: nothing
@@ -232,7 +233,7 @@ func (c *vfCommands) QueryVF() (abi.QueryVFResult, abi.Status) {
 	}
 	if f.verbs != nil {
 		n := f.verbs.Counts()
-		r.QPs, r.MRs = uint32(n.QPs), uint32(n.MRs)
+		r.QPs, r.MRs = uint32(n[verbs.KindQP]), uint32(n[verbs.KindMR])
 	}
 	return r, abi.StatusOK
 }
@@ -263,22 +264,24 @@ func (c *vfCommands) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st
 
 // queryObjects tells how many objects a function may have, or has.
 func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
+	var raw [abi.ObjectCountsSize]byte
+	put := func(kind int, n uint32) { binary.LittleEndian.PutUint32(raw[4*kind:], n) } // in the order of verbs.Kind
 	switch part {
 	case abi.CreditLimit:
 		c := s.funcs.settings(id)
-		l := &c.Limits
-		o = abi.ObjectCounts{QPs: l.QP, CQs: l.CQ, MRs: l.MR, PDs: l.PD, AHs: l.AH, SRQs: l.SRQ, MWs: l.MW, XRCDs: l.XRCD}
+		for k, n := range c.Limits.Objects() {
+			put(k, *n)
+		}
 	case abi.CreditInUse:
 		if f := s.funcs.byID[id]; f != nil && f.verbs != nil {
-			n := f.verbs.Counts()
-			o = abi.ObjectCounts{
-				QPs: uint32(n.QPs), CQs: uint32(n.CQs), MRs: uint32(n.MRs), PDs: uint32(n.PDs),
-				AHs: uint32(n.AHs), SRQs: uint32(n.SRQs), MWs: uint32(n.MWs), XRCDs: uint32(n.XRCDs),
+			for k, n := range f.verbs.Counts() {
+				put(k, uint32(n))
 			}
 		}
 	default:
 		return o, abi.StatusInvalidArgument
 	}
+	o.Unmarshal(raw[:])
 	return o, abi.StatusOK
 }
 

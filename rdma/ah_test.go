@@ -9,7 +9,7 @@ import (
 // S4: links outlive the handles that name them. A driver that makes and destroys handles without
 // pause, to ever new addresses, holds no more links than its limits stand for.
 func TestLinksOfDestroyedAHs(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: verbs.Limits{AHs: 4, Links: 8}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindAH: 4}, Links: 8}})
 	h := w.hosts[0]
 	pd, st := h.fn.AllocPD()
 	ok(t, st)

@@ -26,16 +26,16 @@ const groupQPN = 0xffffff
 // checkDatagram looks at what is particular to datagrams in a work request whose length is known.
 func (q *QP) checkDatagram(w *work) abi.WCStatus {
 	x := &w.wqe
-	a := q.fn.ahs.Get(x.AHN)
+	a := q.fn.AH(x.AHN)
 	switch {
 	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm,
 		x.RemoteQPN > wire.QPNMask || x.RemoteQPN == groupQPN,
-		a == nil || a.pd != q.pd:
+		a == nil || a.PD() != q.pd:
 		return abi.WCLocQPOpErr
 	case int(w.length) > q.fn.Limits().MTU:
 		return abi.WCLocLenErr
 	}
-	w.link = a.link(q.Ordered())
+	w.link = q.fn.carrier(a, q.Ordered())
 	return abi.WCSuccess
 }
 

@@ -21,7 +21,6 @@ type Function struct {
 	qps verbs.Table[QP]
 
 	gsi     *QP // has number 1
-	ahs     verbs.Table[AH]
 	links   map[LinkKey]*Link
 	passive map[*Link]struct{} // that peers opened
 
@@ -36,9 +35,7 @@ type Function struct {
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
 	f := &Function{e: e, id: id, links: map[LinkKey]*Link{}, passive: map[*Link]struct{}{}}
 	f.Init(&e.shared, mem, limits, out)
-	l := f.Limits()
-	f.qps = verbs.NewTable[QP](l.QPs, 16, 2) // QPs 0 and 1 are InfiniBand's special ones
-	f.ahs = verbs.NewTable[AH](l.AHs, 24, 1)
+	f.qps = verbs.NewTable[QP](f.Limits().Objects[verbs.KindQP], 16, 2) // QPs 0 and 1 are InfiniBand's special ones
 	f.rate = new(credit.Bucket)
 	e.fns = append(e.fns, f)
 	return f
@@ -51,14 +48,13 @@ func (f *Function) ID() uint32 { return f.id }
 // enough are gone.
 func (f *Function) SetLimits(limits verbs.Limits) {
 	f.Objects.SetLimits(limits)
-	f.qps.SetLimit(f.Limits().QPs)
-	f.ahs.SetLimit(f.Limits().AHs)
+	f.qps.SetLimit(f.Limits().Objects[verbs.KindQP])
 }
 
 // Counts returns the number of objects in use.
 func (f *Function) Counts() verbs.Counts {
 	n := f.Objects.Counts()
-	n.QPs, n.AHs = f.qps.InUse(), f.ahs.InUse()
+	n[verbs.KindQP] = f.qps.InUse()
 	return n
 }
 
@@ -77,7 +73,6 @@ func (f *Function) Close(now falcon.Time) {
 	}
 	f.eachQP(func(q *QP) { q.destroy(now) })
 	f.closeLinks(now)
-	f.ahs.Each(func(a *AH) { f.ahs.Remove(a.number) })
 	f.Objects.Close()
 	f.e.forget(f)
 }

@@ -1,6 +1,10 @@
 package rdma
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
 
 // grhSize is the room before the data of a received datagram (abi.GRHSize).
 const grhSize = 40
@@ -17,7 +21,7 @@ const (
 func (l *Link) putGRH(b *[grhSize]byte, n int) {
 	clear(b[:])
 	length := roceHeader + (n+3)&^3
-	if !isIPv4(l.to.GID) {
+	if !verbs.IsIPv4(l.to.GID) {
 		binary.BigEndian.PutUint32(b[0:], 6<<28|uint32(l.to.TrafficClass)<<20)
 		binary.BigEndian.PutUint16(b[4:], uint16(length))
 		b[6], b[7] = protoUDP, l.to.HopLimit

@@ -9,6 +9,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -78,6 +79,46 @@ func (f *Function) link(key LinkKey) *Link {
 		f.links[key] = l
 	}
 	return l
+}
+
+// CreateAH makes an address handle, and asks for what will carry its datagrams.
+func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
+	if ahn, st = f.AHs.CreateAH(c); st == abi.StatusOK {
+		f.carrier(f.AH(ahn), true).want(now) // most queue pairs are strongly ordered
+	}
+	return ahn, st
+}
+
+// carrier returns the link that carries the datagrams to a of strongly ordered queue pairs, or of
+// others.
+func (f *Function) carrier(a *verbs.AH, ordered bool) *Link {
+	at := a.Carrier(ordered)
+	if *at == nil {
+		gid, path := a.To()
+		l := f.link(LinkKey{GID: gid, TrafficClass: path.TrafficClass, HopLimit: path.HopLimit, Ordered: ordered})
+		if l.handles == 0 && l.conn == nil {
+			l.flow = path.FlowLabel
+		}
+		if l.handles++; l.handles == 1 && l.state == linkOpen {
+			f.e.shared.Timers.Stop(&l.timer)
+		}
+		*at = l
+	}
+	return (*at).(*Link)
+}
+
+// Leave implements verbs.Carrier. The link is kept for a while, as another handle may soon name it.
+// A function that makes and destroys handles faster than links go away by themselves keeps no more
+// than a few.
+func (l *Link) Leave(now falcon.Time) {
+	const spare = 64
+	f := l.f
+	l.handles--
+	if l.handles == 0 && !l.passive && len(f.links) > 2*f.Counts()[verbs.KindAH]+f.Limits().Links+spare {
+		l.close(now)
+		return
+	}
+	l.rest(now)
 }
 
 func (f *Function) newLink(key LinkKey) *Link {
@@ -337,7 +378,7 @@ func (l *Link) inOrder(sn uint32) bool {
 // packetType is what completions of receives carry as service level: the RoCE packet type, as
 // hardware has it (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
 func (l *Link) packetType() uint8 {
-	if isIPv4(l.to.GID) {
+	if verbs.IsIPv4(l.to.GID) {
 		return abi.SLRoCEIPv4
 	}
 	return abi.SLRoCEIPv6

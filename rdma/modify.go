@@ -159,3 +159,38 @@ func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	}
 	return r, abi.StatusOK
 }
+
+// SetQPPath sets the path of a queue pair before it has a connection.
+func (f *Function) SetQPPath(p *abi.QPPath) abi.Status {
+	if !f.Working() {
+		return abi.StatusBadState
+	}
+	q := f.QP(p.QPN)
+	if q == nil {
+		return abi.StatusNotFound
+	}
+	path, st := verbs.PathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
+	switch {
+	case q.datagrams():
+		return abi.StatusInvalidArgument // each has the path of its address handle
+	case st != abi.StatusOK:
+		return st
+	case q.state != abi.QPStateInit:
+		return abi.StatusBadState
+	}
+	q.attr.path = path
+	return abi.StatusOK
+}
+
+// QueryQPPath returns what SetQPPath set.
+func (f *Function) QueryQPPath(qpn uint32) (abi.QPPath, abi.Status) {
+	q := f.QP(qpn)
+	if q == nil {
+		return abi.QPPath{}, abi.StatusNotFound
+	}
+	p := &q.attr.path
+	return abi.QPPath{QPN: q.number, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL}, abi.StatusOK
+}
+
+// Path is the path the driver asked for.
+func (q *QP) Path() verbs.Path { return q.attr.path }

@@ -87,7 +87,7 @@ type attributes struct {
 	pkeyIndex   uint16
 	qkey        uint32
 	sqPSN       uint32
-	path        Path
+	path        verbs.Path
 }
 
 // anyIRD stands for a peer that has not said how many READs and atomics it takes.

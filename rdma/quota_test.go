@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -12,7 +11,13 @@ import (
 // no kind takes room of another, and a lowered quota takes nothing away. (DEV-311, DEV-312)
 func TestQuotas(t *testing.T) {
 	const n = 3
-	limits := verbs.Limits{PDs: n, MRs: n, MWs: n, CQs: n, QPs: n, SRQs: n, XRCDs: n, AHs: n}
+	all := func(n int) (c verbs.Counts) {
+		for k := range c {
+			c[k] = n
+		}
+		return c
+	}
+	limits := verbs.Limits{Objects: all(n)}
 	w := newWorld(t, worldConfig{limits: limits})
 	h := w.hosts[0]
 	f := h.fn
@@ -22,67 +27,67 @@ func TestQuotas(t *testing.T) {
 	cqn, st := f.CreateCQ(&abi.CreateCQ{Log2Entries: 1, Levels: levels, Pages: list})
 	ok(t, st)
 	kinds := []struct {
-		name    string // field of Counts
+		kind    verbs.Kind
 		have    int
 		make    func() (uint32, abi.Status)
 		destroy func(uint32) abi.Status
 	}{
-		{"PDs", 1, f.AllocPD, f.DeallocPD},
-		{"CQs", 1, func() (uint32, abi.Status) {
+		{verbs.KindPD, 1, f.AllocPD, f.DeallocPD},
+		{verbs.KindCQ, 1, func() (uint32, abi.Status) {
 			return f.CreateCQ(&abi.CreateCQ{Log2Entries: 1, Levels: levels, Pages: list})
 		}, f.DestroyCQ},
-		{"MRs", 0, func() (uint32, abi.Status) {
+		{verbs.KindMR, 0, func() (uint32, abi.Status) {
 			key, _, st := f.RegMR(&abi.RegMR{PDN: pd, Length: 100, Pages: list, Levels: levels})
 			return key, st
 		}, f.DeregMR},
-		{"MWs", 0, func() (uint32, abi.Status) { return f.AllocMW(&abi.AllocMW{PDN: pd, Type: abi.MWType2}) }, f.DeallocMW},
-		{"QPs", 0, func() (uint32, abi.Status) {
+		{verbs.KindMW, 0, func() (uint32, abi.Status) { return f.AllocMW(&abi.AllocMW{PDN: pd, Type: abi.MWType2}) }, f.DeallocMW},
+		{verbs.KindQP, 0, func() (uint32, abi.Status) {
 			return f.CreateQP(&abi.CreateQP{
 				PDN: pd, SendCQ: cqn, RecvCQ: cqn, Type: abi.QPTypeRC, SQLog2Entries: 1, RQLog2Entries: 1, SQLog2Stride: 6, RQLog2Stride: 5,
 				SQLevels: levels, RQLevels: levels, SQPages: list, RQPages: list,
 			})
 		}, func(qpn uint32) abi.Status { return f.DestroyQP(w.now, qpn) }},
-		{"SRQs", 0, func() (uint32, abi.Status) {
+		{verbs.KindSRQ, 0, func() (uint32, abi.Status) {
 			return f.CreateSRQ(&abi.CreateSRQ{PDN: pd, Log2Entries: 1, Log2Stride: 5, Levels: levels, Pages: list})
 		}, f.DestroySRQ},
-		{"XRCDs", 0, f.OpenXRCD, f.CloseXRCD},
-		{"AHs", 0, func() (uint32, abi.Status) {
+		{verbs.KindXRCD, 0, f.OpenXRCD, f.CloseXRCD},
+		{verbs.KindAH, 0, func() (uint32, abi.Status) {
 			return f.CreateAH(w.now, &abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid()})
 		}, func(ahn uint32) abi.Status { return f.DestroyAH(w.now, ahn) }},
 	}
-	if fields := reflect.TypeFor[verbs.Counts]().NumField(); fields != len(kinds) {
-		t.Fatalf("%d kinds are counted, %d tested", fields, len(kinds))
+	if len(kinds) != int(verbs.Kinds) {
+		t.Fatalf("%d kinds are counted, %d tested", verbs.Kinds, len(kinds))
 	}
-	count := func(name string) int { return int(reflect.ValueOf(f.Counts()).FieldByName(name).Int()) }
-	made := map[string][]uint32{}
+	count := func(k verbs.Kind) int { return f.Counts()[k] }
+	made := map[verbs.Kind][]uint32{}
 	for range 2 { // everything full before anything goes, and once more
 		for _, k := range kinds {
 			for i := k.have; i < n; i++ {
 				number, st := k.make()
 				ok(t, st)
-				made[k.name] = append(made[k.name], number)
+				made[k.kind] = append(made[k.kind], number)
 			}
-			if _, st := k.make(); st != abi.StatusNoResources || count(k.name) != n {
-				t.Errorf("%s: one too many: %v, counted %d", k.name, st, count(k.name))
+			if _, st := k.make(); st != abi.StatusNoResources || count(k.kind) != n {
+				t.Errorf("%s: one too many: %v, counted %d", k.kind, st, count(k.kind))
 			}
 		}
-		f.SetLimits(verbs.Limits{PDs: 1, MRs: 1, MWs: 1, CQs: 1, QPs: 1, SRQs: 1, XRCDs: 1, AHs: 1})
+		f.SetLimits(verbs.Limits{Objects: all(1)})
 		for _, k := range kinds {
-			if count(k.name) != n {
-				t.Errorf("%s: a lowered quota left %d", k.name, count(k.name))
+			if count(k.kind) != n {
+				t.Errorf("%s: a lowered quota left %d", k.kind, count(k.kind))
 			}
-			ok(t, k.destroy(made[k.name][0]))
+			ok(t, k.destroy(made[k.kind][0]))
 			if _, st := k.make(); st != abi.StatusNoResources {
-				t.Errorf("%s: above the lowered quota: %v", k.name, st)
+				t.Errorf("%s: above the lowered quota: %v", k.kind, st)
 			}
-			for _, number := range made[k.name][1:] {
+			for _, number := range made[k.kind][1:] {
 				ok(t, k.destroy(number))
 			}
-			made[k.name] = nil
+			made[k.kind] = nil
 		}
 		f.SetLimits(limits)
 	}
-	if got := f.Counts(); got != (verbs.Counts{PDs: 1, CQs: 1}) {
+	if got := f.Counts(); got != (verbs.Counts{verbs.KindPD: 1, verbs.KindCQ: 1}) {
 		t.Errorf("left %+v", got)
 	}
 	for range n {

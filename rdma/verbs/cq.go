@@ -317,7 +317,9 @@ func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 	c.armed = max(c.armed, want) // a pending request for any entry outranks one for solicited entries
 }
 
-// closeAll is for a function that ends.
+func (t *CQs) count() int        { return t.table.InUse() }
+func (t *CQs) setLimit(most int) { t.table.SetLimit(most) }
+
 func (t *CQs) closeAll() {
 	t.table.Each(func(c *CQ) {
 		c.stop()

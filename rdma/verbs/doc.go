@@ -6,10 +6,13 @@
 //
 //	table     numbers with generations          limits   how many of each kind there may be
 //	owner     the function, to its objects: memory, features, events, faults; violation, faults, area
+//	kinds     the one table of kinds of objects
 //	pd        domains ◀── mr, register, mw      regions and windows, and who may access them
 //	sge       gather and scatter over regions   atomic   8 bytes of a region
 //	timer     what is due later                 cq, held completions and their events
 //	queue     entries of work queues, read once ◀── receive ◀── srq
+//	path, ah  where datagrams go, and what carries them (Carrier)
+//	transitions  the table of a queue pair's states
 //	objects   all of a function
 //
 // A key is looked up once, with the rights and bounds of the access: Regions.Remote for a peer,

@@ -118,13 +118,12 @@ type Regions struct {
 // PageListBytes is the host memory that the page lists of the regions take.
 func (r *Regions) PageListBytes() int { return r.pageListBytes }
 
-// mrs is how many regions there are.
-func (r *Regions) mrs() int { return r.table.InUse() - r.windows }
+// count is how many regions there are, without the windows.
+func (r *Regions) count() int { return r.table.InUse() - r.windows }
 
-// setLimit takes the limits over. Neither kind takes the other's room.
-func (r *Regions) setLimit() {
-	l := &r.owner.limits
-	r.table.SetLimit(max(l.MRs, r.mrs()) + max(l.MWs, r.windows))
+// setLimit takes the limit over. Neither kind takes the other's room.
+func (r *Regions) setLimit(most int) {
+	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[KindMW], r.windows))
 }
 
 // Keys are the numbers of the table with the generation in the low byte, where programs expect the
@@ -171,14 +170,12 @@ func (r *Regions) remove(m *MR) {
 	r.table.Remove(keyNumber(m.key))
 }
 
-// closeAll is for a function that ends.
 func (r *Regions) closeAll() {
 	r.table.Each(func(m *MR) {
-		if m.window {
+		if !m.window {
 			r.remove(m)
 		}
 	})
-	r.table.Each(r.remove)
 }
 
 // local looks a local key up: nil unless the region is of protection domain pd, has every right in

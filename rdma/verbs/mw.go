@@ -12,6 +12,20 @@ import "github.com/falcon-vnic/vnic/queues/abi"
 // Bindings are the windows bound to one queue pair, for which they stand here.
 type Bindings struct{ windows int }
 
+// windows are the memory windows among the regions of a function, as a kind of their own.
+type windows struct{ of *Regions }
+
+func (w windows) count() int   { return w.of.windows }
+func (w windows) setLimit(int) { w.of.setLimit(w.of.owner.limits.Objects[KindMR]) }
+
+func (w windows) closeAll() {
+	w.of.table.Each(func(m *MR) {
+		if m.window {
+			w.of.remove(m)
+		}
+	})
+}
+
 // AllocMW makes a memory window.
 func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 	pd := r.pds.PD(c.PDN)
@@ -22,7 +36,7 @@ func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 		return 0, abi.StatusNotFound
 	case c.Type != abi.MWType2:
 		return 0, abi.StatusUnsupported
-	case r.windows >= r.owner.limits.MWs:
+	case r.windows >= r.owner.limits.Objects[KindMW]:
 		return 0, abi.StatusNoResources
 	}
 	m := &MR{owner: r.owner, pd: pd, window: true}

@@ -77,7 +77,6 @@ func (d *domains) close(number uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// closeAll is for a function that ends.
-func (d *domains) closeAll() {
-	d.table.Each(func(x *Domain) { d.table.Remove(x.number) })
-}
+func (d *domains) count() int        { return d.table.InUse() }
+func (d *domains) setLimit(most int) { d.table.SetLimit(most) }
+func (d *domains) closeAll()         { d.table.Each(func(x *Domain) { d.table.Remove(x.number) }) }

@@ -158,8 +158,9 @@ func (s *SRQ) destroy() {
 	}
 }
 
-// closeAll is for a function that ends.
-func (t *SRQs) closeAll() { t.table.Each((*SRQ).destroy) }
+func (t *SRQs) count() int        { return t.table.InUse() }
+func (t *SRQs) setLimit(most int) { t.table.SetLimit(most) }
+func (t *SRQs) closeAll()         { t.table.Each((*SRQ).destroy) }
 
 // Basic reports whether QPs can be created with the queue.
 func (s *SRQ) Basic() bool { return s.typ == abi.SRQTypeBasic }
