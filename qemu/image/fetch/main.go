@@ -18,7 +18,7 @@ func main() {
 		_, err = image.FetchKernel(ctx, cache)
 	}
 	if err == nil {
-		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append([]string{"strace"}, image.Packages...)) // with what a test adds
+		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append([]string{"strace", "systemd"}, image.Packages...)) // with what tests add
 	}
 	stop()
 	if err != nil {
