@@ -165,7 +165,7 @@ func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 
 // caller is the function's driver as commands see it.
 func (f *function) caller() abi.Caller {
-	return abi.Caller{PF: !f.ID.IsVF(), Features: f.binding.features}
+	return abi.Caller{PF: !f.ID.IsVF(), Features: f.binding.Features}
 }
 
 var _ verbs.Notifier = (*function)(nil)

@@ -13,7 +13,7 @@ func eventPair(t *testing.T) (v *virtual, a, b *driver) {
 	v = newVirtual(t, 1, wire100us)
 	a, b = newDriver(v, 0, 1), other(v)
 	for _, d := range []*driver{a, b} {
-		d.b.features |= abi.FeatureExtendedVerbs
+		d.b.Features |= abi.FeatureExtendedVerbs
 		d.setUp()
 	}
 	return v, a, b

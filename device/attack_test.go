@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -107,7 +108,7 @@ func TestAttackByNumbers(t *testing.T) {
 		"CQ arming":   {Kind: abi.DoorbellCQArm, Queue: x.a.cqn, Index: 0},
 	} {
 		fresh()
-		d.b.in.put(item{kind: itemDoorbell, doorbell: bell})
+		d.ch.Ring(bell.Kind, bell.Queue, bell.Index)
 		v.step()
 		if d.fn.Lifecycle.State() != abi.StateError {
 			t.Errorf("%s for another function's queue: %s", name, d.fn.Lifecycle.State())
@@ -227,13 +228,12 @@ func TestAttackByFaults(t *testing.T) {
 		}
 		d.enable()
 		for range 20 {
-			it := item{kind: itemKind(r.IntN(3)), tag: 1, offset: uint32(r.IntN(0x200)), width: 4 << r.IntN(2), value: r.Uint64()}
-			it.doorbell = abi.Doorbell{Kind: abi.DoorbellKind(r.IntN(5)), Queue: uint32(r.IntN(8)), Index: r.Uint32()}
-			if it.kind == itemRegWrite && it.offset == abi.RegControl {
+			it := guest.Request{Kind: guest.RequestKind(r.IntN(3)), Tag: 1, Offset: uint32(r.IntN(0x200)), Width: 4 << r.IntN(2), Value: r.Uint64()}
+			it.Doorbell = abi.Doorbell{Kind: abi.DoorbellKind(r.IntN(5)), Queue: uint32(r.IntN(8)), Index: r.Uint32()}
+			if it.Kind == guest.RegWrite && it.Offset == abi.RegControl {
 				continue
 			}
-			d.b.in.put(it)
-			d.b.out.waiting = 0
+			d.ch.Ask(it)
 		}
 		for i := range d.page(pageAdminSQ)[:pageSize] {
 			d.page(pageAdminSQ)[i] = byte(r.Uint32())

@@ -181,11 +181,11 @@ func TestDriverFaults(t *testing.T) {
 		{"unknown doorbell", func(d *driver) { d.ring(9, 0, 0) }, abi.FaultDoorbell, "9"},
 		{"admin doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellAdmin, 0, 1000) }, abi.FaultCommand, "admin doorbell"},
 		{"memory taken away", func(d *driver) {
-			d.b.mem.SetRegions(nil)
+			d.b.Memory.SetRegions(nil)
 			d.ring(abi.DoorbellSQ, d.qpn, 1)
 		}, abi.FaultMemory, ""},
 		{"memory of the admin queue taken away", func(d *driver) {
-			d.b.mem.SetRegions([]queues.Region{{Addr: driverBase + 8*pageSize, Mem: d.mem[8*pageSize:]}})
+			d.b.Memory.SetRegions([]queues.Region{{Addr: driverBase + 8*pageSize, Mem: d.mem[8*pageSize:]}})
 			d.ring(abi.DoorbellAdmin, 0, d.sq.Next()+1)
 		}, abi.FaultCommand, "admin submission queue"},
 	} {
@@ -212,7 +212,7 @@ func TestDriverFaults(t *testing.T) {
 			}
 			exchange(t, a, b, 5000)
 			// A reset, and the function works again.
-			bad.b.mem.SetRegions([]queues.Region{{Addr: driverBase, Mem: bad.mem}})
+			bad.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: bad.mem}})
 			bad.write(abi.RegControl, 4, uint64(abi.ControlReset))
 			clear(bad.mem)
 			bad.setUp()
@@ -388,7 +388,7 @@ func TestDetachMidOperation(t *testing.T) {
 	a.send(abi.OpRead, 0, 1<<20, b, 0)
 	v.idle(200_000)
 	a.fn.detach(v.now, a.b)
-	a.b.mem.SetRegions(nil)
+	a.b.Memory.SetRegions(nil)
 	clear(a.mem)
 	b.event(abi.EventDisconnected)
 	v.idle(10e9)

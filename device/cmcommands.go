@@ -139,7 +139,7 @@ func (f *function) private(addr uint64, n uint16) ([]byte, abi.Status) {
 		return nil, abi.StatusTooLarge
 	}
 	b := make([]byte, n)
-	if err := f.binding.mem.Read(addr, b); err != nil {
+	if err := f.binding.Memory.Read(addr, b); err != nil {
 		return nil, abi.StatusMemoryFault
 	}
 	return b, abi.StatusOK

@@ -35,7 +35,7 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 
 // QueryMemory implements abi.QueryHandler: what the function reaches at the moment.
 func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status) {
-	w, ranges := c.f.binding.mem.Range(int(index))
+	w, ranges := c.f.binding.Memory.Range(int(index))
 	if w.Size == 0 {
 		return abi.QueryMemoryResult{}, abi.StatusNotFound
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues"
@@ -290,7 +291,7 @@ func TestUnassignedFunctions(t *testing.T) {
 		}
 	}
 	for _, f := range n.all {
-		if f.Lifecycle.State() != abi.StateDisabled || f.attach(&binding{}) != abi.StatusDenied {
+		if f.Lifecycle.State() != abi.StateDisabled || f.attach(&guest.Binding{}) != abi.StatusDenied {
 			t.Errorf("%s in %s", f.ID, f.Lifecycle.State())
 		}
 		if f.writeRegister(0, abi.RegControl, 4, uint64(abi.ControlReset)) != abi.StatusDenied {

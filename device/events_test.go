@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -76,8 +75,8 @@ func (q *testIRQ) arm(t *testing.T) bool {
 // interrupted is a driver with event queues, whose CQ uses the first.
 func interrupted(v *virtual, side int) (*driver, *testIRQ) {
 	d, q := newDriver(v, side, 1), newTestIRQ()
-	d.b.features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
-	v.shards[side].openEvents(d.b, q)
+	d.b.Features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
+	v.shards[side].guests.OpenEvents(d.b, q)
 	d.vector = 1
 	return d, q
 }
@@ -125,7 +124,7 @@ func TestEventQueue(t *testing.T) {
 		}
 	}
 	d.collect()
-	if len(d.b.out.cqs) != 0 {
+	if cqs, _ := d.ch.Waiting(); len(cqs) != 0 {
 		t.Error("events went over the stream as well")
 	}
 	// A reset forgets the CQs and not the queue.
@@ -250,7 +249,7 @@ func TestEventQueueHostile(t *testing.T) {
 	}
 
 	plain := newDriver(v, 0, 2)
-	v.shards[0].openEvents(plain.b, newTestIRQ())
+	v.shards[0].guests.OpenEvents(plain.b, newTestIRQ())
 	plain.setUp()
 	if st := create(plain, 1); st != abi.StatusInvalidArgument {
 		t.Errorf("without the feature: %s", st)
@@ -264,21 +263,18 @@ func TestWindowAllocations(t *testing.T) {
 	d.setUp()
 	s := v.shards[0]
 	rung := newTestBell(t)
-	if err := s.bells.Add(d.b, rung); err != nil {
-		t.Fatal(err)
-	}
-	var out thread.Output
+	s.guests.Bells.Add(d.b, rung, nil)
 	var record [abi.DoorbellSize]byte
 	(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: d.cqn, Index: ^uint32(0)}).Marshal(record[:])
 	var event [abi.WindowEventSize]byte
 	round := func() {
 		_ = rung.driver.Push(record[:])
 		_, _, _ = rung.driver.Publish()
-		if !s.bells.Poll(v.now) || s.bells.Arm() {
+		if !s.guests.Bells.Poll(v.now) || s.guests.Bells.Arm() {
 			t.Fatal("not one record")
 		}
-		s.events.Show(&out.Guests)
-		out.Do()
+		s.guests.Show()
+		s.effects.Do()
 		if n, err := q.events.Poll(); n != 1 || err != nil {
 			t.Fatalf("%d events, %v", n, err)
 		}

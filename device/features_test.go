@@ -44,7 +44,7 @@ func TestFeaturesAreAgreedOn(t *testing.T) {
 			if c.need&bit == 0 {
 				continue
 			}
-			d.b.features = ^bit
+			d.b.Features = ^bit
 			before := len(d.fn.violations)
 			if st, _ := d.command(c.op, c.params); st != abi.StatusUnsupported {
 				t.Errorf("%s without feature %#x: %s", c.name, bit, st)
@@ -53,7 +53,7 @@ func TestFeaturesAreAgreedOn(t *testing.T) {
 				t.Errorf("%s without feature %#x: violations %+v", c.name, bit, list)
 			}
 		}
-		d.b.features = c.need
+		d.b.Features = c.need
 		if st, _ := d.command(c.op, c.params); st == abi.StatusUnsupported {
 			t.Errorf("%s with its feature: %s", c.name, st)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -25,7 +24,7 @@ type function struct {
 	cfg    config.Function // as it is now; the shard's own copy
 	limits verbs.Limits
 
-	binding *binding // nil: nobody is attached
+	binding *guest.Binding // nil: nobody is attached
 	verbs   *rdma.Function
 	admin   admin
 	conns   map[uint32]*connection // by connection manager's id
@@ -49,20 +48,28 @@ type function struct {
 	faultReason string
 }
 
-// binding ties a function to the session that drives it.
-type binding struct {
-	fn       *function
-	peer     queues.Peer
-	attach   string // name of the attachment it came through
-	end      func() // ends the session; does not wait
-	driver   string // what the driver calls itself
-	features uint64
-	mem      *queues.Memory
-	in       *mailbox
-	out      *outbox
-	rang     bool                // it has put records into its window's ring
-	events   []*guest.EventQueue // by vector
-	breach   func(error)         // ends the session: its guest broke the rules of shared memory
+var _ guest.Driven = (*function)(nil)
+
+// Number implements guest.Driven.
+func (f *function) Number() uint32 { return uint32(f.ID) }
+
+// Name implements guest.Driven.
+func (f *function) Name() string { return f.ID.String() }
+
+// Split implements guest.Driven.
+func (f *function) Split() uint64 { return f.split.Load() }
+
+// Handle implements guest.Driven.
+func (f *function) Handle(now falcon.Time, b *guest.Binding, r *guest.Request) {
+	f.shard.handle(now, b, f, r)
+}
+
+// Rung implements guest.Driven.
+func (f *function) Rung(now falcon.Time, d *abi.Doorbell) { f.doorbell(now, d) }
+
+// Broke implements guest.Driven.
+func (f *function) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
+	f.broke(clause, where, queue, index, b)
 }
 
 func functionLimits(l *config.Limits, mtu int) verbs.Limits {
@@ -77,7 +84,7 @@ func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 
 // attach gives the function to a session. The session's memory and events are
 // in b.
-func (f *function) attach(b *binding) abi.Status {
+func (f *function) attach(b *guest.Binding) abi.Status {
 	switch {
 	case f.Lifecycle.State() == abi.StateDisabled:
 		return abi.StatusDenied
@@ -87,18 +94,18 @@ func (f *function) attach(b *binding) abi.Status {
 	if f.Lifecycle.State() == abi.StateError { // left by the session before
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
-	b.fn, f.binding = f, b
+	b.Function, f.binding = f, b
 	return abi.StatusOK
 }
 
 // detach ends a session: the function is reset and free for the next. After a
 // fault only its resources are freed; the reason stays readable. A VF that was
 // disabled meanwhile goes with its last session.
-func (f *function) detach(now falcon.Time, b *binding) {
+func (f *function) detach(now falcon.Time, b *guest.Binding) {
 	if f.binding != b {
 		return
 	}
-	f.shard.drops[dropAsyncEvent] += b.out.droppedEvents()
+	f.shard.drops[dropAsyncEvent] += b.Channel.Dropped()
 	f.binding = nil
 	switch f.Lifecycle.State() {
 	case abi.StateError:
@@ -116,14 +123,14 @@ func (f *function) enable() abi.Status {
 	if err := f.Lifecycle.Apply(pfvf.Enable); err != nil {
 		return abi.StatusBadState
 	}
-	if err := f.admin.start(f.binding.mem); err != nil {
+	if err := f.admin.start(f.binding.Memory); err != nil {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
 	f.conns, f.ofQP = map[uint32]*connection{}, map[uint32][]uint32{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
-	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.mem, f.limits, f)
-	f.verbs.UseFeatures(f.binding.features)
+	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.Memory, f.limits, f)
+	f.verbs.UseFeatures(f.binding.Features)
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
 	if f.faults != nil {
 		f.verbs.UseFaults(f.faults)
@@ -210,7 +217,7 @@ func (f *function) CQEvent(cqn uint32) {
 
 func (f *function) sendCQEvent(cqn uint32) {
 	if !f.cqEvents.Post(cqn) && f.binding != nil {
-		f.binding.out.cqEvent(cqn)
+		f.binding.CQEvent(cqn)
 	}
 }
 
@@ -235,7 +242,7 @@ func (f *function) sendAsync(e *abi.AsyncEvent) {
 	if f.binding == nil {
 		return
 	}
-	if !f.binding.out.asyncEvent(e) {
+	if !f.binding.AsyncEvent(e) {
 		f.broke(abi.DRV205, abi.RingStream, 0, 0, nil)
 	}
 }
@@ -245,12 +252,27 @@ func (f *function) describe() string {
 	if f.binding == nil {
 		return f.ID.String()
 	}
-	return fmt.Sprintf("%s (%s)", f.ID, peerName(f.binding.peer))
+	return fmt.Sprintf("%s (%s)", f.ID, guest.Name(f.binding.Peer))
 }
 
-func peerName(p queues.Peer) string {
-	if p.CID != 0 {
-		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)
+// createCQ is the admin command.
+func (f *function) createCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
+	q, st := guest.Choose(f.binding.Events, c.Vector)
+	if st != abi.StatusOK {
+		return 0, st
 	}
-	return fmt.Sprintf("%s process %d", p.Transport, p.PID)
+	cqn, st = f.verbs.CreateCQ(c)
+	if st == abi.StatusOK && q != nil {
+		f.cqEvents.Add(cqn, q)
+	}
+	return cqn, st
+}
+
+// destroyCQ is the admin command.
+func (f *function) destroyCQ(cqn uint32) abi.Status {
+	st := f.verbs.DestroyCQ(cqn)
+	if st == abi.StatusOK {
+		f.cqEvents.Remove(cqn)
+	}
+	return st
 }

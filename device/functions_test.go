@@ -297,7 +297,7 @@ func TestPFManagesVFs(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	d := newDriver(v, 0, 20) // the PF's guest may drive it
-	if !d.fn.assignedTo("bare", d.b.peer) {
+	if !d.fn.assignedTo("bare", d.b.Peer) {
 		t.Error("the VF is not its PF's guest's")
 	}
 	d.setUp()
@@ -339,7 +339,7 @@ func TestPFManagesVFs(t *testing.T) {
 	if o := objects(d, abi.AdminOpQueryObjects, &abi.QueryObjects{}); o != want {
 		t.Errorf("quotas as the VF sees them %+v", o)
 	}
-	d.b.features |= abi.FeatureExtendedVerbs
+	d.b.Features |= abi.FeatureExtendedVerbs
 	for range 3 {
 		d.must(abi.AdminOpOpenXRCD, nil)
 		d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})

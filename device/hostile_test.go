@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"flag"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -20,8 +20,6 @@ import (
 type hostile struct {
 	w    *hostileWorld
 	d    *driver // of its memory; its rings are not used
-	s    *session
-	bell queues.Bell
 	win  *ivshmem.Window
 	ring []byte // of its bells
 	in   []byte
@@ -44,8 +42,19 @@ func newHostile(t testing.TB, w *hostileWorld) *hostile {
 	}
 	t.Cleanup(func() { h.win.Close() })
 	h.ring = windowBells(t, windowMemory(t, h.win))
-	f.detach(w.v.now, h.d.b)
+	_ = h.d.ch.Close(nil)
 	return h
+}
+
+// Peer implements guest.Guest.
+func (h *hostile) Peer() queues.Peer { return h.d.Peer() }
+
+// Watch implements guest.Guest.
+func (h *hostile) Watch(f func([]queues.Region)) (stop func()) { return h.d.Watch(f) }
+
+// Bell implements queues.Ringer.
+func (h *hostile) Bell(uint32) (bell queues.Bell, err error) { // empties the rings
+	return h.win.Listen()
 }
 
 func (h *hostile) byte() byte {
@@ -134,30 +143,10 @@ func (h *hostile) attack(input []byte) {
 
 // enter begins a session, as device.session does after a hello.
 func (h *hostile) enter() {
-	d, v := h.d, h.w.v
+	d := h.d
 	clear(d.mem[:bystanderControl])
 	clear(d.data()[:bystanderData])
-	var err error
-	if h.bell, err = h.win.Listen(); err != nil { // empties the rings
-		v.t.Fatal(err)
-	}
-	f, s := d.fn, v.shards[0]
-	d.b = &binding{
-		peer: queues.Peer{Transport: "unix", PID: 1}, attach: "bare", mem: queues.NewMemory([]queues.Region{{Addr: driverBase, Mem: d.mem}}), out: newOutbox(),
-		features: features &^ uint64(h.byte()), end: func() { h.out = true },
-	}
-	h.s = &session{in: bufio.NewReaderSize(nil, abi.MaxMessage), attach: "bare", shard: s, fn: f, b: d.b}
-	d.b.breach = func(err error) {
-		f.Fault(abi.FaultProtocol, err.Error())
-		h.out = true
-	}
-	d.b.in = newMailbox(&s.inbox, f, d.b)
-	if st := f.attach(d.b); st != abi.StatusOK {
-		v.t.Fatalf("hostile: attach: %s", st)
-	}
-	if err := s.listen(d.b, h.bell); err != nil {
-		v.t.Fatal(err)
-	}
+	d.attach(h, guest.Features&^uint64(h.byte()), func(error) { h.out = true })
 	h.out, h.admin, h.bells, h.numbers = false, 0, 0, h.numbers[:0]
 }
 
@@ -165,13 +154,9 @@ func (h *hostile) enter() {
 func (h *hostile) leave() {
 	v, f := h.w.v, h.d.fn
 	v.step()
+	_ = h.d.ch.Close(nil)
 	fault, _ := f.Lifecycle.Fault()
 	h.faults[fault]++
-	h.d.b.in.close()
-	f.detach(v.now, h.d.b)
-	v.shards[0].unlisten(h.d.b)
-	h.bell.Close()
-	h.d.b.out.close()
 	if f.verbs != nil || len(f.conns) != 0 || f.binding != nil {
 		v.t.Fatalf("hostile: %d connections and objects %t are left", len(f.conns), f.verbs != nil)
 	}
@@ -186,7 +171,7 @@ func (h *hostile) settle() {
 }
 
 func (h *hostile) register(offset, width uint32, v uint64) {
-	h.d.b.in.put(item{kind: itemRegWrite, offset: offset, width: width, value: v})
+	h.d.ch.Ask(guest.Request{Kind: guest.RegWrite, Offset: offset, Width: width, Value: v})
 	h.w.v.step()
 	h.settle()
 }
@@ -330,11 +315,11 @@ func (h *hostile) act() {
 	case 2:
 		h.register(uint32(h.byte())*4, 4<<(h.byte()%2), h.value())
 	case 3:
-		d.b.in.put(item{kind: itemRegRead, offset: uint32(h.byte()) * 4, width: uint32(h.byte() % 16)})
+		d.ch.Ask(guest.Request{Kind: guest.RegRead, Offset: uint32(h.byte()) * 4, Width: uint32(h.byte() % 16)})
 	case 4:
 		h.register(abi.RegControl, 4, uint64(h.byte()%4))
 	case 5:
-		h.d.b.in.put(item{kind: itemDoorbell, doorbell: abi.Doorbell{Kind: abi.DoorbellKind(1 + h.byte()%3), Queue: h.number(4), Index: uint32(h.value())}})
+		h.d.ch.Ring(abi.DoorbellKind(1+h.byte()%3), h.number(4), uint32(h.value()))
 	case 6:
 		d.ring(abi.DoorbellKind(h.byte()%6), uint32(h.value()), uint32(h.value()))
 	case 7:
@@ -356,7 +341,7 @@ func (h *hostile) act() {
 	case 13:
 		h.ringWindow()
 	case 16: // takes completions, or says so
-		d.b.in.put(item{kind: itemDoorbell, doorbell: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: h.number(3), Index: uint32(h.byte()), Flags: h.byte() % 2}})
+		d.ch.Ask(guest.Request{Kind: guest.Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: h.number(3), Index: uint32(h.byte()), Flags: h.byte() % 2}})
 	case 14: // memory comes and goes
 		rs := []queues.Region{{Addr: driverBase, Mem: d.mem}}
 		switch h.byte() % 4 {
@@ -365,7 +350,7 @@ func (h *hostile) act() {
 		case 1:
 			rs = nil
 		}
-		d.b.mem.SetRegions(rs)
+		d.b.Memory.SetRegions(rs)
 	case 15:
 		v.idle(int64(h.byte()) * 20_000)
 		h.w.tend()
@@ -385,8 +370,7 @@ func (h *hostile) raw(n int) []byte {
 // stream gives bytes to the session's reader, which is not to wait for anybody:
 // so many are read before the shard takes what they ask for.
 func (h *hostile) stream(b []byte) {
-	h.s.in.Reset(bytes.NewReader(b))
-	if fault := h.s.read(); fault != nil {
+	if fault := guest.Parse(bytes.NewReader(b), asker{h.d.ch.Session()}, h.w.v.shards[0].cfg.NIC.Strict); fault != nil {
 		h.d.fn.Fault(abi.FaultProtocol, fault.Error())
 		h.out = true
 	}

@@ -194,7 +194,8 @@ func (b *bystander) untouched(name string, whole bool) {
 	if st := b.fn.Lifecycle.State(); st != abi.StateReady || b.fn.binding != b.b {
 		t.Fatalf("%s: state %s", name, st)
 	}
-	if n := len(b.b.out.cqs); n > 0 {
+	cqs, _ := b.ch.Waiting()
+	if n := len(cqs); n > 0 {
 		t.Fatalf("%s: %d CQ events that it did not ask for", name, n)
 	}
 	if b.collect(); len(b.async) > 0 {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/falcon-vnic/vnic/device/guest"
 )
 
 // What a NIC needs for itself, worker and supervisor, when little and when much happens.
@@ -84,17 +86,17 @@ type guestMemory struct {
 	limit memoryLimit
 
 	mu  sync.Mutex
-	all map[*session]uint64
+	all map[*guest.Session]uint64
 	max uint64 // of what was added up so far
 }
 
 // is says how much memory a session sees; 0: it has ended. The text is a warning, "" if
 // there is no reason for one.
-func (m *guestMemory) is(s *session, bytes uint64) (warning string) {
+func (m *guestMemory) is(s *guest.Session, bytes uint64) (warning string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all == nil {
-		m.all = map[*session]uint64{}
+		m.all = map[*guest.Session]uint64{}
 	}
 	if m.all[s] = bytes; bytes == 0 {
 		delete(m.all, s)
@@ -110,13 +112,13 @@ func (m *guestMemory) is(s *session, bytes uint64) (warning string) {
 
 // sum adds up the memory of all guests. The sessions of one guest see the same.
 func (m *guestMemory) sum() (total uint64) {
-	guests := map[guestKey]uint64{}
+	guests := map[guest.Key]uint64{}
 	for s, n := range m.all {
-		if s.from.cid == 0 { // a client without a VM has its own
+		if s.From.CID == 0 { // a client without a VM has its own
 			total += n
 			continue
 		}
-		guests[s.from] = max(guests[s.from], n)
+		guests[s.From] = max(guests[s.From], n)
 	}
 	for _, n := range guests {
 		total += n
@@ -125,8 +127,8 @@ func (m *guestMemory) sum() (total uint64) {
 }
 
 // guestMemoryIs keeps account of a guest's memory and warns.
-func (n *NIC) guestMemoryIs(s *session, bytes uint64) {
+func (n *NIC) guestMemoryIs(s *guest.Session, bytes uint64) {
 	if w := n.memory.is(s, bytes); w != "" {
-		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", peerName(s.conn.Peer()), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
+		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}
 }

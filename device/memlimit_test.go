@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/device/guest"
 )
 
 // cgroups lays out files as the kernel shows them.
@@ -67,11 +69,11 @@ func TestMemoryLimit(t *testing.T) {
 // before the kernel kills the NIC.
 func TestMemoryOfGuests(t *testing.T) {
 	m := guestMemory{limit: memoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
-	a, b := &session{from: guestKey{"vhost-user:a", 3}}, &session{from: guestKey{"vhost-user:b", 4}}
-	bAgain, client := &session{from: b.from}, &session{from: guestKey{"unix:c", 0}}
-	client2 := &session{from: client.from}
+	a, b := &guest.Session{From: guest.Key{Attachment: "vhost-user:a", CID: 3}}, &guest.Session{From: guest.Key{Attachment: "vhost-user:b", CID: 4}}
+	bAgain, client := &guest.Session{From: b.From}, &guest.Session{From: guest.Key{Attachment: "unix:c", CID: 0}}
+	client2 := &guest.Session{From: client.From}
 	steps := []struct {
-		guest *session
+		guest *guest.Session
 		bytes uint64
 		warns bool
 	}{

@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -75,7 +76,7 @@ type NIC struct {
 	link     *cmlink.Link
 	control  *control.Server
 	keyLog   *keyLog // nil: none
-	sessions sessions
+	sessions guest.Sessions
 	memory   guestMemory
 	fitting  sync.Mutex
 
@@ -101,7 +102,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.log = n.log.With("nic", cfg.NIC.Name)
 	n.limited = &logLimit{log: n.log}
-	n.sessions.helloTimeout = helloTimeout
+	n.sessions.HelloTimeout = guest.HelloTimeout
 	if n.clock == nil {
 		n.clock = monotonic()
 	}
@@ -159,7 +160,7 @@ func (n *NIC) newThread() (*thread.Thread, error) {
 		return nil, fmt.Errorf("shard %d: %w", s.index, err)
 	}
 	s.inbox.WakeBy(t.Wake)
-	s.bells.Wait = t.Listen
+	s.guests.Bells.Wait = t.Listen
 	return t, nil
 }
 
@@ -252,7 +253,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	// From the outside in: no guests, no attachments, no peers, no shard.
-	n.sessions.closeAll()
+	n.sessions.CloseAll()
 	for _, a := range n.deps.Attachments {
 		_ = a.Close()
 	}
@@ -362,9 +363,12 @@ func (n *NIC) accept(a Attachment) {
 			time.Sleep(acceptPause) // nothing outside can make this a busy loop
 			continue
 		}
-		from := guestKey{a.Addr(), conn.Peer().CID}
-		if !n.sessions.start(conn, from, spareSessions+int(n.shard.funcs.count.Load()), func() { n.serve(conn, a.Name, from) }) {
-			n.guestLog("guest refused", "attachment", a.Addr(), "guest", peerName(conn.Peer()), "reason", "too many sessions, or stopping")
+		from := guest.Key{Attachment: a.Addr(), CID: conn.Peer().CID}
+		stream := guest.NewStream(conn, guest.StreamConfig{
+			Desk: desk{n}, Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
+		})
+		if !n.sessions.Start(stream, from, spareSessions+int(n.shard.funcs.count.Load()), stream.Serve) {
+			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}
 	}
@@ -374,113 +378,6 @@ const (
 	acceptPause   = 10 * time.Millisecond
 	spareSessions = 16 // of one guest, beside one per function: streams that have not said hello
 )
-
-// sessions are the control streams that are being served.
-type sessions struct {
-	helloTimeout time.Duration // for a guest's first message
-
-	mu   sync.Mutex
-	open map[queues.Session]*stream
-	last uint64 // number of the newest
-	end  bool
-	wg   sync.WaitGroup
-}
-
-// guestKey tells guests apart, so that one cannot take the streams of others.
-type guestKey struct {
-	attachment string
-	cid        uint32
-}
-
-// stream is one that is being served.
-type stream struct {
-	guestKey
-	number  uint64 // in the order they came
-	greeted bool   // it has a function
-	ousted  bool
-}
-
-// start serves conn in a goroutine of its own, unless the guest has limit
-// streams already or all are to end. One that has not said hello yet makes room:
-// a driver says it at once.
-func (s *sessions) start(conn queues.Session, from guestKey, limit int, serve func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.end || s.count(from) >= limit && !s.oust(from) {
-		return false
-	}
-	if s.open == nil {
-		s.open = map[queues.Session]*stream{}
-	}
-	s.last++
-	s.open[conn] = &stream{guestKey: from, number: s.last}
-	_ = conn.SetDeadline(time.Now().Add(s.helloTimeout)) // before anybody has it make room
-	s.wg.Go(func() {
-		defer func() {
-			s.mu.Lock()
-			delete(s.open, conn)
-			s.mu.Unlock()
-		}()
-		serve()
-	})
-	return true
-}
-
-// count is how many streams a guest has, without those that make room.
-func (s *sessions) count(from guestKey) (n int) {
-	for _, o := range s.open {
-		if o.guestKey == from && !o.ousted {
-			n++
-		}
-	}
-	return n
-}
-
-// oust ends the oldest of a guest's streams that have not said hello, if there is one.
-func (s *sessions) oust(from guestKey) bool {
-	var oldest queues.Session
-	for conn, o := range s.open {
-		if o.guestKey == from && !o.greeted && !o.ousted && (oldest == nil || o.number < s.open[oldest].number) {
-			oldest = conn
-		}
-	}
-	if oldest == nil {
-		return false
-	}
-	s.open[oldest].ousted = true
-	_ = oldest.SetDeadline(longAgo)
-	return true
-}
-
-// greet notes that a stream has said hello; false when it was too late.
-func (s *sessions) greet(conn queues.Session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.open[conn]
-	if o == nil || o.ousted {
-		return o == nil
-	}
-	o.greeted = true
-	return true
-}
-
-// closeAll ends all sessions and waits for them. Their streams end after the
-// device has let go of the guests' memory.
-func (s *sessions) closeAll() {
-	s.mu.Lock()
-	s.end = true
-	for conn := range s.open {
-		_ = conn.SetReadDeadline(longAgo)
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-}
-
-func (s *sessions) ending() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.end
-}
 
 // guestLog logs what a guest caused, within bounds.
 func (n *NIC) guestLog(msg string, args ...any) {

@@ -1,11 +1,9 @@
 package device
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/queues"
 )
 
 // TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed says so (F65).
@@ -23,39 +21,6 @@ func TestRoutesTold(t *testing.T) {
 	}
 	if kinds["port"] == 0 || kinds["peer"] == 0 {
 		t.Errorf("routes by kind: %v", kinds)
-	}
-}
-
-// pieces is a session that notes what is written to it.
-type pieces struct {
-	queues.Session
-	list [][]byte
-}
-
-func (p *pieces) Write(b []byte) (int, error) {
-	p.list = append(p.list, bytes.Clone(b))
-	return len(b), nil
-}
-
-// TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no byte is lost (F65).
-func TestSplitMessages(t *testing.T) {
-	message := make([]byte, 1000)
-	for i := range message {
-		message[i] = byte(i * 7)
-	}
-	for _, seed := range []uint64{0, 1} {
-		var p pieces
-		s := session{conn: &p, fn: &function{}}
-		s.fn.split.Store(seed)
-		if err := s.send(message); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(bytes.Join(p.list, nil), message) {
-			t.Errorf("seed %d: other bytes arrive", seed)
-		}
-		if seed == 0 && len(p.list) != 1 || seed != 0 && len(p.list) < 1000/40 {
-			t.Errorf("seed %d: %d pieces", seed, len(p.list))
-		}
 	}
 }
 

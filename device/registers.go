@@ -3,37 +3,38 @@ package device
 import (
 	"encoding/binary"
 
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // features the device offers.
-const features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
+const features = guest.Features
 
-// handleItem carries out one thing a driver asked.
-func (s *Shard) handleItem(now falcon.Time, b *binding, f *function, it *item) {
+// handle carries out one thing a driver asked.
+func (s *Shard) handle(now falcon.Time, b *guest.Binding, f *function, it *guest.Request) {
 	if f.binding != b {
 		return // the session is gone
 	}
-	switch it.kind {
-	case itemReserved:
-		f.broke(abi.DRV102, abi.RingStream, 0, 0, it.dirty[:])
-	case itemDoorbell:
-		s.counters.doorbells++
-		if b.rang || it.dirty != nil {
-			f.judgeDoorbell(b, &it.doorbell, it.dirty)
+	switch it.Kind {
+	case guest.ReservedBits:
+		f.broke(abi.DRV102, abi.RingStream, 0, 0, it.Dirty[:])
+	case guest.Ring:
+		s.guests.Doorbells++
+		if b.Rang || it.Dirty != nil {
+			f.judgeDoorbell(b, &it.Doorbell, it.Dirty)
 		}
-		f.doorbell(now, &it.doorbell)
-	case itemRegRead:
-		v, st := f.readRegister(it.offset, it.width)
+		f.doorbell(now, &it.Doorbell)
+	case guest.RegRead:
+		v, st := f.readRegister(it.Offset, it.Width)
 		f.judgeRegister(it, st, f.Lifecycle.State())
-		b.out.reply(it.tag, &abi.RegReply{Status: st, Value: v})
-	case itemRegWrite:
+		b.Reply(it.Tag, &abi.RegReply{Status: st, Value: v})
+	case guest.RegWrite:
 		before := f.Lifecycle.State()
-		st := f.writeRegister(now, it.offset, it.width, it.value)
+		st := f.writeRegister(now, it.Offset, it.Width, it.Value)
 		f.judgeRegister(it, st, before)
-		b.out.reply(it.tag, &abi.RegReply{Status: st})
+		b.Reply(it.Tag, &abi.RegReply{Status: st})
 	}
 }
 
@@ -199,7 +200,7 @@ func (f *function) control(now falcon.Time, c abi.Control) abi.Status {
 		}
 		f.takeVFsDown(now)
 		f.reset(now)
-		f.binding.out.forget()
+		f.binding.Channel.Forget()
 		return abi.StatusOK
 	}
 	return abi.StatusInvalidArgument

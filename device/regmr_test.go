@@ -127,7 +127,7 @@ func TestResetDuringRegMR(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	put := func(reg, width uint32, value uint64) {
-		d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})
+		d.put(reg, width, value)
 	}
 	d.enable()
 	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil)) // numbers begin anew after a reset

@@ -38,13 +38,10 @@ func TestLifecycleModel(t *testing.T) {
 			v.outs[0].Do()
 		}
 		set := func(reg, width uint32, value uint64) abi.Status {
-			d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})
+			d.ch.Replies()
+			d.put(reg, width, value)
 			one()
-			reply := d.b.out.replies
-			d.b.out.replies, d.b.out.waiting = d.b.out.replies[:0], 0
-			var r abi.RegReply
-			r.Unmarshal(reply[len(reply)-r.Size():])
-			return r.Status
+			return d.ch.Replies()[0].Status
 		}
 		reset := func() {
 			if st := set(abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusOK {
@@ -52,9 +49,10 @@ func TestLifecycleModel(t *testing.T) {
 			}
 			apply(pfvf.Reset)
 			f := d.fn
+			cqs, async := d.ch.Waiting()
 			if f.verbs != nil || len(f.conns) != 0 || f.register(abi.RegAdminSQ)|f.register(abi.RegAdminCQ)|f.register(abi.RegAdminEntries)|f.register(abi.RegFault) != 0 ||
-				len(d.b.out.async) != 0 || len(d.b.out.cqs) != 0 {
-				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.verbs, len(f.conns), len(d.b.out.async))
+				len(async) != 0 || len(cqs) != 0 {
+				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.verbs, len(f.conns), len(async))
 			}
 			before := bytes.Clone(d.mem)
 			v.idle(1e6)

@@ -13,6 +13,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
+// refusal is a change that is not made.
+type refusal struct {
+	status abi.Status
+	why    string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.status, r.why) }
+
 // change sets a function anew while the NIC runs, for the operator and for PFs:
 // edit changes a copy of its settings, and either all of that comes into force
 // or nothing. Quotas, rate, credits, trust, spoof check and link change under
@@ -70,10 +78,10 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	f.cfg = is
 	f.adopt(now)
 	if !same(was.DMAWindow, is.DMAWindow) && f.binding != nil {
-		f.binding.end() // its memory was mapped through the old window
+		f.binding.End() // its memory was mapped through the old window
 	}
-	if f.binding != nil && !f.assignedTo(f.binding.attach, f.binding.peer) {
-		f.binding.end()
+	if f.binding != nil && !f.assignedTo(f.binding.Attached, f.binding.Peer) {
+		f.binding.End()
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
@@ -204,7 +212,7 @@ func (f *function) takeDown(now falcon.Time, reason string) {
 	f.shard.log.line(now, slog.LevelInfo, "function reset", "function", f.ID.String(), "reason", reason)
 	f.reset(now)
 	if f.binding != nil {
-		f.binding.out.forget()
+		f.binding.Channel.Forget()
 	}
 	f.tellState(reason)
 }
@@ -226,7 +234,7 @@ func (f *function) disable(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
 	if f.binding != nil {
-		f.binding.out.forget()
+		f.binding.Channel.Forget()
 	}
 	f.tellState("disabled")
 	f.shard.funcs.forget(f)
@@ -246,14 +254,14 @@ func (s *Shard) reannounce() error {
 
 // tellState tells the driver what became of the function without its doing.
 func (f *function) tellState(reason string) {
-	if f.binding != nil && f.binding.features&abi.FeatureFunctionEvents != 0 {
+	if f.binding != nil && f.binding.Features&abi.FeatureFunctionEvents != 0 {
 		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
 	}
 }
 
 // tellLink tells the driver that its link went up or down.
 func (f *function) tellLink() {
-	if f.binding == nil || f.binding.features&abi.FeatureFunctionEvents == 0 {
+	if f.binding == nil || f.binding.Features&abi.FeatureFunctionEvents == 0 {
 		return
 	}
 	e := abi.AsyncEvent{Type: abi.EventLinkState}

@@ -27,7 +27,7 @@ func TestShadowVirtual(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
 		a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-		a.b.features = abi.FeatureEventIndex
+		a.b.Features = abi.FeatureEventIndex
 		a.setUp()
 		b.setUp()
 		a.connectTo(b, 99)
@@ -131,7 +131,7 @@ func pause(i int) {
 func TestBusyDriverRingsNoBell(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	a.b.features = abi.FeatureEventIndex
+	a.b.Features = abi.FeatureEventIndex
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)

@@ -70,8 +70,7 @@ type Shard struct {
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
 	rewire       []*wiring   // attempts to be made again, the next first
-	bells        *guest.Bells
-	events       guest.EventQueues
+	guests       *guest.Set
 	tx           *tap.Queue
 	effects      effect.List
 	plain        plainIP
@@ -95,7 +94,6 @@ type shardCounts struct {
 	rxPackets, rxBytes uint64 // Falcon packets accepted
 	txPackets, txBytes uint64 // Falcon packets sealed
 	steps              uint64
-	doorbells          uint64
 	adminCommands      uint64
 }
 
@@ -105,10 +103,10 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		cids:    conn.NewCIDs(index, conn.MaxSlots),
 		peers:   map[cm.HostID]*peer{},
 		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
-		bells:   guest.NewBells(),
 		changed: make(chan struct{}, 1),
 		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
+	s.guests = guest.NewSet(&s.effects, &s.roused)
 	s.log = &logLimit{log: log, effects: &s.effects}
 	s.clock = func() int64 { return s.now }
 	var err error
@@ -191,9 +189,9 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.now = now
 	sealing := s.plain.busy()
 	for _, fd := range in.Rung {
-		s.bells.Rang(fd)
+		s.guests.Bells.Rang(fd)
 	}
-	found := s.bells.Poll(now) // first: a guest may have woken this thread
+	found := s.guests.Bells.Poll(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	if s.capture.wantPorts {
 		s.captureFromPorts(now, in.FromPorts)
@@ -230,7 +228,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 		s.advanceFaults(now)
 	}
 	s.drainManager(now)
-	s.events.Show(&out.Guests)
+	s.guests.Show()
 	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.busy()
 	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
 	out.Deadline = s.deadline()
@@ -245,12 +243,12 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 // with More the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.falcon.FlushAcks(now)
-	found := s.bells.Arm()
+	found := s.guests.Bells.Arm()
 	found = s.rdma.Arm(now) || found
 	s.stopFaulted(now)
 	out.More = s.transmit(now) || found
 	s.endDrains(now)
-	s.events.Show(&out.Guests)
+	s.guests.Show()
 	out.More = out.More || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 	out.Effects.Take(&s.effects)
@@ -289,7 +287,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.bells.Deadline())
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.guests.Bells.Deadline())
 	if len(s.faulty) > 0 {
 		at = min(at, s.faultDeadline())
 	}

@@ -90,7 +90,7 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 	v := newVirtual(t, 1, wire100us)
 	v.tell, v.super = false, super
 	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	a.b.features, b.b.features = features, features
+	a.b.Features, b.b.Features = features, features
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)

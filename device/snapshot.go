@@ -106,7 +106,7 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 		v.Fault = code.String() + ": " + reason
 	}
 	if f.binding != nil {
-		v.Attached = f.binding.peer.Transport
+		v.Attached = f.binding.Peer.Transport
 	}
 	if f.verbs != nil {
 		n, st := f.verbs.Counts(), f.verbs.Stats()
@@ -211,7 +211,7 @@ func (s *Shard) counts() control.Counters {
 	v := control.Counters{
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
-		"shard.doorbells": c.doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.bells.Muted, "shard.interrupts": s.events.Raised,
+		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
 		"shard.cids_in_use": uint64(s.cids.InUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
 		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
 	}

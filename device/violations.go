@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -73,25 +74,11 @@ func (n *NIC) Violations(context.Context) (list []control.Violation, err error) 
 	return list, err
 }
 
-// breach is how a guest broke the rules of the control stream, which ends it.
-type breach struct {
-	clause abi.Clause
-	bytes  []byte
-	error
-}
-
 // breached records the end of a session that a breach brought about.
 func (f *function) breached(fault error) {
-	if b := (*breach)(nil); errors.As(fault, &b) {
-		f.broke(b.clause, abi.RingStream, 0, 0, b.bytes)
+	if b := (*guest.Breach)(nil); errors.As(fault, &b) {
+		f.broke(b.Clause, abi.RingStream, 0, 0, b.Bytes)
 	}
-}
-
-// headerBytes is a message's header as it came.
-func headerBytes(h *abi.MsgHeader) []byte {
-	b := make([]byte, abi.MsgHeaderSize)
-	h.Marshal(b)
-	return b
 }
 
 // judgeCommand records what a command broke, from its outcome.
@@ -104,21 +91,21 @@ func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
 }
 
 // judgeRegister records what a register access broke.
-func (f *function) judgeRegister(it *item, st abi.Status, before abi.State) {
+func (f *function) judgeRegister(it *guest.Request, st abi.Status, before abi.State) {
 	var b []byte
-	if it.kind == itemRegWrite {
-		b = binary.LittleEndian.AppendUint64(nil, it.value)
+	if it.Kind == guest.RegWrite {
+		b = binary.LittleEndian.AppendUint64(nil, it.Value)
 	}
-	r := abi.LookupRegister(it.offset)
+	r := abi.LookupRegister(it.Offset)
 	switch {
-	case r == nil || r.Width != it.width:
-		f.broke(abi.DRV306, abi.RingRegister, 0, it.offset, b)
-	case it.kind == itemRegWrite && st == abi.StatusBadState && before == abi.StateError && it.offset == abi.RegControl:
-		f.broke(abi.DRV304, abi.RingRegister, 0, it.offset, b)
-	case it.kind == itemRegWrite && st == abi.StatusBadState && it.offset != abi.RegControl:
-		f.broke(abi.DRV301, abi.RingRegister, 0, it.offset, b)
-	case it.kind == itemRegWrite && st == abi.StatusMemoryFault:
-		f.broke(abi.DRV401, abi.RingRegister, 0, it.offset, b)
+	case r == nil || r.Width != it.Width:
+		f.broke(abi.DRV306, abi.RingRegister, 0, it.Offset, b)
+	case it.Kind == guest.RegWrite && st == abi.StatusBadState && before == abi.StateError && it.Offset == abi.RegControl:
+		f.broke(abi.DRV304, abi.RingRegister, 0, it.Offset, b)
+	case it.Kind == guest.RegWrite && st == abi.StatusBadState && it.Offset != abi.RegControl:
+		f.broke(abi.DRV301, abi.RingRegister, 0, it.Offset, b)
+	case it.Kind == guest.RegWrite && st == abi.StatusMemoryFault:
+		f.broke(abi.DRV401, abi.RingRegister, 0, it.Offset, b)
 	}
 }
 
@@ -129,7 +116,7 @@ func (f *function) judgePages() {
 	}
 	var b [abi.PageSize]byte
 	for _, addr := range []uint64{f.admin.sqAddr, f.admin.cqAddr} {
-		if f.binding.mem.Read(addr, b[:]) != nil {
+		if f.binding.Memory.Read(addr, b[:]) != nil {
 			return
 		}
 		for i, v := range b {
@@ -142,8 +129,8 @@ func (f *function) judgePages() {
 }
 
 // judgeDoorbell records a doorbell message beside a ring in use, and reserved bytes.
-func (f *function) judgeDoorbell(b *binding, d *abi.Doorbell, raw *[abi.DoorbellSize]byte) {
-	if b.rang {
+func (f *function) judgeDoorbell(b *guest.Binding, d *abi.Doorbell, raw *[abi.DoorbellSize]byte) {
+	if b.Rang {
 		var is [abi.DoorbellSize]byte
 		d.Marshal(is[:])
 		f.broke(abi.DRV1004, abi.RingStream, d.Queue, d.Index, is[:])
@@ -151,13 +138,4 @@ func (f *function) judgeDoorbell(b *binding, d *abi.Doorbell, raw *[abi.Doorbell
 	if raw != nil {
 		f.broke(abi.DRV102, abi.RingStream, d.Queue, d.Index, raw[:])
 	}
-}
-
-// dirtyDoorbell returns a record that has something in its reserved bytes, else nil.
-func dirtyDoorbell(record []byte) *[abi.DoorbellSize]byte {
-	if !(*abi.Doorbell)(nil).Reserved(record) {
-		return nil
-	}
-	raw := [abi.DoorbellSize]byte(record)
-	return &raw
 }

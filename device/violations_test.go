@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -32,12 +32,17 @@ type offender struct {
 
 // send gives bytes to the session's reader as if they had come from the guest.
 func (o *offender) stream(b []byte) {
-	s := &session{in: bufio.NewReaderSize(bytes.NewReader(b), abi.MaxMessage), shard: o.v.shards[o.side], fn: o.fn, b: o.b}
-	if fault := s.read(); fault != nil {
+	if fault := guest.Parse(bytes.NewReader(b), asker{o.ch.Session()}, o.v.shards[o.side].cfg.NIC.Strict); fault != nil {
 		o.fn.breached(fault)
 	}
 	o.v.step()
 }
+
+// asker is a session to which a stream of bytes is read.
+type asker struct{ *guest.Session }
+
+// Heartbeat implements guest.Asker.
+func (asker) Heartbeat(uint64, *abi.Heartbeat) bool { return true }
 
 // message is one of the control stream.
 func message(t abi.MsgType, flags uint16, body []byte) []byte {
@@ -98,7 +103,7 @@ var offences = map[string]func(o *offender, to *driver){
 	},
 	"DRV-202": func(o *offender, _ *driver) { o.stream(message(abi.MsgHello, 0, make([]byte, 64))) },
 	"DRV-205": func(o *offender, _ *driver) {
-		for range maxAsyncEvents + 1 {
+		for range 257 { // more than wait for a driver
 			o.fn.AsyncEvent(abi.EventCQError, 1, 0, "")
 		}
 	},
@@ -114,7 +119,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.command(abi.AdminOpRegMR, &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: 1 << 50, Levels: 1})
 	},
 	"DRV-402": func(o *offender, to *driver) {
-		o.b.mem.SetRegions(nil)
+		o.b.Memory.SetRegions(nil)
 		o.ring(abi.DoorbellSQ, o.qpn, 1)
 		o.v.step()
 	},
@@ -178,7 +183,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.command(abi.AdminOpCMListen, &abi.CMListen{Service: abi.FirstReservedService})
 	},
 	"DRV-924": func(o *offender, _ *driver) {
-		o.b.features |= abi.FeatureExtendedVerbs
+		o.b.Features |= abi.FeatureExtendedVerbs
 		o.command(abi.AdminOpCreateQP, &abi.CreateQP{Type: abi.QPTypeXRCSend, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn})
 	},
 	"DRV-1003": func(o *offender, _ *driver) {
@@ -195,14 +200,14 @@ var offences = map[string]func(o *offender, to *driver){
 	"DRV-1007": func(o *offender, _ *driver) {
 		s := o.v.shards[o.side]
 		for range 9 {
-			s.bells.Rang(o.bell.FD())
+			s.guests.Bells.Rang(o.bell.FD())
 			o.v.step()
 		}
 	},
 	"DRV-1010": func(o *offender, _ *driver) {
-		o.b.features |= abi.FeatureVectors
-		o.v.shards[o.side].openEvents(o.b, o.bell)
-		o.fn.cqEvents.Add(o.cqn, o.b.events[0])
+		o.b.Features |= abi.FeatureVectors
+		o.v.shards[o.side].guests.OpenEvents(o.b, o.bell)
+		o.fn.cqEvents.Add(o.cqn, o.b.Events[0])
 		o.fn.cqEvents.Post(o.cqn)
 		o.eventConsumer(0, 500)
 		o.fn.cqEvents.Post(o.cqn)
@@ -289,11 +294,9 @@ func newOffender(t *testing.T, v *virtual) *offender {
 		bell.Close()
 		win.Close()
 	})
-	o.b.features = abi.FeatureArmWord
-	o.b.breach = func(err error) { o.fn.Fault(abi.FaultProtocol, err.Error()) }
-	if err := v.shards[0].bells.Add(o.b, bell); err != nil {
-		t.Fatal(err)
-	}
+	o.b.Features = abi.FeatureArmWord
+	o.ch.OnEnd(func(err error) { o.fn.Fault(abi.FaultProtocol, err.Error()) })
+	v.shards[0].guests.Bells.Add(o.b, bell, nil)
 	o.bell = bell
 	return o
 }
@@ -303,8 +306,8 @@ func (o *offender) readsThem(t *testing.T) {
 	t.Helper()
 	kept := slices.Clone(o.fn.violations)
 	slices.Reverse(kept)
-	o.b.mem.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
-	o.b.rang = false
+	o.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
+	o.b.Rang = false
 	o.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	clear(o.mem)
 	o.id = 0

@@ -12,9 +12,12 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/guest/inprocess"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -201,7 +204,8 @@ type driver struct {
 	v     *virtual
 	side  int
 	fn    *function
-	b     *binding
+	ch    *inprocess.Channel
+	b     *guest.Binding
 	mem   []byte
 	sq    *ring.Producer
 	cq    *ring.CQReader
@@ -240,21 +244,63 @@ const pageSize = abi.PageSize
 func newDriver(v *virtual, side int, vf int) *driver {
 	v.t.Helper()
 	d := &driver{v: v, side: side, mem: make([]byte, driverMem)}
-	s := v.shards[side]
-	for _, f := range s.funcs.all {
+	for _, f := range v.shards[side].funcs.all {
 		if int(f.ID.VF()) == vf {
 			d.fn = f
 		}
 	}
-	d.b = &binding{
-		peer: queues.Peer{Transport: "unix", PID: 1}, mem: queues.NewMemory([]queues.Region{{Addr: driverBase, Mem: d.mem}}), out: newOutbox(), attach: "bare", end: func() {},
-		features: abi.FeatureFunctionEvents | abi.FeatureDatagrams,
-	}
-	d.b.in = newMailbox(&s.inbox, d.fn, d.b)
-	if st := d.fn.attach(d.b); st != abi.StatusOK {
-		v.t.Fatal(st)
-	}
+	d.attach(d, abi.FeatureFunctionEvents|abi.FeatureDatagrams, nil)
 	return d
+}
+
+// attach begins a session. end is called when the device ends it.
+func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
+	d.v.t.Helper()
+	from := guest.Key{Attachment: "bare"}
+	var err error
+	d.ch, err = inprocess.Open(virtualDesk{d.v, d.side}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
+	if err != nil {
+		d.v.t.Fatal(err)
+	}
+	d.ch.OnEnd(end)
+	d.b = d.fn.binding
+}
+
+// Peer implements guest.Guest.
+func (d *driver) Peer() queues.Peer { return queues.Peer{Transport: "unix", PID: 1} }
+
+// Watch implements guest.Guest.
+func (d *driver) Watch(f func([]queues.Region)) (stop func()) {
+	f([]queues.Region{{Addr: driverBase, Mem: d.mem}})
+	return func() {}
+}
+
+// virtualDesk gives drivers in virtual time the functions that they name, whosever they are.
+type virtualDesk struct {
+	v    *virtual
+	side int
+}
+
+func (d virtualDesk) shard() *Shard { return d.v.shards[d.side] }
+
+func (d virtualDesk) Do(f func(now falcon.Time)) error {
+	f(d.v.now)
+	return nil
+}
+
+func (d virtualDesk) Post(m *guest.Mailbox) bool { return d.shard().inbox.Post(driverMail{m}) }
+
+func (d virtualDesk) MemoryIs(*guest.Session, uint64) {}
+
+func (d virtualDesk) Set() *guest.Set { return d.shard().guests }
+
+func (d virtualDesk) Attach(b *guest.Binding, number uint32) (abi.Status, string) {
+	b.Memory = queues.NewMemory(nil)
+	return d.shard().funcs.byID[pfvf.ID(number)].attach(b), ""
+}
+
+func (d virtualDesk) Detach(now falcon.Time, b *guest.Binding, fault error) {
+	d.shard().detach(now, b, fault)
 }
 
 func (d *driver) page(n int) []byte { return d.mem[n*pageSize:] }
@@ -262,8 +308,13 @@ func (d *driver) page(n int) []byte { return d.mem[n*pageSize:] }
 func (d *driver) addr(n int) uint64 { return driverBase + uint64(n)*pageSize }
 
 func (d *driver) write(reg, width uint32, value uint64) {
-	d.b.in.put(item{kind: itemRegWrite, tag: 1, offset: reg, width: width, value: value})
+	d.put(reg, width, value)
 	d.v.step()
+}
+
+// put writes a register in the next Step.
+func (d *driver) put(reg, width uint32, value uint64) {
+	d.ch.Ask(guest.Request{Kind: guest.RegWrite, Tag: 1, Offset: reg, Width: width, Value: value})
 }
 
 func (d *driver) enable() {
@@ -319,7 +370,7 @@ func (d *driver) must(op abi.AdminOp, params marshaler) []byte {
 }
 
 func (d *driver) ring(kind abi.DoorbellKind, queue, index uint32) {
-	d.b.in.put(item{kind: itemDoorbell, doorbell: abi.Doorbell{Kind: kind, Queue: queue, Index: index}})
+	d.ch.Ring(kind, queue, index)
 }
 
 // list writes the page list of n pages from page first on to list page k and
@@ -385,11 +436,10 @@ func (d *driver) event(typ abi.EventType) abi.AsyncEvent {
 	return got
 }
 
-// collect takes what the outbox holds, as the session's writer would.
+// collect takes all events and replies.
 func (d *driver) collect() {
-	d.async = append(d.async, d.b.out.async...)
-	d.b.out.async = d.b.out.async[:0]
-	d.b.out.replies, d.b.out.cqs, d.b.out.waiting = d.b.out.replies[:0], d.b.out.cqs[:0], 0
+	d.async = append(d.async, d.ch.Async()...)
+	d.ch.Replies()
 }
 
 // connectTo connects to a driver on the other side, which accepts.
@@ -416,7 +466,7 @@ func (d *driver) send(op abi.Opcode, off, n int, remote *driver, remoteOff int) 
 		d.v.t.Fatal(err)
 	}
 	index, need, _ := d.sendQ.Publish()
-	if need || d.b.features&abi.FeatureEventIndex == 0 {
+	if need || d.b.Features&abi.FeatureEventIndex == 0 {
 		d.rung++
 		d.ring(abi.DoorbellSQ, d.qpn, index)
 	}

@@ -149,7 +149,7 @@ func (w *world) start(i int, cfg *config.Config, deps Deps) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.sessions.helloTimeout = w.helloTimeout
+	n.sessions.HelloTimeout = w.helloTimeout
 	w.nics[i] = n
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -41,6 +42,7 @@ type BellUser interface {
 type bell struct {
 	queues.Bell
 	user   BellUser
+	deaf   func(error)
 	armed  bool
 	broken bool        // the guest broke its rules: the session is ending
 	empty  int         // rings in a row with nothing in the ring
@@ -49,10 +51,13 @@ type bell struct {
 
 // Bells are all that a shard looks at.
 type Bells struct {
-	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps.
+	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps. It
+	// is called as an effect.
 	Wait func(fd int, on bool) error
 	// Muted counts bells that rang for nothing too often.
 	Muted uint64
+
+	effects *effect.List
 
 	all    []*bell
 	byFD   map[int]*bell
@@ -68,21 +73,20 @@ type Bells struct {
 const never falcon.Time = math.MaxInt64
 
 // NewBells returns a set without bells.
-func NewBells() *Bells { return &Bells{byFD: map[int]*bell{}, unmute: never} }
+func NewBells(effects *effect.List) *Bells {
+	return &Bells{effects: effects, byFD: map[int]*bell{}, unmute: never}
+}
 
 // Deadline is when Poll has something to do that no ring brings about.
 func (t *Bells) Deadline() falcon.Time { return t.unmute }
 
-// Add begins to look at a bell.
-func (t *Bells) Add(user BellUser, q queues.Bell) error {
-	l := &bell{Bell: q, user: user}
-	if err := t.hear(l, true); err != nil {
-		return err
-	}
+// Add begins to look at a bell. deaf is called, as an effect, if the thread cannot wait for it.
+func (t *Bells) Add(user BellUser, q queues.Bell, deaf func(error)) {
+	l := &bell{Bell: q, user: user, deaf: deaf}
+	t.hear(l, true)
 	t.all = append(t.all, l)
 	t.byFD[l.FD()] = l
 	t.loose++
-	return nil
 }
 
 // Remove forgets the bell of a driver, if it has one.
@@ -93,7 +97,7 @@ func (t *Bells) Remove(user BellUser) {
 	}
 	l := t.all[i]
 	if l.muted == 0 {
-		_ = t.hear(l, false)
+		t.hear(l, false)
 	}
 	if !l.armed {
 		t.loose--
@@ -104,11 +108,15 @@ func (t *Bells) Remove(user BellUser) {
 }
 
 // hear makes the thread wait for a bell's descriptor or not.
-func (t *Bells) hear(l *bell, on bool) error {
+func (t *Bells) hear(l *bell, on bool) {
 	if t.Wait == nil {
-		return nil
+		return
 	}
-	return t.Wait(l.FD(), on)
+	t.effects.Add(effect.Func(func() {
+		if err := t.Wait(l.FD(), on); err != nil && on {
+			l.deaf(err)
+		}
+	}))
 }
 
 // Rang says that a descriptor became readable.
@@ -197,7 +205,7 @@ func (t *Bells) Arm() (found bool) {
 func (t *Bells) mute(now falcon.Time, l *bell) {
 	l.muted = now + min(bellMute<<min(l.empty-bellPatience-1, 20), bellMuteMost)
 	t.unmute = min(t.unmute, l.muted)
-	_ = t.hear(l, false)
+	t.hear(l, false)
 	t.Muted++
 	l.user.BrokeBell(abi.DRV1007)
 }
@@ -206,10 +214,12 @@ func (t *Bells) mute(now falcon.Time, l *bell) {
 func (t *Bells) hearAgain(now falcon.Time) {
 	t.unmute = never
 	for _, l := range t.all {
-		if l.muted != 0 && now >= l.muted && t.hear(l, true) == nil {
+		switch {
+		case l.muted == 0:
+		case now >= l.muted:
 			l.muted = 0
-		} else if l.muted != 0 {
-			l.muted = max(l.muted, now+bellMute)
+			t.hear(l, true)
+		default:
 			t.unmute = min(t.unmute, l.muted)
 		}
 	}

@@ -1,10 +1,26 @@
-// Package guest is the driver's side of functions: what a driver rings, asks and hears.
+// Package guest is the driver's side of functions: what drivers ask and ring, and what they hear.
 //
-//	driver's doorbell records (shared memory) ──▶ Bells ──▶ User.Doorbell
-//	completion events ──▶ EventQueues ──▶ records (shared memory) ──▶ Effects: interrupts
+//	             any goroutine             │            the shard's thread
+//	                                       │
+//	carrier ─ Open, Put, Close ▶ Session ──┼▶ Mailbox ─────────▶ Driven.Handle
+//	doorbell records in shared memory ─────┼▶ Bells ───────────▶ Driven.Rung
+//	                                       │
+//	carrier ◀──── Flush ── Channel ◀───────┼─ Binding ◀────────── events, replies
+//	interrupts ◀───────── EventQueue ◀─────┼─ CQEvents ◀───────── events of CQs that have a vector
+//
+// A driver's control messages (docs/abi §2) are carried by something that implements Channel, opens
+// a Session when the driver says hello, puts in it what the driver asks, and closes it when the
+// driver leaves. Stream does that over a stream of bytes: vsock, or a unix socket. Package inprocess
+// does it without one. A Session has a Binding while it has a function; the shard knows the driver
+// as that Binding.
 //
 // # Ownership and concurrency
 //
-// What is here belongs to one shard, and to the goroutine that steps it. Nothing here does I/O: an
-// interrupt to raise leaves as an Effect, which the loop around the shard carries out.
+// Set, Binding, Bells and EventQueues belong to a shard, and to the goroutine that steps it. A
+// Session and its carrier belong to the carrier's goroutines, of which Stream has a reader and a
+// writer. Mailbox and Channel are where they meet; both are bounded. Nothing that the shard's thread
+// calls waits or does I/O: an interrupt, a channel to flush and a descriptor to wait for leave as
+// effects, which the thread does after the Step.
+//
+// When a Session has closed, the device does not touch its guest's memory any more.
 package guest

@@ -3,6 +3,7 @@ package guest
 import (
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -52,7 +53,7 @@ func (s *EventQueues) Drop(of []*EventQueue) {
 
 // Show makes the records of this Step visible to the drivers. The interrupts that they asked for
 // are left in out.
-func (s *EventQueues) Show(out *Effects) {
+func (s *EventQueues) Show(out *effect.List) {
 	for _, q := range s.dirty {
 		q.dirty = false
 		_, wanted, err := q.ring.Publish()
@@ -60,12 +61,15 @@ func (s *EventQueues) Show(out *Effects) {
 		case err != nil:
 			q.fault(err)
 		case wanted:
-			out.interrupts = append(out.interrupts, interrupt{q.irq, q.vector})
+			out.Add(q)
 			s.Raised++
 		}
 	}
 	s.dirty = s.dirty[:0]
 }
+
+// Do implements effect.Effect: it raises the vector.
+func (q *EventQueue) Do() { q.irq.Interrupt(q.vector) }
 
 // full says that no further CQ may have its events here: one record for each has room.
 func (q *EventQueue) full() bool { return q.cqs >= 1<<abi.WindowEventsLog2 }

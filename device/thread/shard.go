@@ -3,7 +3,6 @@ package thread
 import (
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -39,7 +38,7 @@ type Input struct {
 }
 
 // Output is what a Step leaves, beside the frames in the uplink's queue and the events in the
-// functions' outboxes.
+// drivers' channels.
 type Output struct {
 	PeerMessages []PeerMessage // for the connection managers of other NICs
 	Effects      effect.List   // to be done before the next Step
@@ -47,7 +46,6 @@ type Output struct {
 	Polled       bool          // a ring that was polled had work
 	Worked       bool          // so had the inbox, a ring, or what ports had sent before
 	More         bool          // Step again at once: work was left
-	Guests       guest.Effects // what drivers are to hear
 }
 
 // PeerMessage is a connection management message. Data is the reader's.
@@ -56,11 +54,8 @@ type PeerMessage struct {
 	Data []byte
 }
 
-// Do does what a Step asked for, callers' answers last.
-func (o *Output) Do() {
-	o.Guests.Do()
-	o.Effects.Do()
-}
+// Do does what a Step asked for.
+func (o *Output) Do() { o.Effects.Do() }
 
 // Ports are the functions' ports as the thread serves them.
 type Ports interface {

@@ -1,15 +1,21 @@
-package device
+package guest
 
 import (
+	"bytes"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
 
 // socketPair returns two ends of a stream.
 func socketPair(t *testing.T) (a, b net.Conn) {
@@ -37,7 +43,11 @@ func TestDirectEvents(t *testing.T) {
 	near, far := socketPair(t)
 	o := newOutbox()
 	o.direct = newDirect(near)
-	if o.cqEvent(1); len(o.cqs) != 1 {
+	say := func(cqn uint32) {
+		o.CQEvent(cqn)
+		o.Flush()
+	}
+	if say(1); len(o.events.CQs()) != 1 {
 		t.Fatal("an event went out before the writer was there")
 	}
 	done := make(chan struct{})
@@ -59,7 +69,7 @@ func TestDirectEvents(t *testing.T) {
 	buf := make([]byte, abi.MaxMessage)
 	next := func() (typ abi.MsgType, cqs []uint32) {
 		t.Helper()
-		_ = far.SetReadDeadline(time.Now().Add(testTime))
+		_ = far.SetReadDeadline(time.Now().Add(patience))
 		h, body, err := abi.ReadMessage(far, buf)
 		if err != nil {
 			t.Fatal(err)
@@ -77,14 +87,14 @@ func TestDirectEvents(t *testing.T) {
 		defer o.mu.Unlock()
 		return !o.writing
 	}
-	for deadline := time.Now().Add(testTime); !idle(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the writer does not come back")
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		o.cqEvent(7)
-		if len(o.cqs) != 0 {
+		say(7)
+		if len(o.events.CQs()) != 0 {
 			t.Fatal("not written at once")
 		}
 	}); n != 0 {
@@ -99,9 +109,9 @@ func TestDirectEvents(t *testing.T) {
 	// Nobody reads: the stream is full, perhaps in the middle of a message, and the rest waits.
 	const events = 3000
 	for n := range uint32(events) {
-		o.cqEvent(1000 + n)
+		say(1000 + n)
 	}
-	o.reply(5, &abi.Heartbeat{})
+	o.answer(5, &abi.Heartbeat{})
 	seen, answered := map[uint32]int{}, false
 	for len(seen) < events || !answered {
 		typ, cqs := next()
@@ -129,5 +139,76 @@ func TestDirectEvents(t *testing.T) {
 	}
 	if p, q := net.Pipe(); newDirect(p) != nil || newDirect(q) != nil {
 		t.Error("a pipe in memory is no socket")
+	}
+}
+
+// TestOutboxBounds: a guest that takes no events loses the newest and is
+// told how many by the counter.
+// (DEV-205)
+func TestOutboxBounds(t *testing.T) {
+	o := newOutbox()
+	for range maxAsyncEvents + 5 {
+		o.AsyncEvent(&abi.AsyncEvent{})
+	}
+	if len(o.events.Async()) != maxAsyncEvents || o.Dropped() != 5 {
+		t.Errorf("%d events kept, %d dropped", len(o.events.Async()), o.Dropped())
+	}
+	for range 3 {
+		for cqn := range uint32(3000) {
+			o.CQEvent(cqn)
+		}
+	}
+	b, last := o.next(nil)
+	if last {
+		t.Error("ended")
+	}
+	r := strings.NewReader(string(b))
+	buf := make([]byte, abi.MaxMessage)
+	var cqs, events int
+	for r.Len() > 0 {
+		h, body, err := abi.ReadMessage(r, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch h.Type {
+		case abi.MsgCQEvent:
+			cqs += len(body) / 4
+		case abi.MsgAsyncEvent:
+			events++
+		}
+	}
+	if cqs != 3000 || events != maxAsyncEvents {
+		t.Errorf("%d CQ numbers and %d events came out", cqs, events)
+	}
+}
+
+// pieces is a session that notes what is written to it.
+type pieces struct {
+	queues.Session
+	list [][]byte
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.list = append(p.list, bytes.Clone(b))
+	return len(b), nil
+}
+
+// TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no byte is lost (F65).
+func TestSplitMessages(t *testing.T) {
+	message := make([]byte, 1000)
+	for i := range message {
+		message[i] = byte(i * 7)
+	}
+	for _, seed := range []uint64{0, 1} {
+		var p pieces
+		if err := send(&p, message, seed); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(bytes.Join(p.list, nil), message) {
+			t.Errorf("seed %d: other bytes arrive", seed)
+		}
+		if seed == 0 && len(p.list) != 1 || seed != 0 && len(p.list) < 1000/40 {
+			t.Errorf("seed %d: %d pieces", seed, len(p.list))
+		}
 	}
 }

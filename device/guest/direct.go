@@ -1,4 +1,4 @@
-package device
+package guest
 
 import (
 	"net"
@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// direct writes to a control stream from the shard's thread, where the stream
+// direct writes to a control stream from the thread of the shard, where the stream
 // is a socket and takes the bytes at once. Otherwise the writer has to be woken:
 // a goroutine, for which Go wakes a thread that then looks for more; that took 70 µs
 // of processor time for each completion event.

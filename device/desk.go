@@ -1,0 +1,123 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// desk gives the drivers that say hello their functions. It implements guest.Desk.
+type desk struct{ n *NIC }
+
+var _ guest.Desk = desk{}
+
+// driverMail is a session's mailbox in the shard's inbox.
+type driverMail struct{ *guest.Mailbox }
+
+// Drain implements inbox.Source.
+func (m driverMail) Drain(_ *Shard, now falcon.Time) { m.Mailbox.Drain(now) }
+
+// Do implements guest.Desk.
+func (d desk) Do(f func(now falcon.Time)) error { return d.n.shard.do(f) }
+
+// Post implements guest.Desk.
+func (d desk) Post(m *guest.Mailbox) bool { return d.n.shard.inbox.Post(driverMail{m}) }
+
+// MemoryIs implements guest.Desk.
+func (d desk) MemoryIs(s *guest.Session, bytes uint64) { d.n.guestMemoryIs(s, bytes) }
+
+// Set implements guest.Desk.
+func (d desk) Set() *guest.Set { return d.n.shard.guests }
+
+// Attach implements guest.Desk.
+func (d desk) Attach(b *guest.Binding, number uint32) (abi.Status, string) {
+	f, st, why := d.n.shard.choose(number, b.Attached, b.Peer)
+	if st != abi.StatusOK {
+		return st, why
+	}
+	b.Memory = queues.NewWindowed(f.window(), nil)
+	if st = f.attach(b); st == abi.StatusBusy {
+		why = fmt.Sprintf("%s is attached to %s", f.ID, guest.Name(f.binding.Peer))
+	}
+	return st, why
+}
+
+// Detach implements guest.Desk.
+func (d desk) Detach(now falcon.Time, b *guest.Binding, fault error) {
+	d.n.shard.detach(now, b, fault)
+}
+
+// detach takes a function back from its driver. A fault stays readable until the next session.
+func (s *Shard) detach(now falcon.Time, b *guest.Binding, fault error) {
+	f, ok := b.Function.(*function)
+	if !ok {
+		return
+	}
+	if fault != nil {
+		f.breached(fault)
+		f.Fault(abi.FaultProtocol, fault.Error())
+		s.stopFaulted(now)
+	}
+	f.detach(now, b)
+}
+
+// choose finds the function that a guest asks for, among those that are its
+// own. Host 0 in the number stands for this NIC, as a guest need not know it.
+func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
+	if number != abi.FunctionAssigned {
+		id := pfvf.ID(number)
+		if number <= pfvf.MaxID && id.Host() == 0 {
+			id |= pfvf.ID(s.cfg.NIC.Host) << 16
+		}
+		f := s.funcs.byID[id]
+		switch {
+		case f == nil && s.funcs.possible(id):
+			return nil, abi.StatusDenied, fmt.Sprintf("function %s is disabled", id)
+		case f == nil:
+			return nil, abi.StatusNotFound, fmt.Sprintf("there is no function %s", id)
+		case !f.assignedTo(attach, p):
+			return nil, abi.StatusDenied, fmt.Sprintf("function %s is not assigned to %s on %s", id, guest.Name(p), attach)
+		}
+		return f, abi.StatusOK, ""
+	}
+	var own *function
+	for _, f := range s.funcs.all {
+		if !f.assignedTo(attach, p) {
+			continue
+		}
+		if f.binding == nil {
+			return f, abi.StatusOK, ""
+		}
+		own = f
+	}
+	if own == nil {
+		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", guest.Name(p), attach)
+	}
+	return own, abi.StatusOK, "" // busy, as attach will say
+}
+
+// window is the part of its guest's memory that the function may reach.
+func (f *function) window() queues.Window {
+	if w := f.cfg.DMAWindow; w != nil {
+		return queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
+	}
+	return queues.Window{}
+}
+
+// assignedTo says whether the configuration gives the function to this guest:
+// by its context id, which the transport vouches for, or by the name of the
+// unix attachment it came through.
+func (f *function) assignedTo(attach string, p queues.Peer) bool {
+	g := f.cfg.Guest
+	switch {
+	case g == nil:
+		return false
+	case g.Unix != "":
+		return p.CID == 0 && g.Unix == attach
+	}
+	return p.CID != 0 && g.CID == p.CID
+}

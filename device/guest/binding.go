@@ -1,0 +1,119 @@
+package guest
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/device/effect"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Driven is the function that a binding ties to its driver.
+type Driven interface {
+	Number() uint32
+	Name() string
+	// Split is a seed to cut messages to the driver in pieces with; 0: they go whole. Any goroutine
+	// may ask.
+	Split() uint64
+	// Handle does what the driver asks by its channel.
+	Handle(now falcon.Time, b *Binding, r *Request)
+	// Rung does what a doorbell record in shared memory says.
+	Rung(now falcon.Time, d *abi.Doorbell)
+	// Broke records that the driver broke a clause of docs/abi.
+	Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte)
+	// Fault stops the function.
+	Fault(code abi.Fault, reason string)
+}
+
+// Binding ties a function to the driver that has it, for as long as its session lasts. It belongs
+// to the shard's thread.
+type Binding struct {
+	Peer     queues.Peer
+	Attached string // name of the attachment it came through
+	Driver   string // what the driver calls itself
+	Features uint64 // in use
+	Memory   *queues.Memory
+	Channel  Channel
+	Function Driven
+
+	Rang   bool          // it has put records into its window's ring
+	Events []*EventQueue // by vector
+	news   bool          // in its shard's list of those to flush
+	set    *Set
+	breach func(error)
+}
+
+var (
+	_ BellUser  = (*Binding)(nil)
+	_ EventUser = (*Binding)(nil)
+
+	_ effect.Effect = (*Binding)(nil)
+)
+
+// handle does what the driver asks.
+func (b *Binding) handle(now falcon.Time, r *Request) { b.Function.Handle(now, b, r) }
+
+// CQEvent says that a completion queue has news, by the channel.
+func (b *Binding) CQEvent(cqn uint32) {
+	b.Channel.CQEvent(cqn)
+	b.mark()
+}
+
+// AsyncEvent tells what happened. It reports false when the driver does not take its events.
+func (b *Binding) AsyncEvent(e *abi.AsyncEvent) (taken bool) {
+	taken = b.Channel.AsyncEvent(e)
+	b.mark()
+	return taken
+}
+
+// Reply answers a register access.
+func (b *Binding) Reply(tag uint64, r *abi.RegReply) {
+	b.Channel.Reply(tag, r)
+	b.mark()
+}
+
+// End ends the session.
+func (b *Binding) End() { b.set.effects.Add(effect.Func(b.Channel.End)) }
+
+// mark has the channel flushed at the end of the Step.
+func (b *Binding) mark() {
+	if !b.news {
+		b.news = true
+		b.set.news = append(b.set.news, b)
+	}
+}
+
+// Do implements effect.Effect: the driver gets what was said to it.
+func (b *Binding) Do() {
+	if b.Channel.Flush() {
+		b.set.roused.Store(true)
+	}
+}
+
+// Doorbell implements BellUser.
+func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell) {
+	b.Rang = true
+	b.set.Doorbells++
+	b.Function.Rung(now, d)
+}
+
+// BrokeBell implements BellUser.
+func (b *Binding) BrokeBell(clause abi.Clause) { b.Function.Broke(clause, abi.RingBells, 0, 0, nil) }
+
+// Breach implements BellUser: the session ends.
+func (b *Binding) Breach(err error) { b.breach(err) }
+
+// BrokeEvents implements EventUser.
+func (b *Binding) BrokeEvents(vector int, index uint32, err error) {
+	b.Function.Broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
+	b.Function.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
+}
+
+// Name says who drives a function, for logs.
+func Name(p queues.Peer) string {
+	if p.CID != 0 {
+		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)
+	}
+	return fmt.Sprintf("%s process %d", p.Transport, p.PID)
+}

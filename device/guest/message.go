@@ -1,0 +1,101 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Asker takes what the messages of a driver ask. Its methods report false when the session is over.
+type Asker interface {
+	// Put takes a request, waiting for room.
+	Put(r Request) bool
+	// Heartbeat is to be answered as it is.
+	Heartbeat(tag uint64, m *abi.Heartbeat) bool
+}
+
+// Parse reads a driver's messages until the stream ends. The error says how the driver broke the
+// rules; nil means that it left. strict looks for what is wrong but harms nobody.
+func Parse(in io.Reader, to Asker, strict bool) error {
+	buf := make([]byte, abi.MaxMessage)
+	for {
+		h, body, err := abi.ReadMessage(in, buf)
+		switch {
+		case err == nil:
+		case errors.Is(err, abi.ErrMessageTooLong), errors.Is(err, abi.ErrMessageTooShort):
+			return Broken(abi.DRV201, headerBytes(&h), err)
+		default:
+			return nil // the guest is gone, in the middle of a message or not
+		}
+		if h.Type == abi.MsgGoodbye {
+			return nil
+		}
+		if ok, err := message(&h, body, to, strict); !ok || err != nil {
+			return err
+		}
+	}
+}
+
+// headerBytes is a message's header as it came.
+func headerBytes(h *abi.MsgHeader) []byte {
+	b := make([]byte, abi.MsgHeaderSize)
+	h.Marshal(b)
+	return b
+}
+
+// message hands one message on. It reports false when the session is over.
+func message(h *abi.MsgHeader, body []byte, to Asker, strict bool) (ok bool, err error) {
+	if h.Flags != 0 && strict {
+		dirty := [abi.DoorbellSize]byte(headerBytes(h))
+		if !to.Put(Request{Kind: ReservedBits, Dirty: &dirty}) {
+			return false, nil
+		}
+	}
+	switch h.Type {
+	case abi.MsgDoorbell:
+		if len(body) == 0 || len(body)%abi.DoorbellSize != 0 {
+			return false, Broken(abi.DRV206, headerBytes(h), fmt.Errorf("doorbell message of %d bytes is not a list of %d-byte records", len(body), abi.DoorbellSize))
+		}
+		return doorbells(body, to, strict), nil
+	case abi.MsgRegRead:
+		var m abi.RegRead
+		if err := abi.Decode(body, &m); err != nil {
+			return false, Broken(abi.DRV201, headerBytes(h), err)
+		}
+		return to.Put(Request{Kind: RegRead, Tag: h.Tag, Offset: m.Offset, Width: m.Width}), nil
+	case abi.MsgRegWrite:
+		var m abi.RegWrite
+		if err := abi.Decode(body, &m); err != nil {
+			return false, Broken(abi.DRV201, headerBytes(h), err)
+		}
+		return to.Put(Request{Kind: RegWrite, Tag: h.Tag, Offset: m.Offset, Width: m.Width, Value: m.Value}), nil
+	case abi.MsgHeartbeat:
+		var m abi.Heartbeat
+		if err := abi.Decode(body, &m); err != nil {
+			return false, Broken(abi.DRV201, headerBytes(h), err)
+		}
+		return to.Heartbeat(h.Tag, &m), nil
+	}
+	clause := abi.DRV206
+	if h.Type == abi.MsgHello {
+		clause = abi.DRV202
+	}
+	return false, Broken(clause, headerBytes(h), fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type)))
+}
+
+// doorbells hands records on. It reports false when the session is over.
+func doorbells(records []byte, to Asker, strict bool) bool {
+	for ; len(records) > 0; records = records[abi.DoorbellSize:] {
+		r := Request{Kind: Ring}
+		r.Doorbell.Unmarshal(records)
+		if strict {
+			r.Dirty = DirtyDoorbell(records[:abi.DoorbellSize])
+		}
+		if !to.Put(r) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package guest
+
+import (
+	"sync"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// maxReplies bounds the answers that wait for a guest that does not read.
+const maxReplies = 64 // further requests are not read from the stream
+
+// outbox carries a function's events and replies to its stream's writer. The shard appends and, at
+// the end of its Step, flushes; the writer takes everything at once: completion events as a set of
+// CQ numbers, events and replies in order. Completion events before which nothing waits are written
+// by the flush itself, if they can be.
+type outbox struct {
+	mu      sync.Mutex
+	change  sync.Cond
+	events  EventStore
+	replies []byte // encoded messages
+	waiting int    // requests taken from the stream, not yet answered on it
+	final   []byte // encoded last message; the writer closes after it
+	closed  bool
+	writing bool    // the writer is not there: it writes, or has not begun
+	direct  *direct // writes completion events without the writer; may be nil
+	event   []byte  // for direct
+}
+
+// maxDirect is how many completion events a flush writes itself.
+const maxDirect = 256
+
+func newOutbox() *outbox {
+	o := &outbox{writing: true}
+	o.change.L = &o.mu
+	return o
+}
+
+// CQEvent implements Channel.
+func (o *outbox) CQEvent(cqn uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events.CQEvent(cqn)
+}
+
+// AsyncEvent implements Channel.
+func (o *outbox) AsyncEvent(e *abi.AsyncEvent) (taken bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.events.AsyncEvent(e)
+}
+
+// Reply implements Channel.
+func (o *outbox) Reply(tag uint64, r *abi.RegReply) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.replies = abi.AppendStruct(o.replies, tag, r)
+}
+
+// Forget implements Channel.
+func (o *outbox) Forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events.Forget()
+}
+
+// Dropped implements Channel.
+func (o *outbox) Dropped() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.events.Dropped()
+}
+
+// Flush implements Channel.
+func (o *outbox) Flush() (woke bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.empty() || o.writing || o.sendNow() {
+		return false // the writer looks again before it waits
+	}
+	o.change.Broadcast()
+	return true
+}
+
+func (o *outbox) empty() bool { return o.events.Empty() && len(o.replies) == 0 }
+
+// sendNow writes completion events at once, if they are all there is. What the stream did not take
+// of them is the writer's, before all else.
+func (o *outbox) sendNow() bool {
+	if o.direct == nil || o.closed || o.final != nil || len(o.events.Async())+len(o.replies) > 0 || len(o.events.CQs()) > maxDirect {
+		return false
+	}
+	o.event = appendCQEvent(o.event[:0], o.events.CQs())
+	n := o.direct.write(o.event)
+	if n > 0 {
+		o.events.Taken()
+		o.replies = append(o.replies, o.event[n:]...)
+	}
+	return n == len(o.event)
+}
+
+// reserve is called by the reader before it hands a request on; it waits while too many are
+// unanswered and reports false once the outbox is closed.
+func (o *outbox) reserve() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.waiting >= maxReplies && !o.closed {
+		o.change.Wait()
+	}
+	o.waiting++
+	return !o.closed
+}
+
+// answer answers a reserved request of which the shard hears nothing.
+func (o *outbox) answer(tag uint64, m abi.Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.replies = abi.AppendStruct(o.replies, tag, m)
+	o.change.Broadcast()
+}
+
+// finish makes m the last message of the stream; the first caller wins.
+func (o *outbox) finish(m abi.Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.final == nil {
+		o.final = abi.AppendStruct(nil, 0, m)
+	}
+	o.change.Broadcast()
+}
+
+// close ends the writer without a last message.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.change.Broadcast()
+}
+
+// next waits for output and appends it to b as messages. last is set with the final message, and
+// also when the outbox was closed.
+func (o *outbox) next(b []byte) (out []byte, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing = false
+	defer func() { o.writing = true }()
+	for o.empty() && o.final == nil && !o.closed {
+		o.change.Wait()
+	}
+	b = append(b, o.replies...)
+	o.replies = o.replies[:0]
+	for i := range o.events.async {
+		b = abi.AppendStruct(b, 0, &o.events.async[i])
+	}
+	const most = (abi.MaxMessage - abi.MsgHeaderSize) / 4
+	for list := o.events.CQs(); len(list) > 0; list = list[min(len(list), most):] {
+		b = appendCQEvent(b, list[:min(len(list), most)])
+	}
+	o.events.Taken()
+	if o.waiting > 0 {
+		o.waiting = 0
+		o.change.Broadcast()
+	}
+	return append(b, o.final...), o.closed || o.final != nil
+}
+
+func appendCQEvent(b []byte, cqs []uint32) []byte {
+	b = abi.AppendMessage(b, abi.MsgCQEvent, 0, nil)
+	start := len(b) - abi.MsgHeaderSize
+	for _, n := range cqs {
+		b = append(b, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	}
+	n := len(b) - start
+	b[start], b[start+1], b[start+2], b[start+3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
+	return b
+}

@@ -1,0 +1,196 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Features are those that the device offers.
+const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
+
+// Guest is whose driver it is, as the attachment vouches for it, and its memory. A queues.Session
+// is one; so is anything else that has memory. One that is a queues.Ringer too may ring and be
+// interrupted by shared memory.
+type Guest interface {
+	Peer() queues.Peer
+	// Watch is that of queues.Session.
+	Watch(f func([]queues.Region)) (stop func())
+}
+
+// Key tells guests apart, so that one cannot take the sessions of others.
+type Key struct {
+	Attachment string // its address
+	CID        uint32
+}
+
+// Desk is where sessions get functions: a shard, and the NIC around it. Any goroutine but the
+// shard's may call its methods; the functions that it is given run on the shard's thread.
+type Desk interface {
+	// Do runs f on the shard's thread. It fails, without f having run, when the shard has stopped.
+	Do(f func(now falcon.Time)) error
+	// Post has the shard drain what b's driver asks. It reports false when the shard has stopped.
+	Post(m *Mailbox) bool
+	// MemoryIs says how much memory the guest of a session has; 0: the session has ended.
+	MemoryIs(s *Session, bytes uint64)
+	// Set is the shard's.
+	Set() *Set
+	// Attach gives b the function that its driver asks for by number. If there is none for it, it
+	// says why. It is called on the shard's thread, as is Detach.
+	Attach(b *Binding, number uint32) (abi.Status, string)
+	// Detach takes b's function back. fault is how the driver broke the rules, nil if it did not.
+	Detach(now falcon.Time, b *Binding, fault error)
+}
+
+// Refusal is a hello that is answered with a status.
+type Refusal struct {
+	Status abi.Status
+	Why    string
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Status, r.Why) }
+
+// Breach is how a guest broke the rules of its channel, which ends it.
+type Breach struct {
+	Clause abi.Clause
+	Bytes  []byte
+	error
+}
+
+// Broken returns a Breach.
+func Broken(clause abi.Clause, b []byte, err error) *Breach { return &Breach{clause, b, err} }
+
+// Session is a driver with its function, from its hello until it leaves, whatever carries its
+// messages. Its carrier opens it, puts what the driver asks, and closes it.
+type Session struct {
+	From Key
+
+	desk    Desk
+	guest   Guest
+	in      *Mailbox
+	b       *Binding
+	id      uint32
+	unwatch func()
+	bell    queues.Bell           // nil: doorbells are messages only
+	fault   atomic.Pointer[error] // how the guest broke the rules of shared memory
+}
+
+// Open gives a driver that says hello its function, with its guest's memory. ch carries what the
+// driver is told. The error is a *Refusal where the driver is to blame. After an error the function
+// is as it was.
+func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
+	if m.Major != abi.VersionMajor {
+		return nil, &Refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
+	}
+	s := &Session{From: from, desk: desk, guest: g}
+	s.b = desk.Set().Bind(&Binding{
+		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
+	}, s.breach)
+	s.in = NewMailbox(func() bool { return desk.Post(s.in) }, s.b.handle)
+	st, why := abi.StatusOK, ""
+	if err := desk.Do(func(falcon.Time) { st, why = desk.Attach(s.b, m.Function) }); err != nil {
+		return nil, err
+	}
+	if st != abi.StatusOK {
+		return nil, &Refusal{st, why}
+	}
+	s.id = s.b.Function.Number()
+	s.unwatch = g.Watch(s.memory)
+	if err := s.listen(); err != nil { // before the answer: the driver may ring then
+		s.Close(nil)
+		return nil, err
+	}
+	return s, nil
+}
+
+// memory takes over what the guest's memory is.
+func (s *Session) memory(regions []queues.Region) {
+	bytes := uint64(0)
+	for _, r := range regions {
+		bytes += uint64(len(r.Mem))
+	}
+	s.desk.MemoryIs(s, bytes)
+	// After the shard has stopped nothing uses the memory.
+	_ = s.desk.Do(func(falcon.Time) { s.b.Memory.SetRegions(regions) })
+}
+
+// listen lets the shard take doorbells by shared memory too, if the guest can.
+func (s *Session) listen() error {
+	r, ok := s.guest.(queues.Ringer)
+	if !ok {
+		return nil
+	}
+	bell, err := r.Bell(s.id)
+	if bell == nil || err != nil {
+		return err
+	}
+	s.bell = bell
+	stopped := s.desk.Do(func(falcon.Time) { s.desk.Set().Listen(s.b, bell, s.deaf) })
+	return errors.Join(stopped, s.Fault())
+}
+
+// deaf is called when the shard's thread cannot wait for the guest's bell.
+func (s *Session) deaf(err error) {
+	err = fmt.Errorf("bell of %s: %w", s.Name(), err)
+	s.fault.Store(&err)
+	s.b.Channel.End()
+}
+
+// Fault says how the driver broke the rules of shared memory, nil if it did not.
+func (s *Session) Fault() error {
+	if err := s.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Guest says who drives the function, for logs.
+func (s *Session) Guest() string { return Name(s.b.Peer) }
+
+// Function is the number of the driver's function.
+func (s *Session) Function() uint32 { return s.id }
+
+// Features are those in use.
+func (s *Session) Features() uint64 { return s.b.Features }
+
+// Driver is what the driver calls itself.
+func (s *Session) Driver() string { return s.b.Driver }
+
+// Name is the function's name, for logs.
+func (s *Session) Name() string { return s.b.Function.Name() }
+
+// Split is a seed by which messages to the driver are to be cut in pieces; 0: they are not.
+func (s *Session) Split() uint64 { return s.b.Function.Split() }
+
+// Put hands on what the driver asks, waiting for room. It reports false when the session is over.
+func (s *Session) Put(r Request) bool { return s.in.Put(r) }
+
+// Close takes the function away from its driver, which may have broken the rules. The device does
+// not touch the guest's memory after that. It returns how the driver did, there or in shared memory;
+// that stays readable until the next session.
+func (s *Session) Close(fault error) error {
+	s.in.Close()
+	if fault == nil {
+		fault = s.Fault()
+	}
+	_ = s.desk.Do(func(now falcon.Time) {
+		s.desk.Detach(now, s.b, fault)
+		s.desk.Set().Leave(s.b)
+	})
+	if s.bell != nil {
+		s.bell.Close()
+	}
+	s.unwatch()
+	s.desk.MemoryIs(s, 0)
+	return fault
+}
+
+// breach ends the session from the shard's side.
+func (s *Session) breach(err error) {
+	s.fault.Store(&err)
+	s.b.End()
+}
