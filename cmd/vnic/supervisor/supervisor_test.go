@@ -173,6 +173,23 @@ type scene struct {
 	order  []string // calls of Prepare, Commit and Revert
 }
 
+// last waits for the n-th worker that spoke. Before the first is told to serve, its end would be that
+// of the supervisor.
+func (s *scene) last(t *testing.T, n int) (line string, pid int) {
+	t.Helper()
+	line, pid = s.testRelay.last(t, n)
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		serves := len(s.states) > 0
+		s.mu.Unlock()
+		if serves {
+			return line, pid
+		}
+	}
+	t.Fatalf("worker %d speaks and does not serve", n)
+	return "", 0
+}
+
 func (s *scene) note(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
