@@ -85,7 +85,7 @@ func (f *function) runAdmin(now falcon.Time) {
 			f.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
 			return
 		}
-		s.drainManager(now)
+		s.cm.Run(now)
 	}
 	if done > 0 {
 		f.CQEvent(abi.AdminCQ)
@@ -160,7 +160,7 @@ func (s *Shard) runAdminBacklog(now falcon.Time) {
 // command carries out one admin command and writes its result.
 func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
 	f.admin.regID = cmd.ID // where it is a registration
-	return abi.Dispatch(&commands{Function: f.verbs, f: f, now: now}, f.caller(), cmd, result)
+	return abi.Dispatch(&commands{Function: f.verbs, Commands: f.conns.Commands(now), f: f, now: now}, f.caller(), cmd, result)
 }
 
 // caller is the function's driver as commands see it.

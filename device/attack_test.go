@@ -66,7 +66,7 @@ func TestAttackByNumbers(t *testing.T) {
 	v := newVirtual(t, 40, wire100us)
 	x := newVictim(v)
 	var cm uint32
-	for id := range x.a.fn.conns {
+	for _, id := range x.a.fn.conns.IDs() {
 		cm = id
 	}
 	d := newDriver(v, 0, 2)

@@ -45,7 +45,7 @@ func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []by
 }
 
 func (d *driver) connID() uint32 {
-	for id := range d.fn.conns {
+	for _, id := range d.fn.conns.IDs() {
 		return id
 	}
 	d.v.t.Fatal("no connection")
@@ -207,7 +207,7 @@ func TestDriverFaults(t *testing.T) {
 				t.Errorf("reason %q does not say what happened", reason)
 			}
 			other.event(abi.EventDisconnected)
-			if bad.fn.verbs != nil || len(bad.fn.conns) != 0 {
+			if bad.fn.verbs != nil || len(bad.fn.conns.IDs()) != 0 {
 				t.Error("resources of the faulty function are held")
 			}
 			exchange(t, a, b, 5000)
@@ -370,7 +370,7 @@ func TestLostPeer(t *testing.T) {
 	b.event(abi.EventDisconnected)
 	v.idle(10e9) // CIDs rest before they are free
 	for i, s := range v.shards {
-		if n := s.cids.InUse(); n != 0 {
+		if n := s.cm.CIDsInUse(); n != 0 {
 			t.Errorf("shard %d: %d connection identifiers in use", i, n)
 		}
 		if n := s.falcon.Stats().Conns; n != 0 {
@@ -394,7 +394,7 @@ func TestDetachMidOperation(t *testing.T) {
 	v.idle(10e9)
 	for i, s := range v.shards {
 		st := s.falcon.Stats()
-		if n := s.cids.InUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
+		if n := s.cm.CIDsInUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
 			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
 		}
 		for _, f := range s.funcs.all {

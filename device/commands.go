@@ -1,6 +1,7 @@
 package device
 
 import (
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -12,6 +13,7 @@ import (
 // know of is the engine's own method.
 type commands struct {
 	*rdma.Function
+	conn.Commands
 	f   *function
 	now falcon.Time
 }
@@ -77,9 +79,9 @@ func (c *commands) ModifyQP(p *abi.ModifyQP) abi.Status {
 	if st == abi.StatusOK && p.Mask&abi.QPAttrState != 0 {
 		switch p.State {
 		case abi.QPStateReset, abi.QPStateErr:
-			c.f.endConnections(c.now, p.QPN)
+			c.f.conns.EndQP(c.now, p.QPN)
 		case abi.QPStateRTR:
-			c.f.wire(c.now, p.QPN)
+			c.f.conns.Wire(c.now, p.QPN)
 		}
 	}
 	return st
@@ -89,7 +91,7 @@ func (c *commands) ModifyQP(p *abi.ModifyQP) abi.Status {
 func (c *commands) DestroyQP(qpn uint32) abi.Status {
 	st := c.Function.DestroyQP(c.now, qpn)
 	if st == abi.StatusOK {
-		c.f.endConnections(c.now, qpn)
+		c.f.conns.EndQP(c.now, qpn)
 	}
 	return st
 }

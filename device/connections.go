@@ -1,56 +1,81 @@
 package device
 
 import (
-	"slices"
+	"io"
 
-	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// connection is what a function knows of one of its connections.
-type connection struct {
-	qpn     uint32     // 0 until accepted
-	peerQPN uint32     // once open
-	ordered bool       // the peer's queue pair is strongly ordered, of one that is not accepted yet
-	inError bool       // its requests complete in error, likewise
-	wired   bool       // asked for by a NIC, not by a driver
-	link    *rdma.Link // then: it carries datagrams
-}
-
-// cidQuota is how many connection identifiers a function may have. Each queue pair has one
-// connection and may have ended another that the peer has not confirmed; an address handle has one
-// for each ordering; and there are those that other functions open to it for datagrams.
-func (f *function) cidQuota() int {
-	return 2*f.limits.Objects[verbs.KindQP] + 2*f.limits.Objects[verbs.KindAH] + f.limits.Links
-}
-
-// bind makes a connection a queue pair's.
-func (f *function) bind(id, qpn uint32) {
-	c := f.conns[id]
-	if c.qpn == qpn {
-		return
+// newConnections makes the shard's table of connections, the connection manager, and what stands
+// between both and the functions.
+func (s *Shard) newConnections(rand io.Reader) (err error) {
+	s.table = conn.NewTable(conn.TableConfig{
+		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: connectionKeys{s},
+		Credits: connectionCredits(s.cfg), Log: s.log.line,
+	})
+	cids := conn.NewCIDs(s.index, conn.MaxSlots)
+	c := conn.ManagerConfig{
+		Host: s.cfg.NIC.Host, MTU: s.cfg.RDMA.MTU, CIDs: cids, Keys: peerKeys{s}, Ports: s, Neighbours: s.underlay, Log: s.log.line,
 	}
-	f.unbind(id, c)
-	c.qpn = qpn
-	f.ofQP[qpn] = append(f.ofQP[qpn], id)
-}
-
-func (f *function) unbind(id uint32, c *connection) {
-	list := slices.DeleteFunc(f.ofQP[c.qpn], func(other uint32) bool { return other == id })
-	if len(list) == 0 {
-		delete(f.ofQP, c.qpn)
-		return
+	for i := range s.cfg.Peers {
+		p := &s.cfg.Peers[i]
+		s.peers[p.Host] = &peer{cfg: p, host: p.Host, underlay: p.Underlay}
+		c.Peers = append(c.Peers, cm.Peer{Host: p.Host, Underlay: p.Underlay, Tenants: p.Tenants})
 	}
-	f.ofQP[c.qpn] = list
-}
-
-// forget drops a connection that has ended.
-func (f *function) forget(id uint32) {
-	if c := f.conns[id]; c != nil {
-		f.unbind(id, c)
-		delete(f.conns, id)
+	if s.cm, err = conn.NewManager(c, rand); err != nil {
+		return err
 	}
+	s.conns = conn.NewFunctions(conn.FunctionsConfig{
+		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rdma, Log: s.log.line,
+	})
+	s.cm.Serve(s.conns)
+	return nil
 }
 
-// pending says whether a queue pair is already being connected, or still has a connection.
-func (f *function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 }
+// connectionCredits is the most one connection holds.
+func connectionCredits(cfg *config.Config) credit.Cost {
+	c := cfg.Credits.Connection.Cost()
+	for i, v := range c {
+		if v == 0 {
+			c[i] = credit.Unlimited
+		}
+	}
+	return c
+}
+
+// announce tells the connection manager, and it the peers, which functions there
+// are and which addresses their ports have.
+func (s *Shard) announce() error {
+	if err := s.cm.SetEndpoints(s.funcs.endpoints()); err != nil {
+		return err
+	}
+	s.syncPorts()
+	return s.cm.SetPorts(s.portAddresses())
+}
+
+// peerKeys has the keys that are agreed with other NICs.
+type peerKeys struct{ s *Shard }
+
+// RxSA implements conn.PeerKeys.
+func (k peerKeys) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
+	sa, err := k.s.rxSAs.get(saKey{host, tenant, cm.ClassFalcon})
+	if err != nil {
+		return cm.SA{}, err
+	}
+	return sa.sa, nil
+}
+
+// ForgetSAs implements conn.PeerKeys.
+func (k peerKeys) ForgetSAs(host cm.HostID) {
+	k.s.rxSAs.forgetPeer(host)
+	k.s.txSAs.forgetPeer(host)
+	k.s.plain.forgetKeys(host)
+	k.s.rotation.next = 0 // it may have waited for this peer only
+}
+
+// HandleKeys implements conn.PeerKeys.
+func (k peerKeys) HandleKeys(now falcon.Time, o *cm.Output) { k.s.keyOutput(now, o) }

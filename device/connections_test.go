@@ -1,15 +1,13 @@
 package device
 
 import (
-	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -28,13 +26,13 @@ func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
 	for i, s := range v.shards {
-		if n := s.cids.InUse(); n != 0 || s.table.Named() != 0 || len(s.txSAs.current) > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
+		if n := s.cm.CIDsInUse(); n != 0 || s.table.Named() != 0 || len(s.txSAs.current) > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
 			t.Errorf("shard %d: %d CIDs, %d open, %d transmit SAs, %d transport connections, %d of the manager",
 				i, n, s.table.Named(), len(s.txSAs.current), s.falcon.Stats().Conns, len(s.cm.Connections()))
 		}
 		for _, f := range s.funcs.all {
-			if len(f.conns) != 0 || len(f.ofQP) != 0 {
-				t.Errorf("%s remembers %d connections of %d queue pairs", f.ID, len(f.conns), len(f.ofQP))
+			if ids, qps := f.conns.IDs(), f.conns.QPs(); len(ids) != 0 || qps != 0 {
+				t.Errorf("%s remembers %d connections of %d queue pairs", f.ID, len(ids), qps)
 			}
 		}
 	}
@@ -259,19 +257,6 @@ func TestFirstWindow(t *testing.T) {
 	}
 }
 
-// TestStatuses: each reason and error of the connection manager has a status
-// that says something.
-func TestStatuses(t *testing.T) {
-	for r := cm.ReasonConsumer; r <= cm.ReasonLocal; r++ {
-		if st := reasonStatus(r); st == abi.StatusOK {
-			t.Errorf("%s: %s", r, st)
-		}
-	}
-	if cmStatus(nil) != abi.StatusOK || cmStatus(cm.ErrNoRoute) != abi.StatusUnreachable || cmStatus(bytes.ErrTooLarge) != abi.StatusNoResources {
-		t.Error("statuses of errors")
-	}
-}
-
 // TestUnassignedFunctions: a PF without a tenant is disabled; VFs that nobody enabled take no
 // memory and are refused.
 func TestUnassignedFunctions(t *testing.T) {
@@ -279,12 +264,14 @@ func TestUnassignedFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shard{cfg: c, cids: conn.NewCIDs(0, 1)}
-	n, err := newFunctionSet(s, nil)
-	if err != nil || len(n.all) != 1 {
-		t.Fatalf("%d functions, %v", len(n.all), err)
+	s, err := newShard(0, c, seeded(1), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.funcs = n
+	n := s.funcs
+	if len(n.all) != 1 {
+		t.Fatalf("%d functions", len(n.all))
+	}
 	for vf, want := range map[uint32]abi.Status{1: abi.StatusDenied, 4: abi.StatusDenied, 5: abi.StatusNotFound, 4095: abi.StatusNotFound} {
 		if _, st, _ := s.choose(vf, "", queues.Peer{}); st != want {
 			t.Errorf("VF %d: %s, want %s", vf, st, want)

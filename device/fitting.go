@@ -132,7 +132,7 @@ func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err 
 	if err = n.ports.add(p, dev); err == nil {
 		s.plain.ports = append(slices.Clone(s.plain.ports), p)
 		if err = s.announce(); err == nil {
-			s.drainManager(now)
+			s.cm.Run(now)
 			return nil
 		}
 		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]

@@ -27,10 +27,7 @@ type function struct {
 	binding *guest.Binding // nil: nobody is attached
 	verbs   *rdma.Function
 	admin   admin
-	conns   map[uint32]*connection // by connection manager's id
-	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
-	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
-	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
+	conns   *conn.Function
 
 	cqEvents guest.CQEvents
 
@@ -38,8 +35,6 @@ type function struct {
 	split  atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
-
-	owner conn.Owner // what its connections need of it
 
 	violations     []violation // that drivers of the function caused, oldest first; kept over resets and sessions
 	violationsLost uint64      // older ones that made room
@@ -127,8 +122,6 @@ func (f *function) enable() abi.Status {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
-	f.conns, f.ofQP = map[uint32]*connection{}, map[uint32][]uint32{}
-	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
 	f.verbs = f.shard.rdma.NewFunction(uint32(f.ID), f.binding.Memory, f.limits, f)
 	f.verbs.UseFeatures(f.binding.Features)
 	f.verbs.UseStrict(f.shard.cfg.NIC.Strict)
@@ -139,11 +132,11 @@ func (f *function) enable() abi.Status {
 	f.verbs.UseRate(&f.Rate)
 	f.verbs.SetWeight(int(f.cfg.Weight))
 	f.verbs.UseCredits(f.Credits)
-	f.verbs.UseTrace(f.owner.Trace)
+	f.verbs.UseTrace(f.conns.Trace)
 	if err := f.Lifecycle.Apply(pfvf.Ready); err != nil {
 		return abi.StatusBadState
 	}
-	f.listenReserved()
+	f.conns.Start(f.verbs, f.binding.Memory)
 	return abi.StatusOK
 }
 
@@ -167,20 +160,15 @@ func (f *function) clear(now falcon.Time) {
 func (f *function) release(now falcon.Time) {
 	s := f.shard
 	f.cqEvents.Clear()
-	s.cm.FunctionGone(now, uint32(f.ID))
+	f.conns.Stop(now)
 	if f.verbs != nil {
 		f.verbs.Close(now)
 		f.verbs = nil
 	}
-	s.drainManager(now)
-	s.table.EndPartingsOf(now, &f.owner)
+	s.cm.Run(now)
+	s.table.EndPartingsOf(now, &f.conns.Owner)
 	s.drainFalcon(now)
-	clear(f.conns)
-	clear(f.ofQP)
-	clear(f.held)
-	for qpn := range f.wirings {
-		f.unwire(qpn)
-	}
+	f.conns.Forget()
 }
 
 // Fault implements verbs.Notifier: the driver did what no driver may do. It can
@@ -204,7 +192,7 @@ func (s *Shard) stopFaulted(now falcon.Time) {
 		}
 		s.log.line(now, slog.LevelWarn, "function fault", "function", f.ID.String(), "fault", f.faultCode.String(), "reason", f.faultReason)
 		f.release(now)
-		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
+		f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
 	}
 }
 
@@ -223,12 +211,12 @@ func (f *function) sendCQEvent(cqn uint32) {
 
 // AsyncEvent implements verbs.Notifier.
 func (f *function) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
-	f.notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
+	f.Notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }
 
-// notify sends an event with text, which is cut to what an event has room for, or
+// Notify implements conn.Driver: it sends an event with text, which is cut to what an event has room for, or
 // with private data.
-func (f *function) notify(e *abi.AsyncEvent, priv string) {
+func (f *function) Notify(e *abi.AsyncEvent, priv string) {
 	if f.binding == nil {
 		return
 	}

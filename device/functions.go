@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -82,7 +81,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
 	f := &function{Function: &pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, shard: fs.shard, cfg: c}
-	f.owner = conn.Owner{Function: f.Function, Trace: fs.shard.traces[id], Describe: f.describe}
+	f.conns = fs.shard.conns.Add(conn.Owner{Function: f.Function, Trace: fs.shard.traces[id], Describe: f.describe}, f)
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
@@ -112,7 +111,7 @@ func (fs *functionSet) forget(f *function) {
 	}
 	fs.shard.mend(fs.shard.now, f)
 	f.Credits.Drop()
-	fs.shard.cids.SetQuota(uint32(f.ID), 0)
+	fs.shard.conns.Remove(f.conns)
 	delete(fs.byID, f.ID)
 	fs.all = slices.DeleteFunc(fs.all, func(g *function) bool { return g == f })
 	fs.count.Store(int32(len(fs.all)))
@@ -151,7 +150,7 @@ func (f *function) adopt(now falcon.Time) {
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
 	f.limits = functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
-	f.shard.cids.SetQuota(uint32(f.ID), f.cidQuota())
+	f.conns.SetLimits(&f.limits)
 	if f.verbs != nil {
 		f.verbs.SetLimits(f.limits)
 		f.verbs.SetWeight(int(c.Weight))
@@ -162,20 +161,7 @@ func (f *function) adopt(now falcon.Time) {
 
 // weigh gives the function its share of the transport.
 func (f *function) weigh() {
-	if e := f.shard.falcon; e != nil {
-		e.SetWeight(uint32(f.ID), int(f.cfg.Weight))
-	}
-}
-
-// endLoopbacks disconnects the function from others of this NIC: on its link
-// packets can be lost, in here nothing ever is.
-func (f *function) endLoopbacks(now falcon.Time) {
-	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
-		if c := f.shard.table.ByID(id); c != nil && c.Loop != nil {
-			_ = f.shard.cm.Disconnect(now, uint32(f.ID), id)
-		}
-	}
-	f.shard.drainManager(now)
+	f.shard.falcon.SetWeight(uint32(f.ID), int(f.cfg.Weight))
 }
 
 // linkChanged works out the links of a PF and its VFs anew and tells those whose
@@ -192,7 +178,7 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 			f.LinkUp = up
 			f.tellLink()
 			if !up {
-				f.endLoopbacks(now)
+				f.conns.EndLoopbacks(now)
 			}
 		}
 	}

@@ -118,12 +118,7 @@ func (n *NIC) Credits(ctx context.Context) (list []control.CreditNode, err error
 	}
 	err = n.eachFunction(ctx, func(f *function) {
 		list = append(list, creditNode("function", f.ID.String(), f.Credits))
-		var ids []uint32
-		for id := range f.conns {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		for _, id := range ids {
+		for _, id := range f.conns.IDs() {
 			if c := n.shard.table.ByID(id); c != nil && c.Credits != nil {
 				list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
 			}

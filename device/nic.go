@@ -288,7 +288,7 @@ const farewellTime = 500 * time.Millisecond
 func (n *NIC) farewell() {
 	for end := time.Now().Add(farewellTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		waiting := false
-		if err := n.shard.do(func(falcon.Time) { waiting = n.shard.disconnecting() }); err != nil || !waiting {
+		if err := n.shard.do(func(falcon.Time) { waiting = n.shard.cm.Disconnecting() }); err != nil || !waiting {
 			return
 		}
 	}

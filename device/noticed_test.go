@@ -1,6 +1,7 @@
 package device
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -35,21 +36,18 @@ func TestWiringEnds(t *testing.T) {
 		a.toRTR(b.qpn, b.fn.GID())
 		b.toRTR(a.qpn, a.fn.GID())
 		f := a.fn
-		if f.wirings[a.qpn] == nil {
+		if n, _ := f.conns.Waiting(); n == 0 {
 			f = b.fn // the one with the smaller GID asks
 		}
-		asked := 0
-		for qpn, w := range f.wirings {
-			s := f.shard
-			f.wireEnded(v.now, &cm.Output{Kind: tc.kind, ID: w.id}, f.conns[w.id])
-			if len(s.rewire) != tc.again || len(f.wirings) != tc.again || w.qpn != qpn {
-				t.Errorf("%v: %d attempts to come, %d wirings; want %d", tc.kind, len(s.rewire), len(f.wirings), tc.again)
-			}
-			asked++
-			break
+		ids := f.conns.IDs()
+		if len(ids) != 1 {
+			t.Fatalf("%d attempts", len(ids))
 		}
-		if asked != 1 {
-			t.Error("nobody asks")
+		later := f.shard.conns.Deadline()
+		f.shard.conns.Output(v.now, &cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, netip.Addr{})
+		n, _ := f.conns.Waiting()
+		if again := f.shard.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
+			t.Errorf("%v: %d wirings, want %d; made again: %t", tc.kind, n, tc.again, again)
 		}
 	}
 }

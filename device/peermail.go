@@ -85,19 +85,15 @@ func (m *peerMail) close() {
 }
 
 func (s *Shard) peerNews(now falcon.Time, host cm.HostID, n *peerNews) {
-	p := s.peers[host]
-	if p == nil {
+	if s.peers[host] == nil {
 		return
 	}
 	switch n.kind {
 	case newsUp:
-		p.up, p.since = true, now
 		s.cm.PeerUp(now, host)
 	case newsDown:
-		p.up, p.since = false, now
 		s.cm.PeerDown(now, host)
 	case newsRevoked:
-		p.up, p.since = false, now
 		s.cm.PeerRevoked(now, host)
 	case newsMessage:
 		if err := s.cm.Receive(now, host, n.msg); err != nil {
@@ -105,5 +101,5 @@ func (s *Shard) peerNews(now falcon.Time, host cm.HostID, n *peerNews) {
 			s.log.line(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
 		}
 	}
-	s.drainManager(now)
+	s.cm.Run(now)
 }

@@ -144,12 +144,12 @@ func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
 	if err := s.announce(); err != nil { // fewer than before
 		s.log.line(now, slog.LevelError, "ports not told to peers", "err", err)
 	}
-	s.drainManager(now)
+	s.cm.Run(now)
 }
 
-// learnPorts takes in what a peer says of its ports, and asks it for keys where packets for it may
+// PortsChanged takes in what a peer says of its ports, and asks it for keys where packets for it may
 // come.
-func (s *Shard) learnPorts(now falcon.Time, host cm.HostID) {
+func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
 	to := s.peers[host]
 	var addrs []gateway.Address
 	refused := map[config.PeerFunction]bool{}

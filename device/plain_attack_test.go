@@ -110,14 +110,14 @@ func TestRefusedAddressIsTold(t *testing.T) {
 	})
 	s := v.shards[0]
 	s.log.log = slog.New(slog.NewTextHandler(&log, nil))
-	s.learnPorts(v.now, 2) // told while it started
+	s.PortsChanged(v.now, 2) // told while it started
 	s.effects.Do()
 	if log.Len() != 0 {
 		t.Errorf("told again:\n%s", &log)
 	}
 	s.peers[2].refused = nil
-	s.learnPorts(v.now, 2)
-	s.learnPorts(v.now, 2)
+	s.PortsChanged(v.now, 2)
+	s.PortsChanged(v.now, 2)
 	s.effects.Do()
 	for _, address := range []string{"192.168.100.21", "fd00:100::21"} {
 		if n := strings.Count(log.String(), "address="+address+" "); n != 1 {

@@ -333,7 +333,7 @@ func TestPlainWithdraw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.shards[1].drainManager(v.now)
+		v.shards[1].cm.Run(v.now)
 		v.idle(5 * cmDelay)
 	}
 	speak := func() int {

@@ -46,13 +46,13 @@ func TestAttackConnectionIDs(t *testing.T) {
 							_ = s.cm.Disconnect(v.now, uint32(rude.fn.ID), id)
 						}
 						if inside {
-							s.drainManager(v.now)
+							s.cm.Run(v.now)
 							continue
 						}
 						for o := (cm.Output{}); s.cm.Next(&o); { // no message arrives
 						}
 					}
-					if n, quota := s.cids.Held(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
+					if n, quota := s.cm.CIDs(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
 						t.Errorf("%s holds %d connection identifiers, %d are its quota", rude.fn.ID, n, quota)
 					}
 				}
@@ -67,7 +67,7 @@ func TestAttackConnectionIDs(t *testing.T) {
 					honest.event(abi.EventRejected)
 				}
 				v.idle(10e9)
-				if n := s.cids.InUse(); n != 0 {
+				if n := s.cm.CIDsInUse(); n != 0 {
 					t.Errorf("%d connection identifiers are never given back", n)
 				}
 			})

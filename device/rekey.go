@@ -71,7 +71,7 @@ func (s *Shard) rotate(now falcon.Time) error {
 		r.due = now + r.every
 	}
 	for _, k := range s.rxSAs.keys() {
-		if !s.peers[k.peer].up && !s.receivesOn(k) {
+		if !s.cm.Reachable(k.peer) && !s.receivesOn(k) {
 			s.rxSAs.forget(k) // nobody to tell, nothing to protect: issued anew when needed
 			continue
 		}
@@ -113,8 +113,6 @@ func (s *Shard) keyOutput(now falcon.Time, o *cm.Output) {
 	k := saKey{o.Peer, o.Tenant, o.Class}
 	sa := s.rxSAs.current[k]
 	switch o.Kind {
-	case cm.OutPorts:
-		s.learnPorts(now, o.Peer)
 	case cm.OutRekey:
 		if k.class == cm.ClassGateway {
 			s.tunnelKey(now, k, o.SA)

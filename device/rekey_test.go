@@ -129,7 +129,7 @@ func TestRotatePeerRestarts(t *testing.T) {
 	if !s.rotation.open {
 		t.Fatal("finished without the peer")
 	}
-	resources{s}.ForgetSAs(2)
+	peerKeys{s}.ForgetSAs(2)
 	v.idle(1e9)
 	if err := s.rotateKeys(v.now); err != nil {
 		t.Error(err)

@@ -50,9 +50,9 @@ func TestLifecycleModel(t *testing.T) {
 			apply(pfvf.Reset)
 			f := d.fn
 			cqs, async := d.ch.Waiting()
-			if f.verbs != nil || len(f.conns) != 0 || f.register(abi.RegAdminSQ)|f.register(abi.RegAdminCQ)|f.register(abi.RegAdminEntries)|f.register(abi.RegFault) != 0 ||
+			if f.verbs != nil || len(f.conns.IDs()) != 0 || f.register(abi.RegAdminSQ)|f.register(abi.RegAdminCQ)|f.register(abi.RegAdminEntries)|f.register(abi.RegFault) != 0 ||
 				len(async) != 0 || len(cqs) != 0 {
-				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.verbs, len(f.conns), len(async))
+				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.verbs, len(f.conns.IDs()), len(async))
 			}
 			before := bytes.Clone(d.mem)
 			v.idle(1e6)
@@ -151,7 +151,7 @@ func TestLifecycleModel(t *testing.T) {
 	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	v.idle(60e9)
 	for i, s := range v.shards {
-		if n := s.cids.InUse(); n != 0 {
+		if n := s.cm.CIDsInUse(); n != 0 {
 			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
 		}
 		for _, f := range s.funcs.all {

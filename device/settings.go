@@ -255,7 +255,7 @@ func (s *Shard) reannounce() error {
 // tellState tells the driver what became of the function without its doing.
 func (f *function) tellState(reason string) {
 	if f.binding != nil && f.binding.Features&abi.FeatureFunctionEvents != 0 {
-		f.notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
+		f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
 	}
 }
 
@@ -268,7 +268,7 @@ func (f *function) tellLink() {
 	if f.LinkUp {
 		e.Status = 1
 	}
-	f.notify(&e, "")
+	f.Notify(&e, "")
 }
 
 func invalid(err error) error {

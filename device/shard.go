@@ -23,6 +23,7 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Bounds of one Step, so that input is looked at between them.
@@ -38,8 +39,6 @@ type peer struct {
 	cfg      *config.Peer
 	host     cm.HostID
 	underlay netip.Addr
-	up       bool
-	since    falcon.Time                  // of the last change of up
 	refused  map[config.PeerFunction]bool // of the ports that it told of last
 
 	otherMode     falcon.Time // of its last packet in another psp.mode; 0: none
@@ -57,19 +56,18 @@ type Shard struct {
 	underlay     *underlay.Stack
 	falcon       *falcon.Engine
 	rdma         *rdma.Engine
-	cm           *cm.Manager
+	cm           *conn.Manager
 	rxSAs        rxSAs
 	txSAs        txSAs
 	rotation     rotation
-	cids         *conn.CIDs
 	table        *conn.Table
+	conns        *conn.Functions
 	peers        map[cm.HostID]*peer
 	funcs        *functionSet
 	faulted      []*function // to be stopped at the end of the Step
 	faulty       []*function // go wrong because the operator wants it
 	adminBacklog []*function // have admin commands left
 	adminPages   int         // page list entries that may still be read in this Step
-	rewire       []*wiring   // attempts to be made again, the next first
 	guests       *guest.Set
 	tx           *tap.Queue
 	effects      effect.List
@@ -82,8 +80,6 @@ type Shard struct {
 	changed      chan struct{}           // functions are set to something else since it was read
 
 	event    falcon.Event
-	cmOut    cm.Output
-	toPeers  []thread.PeerMessage
 	drops    dropCounts
 	counters shardCounts
 	now      falcon.Time // of the Step in progress, for records of what drivers do wrong
@@ -100,7 +96,6 @@ type shardCounts struct {
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
 		index: index, cfg: cfg,
-		cids:    conn.NewCIDs(index, conn.MaxSlots),
 		peers:   map[cm.HostID]*peer{},
 		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
 		changed: make(chan struct{}, 1),
@@ -127,37 +122,22 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	s.rxSAs = rxSAs{db: psp.NewRxSADB(master, maxRxSAs), version: cfg.PSP.Version, current: map[saKey]*rxSA{}}
 	s.rotation = newRotation(rand, *cfg.PSP.RotateEvery)
 	nic := credit.New(nil, cfg.Credits.NIC.Cost())
-	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
-		return nil, err
-	}
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rdma)
 	s.rdma.SetFalcon(s.falcon)
-	s.table = conn.NewTable(conn.TableConfig{
-		Shard: index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: connectionKeys{s},
-		Credits: connectionCredits(cfg), Log: s.log.line,
-	})
-	for _, f := range s.funcs.all {
-		f.weigh()
+	if err := s.newConnections(rand); err != nil {
+		return nil, err
+	}
+	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
+		return nil, err
 	}
 	if err := s.newPlainIP(); err != nil {
 		return nil, err
 	}
-	if err := s.newManager(rand); err != nil {
+	if err := s.announce(); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// connectionCredits is the most one connection holds.
-func connectionCredits(cfg *config.Config) credit.Cost {
-	c := cfg.Credits.Connection.Cost()
-	for i, v := range c {
-		if v == 0 {
-			c[i] = credit.Unlimited
-		}
-	}
-	return c
 }
 
 // pollTime is how long an empty send queue is looked at: as long as the thread
@@ -169,7 +149,7 @@ func pollTime(cfg *config.Config) falcon.Time {
 // txBufferSize is the room of one frame: what the uplink takes, and what the
 // transport asks for while it fills a packet.
 func txBufferSize(cfg *config.Config) int {
-	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+ulpHeaders+psp.ICVLen)
+	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+psp.ICVLen)
 }
 
 // maxRxSAs bounds the SPIs we have open: peers × tenants × classes, twice for rekeying.
@@ -227,13 +207,16 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	if len(s.faulty) > 0 {
 		s.advanceFaults(now)
 	}
-	s.drainManager(now)
+	s.cm.Run(now)
 	s.guests.Show()
 	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.busy()
 	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
-	out.PeerMessages, s.toPeers = s.toPeers, out.PeerMessages[:0]
+	out.PeerMessages = out.PeerMessages[:0]
+	for _, m := range s.cm.Messages() {
+		out.PeerMessages = append(out.PeerMessages, thread.PeerMessage(m))
+	}
 	out.Effects.Take(&s.effects)
 }
 
@@ -278,12 +261,12 @@ func (s *Shard) advance(now falcon.Time) {
 	}
 	if now >= s.cm.Deadline() {
 		s.cm.Advance(now)
-		s.drainManager(now)
+		s.cm.Run(now)
 	}
 	if now >= s.underlay.Deadline() {
 		s.underlay.Advance(now)
 	}
-	s.advanceWirings(now)
+	s.conns.Advance(now)
 }
 
 func (s *Shard) deadline() falcon.Time {
@@ -291,10 +274,7 @@ func (s *Shard) deadline() falcon.Time {
 	if len(s.faulty) > 0 {
 		at = min(at, s.faultDeadline())
 	}
-	if len(s.rewire) > 0 {
-		at = min(at, s.rewire[0].at)
-	}
-	return min(at, s.table.Deadline())
+	return min(at, s.conns.Deadline())
 }
 
 // drainFalcon hands the transport's events to the RDMA engine.
@@ -304,14 +284,11 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 		s.rdma.HandleEvent(now, ev)
 		switch ev.Kind {
 		case falcon.EvClosed, falcon.EvDrained, falcon.EvLongPath:
-			s.table.HandleEvent(now, ev)
-		}
-		if ev.Kind == falcon.EvClosed {
-			s.connectionsEnded(now)
+			s.conns.HandleEvent(now, ev)
 		}
 	}
-	s.connectionsEnded(now)
-	s.connectLinks(now)
+	s.conns.Ended(now)
+	s.conns.ConnectLinks(now)
 }
 
 // endDrains disconnects what its driver has disconnected and is drained.
@@ -319,6 +296,6 @@ func (s *Shard) endDrains(now falcon.Time) {
 	if s.table.Draining() {
 		s.drainFalcon(now) // the last acknowledgement may just have left
 		s.table.EndDrains(now)
-		s.connectionsEnded(now)
+		s.conns.Ended(now)
 	}
 }

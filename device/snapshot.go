@@ -212,7 +212,7 @@ func (s *Shard) counts() control.Counters {
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
 		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
-		"shard.cids_in_use": uint64(s.cids.InUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
+		"shard.cids_in_use": uint64(s.cm.CIDsInUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
 		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
 	}
 	for r, n := range s.drops {

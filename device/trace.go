@@ -76,7 +76,7 @@ func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {
 		delete(s.traces, id)
 	}
 	if f := s.funcs.byID[id]; f != nil {
-		if f.owner.Trace = r; f.verbs != nil {
+		if f.conns.Trace = r; f.verbs != nil {
 			f.verbs.UseTrace(r)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // toRTR names the peer, as a program does that exchanged numbers and GIDs elsewhere.
@@ -68,8 +69,8 @@ func TestWired(t *testing.T) {
 				a.noEvents()
 				b.noEvents()
 				for _, f := range v.shards[0].funcs.all {
-					if len(f.wirings)+len(f.held) != 0 {
-						t.Errorf("%s: %d wirings, %d held", f.ID, len(f.wirings), len(f.held))
+					if wirings, held := f.conns.Waiting(); wirings+held != 0 {
+						t.Errorf("%s: %d wirings, %d held", f.ID, wirings, held)
 					}
 				}
 				a.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: a.qpn})
@@ -187,7 +188,7 @@ func TestReservedServices(t *testing.T) {
 	wiredPair(v, a, b, false)
 	exchange(t, a, b, 100)
 	for _, d := range []*driver{a, b} {
-		for id := range d.fn.conns {
+		for _, id := range d.fn.conns.IDs() {
 			for op, params := range map[abi.AdminOp]marshaler{
 				abi.AdminOpCMDisconnect: &abi.CMDisconnect{CMID: id}, abi.AdminOpCMReject: &abi.CMReject{CMID: id},
 				abi.AdminOpCMAccept: &abi.CMAccept{CMID: id, QPN: d.qpn},
@@ -262,22 +263,22 @@ func TestHostileWiring(t *testing.T) {
 			priv = make([]byte, r.IntN(65))
 		}
 		_, err := from.cm.Connect(v.now, cm.ConnectRequest{
-			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: firstReserved + uint64(r.IntN(4)),
-			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + ulpHeaders, Ordered: true, Private: priv,
+			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: uint64(abi.FirstReservedService) + uint64(r.IntN(4)),
+			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + rdmawire.MaxDataHeaderLen, Ordered: true, Private: priv,
 		})
 		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 			t.Fatal(err)
 		}
-		from.drainManager(v.now)
+		from.cm.Run(v.now)
 		if i%50 == 0 {
 			v.idle(1e6)
 		}
-		if n := len(b.fn.held); n > maxHeld {
+		if _, n := b.fn.conns.Waiting(); n > conn.MaxHeld {
 			t.Fatalf("%d requests held", n)
 		}
 	}
 	v.idle(120e9)
-	if n := len(b.fn.held); n != 0 {
+	if _, n := b.fn.conns.Waiting(); n != 0 {
 		t.Errorf("%d requests still held", n)
 	}
 	b.noEvents()

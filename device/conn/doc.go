@@ -1,5 +1,13 @@
-// Package conn holds the Falcon connections of functions: their identifiers, how they are opened and
-// found, and how they end.
+// Package conn holds the Falcon connections of functions: their identifiers, how they are agreed on,
+// opened and found, and how they end.
+//
+//	driver's commands ─▶ Function ── requests ──▶ Manager ◀── messages ──▶ other NICs' managers
+//	ModifyQP to RTR   ─▶ (wiring)  ◀── outputs ──    │
+//	links of datagrams ─▶   │                      CIDs
+//	                        ▼ Opening, Close, Drain
+//	packets ── CID ──────▶ Table{Slot, …} ◀── events ── transport, loopback
+//	                        │
+//	                        └── Ended ─▶ Functions ── Disconnect ─▶ Manager
 //
 // The state of one connection:
 //
@@ -14,7 +22,11 @@
 //
 // # Ownership and concurrency
 //
-// A Table belongs to a shard, CIDs to the connection manager; they share nothing, and what one says
-// to the other is small structures: Opening, Ended. Neither reads a clock, starts a goroutine or does
-// I/O. A Table asks for keys and knows nothing of them (KeyStore).
+// There are two sides, which share no memory. Manager and CIDs decide, once per NIC. Table,
+// Functions and each Function carry out, in each shard, beside the queue pairs that they look at.
+// What one side says to the other is small structures: a cm.ConnectRequest and its like one way
+// (Requests), a cm.Output back (Outputs). Today one goroutine calls both.
+//
+// Nothing here reads a clock, starts a goroutine or does I/O. Keys are asked for and not known
+// (KeyStore, PeerKeys).
 package conn

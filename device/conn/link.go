@@ -1,4 +1,4 @@
-package device
+package conn
 
 import (
 	"log/slog"
@@ -18,21 +18,21 @@ const linkPrivate = 2
 // gsiNumber stands for the queue pair in requests for links, which have none.
 const gsiNumber = 1
 
-// connectLinks asks for the connections that links want.
-func (s *Shard) connectLinks(now falcon.Time) {
-	for l := s.rdma.NextLink(); l != nil; l = s.rdma.NextLink() {
-		if f := s.functionByNumber(l.Function().ID()); f != nil {
+// ConnectLinks asks for the connections that links want.
+func (s *Functions) ConnectLinks(now falcon.Time) {
+	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
+		if f := s.byID[l.Function().ID()]; f != nil {
 			f.connectLink(now, l)
-			s.drainManager(now)
+			s.cfg.Manager.Run(now)
 		}
 	}
 }
 
-func (f *function) connectLink(now falcon.Time, l *rdma.Link) {
+func (f *Function) connectLink(now falcon.Time, l *rdma.Link) {
 	k := l.Key()
-	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
-		Function: uint32(f.ID), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
-		MTU: f.shard.cfg.RDMA.MTU + ulpHeaders, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
+	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
+		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
+		MTU: f.set.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
 	})
 	if err != nil {
 		l.Refused(now)
@@ -42,16 +42,16 @@ func (f *function) connectLink(now falcon.Time, l *rdma.Link) {
 }
 
 // linkRequest takes a request for a link.
-func (f *function) linkRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) linkRequest(now falcon.Time, o *cm.Output) {
 	if len(o.Private) == linkPrivate {
 		l := f.verbs.AcceptLink(rdma.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
 		if l != nil {
 			f.conns[o.ID].link = l
-			err := f.shard.cm.Accept(now, uint32(f.ID), o.ID, gsiNumber, 0, nil)
+			err := f.set.cfg.Manager.Accept(now, f.number(), o.ID, gsiNumber, 0, nil)
 			if err == nil {
 				return
 			}
-			f.shard.log.line(now, slog.LevelWarn, "link not accepted", "function", f.describe(), "err", err)
+			f.set.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", err)
 			l.Refused(now)
 		}
 	}
@@ -59,7 +59,7 @@ func (f *function) linkRequest(now falcon.Time, o *cm.Output) {
 }
 
 // linkEnded is told how an attempt, or the connection it led to, ended.
-func (f *function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	if o.Kind != cm.OutDisconnected {
 		c.link.Refused(now)

@@ -1,10 +1,10 @@
-package device
+package conn
 
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
-	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -38,14 +38,14 @@ const (
 )
 
 // listenReserved makes the function known to other NICs for their own requests.
-func (f *function) listenReserved() {
+func (f *Function) listenReserved() {
 	for _, service := range []uint64{serviceWire, serviceUD} {
-		_ = f.shard.cm.Listen(uint32(f.ID), service) // there is always room
+		_ = f.set.cfg.Manager.Listen(f.number(), service) // there is always room
 	}
 }
 
 // reservedRequest takes a request that a NIC makes for itself.
-func (f *function) reservedRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) reservedRequest(now falcon.Time, o *cm.Output) {
 	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
 	switch o.Service {
 	case serviceWire:
@@ -58,7 +58,7 @@ func (f *function) reservedRequest(now falcon.Time, o *cm.Output) {
 }
 
 // reservedOutput takes what becomes of a connection that a NIC asked for.
-func (f *function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
 	switch {
 	case c.link != nil && o.Kind != cm.OutEstablished:
 		f.linkEnded(now, o, c)
@@ -72,13 +72,13 @@ func (f *function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) 
 
 const (
 	wireRetry   = 500e6 // ns between two attempts
-	maxHeld     = 128   // requests for queue pairs that are not in RTR yet, per function; one source has half
+	MaxHeld     = 128   // requests for queue pairs that are not in RTR yet, per function; one source has half
 	rejectWrong = 1     // reason of a rejection: the queue pair named has another peer, or is gone
 )
 
 // wiring is a queue pair in RTR or later whose connection is not there yet.
 type wiring struct {
-	f    *function
+	f    *Function
 	qpn  uint32
 	peer uint32
 	gid  [16]byte
@@ -93,8 +93,8 @@ type wireKey struct {
 	gid       [16]byte
 }
 
-// wire begins to connect a queue pair that was moved to RTR.
-func (f *function) wire(now falcon.Time, qpn uint32) {
+// Wire begins to connect a queue pair that was moved to RTR.
+func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	q := f.verbs.QP(qpn)
 	if q == nil {
 		return
@@ -127,9 +127,9 @@ func (w *wiring) ask(now falcon.Time) {
 	q := f.verbs.QP(w.qpn)
 	var priv [4]byte
 	binary.BigEndian.PutUint32(priv[:], w.peer)
-	id, err := f.shard.cm.Connect(now, cm.ConnectRequest{
-		Function: uint32(f.ID), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
-		MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
+	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
+		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
+		MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
 	})
 	if err != nil {
@@ -141,22 +141,23 @@ func (w *wiring) ask(now falcon.Time) {
 	f.bind(id, w.qpn)
 }
 
-func (f *function) wireMTU(q *rdma.QP) int {
+// mtuOf is the path MTU that a queue pair's connection begins with.
+func (f *Function) mtuOf(q *rdma.QP) int {
 	if n := q.PathMTU(); n != 0 {
-		return min(n, f.shard.cfg.RDMA.MTU)
+		return min(n, f.set.cfg.MTU)
 	}
-	return f.shard.cfg.RDMA.MTU
+	return f.set.cfg.MTU
 }
 
 // later tries again in a while. The queue is in the order of time, since all
 // wait for as long.
 func (w *wiring) later(now falcon.Time) {
 	w.id, w.at = 0, now+wireRetry
-	w.f.shard.rewire = append(w.f.shard.rewire, w)
+	w.f.set.rewire = append(w.f.set.rewire, w)
 }
 
-// advanceWirings makes the attempts that are due.
-func (s *Shard) advanceWirings(now falcon.Time) {
+// Advance makes the attempts that are due.
+func (s *Functions) Advance(now falcon.Time) {
 	n := 0
 	for ; n < len(s.rewire) && s.rewire[n].at <= now; n++ {
 		if w := s.rewire[n]; !w.gone {
@@ -164,20 +165,20 @@ func (s *Shard) advanceWirings(now falcon.Time) {
 		}
 	}
 	if n > 0 {
-		s.rewire = append(s.rewire[:0], s.rewire[n:]...)
-		s.drainManager(now)
+		s.rewire = slices.Delete(s.rewire, 0, n)
+		s.cfg.Manager.Run(now)
 	}
 }
 
 // wireRequest takes the request of a peer's queue pair.
-func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) wireRequest(now falcon.Time, o *cm.Output) {
 	if len(o.Private) == 4 {
 		qpn := binary.BigEndian.Uint32(o.Private)
 		k := wireKey{qpn, o.PeerQPN, o.PeerGID}
 		switch q := f.verbs.QP(qpn); {
 		case q == nil:
 		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
-			if _, held := f.held[k]; !held && f.heldFor(o.PeerGID) < maxHeld-len(f.held) {
+			if _, held := f.held[k]; !held && f.heldFor(o.PeerGID) < MaxHeld-len(f.held) {
 				f.held[k] = o.ID
 				return
 			}
@@ -192,7 +193,7 @@ func (f *function) wireRequest(now falcon.Time, o *cm.Output) {
 }
 
 // heldFor counts the requests of a source that are held.
-func (f *function) heldFor(gid [16]byte) (n int) {
+func (f *Function) heldFor(gid [16]byte) (n int) {
 	for k := range f.held {
 		if k.gid == gid {
 			n++
@@ -202,8 +203,8 @@ func (f *function) heldFor(gid [16]byte) (n int) {
 }
 
 // acceptWire answers a request for one of our queue pairs in RTR.
-func (f *function) acceptWire(now falcon.Time, id, qpn uint32) {
-	if err := f.shard.cm.Accept(now, uint32(f.ID), id, qpn, f.verbs.QP(qpn).IRD(), nil); err != nil {
+func (f *Function) acceptWire(now falcon.Time, id, qpn uint32) {
+	if err := f.set.cfg.Manager.Accept(now, f.number(), id, qpn, f.verbs.QP(qpn).IRD(), nil); err != nil {
 		f.rejectReserved(now, id)
 		return
 	}
@@ -211,13 +212,13 @@ func (f *function) acceptWire(now falcon.Time, id, qpn uint32) {
 }
 
 // rejectReserved rejects a request of another NIC itself.
-func (f *function) rejectReserved(now falcon.Time, id uint32) {
-	_ = f.shard.cm.Reject(now, uint32(f.ID), id, rejectWrong, nil) // it may have ended by itself
+func (f *Function) rejectReserved(now falcon.Time, id uint32) {
+	_ = f.set.cfg.Manager.Reject(now, f.number(), id, rejectWrong, nil) // it may have ended by itself
 	f.forget(id)
 }
 
 // wireEnded is told how an attempt, or the connection it led to, ended.
-func (f *function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	for k, id := range f.held {
 		if id == o.ID {
@@ -236,7 +237,7 @@ func (f *function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 }
 
 // unwire gives up on a queue pair that has its connection, or has ended.
-func (f *function) unwire(qpn uint32) {
+func (f *Function) unwire(qpn uint32) {
 	if w := f.wirings[qpn]; w != nil {
 		w.gone = true
 		delete(f.wirings, qpn)
@@ -245,20 +246,19 @@ func (f *function) unwire(qpn uint32) {
 
 // wireSelf connects a queue pair with itself. There is nobody to agree with, so
 // the connection manager does not know of it.
-func (f *function) wireSelf(now falcon.Time, q *rdma.QP) {
-	s := f.shard
-	cid, err := s.cids.Alloc(uint32(f.ID))
+func (f *Function) wireSelf(now falcon.Time, q *rdma.QP) {
+	cid, err := f.set.cfg.CIDs.Alloc(f.number())
 	if err != nil {
 		return // its work fails for want of a peer
 	}
-	err = s.table.Open(now, &conn.Opening{
+	err = f.set.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
-			Function: uint32(f.ID), PeerFunction: uint32(f.ID), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
-			MTU: f.wireMTU(q) + ulpHeaders, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
+			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
+			MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
-		Owner: &f.owner, User: conn.User{QP: q}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
+		Owner: &f.Owner, User: User{QP: q}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
 	})
 	if err != nil {
-		s.cids.Free(cid)
+		f.set.cfg.CIDs.Free(cid)
 	}
 }

@@ -1,0 +1,214 @@
+package conn
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+)
+
+// Requests is what functions ask of the connection manager, wherever that runs. What it decides
+// comes back to Functions.Output.
+type Requests interface {
+	Listen(fn uint32, service uint64) error
+	Unlisten(fn uint32, service uint64) error
+	Connect(now falcon.Time, r cm.ConnectRequest) (id uint32, err error)
+	Accept(now falcon.Time, fn, id, qpn uint32, ird uint8, private []byte) error
+	Reject(now falcon.Time, fn, id, reason uint32, private []byte) error
+	Disconnect(now falcon.Time, fn, id uint32) error
+	FunctionGone(now falcon.Time, fn uint32)
+	Run(now falcon.Time) // gives out what it has decided
+}
+
+// Links tells which links of datagrams want a connection.
+type Links interface {
+	NextLink() *rdma.Link
+}
+
+// FunctionsConfig is what the functions of a shard work with.
+type FunctionsConfig struct {
+	MTU     int // largest path MTU
+	Table   *Table
+	CIDs    *CIDs
+	Manager Requests
+	Links   Links
+	Log     Log
+}
+
+// Functions are those of a shard. They stand between their drivers and queue pairs, the connection
+// manager, and the table.
+type Functions struct {
+	cfg    FunctionsConfig
+	byID   map[uint32]*Function
+	rewire []*wiring // attempts to be made again, the next first
+}
+
+// NewFunctions returns a shard's, of which there are none yet.
+func NewFunctions(c FunctionsConfig) *Functions {
+	return &Functions{cfg: c, byID: map[uint32]*Function{}}
+}
+
+// Add makes a function known, which is not in service yet.
+func (s *Functions) Add(o Owner, d Driver) *Function {
+	f := &Function{Owner: o, set: s, driver: d}
+	s.byID[f.number()] = f
+	return f
+}
+
+// Remove forgets a function, which is not in service any more.
+func (s *Functions) Remove(f *Function) {
+	s.cfg.CIDs.SetQuota(f.number(), 0)
+	delete(s.byID, f.number())
+}
+
+// HandleEvent takes the transport's word of a connection.
+func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	s.cfg.Table.HandleEvent(now, ev)
+	if ev.Kind == falcon.EvClosed {
+		s.Ended(now)
+	}
+}
+
+// Ended tells the connection manager, and with it the peer, of connections that ended on this side.
+func (s *Functions) Ended(now falcon.Time) {
+	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
+		if e.ID == 0 { // wireSelf's
+			s.cfg.CIDs.Free(e.CID)
+			continue
+		}
+		_ = s.cfg.Manager.Disconnect(now, e.Function, e.ID)
+		s.cfg.Manager.Run(now)
+	}
+}
+
+// Deadline is when the functions, or their table, have something to do next.
+func (s *Functions) Deadline() falcon.Time {
+	at := vtime.Never
+	if len(s.rewire) > 0 {
+		at = s.rewire[0].at
+	}
+	return min(at, s.cfg.Table.Deadline())
+}
+
+// Output carries out what the connection manager decided for a function. peer is the underlay
+// address of the NIC at the other end, none for this one.
+func (s *Functions) Output(now falcon.Time, o *cm.Output, peer netip.Addr) {
+	f := s.byID[o.Function]
+	if f == nil {
+		return
+	}
+	c := f.conns[o.ID]
+	switch {
+	case o.Kind == cm.OutOpen:
+		f.open(now, o.Params, peer)
+	case o.Kind == cm.OutClose:
+		s.cfg.Table.Close(now, o.ID, o.Reason)
+	case o.Kind == cm.OutRequest:
+		f.request(now, o)
+	case c != nil && c.wired:
+		f.reservedOutput(now, o, c)
+	default:
+		f.tell(o, c)
+	}
+}
+
+// request takes another function's wish for a connection to this one.
+func (f *Function) request(now falcon.Time, o *cm.Output) {
+	switch {
+	case f.verbs == nil || !f.LinkUp:
+		_ = f.set.cfg.Manager.Reject(now, f.number(), o.ID, 0, nil)
+	case o.Service >= firstReserved:
+		f.reservedRequest(now, o)
+	default:
+		f.conns[o.ID] = &connection{ordered: o.Ordered, inError: o.CompleteInError}
+		f.driver.Notify(&abi.AsyncEvent{
+			Type: abi.EventConnectRequest, Number: o.ID, PeerQPN: o.PeerQPN, Service: o.Service, SrcGID: o.PeerGID,
+		}, string(o.Private))
+	}
+}
+
+// tell tells the driver what became of one of its connections.
+func (f *Function) tell(o *cm.Output, c *connection) {
+	e := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN, Status: uint32(reasonStatus(o.Reason))}
+	switch o.Kind {
+	case cm.OutEstablished:
+		e.Type, e.Status = abi.EventEstablished, 0
+		if c != nil {
+			e.PeerQPN = c.peerQPN
+		}
+	case cm.OutRejected:
+		e.Type = abi.EventRejected
+		if o.Reason == cm.ReasonConsumer {
+			e.Status = o.Consumer
+		}
+	case cm.OutDisconnected:
+		e.Type = abi.EventDisconnected
+	case cm.OutUnreachable:
+		e.Type = abi.EventUnreachable
+	default:
+		return
+	}
+	if o.Kind != cm.OutEstablished {
+		f.forget(o.ID)
+	}
+	f.driver.Notify(&e, string(o.Private))
+}
+
+// open opens what the connection managers agreed. What cannot be opened is disconnected again.
+func (f *Function) open(now falcon.Time, p *cm.Params, peer netip.Addr) {
+	if err := f.tryOpen(now, p, peer); err != nil {
+		f.set.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
+		_ = f.set.cfg.Manager.Disconnect(now, f.number(), p.ID)
+	}
+}
+
+func (f *Function) tryOpen(now falcon.Time, p *cm.Params, peer netip.Addr) error {
+	c := f.conns[p.ID]
+	if f.verbs == nil || c == nil {
+		return fmt.Errorf("the function was reset")
+	}
+	o := &Opening{Params: p, Owner: &f.Owner, Underlay: peer}
+	o.Inner = underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
+	if err := f.useOf(o, c); err != nil {
+		return err
+	}
+	if o.Inner.Src.Is4() != o.Inner.Dst.Is4() {
+		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)
+	}
+	if q := o.User.QP; q != nil {
+		switch {
+		case q.Ordered() != p.Ordered:
+			return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
+		case q.CompletesInError() != p.CompleteInError:
+			return fmt.Errorf("queue pair %#x does not have the error mode its peer has: make both with the same", p.QPN)
+		}
+		f.bind(p.ID, p.QPN)
+		c.peerQPN = p.PeerQPN
+		q.LimitReads(p.PeerIRD)
+	}
+	return f.set.cfg.Table.Open(now, o)
+}
+
+// useOf finds what the connection is for. The path that its driver asked for becomes that of the
+// connection.
+func (f *Function) useOf(o *Opening, c *connection) error {
+	if l := c.link; l != nil {
+		o.User.Link = l
+		o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
+		return nil
+	}
+	q := f.verbs.QP(o.Params.QPN)
+	if q == nil {
+		return fmt.Errorf("queue pair %#x is gone", o.Params.QPN)
+	}
+	o.User.QP = q
+	path := q.Path()
+	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = path.TrafficClass, path.HopLimit, path.FlowLabel
+	return nil
+}
