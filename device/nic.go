@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -40,7 +41,7 @@ type Deps struct {
 	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *Supervisor      // nil: none
 	Pulse       thread.Pulse     // of the shard's thread; nil: nobody watches it
-	Settings    Settings         // of functions, beyond the configuration; nil: they go with the NIC
+	Settings    settings.Store   // of functions, beyond the configuration; nil: they go with the NIC
 	Attachments []Attachment     // listening already
 	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture // nil: as the configuration says
@@ -80,9 +81,9 @@ type NIC struct {
 	memory   guestMemory
 	fitting  sync.Mutex
 
-	remembered remembered
-	warnings   warnings
-	ready      chan struct{}
+	settings *settings.Memory
+	warnings warnings
+	ready    chan struct{}
 }
 
 // NewNIC builds a NIC from a checked configuration. It opens what Deps lacks.
@@ -123,9 +124,8 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		return nil, err
 	}
 	n.shard.clock = n.clock
-	if err := n.recall(); err != nil {
-		n.log.Warn("what was set of functions is lost", "err", err)
-	}
+	n.settings = settings.NewMemory(deps.Settings)
+	n.recall()
 	if n.deps.Uplink == nil {
 		if n.deps.Uplink, err = openUplink(&cfg.Uplink, deps.TAPs); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/settings"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
@@ -29,10 +30,8 @@ func TestRemember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &NIC{cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, deps: Deps{Settings: kept}}
-		if err := n.recall(); err != nil {
-			t.Fatal(err)
-		}
+		n := &NIC{cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
+		n.recall()
 		return n
 	}
 	set := func(n *NIC, function, action string, kv ...string) {
@@ -48,7 +47,10 @@ func TestRemember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.remember(id, &c, n.shard.funcs.settings(id))
+		is := n.shard.funcs.settings(id)
+		if err := n.settings.Note(id, &c, &is); err != nil {
+			t.Fatal(err)
+		}
 	}
 	all := func(n *NIC) map[pfvf.ID]config.Function {
 		m := map[pfvf.ID]config.Function{}
@@ -87,7 +89,7 @@ func TestRemember(t *testing.T) {
 	}
 	set(n, "pf0.vf1", "", "trust", "off")
 	kept.b = []byte("nonsense")
-	if err := (&NIC{cfg: n.cfg, shard: n.shard, deps: Deps{Settings: kept}}).recall(); err == nil {
+	if _, err := settings.NewMemory(kept).Recall(nil); err == nil {
 		t.Error("nonsense was understood")
 	}
 }

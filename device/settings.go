@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -66,7 +67,7 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 		return err
 	}
 	s.falcon.CreditsChanged()
-	another := was.MAC != is.MAC || was.Tenant != is.Tenant || was.Address != is.Address || !same(was.DMAWindow, is.DMAWindow)
+	another := settings.Another(&was, &is)
 	if another || *was.Enabled != *is.Enabled {
 		if *was.Enabled {
 			if *is.Enabled {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fault"
+	"github.com/falcon-vnic/vnic/device/settings"
 )
 
 // Completion asks the NIC that the command line names, so that what is offered is what it has.
@@ -110,13 +110,10 @@ func completeSettings(cmd *cobra.Command, args []string, begun string) ([]string
 		rest = rest[1:]
 	}
 	if len(rest)%2 == 0 {
-		return append(device.FunctionSettings(), "enable", "disable"), cobra.ShellCompDirectiveNoFileComp
+		return append(settings.Keys(), "enable", "disable"), cobra.ShellCompDirectiveNoFileComp
 	}
-	switch rest[len(rest)-1] {
-	case "trust", "spoofchk":
-		return []string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp
-	case "state":
-		return []string{"auto", "enable", "disable"}, cobra.ShellCompDirectiveNoFileComp
+	if s := settings.Find(rest[len(rest)-1]); s != nil {
+		return s.Values, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/settings"
 )
 
 // vfOptions are what all of `vnic vf` take.
@@ -44,15 +45,7 @@ func vfSetCommand(o *vfOptions) *cobra.Command {
 		Long: `Changes a function, PF or VF, while the NIC runs. Either all changes take effect
 or none. FUNCTION is pf0.vf2 or, as ip writes it, pf0 vf 2.
 
-  mac ADDRESS            tenant NUMBER            address IP
-  guest cid:N|unix:NAME|none                      dma_window ADDRESS+SIZE|all
-  max_tx_rate MBIT/S     (0: no limit; also: rate)
-  weight 1..255          (share of the NIC, relative to other busy functions)
-  trust on|off           spoofchk on|off          state auto|enable|disable
-  max_qp N  max_cq N  max_mr N  max_pd N          qp_entries N  cq_entries N
-  credits N|COUNTER=N,...                         guarantee N|COUNTER=N,...
-  port name=DEV,mode=direct|bridged,...|none      (bridge, netns, mtu, mac, persist, assign, address)
-
+` + settingsHelp() + `
 A new mac, tenant, address or dma_window resets the function, and its driver is
 told. The other settings change while traffic flows. Changes last until the NIC
 ends; they are not written to the configuration.`,
@@ -70,6 +63,21 @@ ends; they are not written to the configuration.`,
 			return o.change(cmd, c)
 		},
 	}
+}
+
+// settingsHelp has a line for each key.
+func settingsHelp() string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, s := range settings.All() {
+		help := s.Help
+		if len(s.Also) > 0 {
+			help += " (also: " + strings.Join(s.Also, ", ") + ")"
+		}
+		fmt.Fprintf(tw, "  %s %s\t%s\n", s.Key, s.Value, help)
+	}
+	_ = tw.Flush() // to memory
+	return b.String()
 }
 
 // functionChange reads FUNCTION [enable|disable] KEY VALUE ….

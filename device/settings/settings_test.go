@@ -1,0 +1,92 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// examples has a value for each key that a function does not have by itself.
+var examples = map[string]string{
+	"mac": "02:00:00:00:00:55", "tenant": "9", "address": "192.168.100.99", "guest": "unix:bare", "dma_window": "1G+256M",
+	"max_tx_rate": "500", "weight": "4", "trust": "on", "spoofchk": "off", "state": "disable",
+	"credits": "req-pkt-tx=64", "guarantee": "data-pkt-tx=2", "port": "name=vp9,mode=bridged,bridge=br1,mac=02:00:00:00:00:66,mtu=1400,persist=on,assign=off,address=fd00::7",
+}
+
+func example(s *Setting) string {
+	if text := examples[s.Key]; text != "" {
+		return text
+	}
+	return "17" // a quota
+}
+
+func function() config.Function {
+	f := config.DefaultVF(1, 0, 3)
+	return f
+}
+
+// TestTextIsRead: what a setting writes down it reads again, and it is the same then, whatever was
+// before.
+func TestTextIsRead(t *testing.T) {
+	for _, s := range All() {
+		was, is := function(), function()
+		if err := s.Set(&is, example(&s)); err != nil {
+			t.Fatalf("%s: %v", s.Key, err)
+		}
+		if reflect.DeepEqual(was, is) {
+			t.Errorf("%s %s changes nothing", s.Key, example(&s))
+		}
+		text := s.Text(&is)
+		again := function()
+		if err := s.Set(&again, text); err != nil {
+			t.Errorf("%s %s: %v", s.Key, text, err)
+		}
+		if !reflect.DeepEqual(again, is) {
+			t.Errorf("%s %s: %+v, want %+v", s.Key, text, again, is)
+		}
+		if s.Resets != Another(&was, &is) {
+			t.Errorf("%s: a new value makes another function: %v", s.Key, !s.Resets)
+		}
+	}
+}
+
+// TestNamesAreTheirOwn: a name, the other ones of `ip link set … vf` included, stands for one
+// setting, and docs/functions.md has it.
+func TestNamesAreTheirOwn(t *testing.T) {
+	page, err := os.ReadFile("../../docs/functions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, s := range All() {
+		for _, name := range append([]string{s.Key}, s.Also...) {
+			if seen[name] || elsewhere[name] != "" {
+				t.Errorf("%s has two meanings", name)
+			}
+			seen[name] = true
+			if got := Find(name); got == nil || got.Key != s.Key {
+				t.Errorf("%s is not found", name)
+			}
+		}
+		if row := fmt.Sprintf("| `%s` | `%s` | ", s.Key, strings.ReplaceAll(s.Value, "|", `\|`)); !strings.Contains(string(page), row) {
+			t.Errorf("docs/functions.md has no row %q", row)
+		}
+		if s.Help == "" || s.Value == "" {
+			t.Errorf("%s: nothing for `vnic vf set --help`", s.Key)
+		}
+	}
+}
+
+func TestUnknownSetting(t *testing.T) {
+	f := function()
+	if err := Set(&f, "vlan", "7"); err == nil || !strings.Contains(err.Error(), "set tenant") {
+		t.Error(err)
+	}
+	if err := Set(&f, "colour", "red"); err == nil || !strings.Contains(err.Error(), "max_tx_rate") {
+		t.Error(err)
+	}
+}
