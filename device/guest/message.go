@@ -17,9 +17,15 @@ type Asker interface {
 }
 
 // Parse reads a driver's messages until the stream ends. The error says how the driver broke the
-// rules; nil means that it left. strict looks for what is wrong but harms nobody.
-func Parse(in io.Reader, to Asker, strict bool) error {
+// rules, or that one of its messages found a fault in this code, which costs nobody else's session;
+// nil means that it left. strict looks for what is wrong but harms nobody.
+func Parse(in io.Reader, to Asker, strict bool) (err error) {
 	buf := make([]byte, abi.MaxMessage)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("fault in the program, please report it: %v, message %x", p, buf[:64])
+		}
+	}()
 	for {
 		h, body, err := abi.ReadMessage(in, buf)
 		switch {
