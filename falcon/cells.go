@@ -1,10 +1,6 @@
 package falcon
 
-import (
-	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/internal/list"
-)
+import "github.com/falcon-vnic/vnic/internal/list"
 
 // cell holds the payload of one received packet that waits for its turn.
 type cell struct {
@@ -97,49 +93,4 @@ func (p *cellPool) largest(s *share) *share {
 		}
 	}
 	return s
-}
-
-// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken,
-// the function that holds the most, and within a function a connection that holds more than c,
-// gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
-// the holes of others thus does not depend on those who leave theirs open.
-func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
-	p := &e.cells
-	if len(payload) > p.size || p.requests >= p.limit && !e.evict(p.largest(c.share), c) {
-		return nil
-	}
-	if !c.takeOne(credit.NetBufRx) && !(e.evict(c.share, c) && c.takeOne(credit.NetBufRx)) {
-		return nil
-	}
-	k := p.copyRequest(c, payload)
-	e.cellLevel.update(p.requests)
-	return k
-}
-
-func (e *Engine) putCell(k *cell) {
-	if k.request {
-		k.conn.returnOne(credit.NetBufRx)
-	}
-	e.cells.put(k)
-	e.cellLevel.update(e.cells.requests)
-}
-
-// evictScan is how many cells evict looks at.
-const evictScan = 16
-
-// evict frees the oldest cell of s that c may take: any of another function, of its own one of a
-// connection that holds more than c would.
-func (e *Engine) evict(s *share, c *Conn) bool {
-	for range min(evictScan, s.cells.n) {
-		k := s.cells.First()
-		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
-			e.stats.Evicted++
-			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
-			k.conn.forget(k.rx)
-			return true
-		}
-		k.age.Remove() // looked at last again
-		s.cells.PushBack(&k.age, k)
-	}
-	return false
 }

@@ -30,22 +30,6 @@ func (c *Conn) Drain(now Time) {
 	c.checkDrained()
 }
 
-// checkDrained is called whenever something of the connection has ended.
-func (c *Conn) checkDrained() {
-	if !c.draining || c.drained || c.closed {
-		return
-	}
-	if c.baseRSN != c.nextRSN || c.reqTx.base != c.reqTx.next || c.dataTx.base != c.dataTx.next || c.requests+c.responses != 0 {
-		return
-	}
-	if c.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
-		c.ackSoon() // or the peer would wait for it
-		return
-	}
-	c.drained = true
-	c.e.emit(EvDrained, c)
-}
-
 // fail ends a connection whose peer does not answer.
 func (c *Conn) fail() {
 	c.shutdown(CmplDeadConn, CloseResync)

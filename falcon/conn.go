@@ -116,73 +116,6 @@ type Conn struct {
 	cfg          ConnConfig
 }
 
-// Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are
-// open.
-func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
-	switch {
-	case cfg.LocalCID > wire.MaxCID:
-		return nil, configError("LocalCID", cfg.LocalCID, "use 24 bits")
-	case cfg.RemoteCID > wire.MaxCID:
-		return nil, configError("RemoteCID", cfg.RemoteCID, "use 24 bits")
-	case cfg.LocalFunction > wire.MaxFunction:
-		return nil, configError("LocalFunction", cfg.LocalFunction, "use 24 bits")
-	case cfg.RemoteFunction > wire.MaxFunction:
-		return nil, configError("RemoteFunction", cfg.RemoteFunction, "use 24 bits")
-	case !cfg.Protocol.Valid():
-		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
-	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
-		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
-	case cfg.GiveUp < 0:
-		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
-	case e.conns.find(cfg.LocalCID) != nil:
-		return nil, ErrCIDInUse
-	case e.conns.n >= e.cfg.MaxConns:
-		return nil, ErrTooManyConns
-	}
-	c := &Conn{
-		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
-		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
-		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
-	}
-	if c.credits == nil {
-		c.credits = e.cfg.Credits
-	}
-	if cfg.CreditLimit != (credit.Cost{}) {
-		c.credits = credit.New(c.credits, cfg.CreditLimit)
-	}
-	if c.cfg.GiveUp == 0 {
-		c.cfg.GiveUp = e.profile.GiveUp
-	}
-	e.profile.CC.Init(&c.cc)
-	c.baseRSN, c.nextRSN = cfg.TxRSN, cfg.TxRSN
-	c.targetBase, c.targetNext = cfg.RxRSN, cfg.RxRSN
-	c.reqTx.base, c.reqTx.next = cfg.TxReqPSN, cfg.TxReqPSN
-	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
-	c.reqRx.base, c.reqRx.size = cfg.RxReqPSN, wire.RequestWindow
-	c.dataRx.base, c.dataRx.size = cfg.RxDataPSN, wire.DataWindow
-	c.lastEvent = longAgo
-	c.drawSpacing()
-	e.conns.add(c)
-	e.join(c)
-	return c, nil
-}
-
-// expired implements timerOwner.
-func (c *Conn) expired(now Time, kind timer.Kind) {
-	switch kind {
-	case timerFlight:
-		c.onFlightTimer(now)
-	case timerPace:
-		c.kick()
-	case timerTxn:
-		c.onTxnTimer(now)
-	case timerAck:
-		c.ackSoon()
-	case timerReclaim:
-		c.onReclaimTimer(now)
-	}
-}
-
 // Config returns the parameters of the connection.
 func (c *Conn) Config() *ConnConfig { return &c.cfg }
 
@@ -205,47 +138,31 @@ func (c *Conn) Closed() bool { return c.closed }
 // §10.4).
 func (c *Conn) Path() uint8 { return c.path }
 
-func (c *Conn) window(kind TxnKind) *txWindow {
-	if kind == TxnPull {
-		return &c.reqTx
-	}
-	return &c.dataTx
+// CID is a connection identifier of 24 bits, allocated by the receiver.
+type CID = uint32
+
+// heard is what acknowledgements say about when packets arrive.
+type heard struct {
+	sent Time // when the newest packet that arrived was sent
+	lag  Time // how much later that was known
+
+	reorder uint8 // quarters of an RTT by which packets may overtake each other
+	needed  uint8 // early retransmissions since the last that was not needed
 }
 
-// packets are those of the window, by PSN.
-func (c *Conn) packets(w *txWindow) *ring.Window[txn] {
-	if w == &c.reqTx {
-		return &c.reqPackets
-	}
-	return &c.dataPackets
+// longPath finds connections that congestion control holds at a packet per round trip for nothing:
+// a delay above the target with so small a window is not their own queue. Either the path is longer
+// than the target, or more flows share a port than its queue has room for.
+type longPath struct {
+	since Time // the delay is above the target and the window a packet or less; 0: it is not so
+	told  bool // for longPathAfter, and EvLongPath said so
 }
 
-func (c *Conn) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
-
-// returnCredits gives back and clears cost.
-func (c *Conn) returnCredits(cost *credit.Cost) {
-	if *cost == (credit.Cost{}) {
-		return
-	}
-	if c.credits != nil && c.credits.Return(cost) != nil {
-		c.e.stats.CreditErrors++
-	}
-	*cost = credit.Cost{}
-	c.e.recheck = true
-}
-
-func (c *Conn) takeOne(i credit.Counter) bool { return c.credits == nil || c.credits.TakeOne(i, false) }
-
-func (c *Conn) returnOne(i credit.Counter) {
-	if c.credits != nil && !c.credits.ReturnOne(i) {
-		c.e.stats.CreditErrors++
-	}
-}
-
-// nextRandom is a small xorshift generator: only the spacing of AR bits depends on it.
-func (c *Conn) nextRandom() uint32 {
-	c.random ^= c.random << 13
-	c.random ^= c.random >> 17
-	c.random ^= c.random << 5
-	return c.random
+// nackEntry is a NACK that waits to be sent.
+type nackEntry struct {
+	psn     uint32
+	code    wire.NackCode
+	rnr     uint8
+	ulpCode uint8
+	request bool
 }

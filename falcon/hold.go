@@ -1,88 +1,11 @@
 package falcon
 
-import (
-	"github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/internal/timer"
-)
+import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // An ordered connection stops at a request that the ULP does not take now, in one of two ways. One
 // it was not ready for holds the connection: it and all later pushes are NACKed until the ULP
 // accepts it (Falcon §8.5.3.4). One it puts off, a pull, only makes the later ones wait, as they
 // would for a packet that is late. Either way targetNext is its RSN.
-
-// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after
-// the timeout of index rnr (Falcon §8.5.3.4). The peer does not notice, but for the pushes behind
-// it on an ordered connection.
-func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
-		return
-	}
-	rx.rnr = rnr
-	c.again(rx, now+wire.RNRTimeout(rnr))
-	c.holdFrom(rx)
-}
-
-// DeferPull puts a pull delivered by EvPull off: it is delivered again at the given time, and
-// nothing behind it on an ordered connection before. It is for a ULP that is short of something of
-// its own, and no answer to the peer.
-func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
-		return
-	}
-	c.again(rx, max(until, now))
-	if !c.ordered || int32(rx.rsn-c.targetNext) >= 0 {
-		return
-	}
-	c.targetNext = rx.rsn
-	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
-		if later == nil || later.state != rxQueued {
-			continue
-		}
-		later.withdraw()
-		if later.push {
-			c.keep(later)
-		}
-	}
-	c.watchPeer(now)
-}
-
-// again delivers a pull once more at the given time.
-func (c *Conn) again(rx *rxTxn, at Time) {
-	rx.state, rx.since = rxNotReady, at
-	c.e.wheel.Arm(&rx.timer, rx, timerRedeliver, at)
-}
-
-// expired implements timerOwner: the delay of a pull ends.
-func (rx *rxTxn) expired(Time, timer.Kind) { rx.conn.redeliver(rx) }
-
-func (c *Conn) redeliver(rx *rxTxn) {
-	if !c.ordered || rx.rsn == c.targetNext {
-		c.deliver(rx)
-		return
-	}
-	rx.state = rxWaiting
-}
-
-// withdraw takes a request back whose event was not taken yet.
-func (rx *rxTxn) withdraw() {
-	rx.gen++ // its event in the queue is void
-	rx.state = rxWaiting
-}
-
-// keep copies the payload of a push that was withdrawn from the receive buffer. One without room
-// comes again.
-func (c *Conn) keep(rx *rxTxn) {
-	k := rx.cell
-	if k == nil && !c.copyPayload(&k, rx.data) {
-		c.refuseResource(rx.psn, false)
-		c.forget(rx)
-		return
-	}
-	rx.wait(k)
-}
 
 // holdFrom holds the connection at a request the ULP was not ready for, now or again. Of the later
 // ones pushes are NACKed too; pulls, already acknowledged, wait.
@@ -125,4 +48,21 @@ func (c *Conn) refusesLater() bool {
 	}
 	head := c.rxs.At(c.targetBase, c.targetNext)
 	return head == nil || head.state != rxQueued && head.state != rxULP
+}
+
+// nackAgain sends the NACK of a refused push.
+func (c *Conn) nackAgain(rx *rxTxn) {
+	c.queueNack(nackEntry{psn: rx.psn, code: rx.nack, rnr: rx.rnr, ulpCode: rx.ulpCode})
+}
+
+// keep copies the payload of a push that was withdrawn from the receive buffer. One without room
+// comes again.
+func (c *Conn) keep(rx *rxTxn) {
+	k := rx.cell
+	if k == nil && !c.copyPayload(&k, rx.data) {
+		c.refuseResource(rx.psn, false)
+		c.forget(rx)
+		return
+	}
+	rx.wait(k)
 }

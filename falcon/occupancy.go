@@ -1,10 +1,6 @@
 package falcon
 
-import (
-	"sort"
-
-	"github.com/falcon-vnic/vnic/falcon/credit"
-)
+import "sort"
 
 // Occupancy is how the level of a receive pool is averaged and quantised for acknowledgements
 // (Falcon §10.2).
@@ -59,16 +55,3 @@ func (p *poolLevel) quantised() uint8 {
 	}
 	return uint8(sort.Search(occupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
 }
-
-// rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
-// or that of its function or connection, which may be full long before.
-func (c *Conn) rxOccupancy() uint8 {
-	level := c.e.rxOccupancy()
-	if c.credits == nil {
-		return level
-	}
-	return max(level, c.credits.Level(credit.NetPktRx, occupancyLevels+1), c.credits.Level(credit.NetBufRx, occupancyLevels+1))
-}
-
-// rxOccupancy is the level of the fuller of the two pools for requests from the network.
-func (e *Engine) rxOccupancy() uint8 { return max(e.rxLevel.quantised(), e.cellLevel.quantised()) }

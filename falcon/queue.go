@@ -2,14 +2,6 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/ring"
 
-// upcall is an event and what must be checked or released when it is taken.
-type upcall struct {
-	ev   Event
-	cell *cell
-	rx   *rxTxn // EvPush, EvPull: deliver only if still queued
-	gen  uint32
-}
-
 // connQueue is a FIFO of connections that may have something of one class to send. A connection is
 // in it at most once.
 type connQueue struct {
@@ -54,3 +46,5 @@ func (q *connQueue) pop() *Conn {
 	c.queued &^= 1 << q.class
 	return c
 }
+
+func (q *connQueue) endTurn() { q.bytes = 0 }

@@ -1,36 +1,10 @@
 package falcon
 
-import (
-	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/wire"
-)
+import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // What a peer makes the target hold is limited twice: by how much one connection may hold (contexts
 // here, cells in cells.go), and by how long it may leave it waiting (Falcon §6.4, §11: soft state,
 // reclaimed by timeouts on both sides).
-
-// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
-// few in any case. So those that come later find some, however many the first ones want.
-const (
-	contextPart  = 8
-	contextLeast = 4
-)
-
-func (c *Conn) mayHoldContext() bool {
-	free := c.e.cfg.RxContexts - c.e.rxInUse
-	if c.credits != nil {
-		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
-	}
-	return int(c.requests) < max(free/contextPart, contextLeast)
-}
-
-// watchPeer sees to it that what the connection holds for its peer does not wait for ever.
-func (c *Conn) watchPeer(now Time) {
-	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
-		c.reclaimNext = c.targetNext
-		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, now+limit)
-	}
-}
 
 // onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of
 // it may be too old.
@@ -96,12 +70,4 @@ func (c *Conn) reclaim(now Time, rx *rxTxn) {
 		return
 	}
 	c.refusePull(now, rx, wire.ResyncTimeout)
-}
-
-// forget makes a push one that never came.
-func (c *Conn) forget(rx *rxTxn) {
-	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
-	c.rxs.Clear(rx.rsn)
-	c.requests--
-	c.e.putRx(rx)
 }

@@ -3,30 +3,7 @@ package falcon
 import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/internal/timer"
 )
-
-// timeFlight arms the timer of the packets in flight and of those that wait for an answer. A
-// deadline that moved away is found out when the timer fires.
-func (c *Conn) timeFlight() {
-	at := c.flightDue()
-	if at != never && (!c.flightTimer.Armed() || at < c.e.wheel.At(c.flightTimer)) {
-		c.e.wheel.Arm(&c.flightTimer, c, timerFlight, at)
-	}
-}
-
-// flightDue is when the next of them must be looked at. All packets in flight have the same
-// timeout, the one now in force, and are in the order they were sent in: the first is due first.
-func (c *Conn) flightDue() Time {
-	at := never
-	if t := c.answers().First(); t != nil {
-		at = t.received + c.e.profile.AnswerTimeout
-	}
-	if t := c.flight().First(); t != nil {
-		at = min(at, t.lastSent+c.rto(), c.lossDue())
-	}
-	return min(at, c.probeDue())
-}
 
 func (c *Conn) onFlightTimer(now Time) {
 	for t := c.flight().First(); t != nil && t.lastSent+c.rto() <= now; t = c.flight().First() {
@@ -40,12 +17,6 @@ func (c *Conn) onFlightTimer(now Time) {
 		c.probe(now)
 	}
 	c.timeFlight()
-}
-
-// expired implements timerOwner: the delay of an RNR NACK ends.
-func (t *txn) expired(Time, timer.Kind) {
-	t.rnr = false
-	t.conn.sendLater(t)
 }
 
 // onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
@@ -94,20 +65,38 @@ func (c *Conn) exhausted(now Time, t *txn) bool {
 // §10.6.2.1).
 const maxRetransmitCount = 6
 
-// sendLater queues a packet in flight for retransmission.
-func (c *Conn) sendLater(t *txn) {
-	c.e.wheel.Stop(&t.timer)
-	c.uncountAgain(t)
-	if t.in == inNone || t.in == inFlight || t.in == inAnswer {
-		t.unlink()
-		t.enlistByPSN(inRetx + listID(t.kind))
+// expireTxn completes a transaction that is too old; its packet, if not acknowledged, is replaced.
+func (c *Conn) expireTxn(t *txn) {
+	code := CmplLocalTO
+	if t.resync != 0 {
+		code = t.code
+	} else if !t.packetDone {
+		c.resync(t, wire.ResyncTimeout, CmplLocalTO)
 	}
-	c.kick()
+	c.complete(t, code)
 }
 
-func (c *Conn) uncountAgain(t *txn) {
-	if t.again {
-		t.again = false
-		c.window(t.kind).retransmitted--
+// onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits
+// for a window: that is not the peer's silence, and those before it are timed. A receiver that is
+// not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
+func (c *Conn) onTxnTimer(now Time) {
+	limit, next := c.txnTimeout(), never
+	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {
+		if int32(rsn-c.baseRSN) < 0 {
+			continue // reported with an earlier one
+		}
+		t := c.txns.Get(rsn)
+		if t.done || t.started < 0 {
+			continue
+		}
+		if at := max(t.started, c.lastRNR) + limit; at > now {
+			next = min(next, at)
+			continue
+		}
+		c.e.stats.TxnTimeouts++
+		c.expireTxn(t)
+	}
+	if next != never {
+		c.e.wheel.Arm(&c.txnTimer, c, timerTxn, next)
 	}
 }

@@ -140,33 +140,3 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	c.complete(t, CmplAck)
 	return verdict
 }
-
-// received counts an accepted packet that needs no answer of the ULP, and honours its AR bit.
-func (c *Conn) received(now Time, h *wire.Header) {
-	c.coalesce(now, wholePacket)
-	if h.AckReq {
-		c.ackSoon()
-	}
-}
-
-// pullOf returns the pull with that RSN which was sent and still waits for data.
-func (c *Conn) pullOf(rsn uint32) *txn {
-	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
-		return nil
-	}
-	t := c.txns.Get(rsn)
-	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
-		return nil
-	}
-	return t
-}
-
-// implicitAck ends the request packet of a pull whose response arrived.
-func (c *Conn) implicitAck(t *txn) {
-	if t.packetDone {
-		return
-	}
-	t.resync = 0 // nor is there a hole to fill
-	c.packetAcked(t)
-	c.kick()
-}

@@ -49,13 +49,6 @@ type Stats struct {
 	RxCells    int // payload cells held
 }
 
-// Stats returns the counters; they change with the next call of the engine.
-func (e *Engine) Stats() *Stats {
-	s := &e.stats
-	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.txnsInUse, e.rxInUse, e.cells.inUse
-	return s
-}
-
 // ConnInfo is a snapshot of a connection for people.
 type ConnInfo struct {
 	Fcwnd             float64 // packets
@@ -71,15 +64,4 @@ type ConnInfo struct {
 	TargetTransaction int     // requests of the peer that are not answered, and responses not acknowledged
 	Retransmits       uint64  // packets sent again
 	Xoff              bool    // refused a Push or Pull since the last EvCredit
-}
-
-// Info returns a snapshot.
-func (c *Conn) Info() ConnInfo {
-	return ConnInfo{
-		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
-		Outstanding:      int(c.nextRSN - c.baseRSN),
-		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
-		DelayTarget: fromFU(c.cc.BaseDelay), LongPath: c.longPath.told,
-		Retransmits: c.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
-	}
 }

@@ -71,8 +71,6 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 	c.piggybacked()
 }
 
-func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
-
 // build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes
 // a Resync.
 func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
@@ -148,12 +146,4 @@ func (c *Conn) ackRequest(t *txn, last bool) bool {
 	}
 	c.drawSpacing()
 	return true
-}
-
-// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage
-// asks for.
-func (c *Conn) drawSpacing() {
-	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
-		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
-	}
 }

@@ -88,3 +88,18 @@ func (t *txn) packetType() wire.PacketType {
 
 // doneTxn marks RSNs of an unordered connection that completed before older ones.
 var doneTxn = &txn{done: true}
+
+// listID names a list. A transaction is in at most one.
+type listID uint8
+
+// Lists of a connection, those of fresh and retx by TxnKind, and one of the engine.
+const (
+	inNone    listID = iota
+	inFlight         // sent and neither acknowledged nor refused, the longest ago first
+	inFresh          // not sent yet
+	inRetx    = 5    // to be sent again, in PSN order
+	inAnswer  = 8    // received by the peer, whose ULP has not answered; the longest ago first
+	inStalled = 9    // Engine.stalled: pull responses that wait for credits
+
+	connLists = inStalled - inFlight
+)

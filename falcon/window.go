@@ -16,21 +16,6 @@ type txWindow struct {
 	paused        bool   // out-of-window notification received
 }
 
-// packetAt returns the transaction of a packet that is not acknowledged.
-func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
-	if psn-w.base >= w.next-w.base {
-		return nil
-	}
-	return c.packets(w).At(w.base, psn)
-}
-
-// assignPSN gives t the next PSN of the window.
-func (c *Conn) assignPSN(w *txWindow, t *txn) {
-	t.psn = w.next
-	c.packets(w).Put(w.base, t.psn, t)
-	w.next++
-}
-
 // slide moves the base over everything acknowledged.
 func (w *txWindow) slide(packets *ring.Window[txn]) {
 	for w.base != w.next && packets.Get(w.base) == nil {

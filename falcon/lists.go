@@ -2,19 +2,25 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/list"
 
-// listID names a list. A transaction is in at most one.
-type listID uint8
-
-// Lists of a connection, those of fresh and retx by TxnKind, and one of the engine.
+// What a connection has to send, bits of Conn.busy: acknowledgements, or transactions in a list.
 const (
-	inNone    listID = iota
-	inFlight         // sent and neither acknowledged nor refused, the longest ago first
-	inFresh          // not sent yet
-	inRetx    = 5    // to be sent again, in PSN order
-	inAnswer  = 8    // received by the peer, whose ULP has not answered; the longest ago first
-	inStalled = 9    // Engine.stalled: pull responses that wait for credits
+	wantAck  = 1 << 0
+	wantNack = 1 << 1
+)
 
-	connLists = inStalled - inFlight
+// wantOf is the bit of a list, 0 for one that waits for nothing to be sent.
+func wantOf(id listID) uint8 {
+	if id < inFresh || id >= inAnswer {
+		return 0
+	}
+	return 1 << id
+}
+
+const (
+	wantPush       = 1 << (inFresh + listID(TxnPush))
+	wantPull       = 1 << (inFresh + listID(TxnPull))
+	wantPullData   = 1 << (inFresh + listID(TxnPullData))
+	wantRetransmit = wantPush<<3 | wantPull<<3 | wantPullData<<3
 )
 
 func (c *Conn) list(id listID) *list.List[txn] {
@@ -24,10 +30,13 @@ func (c *Conn) list(id listID) *list.List[txn] {
 	return &c.lists[id-inFlight]
 }
 
-func (c *Conn) flight() *list.List[txn]  { return &c.lists[0] }
+func (c *Conn) flight() *list.List[txn] { return &c.lists[0] }
+
 func (c *Conn) answers() *list.List[txn] { return &c.lists[inAnswer-inFlight] }
-func (c *Conn) fresh(kind TxnKind) *txn  { return c.first(inFresh + listID(kind)) }
-func (c *Conn) retx(kind TxnKind) *txn   { return c.first(inRetx + listID(kind)) }
+
+func (c *Conn) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
+
+func (c *Conn) retx(kind TxnKind) *txn { return c.first(inRetx + listID(kind)) }
 
 // first returns the first transaction of a list that waits to be sent, nil if there is none. It
 // looks at the list only if there is: most lists of a connection are empty, and not in the cache.

@@ -5,52 +5,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// nackEntry is a NACK that waits to be sent.
-type nackEntry struct {
-	psn     uint32
-	code    wire.NackCode
-	rnr     uint8
-	ulpCode uint8
-	request bool
-}
-
-// maxNacks bounds the NACKs a connection queues. A lost one is not missed: the packet comes again.
-const maxNacks = wire.DataWindow
-
-func (c *Conn) queueNack(n nackEntry) {
-	if c.closed || len(c.nacks) >= maxNacks {
-		return
-	}
-	c.nacks = append(c.nacks, n)
-	c.busy |= wantNack
-	c.e.queues[classAck].push(c)
-}
-
-func (c *Conn) sendNack(dst []byte) int {
-	q := c.nacks[0]
-	c.nacks = c.nacks[:copy(c.nacks, c.nacks[1:])]
-	if len(c.nacks) == 0 {
-		c.busy &^= wantNack
-	}
-	n := wire.Nack{
-		CID: c.remoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
-		Congestion: c.congestionInfo(),
-		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
-	}
-	c.e.stats.NacksSent++
-	countNack(&c.e.stats.NackCodesSent, q.code)
-	return len(n.Append(dst[:0]))
-}
-
-// countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse with
-// such a code too.
-func countNack(counts *[wire.NackCodes]uint64, code wire.NackCode) {
-	if !code.Valid() {
-		code = 0
-	}
-	counts[code]++
-}
-
 // onNack processes a NACK (Falcon §9.2.4, §11).
 func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	if d := c.checkBases(n.DataBase, n.ReqBase); d != wire.DropNone {

@@ -3,43 +3,8 @@ package falcon
 import (
 	"math/bits"
 
-	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
-
-// onAck processes a BACK or EACK (Falcon §9.2.3).
-func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
-	if d := c.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
-		return d
-	}
-	c.e.hearing = hearing{on: true, now: now, t1: a.T1}
-	c.advanceBases(a.DataBase, a.ReqBase)
-	lost := false
-	c.e.stats.AcksReceived++
-	if a.Extended {
-		c.e.stats.ExtendedAcksReceived++
-		if a.DataOWN || a.ReqOWN {
-			c.e.stats.OWNReceived++
-		}
-		c.ackBits(&c.dataTx, a.DataBase, a.DataAck.Lo)
-		c.ackBits(&c.dataTx, a.DataBase+64, a.DataAck.Hi)
-		c.ackBits(&c.reqTx, a.ReqBase, a.Req)
-		c.noteReceived(now, a.DataBase, a.DataAck, a.DataRx, a.T1)
-		req := wire.Bitmap128{Lo: a.Req}
-		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
-		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
-	}
-	c.e.hearing.on = false
-	c.findLost(now)
-	c.lively, c.probes = now, 0
-	ev := c.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
-	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
-	c.congestion(now)
-	c.watchDelay(now)
-	c.timeFlight()
-	c.kick()
-	return wire.DropNone
-}
 
 // hearing is the acknowledgement that is being processed: it knows when the packet was sent that
 // the peer received last.
@@ -47,17 +12,6 @@ type hearing struct {
 	on  bool
 	now Time
 	t1  uint32
-}
-
-// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was
-// sent and received.
-func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
-	ev := &c.e.rate.ev
-	*ev = rue.Event{
-		Type: typ, Hops: info.Hops, RxLevel: info.RxOccupancy, ECN: info.ECN, Metadata: info.RUE,
-		T1: t1, T2: t2, T3: p.T1, T4: FalconTime(now),
-	}
-	return ev
 }
 
 // checkBases compares the bases of an acknowledgement with the windows: behind either one it is
@@ -144,3 +98,48 @@ func (c *Conn) packetAcked(t *txn) {
 
 // maxAcked is where the 10-bit count of packets between congestion events saturates.
 const maxAcked = 1<<10 - 1
+
+// delivered notes that an acknowledgement with timestamp t1, that of the packet the peer received
+// last, covers t. If that packet was sent before t was sent for the last time, it is an earlier
+// copy of t that arrived.
+func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
+	h := &c.heard
+	needed := int32(t1-FalconTime(t.lastSent)) >= 0
+	switch {
+	case t.lastSent == t.firstSent:
+	case t.why == whyTimeout && !needed:
+		c.e.stats.SpuriousTimeouts++
+	case t.why == whyEarly && !needed:
+		c.e.stats.SpuriousEarly++
+		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
+	case t.why == whyEarly && h.reorder > 0:
+		if h.needed++; h.needed == needEarly {
+			h.reorder, h.needed = 0, 0
+		}
+	}
+	if needed && t.lastSent > h.sent {
+		h.sent, h.lag = t.lastSent, now-t.lastSent
+	}
+}
+
+// pullOf returns the pull with that RSN which was sent and still waits for data.
+func (c *Conn) pullOf(rsn uint32) *txn {
+	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
+		return nil
+	}
+	t := c.txns.Get(rsn)
+	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
+		return nil
+	}
+	return t
+}
+
+// implicitAck ends the request packet of a pull whose response arrived.
+func (c *Conn) implicitAck(t *txn) {
+	if t.packetDone {
+		return
+	}
+	t.resync = 0 // nor is there a hole to fill
+	c.packetAcked(t)
+	c.kick()
+}

@@ -1,0 +1,116 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// checkRSN reports whether a request with this RSN and a new PSN can be taken.
+func (c *Conn) checkRSN(rsn uint32) wire.Drop {
+	n := rsn - c.targetBase
+	switch {
+	case int32(n) < 0:
+		return wire.DropRSN
+	case n >= MaxTxWindow:
+		return wire.DropResource
+	case c.rxs.At(c.targetBase, rsn) != nil:
+		return wire.DropRSN
+	}
+	return wire.DropNone
+}
+
+// admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is
+// charged. In the green zone, within the connection's part of Config.RxContexts and the credits of
+// every level, everything is accepted. In the red zone above it every connection may still have its
+// head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of requests that
+// wait for one.
+func (c *Conn) admit(head bool) bool {
+	first := head && c.guaranteed()
+	if c.e.rxInUse < c.e.cfg.RxContexts && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
+		return true
+	}
+	if !first {
+		return false
+	}
+	if c.credits != nil {
+		c.credits.TakeOne(credit.NetPktRx, true)
+	}
+	return true
+}
+
+// refuseResource answers a request there is no room for.
+func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
+	c.e.stats.RedZone++
+	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
+	return wire.DropResource
+}
+
+// guaranteed reports whether a head of line may have the context reserved for it: on an ordered
+// connection there is one at a time, on an unordered one every request is a head of line, so the
+// first counts.
+func (c *Conn) guaranteed() bool { return c.ordered || c.requests == 0 }
+
+// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
+// few in any case. So those that come later find some, however many the first ones want.
+const (
+	contextPart  = 8
+	contextLeast = 4
+)
+
+func (c *Conn) mayHoldContext() bool {
+	free := c.e.cfg.RxContexts - c.e.rxInUse
+	if c.credits != nil {
+		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
+	}
+	return int(c.requests) < max(free/contextPart, contextLeast)
+}
+
+// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken,
+// the function that holds the most, and within a function a connection that holds more than c,
+// gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
+// the holes of others thus does not depend on those who leave theirs open.
+func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
+	p := &e.cells
+	if len(payload) > p.size || p.requests >= p.limit && !e.evict(p.largest(c.share), c) {
+		return nil
+	}
+	if !c.takeOne(credit.NetBufRx) && !(e.evict(c.share, c) && c.takeOne(credit.NetBufRx)) {
+		return nil
+	}
+	k := p.copyRequest(c, payload)
+	e.cellLevel.update(p.requests)
+	return k
+}
+
+// evictScan is how many cells evict looks at.
+const evictScan = 16
+
+// evict frees the oldest cell of s that c may take: any of another function, of its own one of a
+// connection that holds more than c would.
+func (e *Engine) evict(s *share, c *Conn) bool {
+	for range min(evictScan, s.cells.n) {
+		k := s.cells.First()
+		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
+			e.stats.Evicted++
+			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
+			k.conn.forget(k.rx)
+			return true
+		}
+		k.age.Remove() // looked at last again
+		s.cells.PushBack(&k.age, k)
+	}
+	return false
+}
+
+func (c *Conn) copyPayload(k **cell, payload []byte) bool {
+	*k = c.e.copyRequest(c, payload)
+	return *k != nil
+}
+
+// watchPeer sees to it that what the connection holds for its peer does not wait for ever.
+func (c *Conn) watchPeer(now Time) {
+	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
+		c.reclaimNext = c.targetNext
+		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, now+limit)
+	}
+}

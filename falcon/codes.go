@@ -1,0 +1,177 @@
+package falcon
+
+import "strconv"
+
+// EventKind says what an Event reports.
+type EventKind uint8
+
+// Events. Conn is set in all of them.
+const (
+	// EvPush delivers a push to the target: RSN, Data. The ULP answers with AckPush or NackPush.
+	EvPush EventKind = iota
+	// EvPull delivers a pull request to the target: RSN, Data (ULP headers), Length (bytes
+	// requested). Taking it acknowledges the request; the ULP answers with RespondPull or RNRPull.
+	EvPull
+	// EvPushDone completes a push of the initiator: Tag, Code, ULPCode.
+	EvPushDone
+	// EvPullDone completes a pull of the initiator: Tag, Code, and Data if Code is CmplAck.
+	EvPullDone
+	// EvResponseDone ends a pull response: acknowledged (CmplAck) or given up. What Tag names may
+	// be freed.
+	EvResponseDone
+	// EvCredit allows to Push or Pull again after ErrXoff.
+	EvCredit
+	// EvClosed is the last event of a connection: Code (CmplAck after Close, else CmplDeadConn) and
+	// Reason. Every outstanding transaction was completed by an event before it.
+	EvClosed
+	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the
+	// engine, which sends it again after the larger of RTO and RNR timeout; a ULP that counts
+	// retries may close the connection.
+	EvRNR
+	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is
+	// unanswered, and it was told so.
+	EvDrained
+	// EvLongPath tells, once until it changes, that the delay has stayed above congestion control's
+	// target for a second although the window is a packet or less: the path is longer than the
+	// target, or too many flows share a port.
+	EvLongPath
+)
+
+// String names the event.
+func (k EventKind) String() string {
+	switch k {
+	case EvPush:
+		return "push"
+	case EvPull:
+		return "pull"
+	case EvPushDone:
+		return "push done"
+	case EvPullDone:
+		return "pull done"
+	case EvResponseDone:
+		return "response done"
+	case EvCredit:
+		return "credit"
+	case EvClosed:
+		return "closed"
+	case EvRNR:
+		return "receiver not ready"
+	case EvDrained:
+		return "drained"
+	case EvLongPath:
+		return "long path"
+	}
+	return "event " + strconv.Itoa(int(k))
+}
+
+// Completion is the completion code of a transaction (Falcon §11).
+type Completion uint8
+
+// Completion codes.
+const (
+	CmplAck           Completion = 0x0 // success
+	CmplTargetNackCIE Completion = 0x1 // target ULP completed in error
+	CmplTargetNackNRE Completion = 0x3 // target ULP: non-recoverable error
+	CmplTargetNackCID Completion = 0x4 // target ULP: invalid CID
+	CmplLocalTO       Completion = 0x8 // timed out
+	CmplOpErr         Completion = 0x9 // pull data larger than requested
+	CmplDeadConn      Completion = 0xA // connection not alive
+	CmplLocalRsrc     Completion = 0xB // local resources exceeded, on a connection without flow control
+	CmplUlpCdtErr     Completion = 0xC // costs more than a limit allows at all
+	CmplRemoteErr     Completion = 0xD // remote xLR drop or remote error
+	CmplLocalXlr      Completion = 0xF // dropped locally: the ULP could not supply the data
+
+	CompletionCodes = 16 // values of the 4-bit code
+)
+
+// Name is a short phrase for a counter, "" for a reserved code.
+func (c Completion) Name() string {
+	return [CompletionCodes]string{
+		CmplAck: "success", CmplTargetNackCIE: "complete in error", CmplTargetNackNRE: "non-recoverable error",
+		CmplTargetNackCID: "invalid CID", CmplLocalTO: "timeout", CmplOpErr: "response too long", CmplDeadConn: "dead connection",
+		CmplLocalRsrc: "no resources", CmplUlpCdtErr: "credit limit", CmplRemoteErr: "remote error", CmplLocalXlr: "data unavailable",
+	}[c]
+}
+
+// String returns the name of the specification.
+func (c Completion) String() string {
+	switch c {
+	case CmplAck:
+		return "kCmplAck"
+	case CmplTargetNackCIE:
+		return "kCmplTargetNackCIE"
+	case CmplTargetNackNRE:
+		return "kCmplTargetNackNRE"
+	case CmplTargetNackCID:
+		return "kCmplTargetNackCID"
+	case CmplLocalTO:
+		return "kCmplLocalTO"
+	case CmplOpErr:
+		return "kCmplOpErr"
+	case CmplDeadConn:
+		return "kCmplDeadConn"
+	case CmplLocalRsrc:
+		return "kCmplLocalRsrc"
+	case CmplUlpCdtErr:
+		return "kUlpCmplCdtErr"
+	case CmplRemoteErr:
+		return "kCmplRemoteErr"
+	case CmplLocalXlr:
+		return "kCmplLocalXlr"
+	}
+	return "completion " + strconv.Itoa(int(c))
+}
+
+// CloseReason says why a connection ended.
+type CloseReason uint8
+
+// Close reasons.
+const (
+	CloseLocal  CloseReason = iota // Conn.Close
+	CloseResync                    // a Resync packet was not acknowledged: the peer is gone
+	ClosePeer                      // Abort: the peer ended it
+	CloseULP                       // Abort: the upper layer protocol was violated
+	CloseKeys                      // Abort: no security association is left
+
+	CloseReasons // how many there are
+)
+
+// String is a phrase for logs and error messages.
+func (r CloseReason) String() string {
+	switch r {
+	case CloseLocal:
+		return "closed locally"
+	case CloseResync:
+		return "peer did not acknowledge"
+	case ClosePeer:
+		return "closed by the peer"
+	case CloseULP:
+		return "upper layer protocol violated"
+	case CloseKeys:
+		return "no security association"
+	}
+	return "reason " + strconv.Itoa(int(r))
+}
+
+// TxnKind tells Fill what to write.
+type TxnKind uint8
+
+// Kinds of transaction packets the ULP fills.
+const (
+	TxnPush     TxnKind = iota // ULP headers and data of a push
+	TxnPull                    // ULP headers of a pull request
+	TxnPullData                // ULP headers and data of a pull response
+)
+
+// String names the kind.
+func (k TxnKind) String() string {
+	switch k {
+	case TxnPush:
+		return "push"
+	case TxnPull:
+		return "pull"
+	case TxnPullData:
+		return "pull data"
+	}
+	return "transaction " + strconv.Itoa(int(k))
+}

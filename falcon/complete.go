@@ -1,0 +1,84 @@
+package falcon
+
+// complete records the outcome of a transaction of the initiator and reports it, on an ordered
+// connection when all earlier ones are reported (Falcon §8.4.2).
+func (c *Conn) complete(t *txn, code Completion) {
+	if t.done {
+		return
+	}
+	t.done, t.code = true, code
+	if !c.ordered {
+		c.report(t)
+		c.txns.Put(c.baseRSN, t.rsn, doneTxn)
+		c.release(t)
+	}
+	for c.baseRSN != c.nextRSN {
+		head := c.txns.Get(c.baseRSN)
+		if !head.done {
+			break
+		}
+		c.txns.Clear(c.baseRSN)
+		c.baseRSN++
+		c.e.recheck = true
+		if head != doneTxn {
+			c.report(head)
+			c.release(head)
+		}
+	}
+	c.checkDrained()
+}
+
+// report emits the completion event.
+func (c *Conn) report(t *txn) {
+	u := c.e.emit(EvPushDone, c)
+	ev := &u.ev
+	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
+	c.e.stats.Completions[t.code]++
+	if t.kind == TxnPull {
+		ev.Kind = EvPullDone
+		t.state = pullDataUlpTx
+		if t.code == CmplAck {
+			ev.Data, ev.Length = t.data, len(t.data)
+		}
+	} else {
+		t.state = pushCplTx
+	}
+	u.cell, t.cell, t.data = t.cell, nil, nil
+}
+
+// release frees a transaction once it is reported and its packet needs no more care.
+func (c *Conn) release(t *txn) {
+	if !t.done || !t.packetDone {
+		return
+	}
+	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.At(c.baseRSN, t.rsn) == t {
+		return // still waits for earlier completions
+	}
+	c.e.putTxn(t)
+}
+
+// responseDone ends a pull response.
+func (c *Conn) responseDone(t *txn, code Completion) {
+	c.responses--
+	if !t.refusal {
+		u := c.e.emit(EvResponseDone, c)
+		u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
+	}
+	c.e.putTxn(t)
+}
+
+// checkDrained is called whenever something of the connection has ended.
+func (c *Conn) checkDrained() {
+	if !c.draining || c.drained || c.closed {
+		return
+	}
+	if c.baseRSN != c.nextRSN || c.reqTx.base != c.reqTx.next || c.dataTx.base != c.dataTx.next || c.requests+c.responses != 0 {
+		return
+	}
+	if c.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
+		c.ackSoon() // or the peer would wait for it
+		return
+	}
+	c.drained = true
+	c.e.emit(EvDrained, c)
+}

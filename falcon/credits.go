@@ -1,0 +1,29 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/credit"
+
+func (c *Conn) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
+
+// returnCredits gives back and clears cost.
+func (c *Conn) returnCredits(cost *credit.Cost) {
+	if *cost == (credit.Cost{}) {
+		return
+	}
+	if c.credits != nil && c.credits.Return(cost) != nil {
+		c.e.stats.CreditErrors++
+	}
+	*cost = credit.Cost{}
+	c.e.recheck = true
+}
+
+func (c *Conn) takeOne(i credit.Counter) bool { return c.credits == nil || c.credits.TakeOne(i, false) }
+
+func (c *Conn) returnOne(i credit.Counter) {
+	if c.credits != nil && !c.credits.ReturnOne(i) {
+		c.e.stats.CreditErrors++
+	}
+}
+
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// kUlpCmplCdtErr).
+func (c *Conn) hopeless(cost *credit.Cost) bool { return c.credits != nil && !c.credits.Possible(cost) }

@@ -1,0 +1,92 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/falcon/cc"
+
+// paced reports whether the gap since the last packet is over; if not, a timer kicks the
+// connection.
+func (c *Conn) paced(now Time) bool {
+	if now >= c.nextSend {
+		return true
+	}
+	c.e.wheel.Arm(&c.paceTimer, c, timerPace, c.nextSend)
+	return false
+}
+
+// pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
+func (c *Conn) pace(now Time) {
+	if gap := max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap); gap > 0 {
+		c.nextSend = now + gap
+	}
+}
+
+// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead
+// (Falcon §10.3.5).
+func (c *Conn) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
+
+func (c *Conn) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
+
+// maySend is the gating function for new packets (Falcon §9.1.2).
+func (c *Conn) maySend(kind TxnKind) bool {
+	w, size, slack := &c.dataTx, c.e.profile.DataTxWindow, c.e.profile.DataOWNSlack
+	if kind == TxnPull {
+		w, size, slack = &c.reqTx, c.e.profile.ReqTxWindow, c.e.profile.ReqOWNSlack
+	}
+	inFlight := w.next - w.base
+	if w.paused {
+		if inFlight > slack {
+			return false
+		}
+		w.paused = false
+	}
+	return inFlight < min(c.fcwnd(), size) && (kind == TxnPullData || w.outstanding < c.ncwnd())
+}
+
+// maySendAgain is the gating function for retransmissions.
+func (c *Conn) maySendAgain(t *txn) bool {
+	w := c.window(t.kind)
+	return t.psn-w.base < c.fcwnd() && (t.kind == TxnPullData || w.retransmitted < c.ncwnd())
+}
+
+// nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection
+// sends in RSN order across both windows, also behind what must be sent again (Falcon §9.1.3).
+func (c *Conn) nextRequest() *txn {
+	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
+		return nil
+	}
+	first, second := inOrder(c.fresh(TxnPush), c.fresh(TxnPull))
+	if first != nil && c.maySend(first.kind) {
+		return first
+	}
+	if second != nil && !c.ordered && c.maySend(second.kind) {
+		return second
+	}
+	return nil
+}
+
+// nextAgain picks the packet to send again. Pull data is independent of the initiator's packets;
+// among these an ordered connection keeps RSN order.
+func (c *Conn) nextAgain() *txn {
+	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
+	var request *txn
+	if first != nil && c.maySendAgain(first) {
+		request = first
+	} else if second != nil && !c.ordered && c.maySendAgain(second) {
+		request = second
+	}
+	data := c.retx(TxnPullData)
+	if data != nil && !c.maySendAgain(data) {
+		data = nil
+	}
+	if request == nil || data != nil && c.dataFirst {
+		return data
+	}
+	return request
+}
+
+// inOrder sorts two transactions by RSN; nil comes last.
+func inOrder(a, b *txn) (first, second *txn) {
+	if a == nil || b != nil && int32(b.rsn-a.rsn) < 0 {
+		return b, a
+	}
+	return a, b
+}

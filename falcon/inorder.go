@@ -1,0 +1,99 @@
+package falcon
+
+// deliver queues the event of a request whose turn it is, and of those that waited for it.
+func (c *Conn) deliver(rx *rxTxn) {
+	c.queueRequest(rx)
+	if c.ordered && !c.hold {
+		c.targetNext++
+		c.deliverInOrder()
+	}
+}
+
+func (c *Conn) queueRequest(rx *rxTxn) {
+	rx.state = rxQueued
+	if rx.cell != nil {
+		rx.cell.rx = nil // it waits no more
+	}
+	u := c.e.emit(EvPull, c)
+	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
+	if rx.push {
+		u.ev.Kind, u.ev.Length = EvPush, len(rx.data)
+	}
+}
+
+// deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
+func (c *Conn) deliverInOrder() {
+	if !c.ordered {
+		return
+	}
+	for !c.hold {
+		rx := c.rxs.At(c.targetBase, c.targetNext)
+		if rx == nil || rx.state == rxNotReady {
+			return
+		}
+		if rx.state == rxWaiting {
+			c.queueRequest(rx)
+		}
+		c.targetNext++
+	}
+}
+
+func (c *Conn) redeliver(rx *rxTxn) {
+	if !c.ordered || rx.rsn == c.targetNext {
+		c.deliver(rx)
+		return
+	}
+	rx.state = rxWaiting
+}
+
+// take hands the payload of a queued request to the event; false if the request was withdrawn
+// meanwhile.
+func (rx *rxTxn) take(e *Engine, gen uint32, ev *Event) bool {
+	if rx.gen != gen || rx.state != rxQueued {
+		return false
+	}
+	rx.state = rxULP
+	ev.Data = rx.data
+	if rx.push { // a pull keeps its headers for redelivery
+		e.lastCell, rx.cell, rx.data = rx.cell, nil, nil
+	}
+	return true
+}
+
+// wait keeps the payload of a push that waits for earlier ones.
+func (rx *rxTxn) wait(k *cell) {
+	rx.state, rx.cell, rx.data, k.rx = rxWaiting, k, k.buf, rx
+}
+
+// withdraw takes a request back whose event was not taken yet.
+func (rx *rxTxn) withdraw() {
+	rx.gen++ // its event in the queue is void
+	rx.state = rxWaiting
+}
+
+// skip takes an RSN out of the order of the target: its request will never come, or is withdrawn.
+// It returns false if the RSN is too far ahead to be remembered.
+func (c *Conn) skip(rsn, psn uint32, push bool) bool {
+	n := rsn - c.targetBase
+	if int32(n) < 0 {
+		return true
+	}
+	if n >= MaxTxWindow {
+		return false
+	}
+	rx := c.rxs.At(c.targetBase, rsn)
+	if rx != nil && (rx == doneRx || rx.psn != psn || rx.push != push) {
+		return true // answered already, or another packet's
+	}
+	if rx == nil {
+		c.rxs.Put(c.targetBase, rsn, doneRx)
+	} else {
+		c.dropRx(rx)
+	}
+	if c.hold && c.targetNext == rsn {
+		c.hold = false
+	}
+	c.deliverInOrder()
+	c.retire()
+	return true
+}

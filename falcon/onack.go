@@ -1,0 +1,71 @@
+package falcon
+
+import (
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// onAck processes a BACK or EACK (Falcon §9.2.3).
+func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
+	if d := c.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
+		return d
+	}
+	c.e.hearing = hearing{on: true, now: now, t1: a.T1}
+	c.advanceBases(a.DataBase, a.ReqBase)
+	lost := false
+	c.e.stats.AcksReceived++
+	if a.Extended {
+		c.e.stats.ExtendedAcksReceived++
+		if a.DataOWN || a.ReqOWN {
+			c.e.stats.OWNReceived++
+		}
+		c.ackBits(&c.dataTx, a.DataBase, a.DataAck.Lo)
+		c.ackBits(&c.dataTx, a.DataBase+64, a.DataAck.Hi)
+		c.ackBits(&c.reqTx, a.ReqBase, a.Req)
+		c.noteReceived(now, a.DataBase, a.DataAck, a.DataRx, a.T1)
+		req := wire.Bitmap128{Lo: a.Req}
+		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
+		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
+	}
+	c.e.hearing.on = false
+	c.findLost(now)
+	c.lively, c.probes = now, 0
+	ev := c.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
+	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
+	c.congestion(now)
+	c.watchDelay(now)
+	c.timeFlight()
+	c.kick()
+	return wire.DropNone
+}
+
+// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was
+// sent and received.
+func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
+	ev := &c.e.rate.ev
+	*ev = rue.Event{
+		Type: typ, Hops: info.Hops, RxLevel: info.RxOccupancy, ECN: info.ECN, Metadata: info.RUE,
+		T1: t1, T2: t2, T3: p.T1, T4: FalconTime(now),
+	}
+	return ev
+}
+
+const longPathAfter = int64(time.Second)
+
+func (c *Conn) watchDelay(now Time) {
+	l, s := &c.longPath, &c.cc
+	if s.BaseDelay == 0 || s.Delay < s.BaseDelay || s.Fcwnd > cc.One {
+		*l = longPath{}
+		return
+	}
+	if l.since == 0 {
+		l.since = now
+	}
+	if !l.told && now-l.since >= longPathAfter {
+		l.told = true
+		c.e.emit(EvLongPath, c)
+	}
+}

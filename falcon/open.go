@@ -1,0 +1,95 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are
+// open.
+func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
+	switch {
+	case cfg.LocalCID > wire.MaxCID:
+		return nil, configError("LocalCID", cfg.LocalCID, "use 24 bits")
+	case cfg.RemoteCID > wire.MaxCID:
+		return nil, configError("RemoteCID", cfg.RemoteCID, "use 24 bits")
+	case cfg.LocalFunction > wire.MaxFunction:
+		return nil, configError("LocalFunction", cfg.LocalFunction, "use 24 bits")
+	case cfg.RemoteFunction > wire.MaxFunction:
+		return nil, configError("RemoteFunction", cfg.RemoteFunction, "use 24 bits")
+	case !cfg.Protocol.Valid():
+		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
+	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
+		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
+	case cfg.GiveUp < 0:
+		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
+	case e.conns.find(cfg.LocalCID) != nil:
+		return nil, ErrCIDInUse
+	case e.conns.n >= e.cfg.MaxConns:
+		return nil, ErrTooManyConns
+	}
+	c := &Conn{
+		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
+		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
+		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
+	}
+	if c.credits == nil {
+		c.credits = e.cfg.Credits
+	}
+	if cfg.CreditLimit != (credit.Cost{}) {
+		c.credits = credit.New(c.credits, cfg.CreditLimit)
+	}
+	if c.cfg.GiveUp == 0 {
+		c.cfg.GiveUp = e.profile.GiveUp
+	}
+	e.profile.CC.Init(&c.cc)
+	c.baseRSN, c.nextRSN = cfg.TxRSN, cfg.TxRSN
+	c.targetBase, c.targetNext = cfg.RxRSN, cfg.RxRSN
+	c.reqTx.base, c.reqTx.next = cfg.TxReqPSN, cfg.TxReqPSN
+	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
+	c.reqRx.base, c.reqRx.size = cfg.RxReqPSN, wire.RequestWindow
+	c.dataRx.base, c.dataRx.size = cfg.RxDataPSN, wire.DataWindow
+	c.lastEvent = longAgo
+	c.drawSpacing()
+	e.conns.add(c)
+	e.join(c)
+	return c, nil
+}
+
+// join gives a connection its function's share.
+func (e *Engine) join(c *Conn) {
+	s := e.shares[c.cfg.LocalFunction]
+	if s == nil {
+		s = &share{function: c.cfg.LocalFunction}
+		s.setWeight(e.weights[s.function])
+		for i := range s.conns {
+			s.conns[i].class = txClass(i)
+		}
+		e.shares[s.function] = s
+	}
+	s.open++
+	c.share = s
+}
+
+// part ends that. Closed connections may stand in the share's queues a little longer.
+func (e *Engine) part(c *Conn) {
+	if c.share.open--; c.share.open == 0 {
+		delete(e.shares, c.share.function)
+	}
+}
+
+// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage
+// asks for.
+func (c *Conn) drawSpacing() {
+	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
+		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
+	}
+}
+
+// nextRandom is a small xorshift generator: only the spacing of AR bits depends on it.
+func (c *Conn) nextRandom() uint32 {
+	c.random ^= c.random << 13
+	c.random ^= c.random >> 17
+	c.random ^= c.random << 5
+	return c.random
+}

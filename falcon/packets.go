@@ -1,0 +1,33 @@
+package falcon
+
+import "github.com/falcon-vnic/vnic/internal/ring"
+
+func (c *Conn) window(kind TxnKind) *txWindow {
+	if kind == TxnPull {
+		return &c.reqTx
+	}
+	return &c.dataTx
+}
+
+// packets are those of the window, by PSN.
+func (c *Conn) packets(w *txWindow) *ring.Window[txn] {
+	if w == &c.reqTx {
+		return &c.reqPackets
+	}
+	return &c.dataPackets
+}
+
+// packetAt returns the transaction of a packet that is not acknowledged.
+func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
+	if psn-w.base >= w.next-w.base {
+		return nil
+	}
+	return c.packets(w).At(w.base, psn)
+}
+
+// assignPSN gives t the next PSN of the window.
+func (c *Conn) assignPSN(w *txWindow, t *txn) {
+	t.psn = w.next
+	c.packets(w).Put(w.base, t.psn, t)
+	w.next++
+}

@@ -1,0 +1,77 @@
+package falcon
+
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+)
+
+// sendAck writes a NACK if one waits, else the ACK.
+func (c *Conn) sendAck(now Time, dst []byte) int {
+	if len(dst) < wire.EACKLen {
+		return 0
+	}
+	if c.busy&wantNack != 0 {
+		return c.sendNack(dst)
+	}
+	if c.busy&wantAck == 0 {
+		return 0
+	}
+	var a wire.Ack
+	a.CID, a.DataBase, a.ReqBase, a.T1, a.T2 = c.remoteCID, c.dataRx.base, c.reqRx.base, c.lastT1, c.lastT2
+	a.Congestion, a.DataOWN, a.ReqOWN = c.congestionInfo(), c.dataRx.own, c.reqRx.own
+	if c.needsExtended() {
+		a.Extended = true
+		a.DataAck, a.DataRx, a.Req = c.dataBits.ack, c.dataBits.rx, c.reqBits.Lo
+		if a.DataOWN || a.ReqOWN {
+			c.e.stats.OWNSent++
+		}
+		c.dataRx.own, c.reqRx.own = false, false
+		c.e.stats.ExtendedAcksSent++
+	}
+	c.e.stats.AcksSent++
+	c.ackCount = 0
+	c.busy &^= wantAck
+	c.e.wheel.Stop(&c.ackTimer)
+	c.checkDrained()
+	return len(a.Append(dst[:0]))
+}
+
+// needsExtended is the choice between BACK and EACK.
+func (c *Conn) needsExtended() bool {
+	b := &c.dataBits
+	return !isZero(&c.reqBits) || !isZero(&b.ack) || c.reqRx.own || c.dataRx.own ||
+		hasHole(&b.rx) || c.e.profile.RACK && !isZero(&b.rx)
+}
+
+func (c *Conn) congestionInfo() wire.Congestion {
+	return wire.Congestion{Hops: min(c.lastHops, 15), RxOccupancy: c.rxOccupancy(), ECN: c.ecn}
+}
+
+// rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
+// or that of its function or connection, which may be full long before.
+func (c *Conn) rxOccupancy() uint8 {
+	level := c.e.rxOccupancy()
+	if c.credits == nil {
+		return level
+	}
+	return max(level, c.credits.Level(credit.NetPktRx, occupancyLevels+1), c.credits.Level(credit.NetBufRx, occupancyLevels+1))
+}
+
+// rxOccupancy is the level of the fuller of the two pools for requests from the network.
+func (e *Engine) rxOccupancy() uint8 { return max(e.rxLevel.quantised(), e.cellLevel.quantised()) }
+
+func (c *Conn) sendNack(dst []byte) int {
+	q := c.nacks[0]
+	c.nacks = c.nacks[:copy(c.nacks, c.nacks[1:])]
+	if len(c.nacks) == 0 {
+		c.busy &^= wantNack
+	}
+	n := wire.Nack{
+		CID: c.remoteCID, DataBase: c.dataRx.base, ReqBase: c.reqRx.base, T1: c.lastT1, T2: c.lastT2,
+		Congestion: c.congestionInfo(),
+		PSN:        q.psn, Code: q.code, RNR: q.rnr, Request: q.request, ULPCode: q.ulpCode,
+	}
+	c.e.stats.NacksSent++
+	countNack(&c.e.stats.NackCodesSent, q.code)
+	return len(n.Append(dst[:0]))
+}

@@ -1,0 +1,73 @@
+package falcon
+
+// Transmit writes the next Falcon packet, header and payload, into dst and returns its length and
+// connection; 0 when nothing may be sent now. dst needs room for wire.MaxHeaderLen bytes and the
+// largest MTU of the connections; a connection whose packet does not fit is passed over until
+// something else happens to it.
+func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
+	for {
+		class, ok := e.pick()
+		if !ok {
+			return 0, nil
+		}
+		q := &e.queues[class]
+		e.urgent = q.round.Urgent()
+		c := q.pop()
+		if c.closed {
+			q.endTurn(c)
+			q.settle(c, 0)
+			continue
+		}
+		n := c.send(now, class, dst)
+		if n == 0 {
+			q.endTurn(c)
+			q.settle(c, 0)
+			continue // blocked: what unblocks it queues it again
+		}
+		c.requeue(class, n)
+		q.settle(c, n)
+		e.arbiter.charge(class)
+		e.stats.PacketsSent++
+		return n, c
+	}
+}
+
+// Urgent reports whether the packet that Transmit returned last was within what is guaranteed to
+// its function: it should leave at once, not in company.
+func (e *Engine) Urgent() bool { return e.urgent }
+
+// requeue queues the connection, which sent n bytes, for its next packet of the class: in front
+// while its turn allows more, or at the end. A turn is a packet, and more while they are small:
+// packets of one connection behind one another are cheaper for both ends, and share a superframe.
+func (c *Conn) requeue(class txClass, n int) {
+	q := &c.share.conns[class]
+	q.bytes += n
+	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c) {
+		return
+	}
+	q.endTurn()
+	if c.wants(class) {
+		q.push(c)
+	}
+}
+
+func (c *Conn) send(now Time, class txClass, dst []byte) int {
+	if class == classAck {
+		return c.sendAck(now, dst)
+	}
+	if !c.paced(now) {
+		return 0
+	}
+	switch class {
+	case classRetransmit:
+		return c.sendAgain(now, dst)
+	case classInitiator:
+		return c.sendFresh(now, c.nextRequest(), dst)
+	default:
+		t := c.fresh(TxnPullData)
+		if t != nil && !c.maySend(TxnPullData) {
+			t = nil
+		}
+		return c.sendFresh(now, t, dst)
+	}
+}
