@@ -30,7 +30,7 @@ func (c *Conn) ackSoon() {
 	}
 	c.e.wheel.Stop(&c.ackTimer)
 	c.busy |= wantAck
-	c.e.queues[classAck].push(c)
+	c.e.schedule.queues[classAck].push(c)
 }
 
 // received counts an accepted packet that needs no answer of the ULP, and honours its AR bit.
@@ -62,7 +62,7 @@ func (c *Conn) queueNack(n nackEntry) {
 	}
 	c.nacks = append(c.nacks, n)
 	c.busy |= wantNack
-	c.e.queues[classAck].push(c)
+	c.e.schedule.queues[classAck].push(c)
 }
 
 // countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse with

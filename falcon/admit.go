@@ -26,7 +26,7 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 // wait for one.
 func (c *Conn) admit(head bool) bool {
 	first := head && c.guaranteed()
-	if c.e.rxInUse < c.e.cfg.RxContexts && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
+	if c.e.contexts.rxRoom() > 0 && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
 		return true
 	}
 	if !first {
@@ -58,7 +58,7 @@ const (
 )
 
 func (c *Conn) mayHoldContext() bool {
-	free := c.e.cfg.RxContexts - c.e.rxInUse
+	free := c.e.contexts.rxRoom()
 	if c.credits != nil {
 		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
 	}
@@ -69,16 +69,16 @@ func (c *Conn) mayHoldContext() bool {
 // the function that holds the most, and within a function a connection that holds more than c,
 // gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
 // the holes of others thus does not depend on those who leave theirs open.
-func (e *Engine) copyRequest(c *Conn, payload []byte) *cell {
-	p := &e.cells
-	if len(payload) > p.size || p.requests >= p.limit && !e.evict(p.largest(c.share), c) {
+func (c *Conn) copyRequest(payload []byte) *cell {
+	p := &c.e.contexts.cells
+	if len(payload) > p.size || p.requests >= p.limit && !c.evict(p.largest(c.share)) {
 		return nil
 	}
-	if !c.takeOne(credit.NetBufRx) && !(e.evict(c.share, c) && c.takeOne(credit.NetBufRx)) {
+	if !c.takeOne(credit.NetBufRx) && !(c.evict(c.share) && c.takeOne(credit.NetBufRx)) {
 		return nil
 	}
 	k := p.copyRequest(c, payload)
-	e.cellLevel.update(p.requests)
+	c.e.contexts.cellLevel.update(p.requests)
 	return k
 }
 
@@ -87,11 +87,11 @@ const evictScan = 16
 
 // evict frees the oldest cell of s that c may take: any of another function, of its own one of a
 // connection that holds more than c would.
-func (e *Engine) evict(s *share, c *Conn) bool {
+func (c *Conn) evict(s *share) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.First()
 		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
-			e.stats.Evicted++
+			c.e.stats.Evicted++
 			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
 			k.conn.forget(k.rx)
 			return true
@@ -103,7 +103,7 @@ func (e *Engine) evict(s *share, c *Conn) bool {
 }
 
 func (c *Conn) copyPayload(k **cell, payload []byte) bool {
-	*k = c.e.copyRequest(c, payload)
+	*k = c.copyRequest(payload)
 	return *k != nil
 }
 

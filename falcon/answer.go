@@ -67,12 +67,12 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 // never asked for again: a Resync in the place of the Pull Data, which is retransmitted until it is
 // acknowledged, tells the initiator for certain.
 func (c *Conn) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
-	t := c.e.newTxn(c, TxnPullData)
+	t := c.newTxn(TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
 	c.responses++
 	t.enlist(inFresh + listID(TxnPullData))
-	c.e.queues[classTarget].push(c)
+	c.e.schedule.queues[classTarget].push(c)
 	c.finish(rx)
 }
 
@@ -99,7 +99,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if length < 0 || length > rx.length || length > int(c.mtu) {
 		return ErrTooLong
 	}
-	t := c.e.newTxn(c, TxnPullData)
+	t := c.newTxn(TxnPullData)
 	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, int32(length), pullDataUlpRx, now
 	c.finish(rx)
 	c.responses++
@@ -127,7 +127,7 @@ func (c *Conn) startResponse(t *txn) {
 	}
 	t.unlink()
 	t.enlist(inFresh + listID(TxnPullData))
-	c.e.queues[classTarget].push(c)
+	c.e.schedule.queues[classTarget].push(c)
 }
 
 // RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after

@@ -40,7 +40,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e.stats.ConnsClosed[reason]++
 	c.closed = true // nothing is sent or armed from here on
 	e.conns.remove(c)
-	e.part(c)
+	e.schedule.part(c)
 	e.wheel.Stop(&c.txnTimer)
 	e.wheel.Stop(&c.paceTimer)
 	e.wheel.Stop(&c.flightTimer)
@@ -71,7 +71,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 			c.abandon(t)
 		}
 	}
-	for t := e.stalled.First(); t != nil; {
+	for t := e.waiting.stalled.First(); t != nil; {
 		next := t.place.Next()
 		if t.conn == c {
 			c.abandon(t)
@@ -80,15 +80,15 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	}
 	for rx := range c.rxs.All() {
 		if rx != doneRx {
-			e.putRx(rx)
+			c.putRx(rx)
 		}
 	}
 	c.rxs = ring.Window[rxTxn]{}
 	c.requests = 0
 	c.nacks, c.busy = nil, 0
-	u := e.emit(EvClosed, c)
+	u := c.emit(EvClosed)
 	u.ev.Code, u.ev.Reason = code, reason
-	e.recheck = true
+	e.waiting.recheck = true
 }
 
 // abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator

@@ -19,7 +19,7 @@ func (c *Conn) complete(t *txn, code Completion) {
 		}
 		c.txns.Clear(c.baseRSN)
 		c.baseRSN++
-		c.e.recheck = true
+		c.e.waiting.recheck = true
 		if head != doneTxn {
 			c.report(head)
 			c.release(head)
@@ -30,7 +30,7 @@ func (c *Conn) complete(t *txn, code Completion) {
 
 // report emits the completion event.
 func (c *Conn) report(t *txn) {
-	u := c.e.emit(EvPushDone, c)
+	u := c.emit(EvPushDone)
 	ev := &u.ev
 	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
 	c.e.stats.Completions[t.code]++
@@ -54,17 +54,17 @@ func (c *Conn) release(t *txn) {
 	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.At(c.baseRSN, t.rsn) == t {
 		return // still waits for earlier completions
 	}
-	c.e.putTxn(t)
+	c.putTxn(t)
 }
 
 // responseDone ends a pull response.
 func (c *Conn) responseDone(t *txn, code Completion) {
 	c.responses--
 	if !t.refusal {
-		u := c.e.emit(EvResponseDone, c)
+		u := c.emit(EvResponseDone)
 		u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
 	}
-	c.e.putTxn(t)
+	c.putTxn(t)
 }
 
 // checkDrained is called whenever something of the connection has ended.
@@ -80,5 +80,5 @@ func (c *Conn) checkDrained() {
 		return
 	}
 	c.drained = true
-	c.e.emit(EvDrained, c)
+	c.emit(EvDrained)
 }

@@ -2,46 +2,85 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-func (e *Engine) newTxn(c *Conn, kind TxnKind) *txn {
-	t := reuse(&e.txnFree)
-	e.txnsInUse++
+// contexts are what the connections of an engine hold of transactions, requests of peers and
+// payload: counted, bounded by Config and used again.
+type contexts struct {
+	limit     int // Config.TxContexts: transactions of initiators
+	txnFree   []*txn
+	txns      int // in use
+	responses int // of txns: pull responses
+
+	rxLimit int // Config.RxContexts
+	rxFree  []*rxTxn
+	rxs     int // in use
+	rxLevel poolLevel
+
+	cells     cellPool
+	cellLevel poolLevel // of cells with requests
+}
+
+func newContexts(cfg *Config) contexts {
+	return contexts{
+		limit: cfg.TxContexts, rxLimit: cfg.RxContexts, rxLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
+		cells: cellPool{limit: cfg.RxCells, size: cfg.CellBytes}, cellLevel: newPoolLevel(&cfg.Profile.RxBuffers, cfg.RxCells),
+	}
+}
+
+// room reports whether another transaction of an initiator can begin. Responses have contexts of
+// their own (ULP Data of Falcon §8.2.2, CR rule 2): their number is bounded by the peers' requests
+// that were admitted.
+func (x *contexts) room() bool { return x.txns-x.responses < x.limit }
+
+// rxRoom is how many requests of peers there is room for.
+func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
+
+// occupancy is the level of the fuller of the two pools for requests from the network.
+func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellLevel.quantised()) }
+
+func (c *Conn) newTxn(kind TxnKind) *txn {
+	x := &c.e.contexts
+	t := reuse(&x.txnFree)
+	x.txns++
 	if kind == TxnPullData {
-		e.responses++
+		x.responses++
 	}
 	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
 	return t
 }
 
 // putTxn releases a transaction that is in no list, ring or timer.
-func (e *Engine) putTxn(t *txn) {
-	t.conn.returnCredits(&t.cost)
-	e.txnsInUse--
+func (c *Conn) putTxn(t *txn) {
+	x := &c.e.contexts
+	c.returnCredits(&t.cost)
+	x.txns--
 	if t.kind == TxnPullData {
-		e.responses--
+		x.responses--
 	}
 	*t = txn{}
-	e.txnFree = append(e.txnFree, t)
-	e.recheck = true
+	x.txnFree = append(x.txnFree, t)
+	c.e.waiting.recheck = true
 }
 
-func (e *Engine) newRx(c *Conn) *rxTxn {
-	rx := reuse(&e.rxFree)
-	e.rxInUse++
-	e.rxLevel.update(e.rxInUse)
+func (c *Conn) newRx() *rxTxn {
+	x := &c.e.contexts
+	rx := reuse(&x.rxFree)
+	x.rxs++
+	x.rxLevel.update(x.rxs)
 	rx.conn = c
 	return rx
 }
 
 // putRx releases a request context that is in no ring.
-func (e *Engine) putRx(rx *rxTxn) {
-	e.wheel.Stop(&rx.timer)
-	rx.dropPayload(e)
-	rx.conn.returnOne(credit.NetPktRx)
-	e.rxInUse--
-	e.rxLevel.update(e.rxInUse)
+func (c *Conn) putRx(rx *rxTxn) {
+	c.e.wheel.Stop(&rx.timer)
+	rx.dropPayload()
+	c.returnOne(credit.NetPktRx)
+	x := &c.e.contexts
+	x.rxs--
+	x.rxLevel.update(x.rxs)
 	rx.gen++
 	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
-	e.rxFree = append(e.rxFree, rx)
+	x.rxFree = append(x.rxFree, rx)
 }
 
 // reuse takes the context freed last, or makes one.
@@ -55,18 +94,19 @@ func reuse[T any](free *[]*T) *T {
 	return v
 }
 
-func (e *Engine) putCell(k *cell) {
+func (c *Conn) putCell(k *cell) {
+	x := &c.e.contexts
 	if k.request {
-		k.conn.returnOne(credit.NetBufRx)
+		c.returnOne(credit.NetBufRx)
 	}
-	e.cells.put(k)
-	e.cellLevel.update(e.cells.requests)
+	x.cells.put(k)
+	x.cellLevel.update(x.cells.requests)
 }
 
 // dropPayload forgets the payload.
-func (rx *rxTxn) dropPayload(e *Engine) {
+func (rx *rxTxn) dropPayload() {
 	if rx.cell != nil {
-		e.putCell(rx.cell)
+		rx.conn.putCell(rx.cell)
 	}
 	rx.cell, rx.data = nil, nil
 }
@@ -76,13 +116,13 @@ func (c *Conn) forget(rx *rxTxn) {
 	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
 	c.rxs.Clear(rx.rsn)
 	c.requests--
-	c.e.putRx(rx)
+	c.putRx(rx)
 }
 
 func (c *Conn) dropRx(rx *rxTxn) {
 	c.rxs.Put(c.targetBase, rx.rsn, doneRx)
 	c.requests--
-	c.e.putRx(rx)
+	c.putRx(rx)
 }
 
 // retire moves targetBase over everything answered. On an ordered connection it cannot pass

@@ -13,7 +13,7 @@ func (c *Conn) returnCredits(cost *credit.Cost) {
 		c.e.stats.CreditErrors++
 	}
 	*cost = credit.Cost{}
-	c.e.recheck = true
+	c.e.waiting.recheck = true
 }
 
 func (c *Conn) takeOne(i credit.Counter) bool { return c.credits == nil || c.credits.TakeOne(i, false) }

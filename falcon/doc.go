@@ -6,14 +6,27 @@
 //	        ULP (rdma)                                     ULP
 //	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …
 //	─────┼──────────┼────────────────────────────┼───────────────────────────────────────────
-//	 initiator.go  target.go   transactions, RSN order, credits, completions
+//	 initiator.go  answer.go   transactions, credits          complete.go, inorder.go: RSN order
 //	     │          │                            ▲
-//	 scheduler.go  round robin over classes and connections, gating by fcwnd and ncwnd, pacing
-//	     │                                       │ window.go, rx.go: receive windows, duplicates
-//	 tx.go  header, Fill by the ULP, PSN, timer  │ ackrx.go, nack.go, resync.go, retransmit.go
+//	 schedule.go   fair between classes, functions and connections; gate.go: fcwnd, ncwnd, pacing
+//	     │                                       │ target.go, onack.go, onnack.go, onresync.go
+//	 tx.go  header, Fill by the ULP, PSN, timer  │ window.go: receive windows, duplicates
 //	─────┼───────────────────────────────────────┼───────────────────────────────────────────
-//	     ▼ Transmit                              │ Receive     rue.go      timers ◀ Advance
+//	     ▼ transmit.go                           │ rx.go       rue.go      expire.go ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
+//
+// Files are layers, and a file uses those below it:
+//
+//	engine, open, rx, transmit, expire     what the owner calls: composes the rest
+//	onack, onnack, onresync, target        what a packet from the peer does
+//	tx, sendack, gate                      what a packet to the peer is, and when it may go
+//	initiator, answer, hold, waiting       what the ULP asks, and what must wait for it
+//	retransmit, rack, early, reclaim       recovery: what is sent again, or given up
+//	acked, rue, flight                     packets under way, and the rate they go at
+//	inorder, complete, close               outcomes, told in RSN order
+//	acks, schedule, contexts, credits      what the connections of an engine share
+//	conn, txn, rxtxn, cells, event         the state of a connection and of transactions
+//	window, profile, stats, codes, time    values
 //
 // # Driving an engine
 //

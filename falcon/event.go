@@ -32,8 +32,8 @@ type upcall struct {
 }
 
 // emit appends an upcall, whose other fields the caller sets.
-func (e *Engine) emit(kind EventKind, c *Conn) *upcall {
-	u := e.events.Push()
+func (c *Conn) emit(kind EventKind) *upcall {
+	u := c.e.events.Push()
 	*u = upcall{}
 	u.ev.Kind, u.ev.Conn = kind, c
 	return u

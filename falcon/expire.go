@@ -13,9 +13,6 @@ func (e *Engine) Advance(now Time) {
 	}
 }
 
-// expired implements timerOwner: a result of the Rate Update Engine comes into force.
-func (e *Engine) expired(now Time, _ timer.Kind) { e.onRateTimer(now) }
-
 // expired implements timerOwner.
 func (c *Conn) expired(now Time, kind timer.Kind) {
 	switch kind {

@@ -59,7 +59,7 @@ func (c *Conn) TargetState(rsn uint32) string {
 }
 
 // Shares is how many functions have a share of the engine.
-func (e *Engine) Shares() int { return len(e.shares) }
+func (e *Engine) Shares() int { return len(e.schedule.shares) }
 
 // Weights is how many functions have a weight of their own.
-func (e *Engine) Weights() int { return len(e.weights) }
+func (e *Engine) Weights() int { return len(e.schedule.weights) }

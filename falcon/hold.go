@@ -21,7 +21,7 @@ func (c *Conn) holdFrom(rx *rxTxn) {
 		}
 		later.withdraw()
 		if later.push {
-			later.dropPayload(c.e)
+			later.dropPayload()
 			later.state, later.nack, later.rnr, later.since = rxNotReady, wire.NackRNR, rx.rnr, rx.since
 			c.nackAgain(later)
 		}

@@ -67,20 +67,20 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 		c.wait(cost, offered)
 		return nil, ErrXoff
 	}
-	t := c.e.newTxn(c, kind)
+	t := c.newTxn(kind)
 	t.tag, t.length, t.cost, t.started = tag, int32(length), *cost, -1
 	t.rsn = c.nextRSN
 	c.nextRSN++
 	c.txns.Put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
-	c.e.queues[classInitiator].push(c)
+	c.e.schedule.queues[classInitiator].push(c)
 	return t, nil
 }
 
 // reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing
 // waits for it.
 func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
-	ev := &c.e.emit(EvPushDone, c).ev
+	ev := &c.emit(EvPushDone).ev
 	ev.Tag, ev.Code = tag, CmplLocalRsrc
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
@@ -92,9 +92,7 @@ func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	c.e.stats.Completions[ev.Code]++
 }
 
-// hasRoom reports whether another transaction can begin. Responses have contexts of their own (ULP
-// Data of Falcon §8.2.2, CR rule 2): their number is bounded by the peers' requests that were
-// admitted.
+// hasRoom reports whether another transaction can begin.
 func (c *Conn) hasRoom() bool {
-	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.txnsInUse-c.e.responses < c.e.cfg.TxContexts
+	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
 }

@@ -14,7 +14,7 @@ func (c *Conn) queueRequest(rx *rxTxn) {
 	if rx.cell != nil {
 		rx.cell.rx = nil // it waits no more
 	}
-	u := c.e.emit(EvPull, c)
+	u := c.emit(EvPull)
 	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
 	if rx.push {
 		u.ev.Kind, u.ev.Length = EvPush, len(rx.data)
@@ -46,18 +46,18 @@ func (c *Conn) redeliver(rx *rxTxn) {
 	rx.state = rxWaiting
 }
 
-// take hands the payload of a queued request to the event; false if the request was withdrawn
-// meanwhile.
-func (rx *rxTxn) take(e *Engine, gen uint32, ev *Event) bool {
+// take hands the payload of a queued request to the event, with the cell it is in; false if the
+// request was withdrawn meanwhile.
+func (rx *rxTxn) take(gen uint32, ev *Event) (k *cell, ok bool) {
 	if rx.gen != gen || rx.state != rxQueued {
-		return false
+		return nil, false
 	}
 	rx.state = rxULP
 	ev.Data = rx.data
 	if rx.push { // a pull keeps its headers for redelivery
-		e.lastCell, rx.cell, rx.data = rx.cell, nil, nil
+		k, rx.cell, rx.data = rx.cell, nil, nil
 	}
-	return true
+	return k, true
 }
 
 // wait keeps the payload of a push that waits for earlier ones.

@@ -3,7 +3,7 @@ package falcon
 // Stats returns the counters; they change with the next call of the engine.
 func (e *Engine) Stats() *Stats {
 	s := &e.stats
-	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.txnsInUse, e.rxInUse, e.cells.inUse
+	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.contexts.txns, e.contexts.rxs, e.contexts.cells.inUse
 	return s
 }
 

@@ -25,7 +25,7 @@ const (
 
 func (c *Conn) list(id listID) *list.List[txn] {
 	if id == inStalled {
-		return &c.e.stalled
+		return &c.e.waiting.stalled
 	}
 	return &c.lists[id-inFlight]
 }

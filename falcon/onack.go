@@ -66,6 +66,6 @@ func (c *Conn) watchDelay(now Time) {
 	}
 	if !l.told && now-l.since >= longPathAfter {
 		l.told = true
-		c.e.emit(EvLongPath, c)
+		c.emit(EvLongPath)
 	}
 }

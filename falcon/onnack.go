@@ -91,7 +91,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
 	c.e.wheel.Arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {
-		u := c.e.emit(EvRNR, c)
+		u := c.emit(EvRNR)
 		u.ev.RSN, u.ev.Tag = t.rsn, t.tag
 	}
 }

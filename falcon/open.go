@@ -52,30 +52,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.lastEvent = longAgo
 	c.drawSpacing()
 	e.conns.add(c)
-	e.join(c)
+	e.schedule.join(c)
 	return c, nil
-}
-
-// join gives a connection its function's share.
-func (e *Engine) join(c *Conn) {
-	s := e.shares[c.cfg.LocalFunction]
-	if s == nil {
-		s = &share{function: c.cfg.LocalFunction}
-		s.setWeight(e.weights[s.function])
-		for i := range s.conns {
-			s.conns[i].class = txClass(i)
-		}
-		e.shares[s.function] = s
-	}
-	s.open++
-	c.share = s
-}
-
-// part ends that. Closed connections may stand in the share's queues a little longer.
-func (e *Engine) part(c *Conn) {
-	if c.share.open--; c.share.open == 0 {
-		delete(e.shares, c.share.function)
-	}
 }
 
 // drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage

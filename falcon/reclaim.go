@@ -30,7 +30,7 @@ func (c *Conn) onReclaimTimer(now Time) {
 			c.dropRx(rx) // its PSN stays received: it must not reach the ULP again
 		}
 	}
-	for t := c.e.stalled.First(); t != nil; {
+	for t := c.e.waiting.stalled.First(); t != nil; {
 		after := t.place.Next()
 		if t.conn == c && overdue(t.started) {
 			t.unlink()

@@ -11,6 +11,8 @@ import (
 // the order they were raised, so the connections they belong to are a queue beside the two of
 // binary entries.
 type rateUpdate struct {
+	cfg     *rue.Config
+	wheel   *timer.Wheel[timerOwner]
 	rue     rue.RUE
 	ev      rue.Event
 	result  rue.Result
@@ -27,20 +29,23 @@ type job struct {
 	done Time // answered; in force Config.Latency later
 }
 
-func newRateUpdate(p *Profile) rateUpdate {
-	return rateUpdate{rue: rue.New(p.CC), events: rue.NewQueue(p.RUE.Size), results: rue.NewQueue(rue.MaxQueue)}
+func newRateUpdate(p *Profile, wheel *timer.Wheel[timerOwner]) rateUpdate {
+	return rateUpdate{
+		cfg: &p.RUE, wheel: wheel, rue: rue.New(p.CC), events: rue.NewQueue(p.RUE.Size), results: rue.NewQueue(rue.MaxQueue),
+	}
 }
 
-// congestion raises the event in e.rate.ev, unless one of the connection is on the way or the
+// congestion raises the event in rate.ev, unless one of the connection is on the way or the
 // policy finds it is not worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
 func (c *Conn) congestion(now Time) {
-	u, cfg := &c.e.rate, &c.e.profile.RUE
+	u := &c.e.rate
+	cfg := u.cfg
 	if c.eventOut {
 		c.e.stats.RUEBusy++
 		return
 	}
 	if !cfg.AnswersAtOnce() {
-		c.e.answer(now)
+		u.answer(now)
 	}
 	if !cfg.Admit(u.events.Len(), now-c.lastEvent, c.acked) {
 		c.e.stats.RUESkipped++
@@ -61,13 +66,12 @@ func (c *Conn) congestion(now Time) {
 	*u.jobs.Push() = job{conn: c, done: u.busy}
 	c.eventOut = true
 	if !u.timer.Armed() {
-		c.e.wheel.Arm(&u.timer, c.e, timerRUE, u.busy+cfg.Latency)
+		u.wheel.Arm(&u.timer, u, timerRUE, u.busy+cfg.Latency)
 	}
 }
 
 // answer lets the RUE do its work up to now.
-func (e *Engine) answer(now Time) {
-	u := &e.rate
+func (u *rateUpdate) answer(now Time) {
 	for u.events.Len() > 0 {
 		j := u.jobs.At(u.results.Len()) // of the first event not answered
 		if j.done > now {
@@ -83,12 +87,11 @@ func (e *Engine) answer(now Time) {
 	}
 }
 
-// onRateTimer puts the results that are due into force.
-func (e *Engine) onRateTimer(now Time) {
-	u := &e.rate
-	for e.answer(now); u.results.Len() > 0; e.answer(now) {
+// expired implements timerOwner: results that are due come into force.
+func (u *rateUpdate) expired(now Time, _ timer.Kind) {
+	for u.answer(now); u.results.Len() > 0; u.answer(now) {
 		j := u.jobs.At(0)
-		if j.done+e.profile.RUE.Latency > now {
+		if j.done+u.cfg.Latency > now {
 			break
 		}
 		r, _ := rue.ParseResult(u.results.Take())
@@ -104,7 +107,7 @@ func (e *Engine) onRateTimer(now Time) {
 		c.kick()
 	}
 	if u.jobs.Len() > 0 {
-		e.wheel.Arm(&u.timer, e, timerRUE, u.jobs.At(0).done+e.profile.RUE.Latency)
+		u.wheel.Arm(&u.timer, u, timerRUE, u.jobs.At(0).done+u.cfg.Latency)
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	case len(payload) > int(t.pullLength):
 		verdict = wire.DropPullLength
 	case c.ordered && h.RSN != c.baseRSN:
-		t.cell = c.e.cells.copyData(c, payload)
+		t.cell = c.e.contexts.cells.copyData(c, payload)
 		t.data = t.cell.buf
 	default:
 		t.data = payload

@@ -89,49 +89,106 @@ func (q *shareQueue) settle(c *Conn, n int) {
 	q.round.Settle(f, more, more && q.covered(c))
 }
 
-// arbiter shares transmission between acknowledgements, retransmissions and new packets by weight;
-// between initiator and target packets it is round robin, between functions weighted deficit round
-// robin (fair.go), between the connections of one round robin (Falcon §8.3).
-type arbiter struct {
-	left        [3]int // of the current round: ack, retransmit, new
+// schedule decides what is transmitted next. Between acknowledgements, retransmissions and new
+// packets it is fair by weight; between initiator and target packets it is round robin, between
+// functions weighted deficit round robin by bytes (package fair), between the connections of one
+// round robin (Falcon §8.3).
+//
+//	class ─▶ express: f7
+//	      ─▶ others:  f1 ─▶ f2 ─▶ f3
+//	                  └▶ c1 ─▶ c2
+//
+// A function that uses no more than what is guaranteed to it waits in the express list, which goes
+// first: how much that can be is what its guarantee bounds, so that others lose nothing that is
+// theirs.
+type schedule struct {
+	queues  [numClasses]shareQueue
+	urgent  bool              // the packet sent last was from an express list
+	shares  map[uint32]*share // of functions with open connections
+	weights map[uint32]int    // of functions, where it is not 1
+
+	round       [3]int // packets in a round: ack, retransmit, new
+	left        [3]int // of the current round
 	targetFirst bool
 }
 
+func newSchedule(p *Profile) schedule {
+	s := schedule{shares: map[uint32]*share{}, weights: map[uint32]int{}, round: [3]int{p.WeightAck, p.WeightRetransmit, p.WeightNew}}
+	for i := range s.queues {
+		s.queues[i].class = txClass(i)
+		s.queues[i].round.Quantum = max(leastQuantum, p.TurnBytes)
+	}
+	return s
+}
+
 // pick returns the class to serve next. Its queue is not empty.
-func (e *Engine) pick() (txClass, bool) {
-	a := &e.arbiter
+func (s *schedule) pick() (txClass, bool) {
 	for range 2 {
-		if a.left[0] > 0 && !e.queues[classAck].empty() {
+		if s.left[0] > 0 && !s.queues[classAck].empty() {
 			return classAck, true
 		}
-		if a.left[1] > 0 && !e.queues[classRetransmit].empty() {
+		if s.left[1] > 0 && !s.queues[classRetransmit].empty() {
 			return classRetransmit, true
 		}
-		if a.left[2] > 0 {
+		if s.left[2] > 0 {
 			first, second := classInitiator, classTarget
-			if a.targetFirst {
+			if s.targetFirst {
 				first, second = second, first
 			}
-			if !e.queues[first].empty() {
+			if !s.queues[first].empty() {
 				return first, true
 			}
-			if !e.queues[second].empty() {
+			if !s.queues[second].empty() {
 				return second, true
 			}
 		}
-		a.left = [3]int{e.profile.WeightAck, e.profile.WeightRetransmit, e.profile.WeightNew}
+		s.left = s.round
 	}
 	return 0, false
 }
 
 // charge books one packet of the class.
-func (a *arbiter) charge(class txClass) {
+func (s *schedule) charge(class txClass) {
 	switch class {
 	case classAck, classRetransmit:
-		a.left[class]--
+		s.left[class]--
 	default:
-		a.left[2]--
-		a.targetFirst = class == classInitiator
+		s.left[2]--
+		s.targetFirst = class == classInitiator
+	}
+}
+
+// setWeight makes a function send so many times what one of weight 1 does; 0 and 1 forget it.
+func (s *schedule) setWeight(function uint32, weight int) {
+	if weight <= 1 {
+		delete(s.weights, function)
+	} else {
+		s.weights[function] = weight
+	}
+	if sh := s.shares[function]; sh != nil {
+		sh.setWeight(weight)
+	}
+}
+
+// join gives a connection its function's share.
+func (s *schedule) join(c *Conn) {
+	sh := s.shares[c.localFunction]
+	if sh == nil {
+		sh = &share{function: c.localFunction}
+		sh.setWeight(s.weights[sh.function])
+		for i := range sh.conns {
+			sh.conns[i].class = txClass(i)
+		}
+		s.shares[sh.function] = sh
+	}
+	sh.open++
+	c.share = sh
+}
+
+// part ends that. Closed connections may stand in the share's queues a little longer.
+func (s *schedule) part(c *Conn) {
+	if c.share.open--; c.share.open == 0 {
+		delete(s.shares, c.share.function)
 	}
 }
 
@@ -143,7 +200,7 @@ func (c *Conn) kick() {
 	}
 	for class := range numClasses {
 		if c.wants(class) {
-			c.e.queues[class].push(c)
+			c.e.schedule.queues[class].push(c)
 		}
 	}
 }

@@ -50,15 +50,12 @@ func (c *Conn) congestionInfo() wire.Congestion {
 // rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
 // or that of its function or connection, which may be full long before.
 func (c *Conn) rxOccupancy() uint8 {
-	level := c.e.rxOccupancy()
+	level := c.e.contexts.occupancy()
 	if c.credits == nil {
 		return level
 	}
 	return max(level, c.credits.Level(credit.NetPktRx, occupancyLevels+1), c.credits.Level(credit.NetBufRx, occupancyLevels+1))
 }
-
-// rxOccupancy is the level of the fuller of the two pools for requests from the network.
-func (e *Engine) rxOccupancy() uint8 { return max(e.rxLevel.quantised(), e.cellLevel.quantised()) }
 
 func (c *Conn) sendNack(dst []byte) int {
 	q := c.nacks[0]

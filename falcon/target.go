@@ -31,7 +31,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 		c.returnOne(credit.NetPktRx)
 		return c.refuseResource(h.PSN, false)
 	}
-	rx := c.e.newRx(c)
+	rx := c.newRx()
 	rx.push, rx.rsn, rx.psn, rx.ackReq, rx.since = true, h.RSN, h.PSN, h.AckReq, now
 	c.rxs.Put(c.targetBase, rx.rsn, rx)
 	c.requests++
@@ -110,7 +110,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head) {
 		return c.refuseResource(h.PSN, true)
 	}
-	rx := c.e.newRx(c)
+	rx := c.newRx()
 	rx.rsn, rx.psn, rx.length, rx.since = h.RSN, h.PSN, int(m.RequestLength), now
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
 	c.rxs.Put(c.targetBase, rx.rsn, rx)

@@ -10,7 +10,7 @@ const (
 	timerPace                        // of a conn: next packet allowed
 	timerTxn                         // of a conn: oldest transaction times out
 	timerAck                         // of a conn: its coalesced acknowledgement goes
-	timerRUE                         // of the engine: a result of the Rate Update Engine comes into force
+	timerRUE                         // of rateUpdate: a result of the Rate Update Engine comes into force
 	timerReclaim                     // of a conn: something held for the peer may be too old
 )
 

@@ -6,12 +6,12 @@ package falcon
 // something else happens to it.
 func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 	for {
-		class, ok := e.pick()
+		class, ok := e.schedule.pick()
 		if !ok {
 			return 0, nil
 		}
-		q := &e.queues[class]
-		e.urgent = q.round.Urgent()
+		q := &e.schedule.queues[class]
+		e.schedule.urgent = q.round.Urgent()
 		c := q.pop()
 		if c.closed {
 			q.endTurn(c)
@@ -26,7 +26,7 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 		}
 		c.requeue(class, n)
 		q.settle(c, n)
-		e.arbiter.charge(class)
+		e.schedule.charge(class)
 		e.stats.PacketsSent++
 		return n, c
 	}
@@ -34,7 +34,7 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 
 // Urgent reports whether the packet that Transmit returned last was within what is guaranteed to
 // its function: it should leave at once, not in company.
-func (e *Engine) Urgent() bool { return e.urgent }
+func (e *Engine) Urgent() bool { return e.schedule.urgent }
 
 // requeue queues the connection, which sent n bytes, for its next packet of the class: in front
 // while its turn allows more, or at the end. A turn is a packet, and more while they are small:

@@ -99,7 +99,7 @@ const (
 	inFresh          // not sent yet
 	inRetx    = 5    // to be sent again, in PSN order
 	inAnswer  = 8    // received by the peer, whose ULP has not answered; the longest ago first
-	inStalled = 9    // Engine.stalled: pull responses that wait for credits
+	inStalled = 9    // Engine.waiting.stalled: pull responses that wait for credits
 
 	connLists = inStalled - inFlight
 )

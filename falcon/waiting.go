@@ -1,43 +1,56 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/falcon/credit"
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/ring"
+)
+
+// waiting is what waits for credits or contexts.
+type waiting struct {
+	conns   ring.Queue[*Conn] // refused with ErrXoff
+	stalled list.List[txn]    // pull responses that wait for credits
+	offered []*Conn           // connections with EvCredit that did not issue yet
+	hold    bool              // EvCredit is kept back
+	recheck bool              // something was freed since the connections were last looked at
+}
 
 // wait puts the connection in the list of those that get EvCredit when there is room again: at the
 // end, or in front if it was offered room that others took before it could. Else those that come
 // first might take all of it every time.
 func (c *Conn) wait(cost *credit.Cost, offered bool) {
-	e := c.e
-	e.stats.Xoffs++
+	w := &c.e.waiting
+	c.e.stats.Xoffs++
 	c.waitingCost = *cost
 	if c.waiting {
 		return
 	}
 	c.waiting = true
 	if offered {
-		*e.waiting.PushFront() = c
+		*w.conns.PushFront() = c
 	} else {
-		*e.waiting.Push() = c
+		*w.conns.Push() = c
 	}
 }
 
-// wakeWaiting sends EvCredit to the waiting connections that could issue now what they were
-// refused, the longest waiting first and no more of them than can do so together; it reports
-// whether there was one. It looks only after something was freed.
-func (e *Engine) wakeWaiting() bool {
-	if !e.recheck || e.holdCredit {
-		return false
+// wake sends EvCredit to the waiting connections that could issue now what they were refused, the
+// longest waiting first and no more of them than can do so together. It looks only after something
+// was freed.
+func (w *waiting) wake() {
+	if !w.recheck || w.hold {
+		return
 	}
-	e.recheck = false
-	e.wakeStalled()
+	w.recheck = false
+	w.wakeStalled()
 	// What was offered and not taken up yet is not offered twice.
-	offered := e.offered[:0]
-	for _, c := range e.offered {
+	offered := w.offered[:0]
+	for _, c := range w.offered {
 		if c.offered && !c.closed && c.take(&c.waitingCost) {
 			offered = append(offered, c)
 		}
 	}
-	for range e.waiting.Len() {
-		place := e.waiting.Pop()
+	for range w.conns.Len() {
+		place := w.conns.Pop()
 		c := *place
 		*place = nil
 		switch {
@@ -46,45 +59,38 @@ func (e *Engine) wakeWaiting() bool {
 		case c.hasRoom() && c.take(&c.waitingCost):
 			c.waiting, c.offered = false, true
 			offered = append(offered, c)
-			e.emit(EvCredit, c)
+			c.emit(EvCredit)
 		case c.hopeless(&c.waitingCost): // a limit was lowered: it learns that when it tries again
 			c.waiting = false
-			e.emit(EvCredit, c)
+			c.emit(EvCredit)
 		default:
-			*e.waiting.Push() = c
+			*w.conns.Push() = c
 		}
 	}
 	for _, c := range offered {
 		if c.credits != nil && c.credits.Return(&c.waitingCost) != nil {
-			e.stats.CreditErrors++
+			c.e.stats.CreditErrors++
 		}
 	}
-	if len(offered) < len(e.offered) {
-		clear(e.offered[len(offered):])
+	if len(offered) < len(w.offered) {
+		clear(w.offered[len(offered):])
 	}
-	e.offered = offered
-	return e.events.Len() > 0
+	w.offered = offered
 }
 
 // wakeStalled starts the responses that can have credits now.
-func (e *Engine) wakeStalled() {
-	for t := e.stalled.First(); t != nil; {
+func (w *waiting) wakeStalled() {
+	for t := w.stalled.First(); t != nil; {
 		next := t.place.Next()
 		t.conn.startResponse(t)
 		t = next
 	}
 }
 
-// HoldCredit keeps EvCredit back, so that what many packets free is looked at once, when it is let
-// go.
-func (e *Engine) HoldCredit(on bool) { e.holdCredit = on }
-
-// CreditsChanged makes Next look again at the connections that wait for credits: call it when
-// credits became available outside this engine, for example because a limit was raised, or when a
-// connection that got EvCredit does not issue.
-func (e *Engine) CreditsChanged() {
-	for _, c := range e.offered {
+// again forgets what was offered and not taken up, and has wake look at all.
+func (w *waiting) again() {
+	for _, c := range w.offered {
 		c.offered = false
 	}
-	e.recheck = true
+	w.recheck = true
 }
