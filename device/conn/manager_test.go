@@ -1,0 +1,253 @@
+package conn
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+)
+
+// side is one NIC's connection manager with all that it speaks to.
+type side struct {
+	*Manager
+	t        *testing.T
+	now      falcon.Time
+	cids     *CIDs
+	outputs  []cm.Output
+	to       []netip.Addr // of outputs
+	resolved []netip.Addr
+	keys     []cm.OutputKind
+	ports    int
+	forgot   int
+}
+
+func (s *side) Output(_ falcon.Time, o *cm.Output, peer netip.Addr) {
+	s.outputs, s.to = append(s.outputs, *o), append(s.to, peer)
+}
+
+func (s *side) RxSA(cm.HostID, uint32) (cm.SA, error) {
+	return cm.SA{SPI: 7, Key: make([]byte, 16)}, nil
+}
+func (s *side) ForgetSAs(cm.HostID)                         { s.forgot++ }
+func (s *side) HandleKeys(_ falcon.Time, o *cm.Output)      { s.keys = append(s.keys, o.Kind) }
+func (s *side) PortsChanged(falcon.Time, cm.HostID)         { s.ports++ }
+func (s *side) Resolve(_ falcon.Time, a netip.Addr)         { s.resolved = append(s.resolved, a) }
+func (s *side) log(falcon.Time, slog.Level, string, ...any) {}
+
+// take returns the outputs so far, and where they lead.
+func (s *side) take() ([]cm.Output, []netip.Addr) {
+	o, to := s.outputs, s.to
+	s.outputs, s.to = nil, nil
+	return o, to
+}
+
+func gid(host, n byte) [16]byte {
+	return netip.AddrFrom4([4]byte{192, 168, host, n}).As16()
+}
+
+func function(host, n byte) uint32 { return uint32(host)<<16 | uint32(n) }
+
+func underlayOf(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
+
+// newSides are two NICs whose shards have other numbers than 0, each with two functions.
+func newSides(t *testing.T) [2]*side {
+	var sides [2]*side
+	for i := range sides {
+		host := byte(i + 1)
+		s := &side{t: t, now: 1e9, cids: NewCIDs(4+i, 64)}
+		var err error
+		s.Manager, err = NewManager(ManagerConfig{
+			Host: host, MTU: 4096, Peers: []cm.Peer{{Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}}},
+			CIDs: s.cids, Keys: s, Ports: s, Neighbours: s, Log: s.log,
+		}, rand.NewChaCha8([32]byte{host}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Serve(s)
+		var ends []cm.Endpoint
+		for n := range byte(2) {
+			s.cids.SetQuota(function(host, n), 8)
+			ends = append(ends, cm.Endpoint{Tenant: 7, GID: gid(host, n), Function: function(host, n)})
+		}
+		if err := s.SetEndpoints(ends); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Listen(function(host, 0), 9); err != nil {
+			t.Fatal(err)
+		}
+		sides[i] = s
+	}
+	for i, s := range sides {
+		s.PeerUp(s.now, sides[1-i].cfg.Host)
+		s.Run(s.now)
+	}
+	settle(sides)
+	for _, s := range sides {
+		s.resolved = nil
+	}
+	return sides
+}
+
+// settle carries messages until there are none.
+func settle(sides [2]*side) {
+	for again := true; again; {
+		again = false
+		for i, s := range sides {
+			for _, m := range append([]Message(nil), s.Messages()...) {
+				to := sides[1-i]
+				if m.Host != to.cfg.Host {
+					s.t.Fatalf("a message for host %d", m.Host)
+				}
+				if err := to.Receive(to.now, s.cfg.Host, m.Data); err != nil {
+					s.t.Error(err)
+				}
+				to.Run(to.now)
+				again = true
+			}
+		}
+	}
+}
+
+// rest lets time pass until all CIDs are given back.
+func (s *side) rest(sides [2]*side) {
+	for s.CIDsInUse() > 0 {
+		at := s.Deadline()
+		if at > s.now+1e12 {
+			s.t.Fatalf("%d CIDs are never given back", s.CIDsInUse())
+		}
+		s.now = at
+		s.Advance(at)
+		s.Run(at)
+		settle(sides)
+	}
+}
+
+// connect has function 1 of side a ask function 0 of side b.
+func connect(a, b *side) (uint32, error) {
+	id, err := a.Connect(a.now, cm.ConnectRequest{
+		Function: function(a.cfg.Host, 1), Tenant: 7, QPN: 5, Service: 9, SGID: gid(a.cfg.Host, 1), DGID: gid(b.cfg.Host, 0), Ordered: true,
+	})
+	a.Run(a.now)
+	return id, err
+}
+
+// TestManagerConnects follows a connection from its request to its end: what is decided reaches the
+// functions, with the peer's address where that is another NIC, and CIDs of the shard's own. What is
+// between functions of one NIC never leaves it.
+func TestManagerConnects(t *testing.T) {
+	for _, inside := range []bool{false, true} {
+		sides := newSides(t)
+		a, b := sides[0], sides[1]
+		if inside {
+			b = a
+		}
+		id, err := connect(a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(sides)
+		asked, _ := b.take()
+		if len(asked) != 1 || asked[0].Kind != cm.OutRequest || asked[0].Function != function(b.cfg.Host, 0) {
+			t.Fatalf("inside %t: %+v", inside, asked)
+		}
+		if err := b.Accept(b.now, asked[0].Function, asked[0].ID, 6, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.Run(b.now)
+		settle(sides)
+		opened := 0
+		for _, s := range []*side{a, b} {
+			outs, to := s.take()
+			for i, o := range outs {
+				if o.Kind != cm.OutOpen {
+					continue
+				}
+				opened++
+				want := netip.Addr{}
+				if !inside {
+					want = underlayOf(3 - s.cfg.Host)
+				}
+				if to[i] != want || ShardOf(o.Params.LocalCID) != 3+int(s.cfg.Host) {
+					t.Errorf("inside %t: open towards %v, CID %#x", inside, to[i], o.Params.LocalCID)
+				}
+			}
+		}
+		if opened != 2 {
+			t.Fatalf("inside %t: %d ends opened", inside, opened)
+		}
+		if n := len(a.resolved); (n == 0) != inside {
+			t.Errorf("inside %t: the way to the peer was asked for %d times", inside, n)
+		}
+		if err := a.Disconnect(a.now, function(a.cfg.Host, 1), id); err != nil {
+			t.Fatal(err)
+		}
+		if !inside {
+			if !a.Disconnecting() {
+				t.Error("nobody waits for the peer's word")
+			}
+			a.PeerDown(a.now, b.cfg.Host)
+			if a.Disconnecting() || a.Reachable(b.cfg.Host) {
+				t.Error("waits for a peer that cannot be reached")
+			}
+			a.Run(a.now)
+			a.Messages() // lost with the link
+			a.PeerUp(a.now, b.cfg.Host)
+			b.PeerUp(b.now, a.cfg.Host)
+			b.Run(b.now)
+		}
+		a.Run(a.now)
+		settle(sides)
+		for _, s := range sides {
+			s.rest(sides)
+		}
+	}
+}
+
+// TestManagerQuota: a function without room for one more connection is told so, and the peer's
+// revocation ends what it had.
+func TestManagerQuota(t *testing.T) {
+	sides := newSides(t)
+	a, b := sides[0], sides[1]
+	for i := range 9 {
+		_, err := connect(a, b)
+		if i < 8 && err != nil || i == 8 && !errors.Is(err, ErrNoCID) {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	if n, quota := a.CIDs(function(1, 1)); n != 8 || quota != 8 {
+		t.Errorf("%d of %d", n, quota)
+	}
+	a.PeerRevoked(a.now, 2)
+	a.Run(a.now)
+	if a.forgot != 1 || a.Reachable(2) {
+		t.Errorf("%d times forgotten, reachable %t", a.forgot, a.Reachable(2))
+	}
+	a.Messages() // to nobody
+	a.rest(sides)
+}
+
+// TestManagerNews: news of keys and of ports reach who has them.
+func TestManagerNews(t *testing.T) {
+	sides := newSides(t)
+	a, b := sides[0], sides[1]
+	if err := a.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, _ := a.RxSA(2, 7)
+	if err := errors.Join(a.Rekey(2, 7, cm.ClassFalcon, sa), a.RequestRekey(2, 7, cm.ClassGateway, 0)); err != nil {
+		t.Fatal(err)
+	}
+	a.Advance(a.now)
+	a.Run(a.now)
+	settle(sides)
+	if b.ports != 1 || len(b.keys) != 2 || len(a.keys) != 1 || a.keys[0] != cm.OutRekeyed {
+		t.Errorf("ports %d, keys of the peer %v, our own %v", b.ports, b.keys, a.keys)
+	}
+	if len(a.outputs)+len(b.outputs) != 0 {
+		t.Error("functions hear of it")
+	}
+}
