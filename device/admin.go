@@ -18,8 +18,10 @@ type admin struct {
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
-	reg            *verbs.Registration // of the command in progress; nil: none is
-	regID          uint32              // ID of that command
+	cmd            abi.AdminCmd        // carried out now or last
+	reg            *verbs.Registration // that it began; nil: none
+	busy           bool                // in the middle of it
+	told           abi.Clause          // that the engine said it breaks; 0: none
 }
 
 // start looks at the pages for the first time.
@@ -108,18 +110,20 @@ func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
 		return false
 	}
 	f.admin.sq.Take()
-	var cmd abi.AdminCmd
+	cmd := &f.admin.cmd
 	cmd.Unmarshal(raw[:])
 	f.shard.adminPages -= cmd.Pages()
 	cqe.ID = cmd.ID
 	if f.faults != nil {
-		if st, fails := f.faults.command(&cmd); fails {
+		if st, fails := f.faults.command(cmd); fails {
 			cqe.Status = st
 			return true
 		}
 	}
-	cqe.Status = f.command(now, &cmd, cqe.Result[:])
-	f.judgeCommand(&cmd, cqe.Status)
+	f.admin.busy, f.admin.told = true, 0
+	cqe.Status = abi.Dispatch(&commands{Function: f.verbs, Commands: f.conns.Commands(now), f: f, now: now}, f.caller(), cmd, cqe.Result[:])
+	f.admin.busy = false
+	f.judgeCommand(cmd, cqe.Status)
 	return true
 }
 
@@ -127,17 +131,16 @@ func (f *function) nextCommand(now falcon.Time, cqe *abi.AdminCQE) bool {
 // is complete.
 func (f *function) readPages(cqe *abi.AdminCQE) bool {
 	s := f.shard
+	f.admin.busy = true
 	done, lkey, rkey, st := f.admin.reg.Read(s.adminPages)
+	f.admin.busy = false
 	if !done {
 		s.adminPages = 0
 		return false
 	}
 	s.adminPages--
 	f.admin.reg = nil
-	cqe.ID, cqe.Status = f.admin.regID, st
-	if st == abi.StatusMemoryFault {
-		f.broke(abi.DRV401, abi.RingAdmin, 0, f.admin.sq.Next()-1, nil)
-	}
+	cqe.ID, cqe.Status = f.admin.cmd.ID, st
 	(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(cqe.Result[:])
 	return true
 }
@@ -155,12 +158,6 @@ func (s *Shard) runAdminBacklog(now falcon.Time) {
 		}
 	}
 	s.adminBacklog = s.adminBacklog[:copy(s.adminBacklog, s.adminBacklog[i:])]
-}
-
-// command carries out one admin command and writes its result.
-func (f *function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
-	f.admin.regID = cmd.ID // where it is a registration
-	return abi.Dispatch(&commands{Function: f.verbs, Commands: f.conns.Commands(now), f: f, now: now}, f.caller(), cmd, result)
 }
 
 // caller is the function's driver as commands see it.

@@ -46,7 +46,11 @@ func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status)
 
 // QueryViolation implements abi.QueryHandler: 0 is the newest.
 func (c *commands) QueryViolation(index uint32) (abi.Violation, abi.Status) {
-	return c.f.queryViolation(index)
+	v, ok := c.f.violations.Newest(index)
+	if !ok {
+		return v, abi.StatusNotFound
+	}
+	return v, abi.StatusOK
 }
 
 // QueryObjects implements abi.QueryHandler.

@@ -36,8 +36,7 @@ type function struct {
 
 	inBacklog bool // stands in the shard's adminBacklog, also after a reset
 
-	violations     []violation // that drivers of the function caused, oldest first; kept over resets and sessions
-	violationsLost uint64      // older ones that made room
+	violations guest.Violations // of its drivers
 
 	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
 	faultReason string
@@ -60,7 +59,12 @@ func (f *function) Handle(now falcon.Time, b *guest.Binding, r *guest.Request) {
 }
 
 // Rung implements guest.Driven.
-func (f *function) Rung(now falcon.Time, d *abi.Doorbell) { f.doorbell(now, d) }
+func (f *function) Rung(now falcon.Time, d *abi.Doorbell, raw []byte) {
+	if f.shard.cfg.NIC.Strict && d.Reserved(raw) {
+		f.broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
+	}
+	f.doorbell(now, d)
+}
 
 // Broke implements guest.Driven.
 func (f *function) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
@@ -90,6 +94,7 @@ func (f *function) attach(b *guest.Binding) abi.Status {
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
 	b.Function, f.binding = f, b
+	f.violations.Begin()
 	return abi.StatusOK
 }
 

@@ -13,35 +13,20 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// maxViolations is how many a function keeps; older ones make room.
-const maxViolations = 64
-
-// violation is a clause of docs/abi that a driver broke, and when first.
-type violation struct {
-	abi.Violation
-	at falcon.Time
-}
-
-// Violation implements verbs.Notifier. The same clause at the same queue is logged
-// and kept once, and counted.
+// Violation implements verbs.Notifier. Of the command in progress the engine does not know which it
+// is, and has bytes only where it knows better than the command itself what was wrong.
 func (f *function) Violation(v *abi.Violation) {
-	for i := range f.violations {
-		old := &f.violations[i]
-		if old.Clause == v.Clause && old.Ring == v.Ring && old.Queue == v.Queue {
-			if old.Count < 1<<32-1 {
-				old.Count++
-			}
-			return
+	if v.Ring == abi.RingAdmin && f.admin.busy {
+		f.admin.told, v.Index = abi.Clause(v.Clause), f.admin.sq.Next()-1
+		if v.Length == 0 {
+			v.Length = uint8(copy(v.Bytes[:], commandBytes(&f.admin.cmd)))
 		}
 	}
-	if len(f.violations) == maxViolations {
-		f.violations = f.violations[:copy(f.violations, f.violations[1:])]
-		f.violationsLost++
+	now := f.shard.now
+	if f.violations.Note(now, v) {
+		f.shard.log.line(now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", abi.Clause(v.Clause).String(),
+			"ring", v.Ring.String(), "queue", v.Queue, "index", v.Index, "bytes", hex.EncodeToString(v.Bytes[:v.Length]))
 	}
-	v.Count = 1
-	f.violations = append(f.violations, violation{*v, f.shard.now})
-	f.shard.log.line(f.shard.now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", abi.Clause(v.Clause).String(),
-		"ring", v.Ring.String(), "queue", v.Queue, "index", v.Index, "bytes", hex.EncodeToString(v.Bytes[:v.Length]))
 }
 
 // broke records a violation that the device itself found.
@@ -51,27 +36,35 @@ func (f *function) broke(clause abi.Clause, where abi.Ring, queue, index uint32,
 	f.Violation(v)
 }
 
-// queryViolation answers the driver: 0 is the newest.
-func (f *function) queryViolation(index uint32) (abi.Violation, abi.Status) {
-	if uint64(index) >= uint64(len(f.violations)) {
-		return abi.Violation{}, abi.StatusNotFound
-	}
-	return f.violations[len(f.violations)-1-int(index)].Violation, abi.StatusOK
-}
-
 // Violations lists the rules that drivers broke. It implements control.Provider.
 func (n *NIC) Violations(context.Context) (list []control.Violation, err error) {
+	err = n.shard.do(func(now falcon.Time) { list = n.shard.brokenRules(now) })
+	return list, err
+}
+
+// ClearViolations forgets the rules that drivers broke, and returns what it forgot. It implements
+// control.Provider.
+func (n *NIC) ClearViolations(context.Context) (list []control.Violation, err error) {
 	err = n.shard.do(func(now falcon.Time) {
+		list = n.shard.brokenRules(now)
 		for _, f := range n.shard.funcs.all {
-			for _, v := range f.violations {
-				list = append(list, control.Violation{
-					Function: f.ID.String(), Clause: abi.Clause(v.Clause).String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
-					Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.at) / 1e6,
-				})
-			}
+			f.violations.Clear()
 		}
 	})
 	return list, err
+}
+
+// brokenRules lists the rules that drivers broke.
+func (s *Shard) brokenRules(now falcon.Time) (list []control.Violation) {
+	for _, f := range s.funcs.all {
+		for _, v := range f.violations.All() {
+			list = append(list, control.Violation{
+				Function: f.ID.String(), Clause: abi.Clause(v.Clause).String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
+				Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.At) / 1e6,
+			})
+		}
+	}
+	return list
 }
 
 // breached records the end of a session that a breach brought about.
@@ -84,10 +77,17 @@ func (f *function) breached(fault error) {
 // judgeCommand records what a command broke, from its outcome.
 func (f *function) judgeCommand(cmd *abi.AdminCmd, st abi.Status) {
 	for _, clause := range f.caller().Broken(cmd, st, f.shard.cfg.NIC.Strict) {
-		var raw [abi.AdminCmdSize]byte
-		cmd.Marshal(raw[:])
-		f.broke(clause, abi.RingAdmin, 0, f.admin.sq.Next()-1, raw[:])
+		if clause != f.admin.told {
+			f.broke(clause, abi.RingAdmin, 0, f.admin.sq.Next()-1, commandBytes(cmd))
+		}
 	}
+}
+
+// commandBytes is a command as it came.
+func commandBytes(cmd *abi.AdminCmd) []byte {
+	b := make([]byte, abi.AdminCmdSize)
+	cmd.Marshal(b)
+	return b
 }
 
 // judgeRegister records what a register access broke.
@@ -97,14 +97,16 @@ func (f *function) judgeRegister(it *guest.Request, st abi.Status, before abi.St
 		b = binary.LittleEndian.AppendUint64(nil, it.Value)
 	}
 	r := abi.LookupRegister(it.Offset)
-	switch {
-	case r == nil || r.Width != it.Width:
+	switch write := it.Kind == guest.RegWrite; {
+	case r == nil || r.Width != it.Width, write && !r.Writable, !write && !r.Readable:
 		f.broke(abi.DRV306, abi.RingRegister, 0, it.Offset, b)
-	case it.Kind == guest.RegWrite && st == abi.StatusBadState && before == abi.StateError && it.Offset == abi.RegControl:
+	case write && it.Width == 4 && it.Value>>32 != 0:
+		f.broke(abi.DRV102, abi.RingRegister, 0, it.Offset, b)
+	case write && st == abi.StatusBadState && before == abi.StateError && it.Offset == abi.RegControl:
 		f.broke(abi.DRV304, abi.RingRegister, 0, it.Offset, b)
-	case it.Kind == guest.RegWrite && st == abi.StatusBadState && it.Offset != abi.RegControl:
+	case write && st == abi.StatusBadState && it.Offset != abi.RegControl:
 		f.broke(abi.DRV301, abi.RingRegister, 0, it.Offset, b)
-	case it.Kind == guest.RegWrite && st == abi.StatusMemoryFault:
+	case write && st == abi.StatusMemoryFault:
 		f.broke(abi.DRV401, abi.RingRegister, 0, it.Offset, b)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // offender is a driver on function 1 of a strict NIC that is about to break a rule.
@@ -83,6 +84,21 @@ func (o *offender) post(e abi.SendWQE, change func(entry []byte)) {
 	}
 	index, _, _ := o.sendQ.Publish()
 	o.ring(abi.DoorbellSQ, o.qpn, index)
+	o.v.idle(1_000_000)
+}
+
+// bellRecord puts one record into the bell ring.
+func (o *offender) bellRecord(d abi.Doorbell) {
+	d.Marshal(o.win[abi.QueueHeaderSize:])
+	binary.LittleEndian.PutUint32(o.win, 1)
+	o.v.step()
+}
+
+// receiveAs posts a receive entry that change has been at, and has the peer send to it.
+func (o *offender) receiveAs(from *driver, change func(entry []byte)) {
+	o.receive(0, 8)
+	change(o.page(pageRQ)[abi.QueueHeaderSize:])
+	from.send(abi.OpSend, 0, 8, o.driver, 0)
 	o.v.idle(1_000_000)
 }
 
@@ -191,9 +207,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.v.step()
 	},
 	"DRV-1004": func(o *offender, _ *driver) {
-		(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn}).Marshal(o.win[abi.QueueHeaderSize:])
-		binary.LittleEndian.PutUint32(o.win, 1)
-		o.v.step()
+		o.bellRecord(abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn})
 		o.ring(abi.DoorbellCQArm, o.cqn, 0)
 		o.v.step()
 	},
@@ -261,18 +275,18 @@ func TestViolations(t *testing.T) {
 			o.setUp()
 			to.setUp()
 			o.connectTo(to, 99)
-			if n := len(o.fn.violations) + len(to.fn.violations); n != 0 {
-				t.Fatalf("%d violations of honest drivers: %+v", n, append(o.fn.violations, to.fn.violations...))
+			if n := len(o.fn.violations.All()) + len(to.fn.violations.All()); n != 0 {
+				t.Fatalf("%d violations of honest drivers: %+v", n, slices.Concat(o.fn.violations.All(), to.fn.violations.All()))
 			}
 			offences[clause](o, to)
-			i := slices.IndexFunc(o.fn.violations, func(x violation) bool { return abi.Clause(x.Clause).String() == clause })
+			i := slices.IndexFunc(o.fn.violations.All(), func(x guest.Violation) bool { return abi.Clause(x.Clause).String() == clause })
 			if i < 0 {
-				t.Fatalf("not noticed; there is %+v", o.fn.violations)
+				t.Fatalf("not noticed; there is %+v", o.fn.violations.All())
 			}
-			if n := len(to.fn.violations); n != 0 {
+			if n := len(to.fn.violations.All()); n != 0 {
 				t.Errorf("the peer has %d", n)
 			}
-			t.Logf("%+v", o.fn.violations[i].Violation)
+			t.Logf("%+v", o.fn.violations.All()[i].Violation)
 			o.readsThem(t)
 		})
 	}
@@ -304,7 +318,7 @@ func newOffender(t *testing.T, v *virtual) *offender {
 // readsThem compares what the driver is told, after a reset, with what is kept.
 func (o *offender) readsThem(t *testing.T) {
 	t.Helper()
-	kept := slices.Clone(o.fn.violations)
+	kept := slices.Clone(o.fn.violations.All())
 	slices.Reverse(kept)
 	o.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
 	o.b.Rang = false
@@ -324,25 +338,172 @@ func (o *offender) readsThem(t *testing.T) {
 	}
 }
 
-// TestViolationsBounded: the same mistake is kept once and counted, and many
-// different ones make room for each other.
-func TestViolationsBounded(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	o := newOffender(t, v)
-	for i := range 1000 {
-		o.write(abi.RegAdminSQ, 4, 0) // the wrong width
-		o.fn.broke(abi.DRV801, abi.RingSQ, uint32(i), 0, nil)
-		if n := len(o.fn.violations); n > maxViolations {
-			t.Fatalf("%d are kept", n)
+// TestEvidence: a violation shows what was wrong and where: the command's index, and the address or
+// the command's own bytes (F33).
+func TestEvidence(t *testing.T) {
+	const outside = 1 << 50
+	for _, tt := range []struct {
+		clause abi.Clause
+		op     abi.AdminOp
+		params func(o *offender) interface{ Marshal([]byte) }
+		bytes  func(o *offender) uint64 // the address to blame; nil: the command
+	}{
+		{
+			abi.DRV403, abi.AdminOpRegMR,
+			func(o *offender) interface{ Marshal([]byte) } {
+				return &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3) + 8, Levels: 1}
+			},
+			func(o *offender) uint64 { return o.addr(3) + 8 },
+		},
+		{
+			abi.DRV403, abi.AdminOpRegMR, // an entry of the list, found while it is read
+			func(o *offender) interface{ Marshal([]byte) } {
+				root := o.list(3, 64, 2)
+				o.word(int(root-driverBase)+8, 12)
+				return &abi.RegMR{PDN: o.pdn, Length: 8192, Pages: root, Levels: 1}
+			},
+			func(o *offender) uint64 { return o.addr(65)>>32<<32 | 12 },
+		},
+		{
+			abi.DRV403, abi.AdminOpRegMR, // no address is to blame
+			func(o *offender) interface{ Marshal([]byte) } {
+				return &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3), Levels: 9}
+			}, nil,
+		},
+		{
+			abi.DRV401, abi.AdminOpRegMR,
+			func(o *offender) interface{ Marshal([]byte) } {
+				return &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: outside, Levels: 1}
+			},
+			func(*offender) uint64 { return outside },
+		},
+		{
+			abi.DRV401, abi.AdminOpRegMR, // a page, found while the list is read
+			func(o *offender) interface{ Marshal([]byte) } {
+				root := o.list(3, 64, 1)
+				binary.LittleEndian.PutUint64(o.mem[root-driverBase:], outside)
+				return &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: root, Levels: 1}
+			},
+			func(*offender) uint64 { return outside },
+		},
+		{
+			abi.DRV401, abi.AdminOpCMConnect,
+			func(o *offender) interface{ Marshal([]byte) } {
+				o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateReset})
+				clear(o.mem[pageSQ*pageSize : (pageSQ+1)*pageSize])
+				clear(o.mem[pageRQ*pageSize : (pageRQ+1)*pageSize])
+				o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateInit})
+				return &abi.CMConnect{QPN: o.qpn, Service: 1, Priv: outside, PrivLen: 8}
+			}, nil,
+		},
+		{
+			abi.DRV924, abi.AdminOpCreateQP,
+			func(o *offender) interface{ Marshal([]byte) } {
+				o.b.Features |= abi.FeatureExtendedVerbs
+				return &abi.CreateQP{Type: abi.QPTypeXRCSend, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn}
+			}, nil,
+		},
+	} {
+		v := newVirtual(t, 1, wire100us)
+		o := newOffender(t, v)
+		o.setUp()
+		params := tt.params(o)
+		o.command(tt.op, params)
+		all := o.fn.violations.All()
+		if len(all) != 1 || all[0].Clause != uint16(tt.clause) {
+			t.Errorf("%s: %+v", tt.clause, all)
+			continue
+		}
+		is := all[0].Violation
+		var want [32]byte
+		if tt.bytes != nil {
+			binary.LittleEndian.PutUint64(want[:], tt.bytes(o))
+		} else {
+			cmd := abi.AdminCmd{Opcode: tt.op, ID: o.id}
+			params.Marshal(cmd.Params[:])
+			copy(want[:], commandBytes(&cmd))
+		}
+		if is.Ring != abi.RingAdmin || is.Index != o.fn.admin.sq.Next()-1 || is.Count != 1 || is.Bytes != want || is.Length != 8 && tt.bytes != nil {
+			t.Errorf("%s: %+v, want index %d, bytes %x", tt.clause, is, o.fn.admin.sq.Next()-1, want)
 		}
 	}
-	newest := o.fn.violations[maxViolations-1]
-	if newest.Queue != 999 || o.fn.violationsLost == 0 {
-		t.Errorf("newest %+v, %d lost", newest, o.fn.violationsLost)
+}
+
+// TestEvidenceAfterFault: a doorbell that breaks a rule while a registration is being read is no
+// part of that command.
+func TestEvidenceAfterFault(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	o := newOffender(t, v)
+	o.setUp()
+	o.fn.admin.reg = &verbs.Registration{} // being read, not now
+	o.fn.adminDoorbell(v.now, o.id+1000)
+	if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 501 || all[0].Index != o.id+1000 || all[0].Length != 4 {
+		t.Errorf("%+v", all)
 	}
-	again := slices.IndexFunc(o.fn.violations, func(x violation) bool { return x.Clause == 306 })
-	if again < 0 || o.fn.violations[again].Count < 10 {
-		t.Errorf("the wrong width is at %d of %+v", again, o.fn.violations)
+	o.fn.admin.reg = nil
+}
+
+// TestClearViolations: the operator takes note of what drivers broke and has the NIC forget it; what
+// comes later is there again.
+func TestClearViolations(t *testing.T) {
+	w := newWorld(t)
+	e := newEndpoint(t, w.open(0, "pf0.vf1"))
+	for range 2 {
+		if _, err := e.dev.Listen(testContext(t), abi.FirstReservedService); err == nil {
+			t.Fatal("a reserved service")
+		}
+		list, err := w.nics[0].ClearViolations(t.Context())
+		if err != nil || len(list) != 1 || list[0].Clause != "DRV-911" || list[0].Count != 1 {
+			t.Errorf("%+v %v", list, err)
+		}
+		if list, err = w.nics[0].Violations(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left: %+v %v", list, err)
+		}
+	}
+}
+
+// TestReceiveTooLong: an entry with more SGEs than its queue was made for is wrong, and said to be
+// (DRV-608).
+func TestReceiveTooLong(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	o, to := newOffender(t, v), newDriver(v, 1, 1)
+	o.setUp()
+	to.setUp()
+	o.connectTo(to, 99)
+	o.receiveAs(to, func(entry []byte) { (&abi.RecvWQE{WRID: 5, NumSGE: 2}).Marshal(entry) })
+	all := o.fn.violations.All()
+	if len(all) != 1 || all[0].Clause != 608 || all[0].Ring != abi.RingRQ || all[0].Queue != o.qpn || all[0].Index != 0 || all[0].Bytes[0] != 5 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestForbiddenAccess: a register is read and written as its access mode says, and a value has no
+// more bits than it (DRV-306, DRV-102).
+func TestForbiddenAccess(t *testing.T) {
+	for i := range abi.Registers {
+		r := &abi.Registers[i]
+		v := newVirtual(t, 1, wire100us)
+		o := newDriver(v, 0, 1)
+		o.enable()
+		if !r.Readable {
+			o.ch.Ask(guest.Request{Kind: guest.RegRead, Tag: 1, Offset: r.Offset, Width: r.Width})
+			v.step()
+		}
+		if !r.Writable {
+			o.write(r.Offset, r.Width, 7)
+		}
+		if !r.Readable || !r.Writable {
+			if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 306 || all[0].Index != r.Offset {
+				t.Errorf("%s: %+v", r.Name, all)
+			}
+			o.fn.violations.Clear()
+		}
+		if r.Writable && r.Width == 4 {
+			o.write(r.Offset, 4, 1<<32)
+			if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 102 || all[0].Index != r.Offset {
+				t.Errorf("%s: %+v", r.Name, all)
+			}
+		}
 	}
 }
 
@@ -390,6 +551,20 @@ func TestReservedBytes(t *testing.T) {
 		{abi.DRV102, abi.RingSQ, func(o *offender, to *driver) {
 			o.post(abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, func(b []byte) { b[11] = 1 })
 		}},
+		{abi.DRV102, abi.RingSQ, func(o *offender, to *driver) {
+			o.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: 0x10, NumSGE: 1, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
+		}},
+		{abi.DRV102, abi.RingRQ, func(o *offender, to *driver) {
+			o.receiveAs(to, func(entry []byte) { entry[9] = 1 })
+		}},
+		{abi.DRV102, abi.RingBells, func(o *offender, _ *driver) {
+			o.bellRecord(abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn, Flags: 2})
+		}},
+		{abi.DRV102, abi.RingStream, func(o *offender, _ *driver) {
+			d := make([]byte, abi.DoorbellSize)
+			(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: o.cqn, Flags: 0x80}).Marshal(d)
+			o.stream(message(abi.MsgDoorbell, 0, d))
+		}},
 		{abi.DRV301, abi.RingAdmin, func(o *offender, _ *driver) {
 			o.write(abi.RegControl, 4, uint64(abi.ControlReset))
 			o.enable()
@@ -408,9 +583,9 @@ func TestReservedBytes(t *testing.T) {
 				to.setUp()
 				o.connectTo(to, 99)
 				tt.do(o, to)
-				found := slices.ContainsFunc(o.fn.violations, func(x violation) bool { return x.Clause == uint16(tt.clause) && x.Ring == tt.ring })
-				if found != strict || len(o.fn.violations) > 1 {
-					t.Errorf("%+v", o.fn.violations)
+				found := slices.ContainsFunc(o.fn.violations.All(), func(x guest.Violation) bool { return x.Clause == uint16(tt.clause) && x.Ring == tt.ring })
+				if found != strict || len(o.fn.violations.All()) > 1 {
+					t.Errorf("%+v", o.fn.violations.All())
 				}
 			})
 		}

@@ -16,6 +16,18 @@ const MaxPages = abi.MaxMRSize/abi.PageSize + 1
 // address that is not a multiple of the page size.
 var ErrPageList = errors.New("queues: malformed page list")
 
+// PageListError is an ErrPageList that one address of the list is to blame for.
+type PageListError struct {
+	Addr uint64
+	Why  string
+}
+
+// Error implements error.
+func (e *PageListError) Error() string { return fmt.Sprintf("%v: %#x: %s", ErrPageList, e.Addr, e.Why) }
+
+// Unwrap makes it an ErrPageList.
+func (e *PageListError) Unwrap() error { return ErrPageList }
+
 // PageList is a copy of a guest's page list: the device address of each 4 KiB
 // page, in order. It takes 4 bytes per page, and none beyond the header while
 // the pages are contiguous.
@@ -126,7 +138,7 @@ func (r *ListReader) Start(m *Memory, root uint64, levels, n int) error {
 		return fmt.Errorf("%w: %d pages, want 1 to %d with %d levels", ErrPageList, n, min(reach, MaxPages), levels)
 	}
 	if root%abi.PageSize != 0 {
-		return fmt.Errorf("%w: root %#x is not a multiple of %d", ErrPageList, root, abi.PageSize)
+		return &PageListError{root, "root is not a multiple of the page size"}
 	}
 	r.m, r.n, r.levels, r.depth, r.list = m, n, levels, 0, PageList{}
 	return r.enter(root)
@@ -160,7 +172,7 @@ func (r *ListReader) Read(limit int) (done bool, err error) {
 		l.next++
 		switch {
 		case addr%abi.PageSize != 0:
-			return false, fmt.Errorf("%w: entry %#x is not a multiple of %d", ErrPageList, addr, abi.PageSize)
+			return false, &PageListError{addr, "entry is not a multiple of the page size"}
 		case r.depth < r.levels:
 			if err := r.enter(addr); err != nil {
 				return false, err
@@ -169,7 +181,7 @@ func (r *ListReader) Read(limit int) (done bool, err error) {
 		case !r.m.Contains(addr, abi.PageSize):
 			return false, fault(addr, abi.PageSize, WhyUnmapped)
 		case !r.list.append(addr/abi.PageSize, r.n):
-			return false, fmt.Errorf("%w: page %#x is too far from the first", ErrPageList, addr)
+			return false, &PageListError{addr, "page is too far from the first"}
 		}
 		limit--
 	}

@@ -90,7 +90,7 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		}
 		if st != abi.StatusOK {
 			if u.has && u.p.Read > 1<<u.p.Log2Stride {
-				f.Broke(abi.DRV608, abi.RingAdmin, 0, 0, []byte{u.p.Log2Stride})
+				f.Broke(abi.DRV608, abi.RingAdmin, 0, 0, nil)
 			} else if !u.has {
 				f.brokeXRC(c, st)
 			}
@@ -151,7 +151,7 @@ func (q *QP) count(n int) {
 // brokeXRC reports that an XRC QP was to be made with parts it does not have.
 func (f *Function) brokeXRC(c *abi.CreateQP, st abi.Status) {
 	if st == abi.StatusInvalidArgument && (c.Type == abi.QPTypeXRCSend || c.Type == abi.QPTypeXRCRecv) {
-		f.Broke(abi.DRV924, abi.RingAdmin, 0, 0, []byte{byte(c.Type)})
+		f.Broke(abi.DRV924, abi.RingAdmin, 0, 0, nil)
 	}
 }
 

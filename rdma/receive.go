@@ -41,7 +41,7 @@ func (q *QP) receiveFor(rmsn uint32) *verbs.Receive {
 		if !ok {
 			return nil
 		}
-		r.receive(r.fetched).Fill(&q.fn.Regions, q.pd, b)
+		r.receive(r.fetched).Fill(&q.rq, &q.fn.Regions, q.pd, b)
 		q.rq.Commit()
 	}
 	return r.receive(rmsn)

@@ -62,7 +62,6 @@ func (q *QP) fetch() (w *work, ok bool) {
 	q.fn.Owner.Stats.Posted++
 	w.index = q.sq.Index() - 1
 	w.wqe.Unmarshal(b)
-	q.sq.Reserved(b[:abi.SendWQESize], &w.wqe)
 	w.status = q.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.status == abi.WCSuccess {
 		w.status = q.checkDatagram(w)
@@ -70,8 +69,11 @@ func (q *QP) fetch() (w *work, ok bool) {
 	if q.fn.Faults() != nil && w.status == abi.WCSuccess {
 		w.status = q.fn.Faults().Work(q.number, w.wqe.Opcode)
 	}
+	if q.fn.Strict() && w.reserved(b) {
+		q.sq.Broke(abi.DRV102, b)
+	}
 	if clause := q.brokenBy(w); clause != 0 {
-		q.fn.Broke(clause, abi.RingSQ, q.number, w.index, b)
+		q.sq.Broke(clause, b)
 	}
 	if q.fn.Trace != nil {
 		q.noteRead(w)
@@ -135,6 +137,12 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		return abi.WCLocLenErr
 	}
 	return abi.WCSuccess
+}
+
+// reserved reports whether something is in the reserved bits of the entry.
+func (w *work) reserved(entry []byte) bool {
+	rest := entry[abi.SendWQEHeader:]
+	return w.wqe.Reserved(entry) || w.wqe.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest)
 }
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,

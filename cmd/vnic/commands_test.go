@@ -133,10 +133,11 @@ func TestShow(t *testing.T) {
 		{"queues", `(?s)FUNCTION +KIND .*\nh1\.pf0\.vf1 +admin-sq +0x0 +64 .*\nh1\.pf0\.vf1 +sq +0x\w+ .*\nh1\.pf0\.vf1 +cq +`},
 		{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+ `},
 		{"violations", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +BYTES\n`},
+		{"violations --clear", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +BYTES\n`},
 		{"keys", `DIRECTION +PEER .*\nrx +2 +100 +falcon +0x\w+ +- +\d+ +-\ntx +2 +100 +falcon +0x\w+ +- +- +[1-9]\d*\n`},
 		{"counters", `(?s)cm\.established +1\n.*drop\.psp_auth +0\n.*drop\.unknown_cid +0\n.*falcon\.data_sent +[1-9]\d*\n.*shard\.tx_packets +[1-9]\d*\n`},
 	} {
-		if text := show(tc.what); !regexp.MustCompile(tc.want).MatchString(text) {
+		if text := show(strings.Fields(tc.what)...); !regexp.MustCompile(tc.want).MatchString(text) {
 			t.Errorf("show %s:\n%swant %s", tc.what, text, tc.want)
 		}
 	}

@@ -65,11 +65,6 @@ var showings = []showing{
 		printCredits,
 	},
 	{
-		"violations", "rules of docs/abi that drivers broke",
-		func(ctx context.Context, c *control.Client) (any, error) { return c.Violations(ctx) },
-		printViolations,
-	},
-	{
 		"keys", "security associations with other NICs (never the keys themselves)",
 		func(ctx context.Context, c *control.Client) (any, error) { return c.Keys(ctx) },
 		printKeys,
@@ -92,7 +87,7 @@ func showCommand() *cobra.Command {
 			},
 		})
 	}
-	show.AddCommand(countersCommand(&o))
+	show.AddCommand(countersCommand(&o), violationsCommand(&o))
 	return show
 }
 
@@ -169,9 +164,29 @@ func printRoutes(w io.Writer, v any) {
 	}
 }
 
-func printViolations(w io.Writer, v any) {
+func violationsCommand(o *asking) *cobra.Command {
+	clear := false
+	cmd := &cobra.Command{
+		Use: "violations", Short: "rules of docs/abi that drivers broke", Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ask := (*control.Client).Violations
+			if clear {
+				ask = (*control.Client).ClearViolations
+			}
+			list, err := ask(o.client(), cmd.Context())
+			if err != nil {
+				return err
+			}
+			return o.print(cmd, list, func(w io.Writer) { printViolations(w, list) })
+		},
+	}
+	cmd.Flags().BoolVar(&clear, "clear", false, "show them for the last time: the NIC forgets them")
+	return cmd
+}
+
+func printViolations(w io.Writer, list []control.Violation) {
 	fmt.Fprintln(w, "FUNCTION\tCLAUSE\tRING\tQUEUE\tINDEX\tCOUNT\tSINCE\tBYTES")
-	for _, x := range v.([]control.Violation) {
+	for _, x := range list {
 		since := (time.Duration(x.AgeMS) * time.Millisecond).Round(time.Second)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\n", x.Function, x.Clause, x.Ring, x.Queue, x.Index, x.Count, since, or(x.Bytes, "-"))
 	}

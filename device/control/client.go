@@ -102,6 +102,12 @@ func (c *Client) Violations(ctx context.Context) (v []Violation, err error) {
 	return v, err
 }
 
+// ClearViolations makes the NIC forget them, and returns what it forgot.
+func (c *Client) ClearViolations(ctx context.Context) (v []Violation, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/violations/clear", nil, &v)
+	return v, err
+}
+
 // ChangeFunction sets, enables, disables or resets a function and returns what
 // it is then.
 func (c *Client) ChangeFunction(ctx context.Context, change FunctionChange) (v Function, err error) {

@@ -39,6 +39,7 @@ type fake struct {
 	err      error
 	captured chan struct{} // closed when Capture ended because it was told to
 	block    chan struct{} // Counters waits for it, or for its context
+	cleared  bool          // ClearViolations was asked for
 }
 
 func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
@@ -52,6 +53,11 @@ func (f *fake) Routes(context.Context) ([]Route, error)           { return []Rou
 
 func (f *fake) Violations(context.Context) ([]Violation, error) {
 	return []Violation{{Function: "h1.pf0", Clause: "DRV-602", Count: 3}}, f.err
+}
+
+func (f *fake) ClearViolations(ctx context.Context) ([]Violation, error) {
+	f.cleared = true
+	return f.Violations(ctx)
 }
 
 func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, error) {
@@ -179,6 +185,10 @@ func TestAnswers(t *testing.T) {
 	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 		t.Fatal(err)
 	}
+	if list, err := c.ClearViolations(ctx); err != nil || len(list) != 1 || !f.cleared {
+		t.Errorf("%+v, %v", list, err)
+	}
+	f.cleared = false
 	if fn, err := c.ChangeFunction(ctx, FunctionChange{Function: "pf0.vf1", Action: "reset", Set: map[string]string{"guest": "x"}}); err != nil || fn.ID != "pf0.vf1" || fn.State != "reset" || fn.Guest != "x" {
 		t.Errorf("%+v, %v", fn, err)
 	}

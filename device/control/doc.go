@@ -19,6 +19,7 @@
 //	GET /v1/trace        TraceLines, one JSON object each, likewise (?function=pf0.vf1&qp=0x11&for=5s)
 //
 //	POST /v1/functions/change   FunctionChange ▶ Function
+//	POST /v1/violations/clear   empty ▶ list of Violation, that are forgotten now
 //
 // An error has an HTTP status and the body {"error": "…"}. No answer holds a
 // key. Whoever may open the socket may read all of it, so only its owner may.

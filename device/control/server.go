@@ -209,6 +209,7 @@ func handler(life context.Context, p Provider) http.Handler {
 	get("/v1/violations", func(ctx context.Context) (any, error) { return list(p.Violations(ctx)) })
 	get("/v1/keys", func(ctx context.Context) (any, error) { return list(p.Keys(ctx)) })
 	handle("POST", "/v1/functions/change", "POST", with(p.ChangeFunction))
+	handle("POST", "/v1/violations/clear", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return list(p.ClearViolations(ctx)) })
 	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.RotateKeys(ctx) })
 	handle("POST", "/v1/inject/link", "POST", with(p.InjectLink))
 	handle("POST", "/v1/inject/fault", "POST", with(func(ctx context.Context, c FaultChange) (any, error) { return list(p.InjectFault(ctx, c)) }))

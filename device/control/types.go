@@ -280,7 +280,8 @@ type Connection struct {
 }
 
 // Violation is a rule of docs/abi that a driver broke, as GET /v1/violations
-// gives it. The same clause at the same queue is listed once.
+// gives it. The same clause at the same queue is listed once, with what the newest session that
+// broke it did first.
 type Violation struct {
 	Function string `json:"function"`
 	Clause   string `json:"clause"` // DRV-…
@@ -358,6 +359,8 @@ type Provider interface {
 	Queues(ctx context.Context) ([]Queue, error)
 	Keys(ctx context.Context) ([]Key, error)
 	Violations(ctx context.Context) ([]Violation, error)
+	// ClearViolations forgets them and returns what it forgot.
+	ClearViolations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 	InjectFault(ctx context.Context, c FaultChange) ([]Fault, error)
 	Faults(ctx context.Context) ([]Fault, error)

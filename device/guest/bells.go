@@ -28,8 +28,8 @@ const (
 
 // BellUser is the driver whose bell it is.
 type BellUser interface {
-	// Doorbell does what a record says.
-	Doorbell(now falcon.Time, d *abi.Doorbell)
+	// Doorbell does what a record says; raw is the record as it came.
+	Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte)
 	// BrokeBell says which clause of docs/abi the driver broke by its ring.
 	BrokeBell(clause abi.Clause)
 	// Breach ends the driver's session: it broke the rules of shared memory.
@@ -171,7 +171,7 @@ func (t *Bells) take(now falcon.Time, l *bell) bool {
 	}
 	for b := t.buf[:n]; len(b) > 0; b = b[abi.DoorbellSize:] {
 		t.record.Unmarshal(b)
-		l.user.Doorbell(now, &t.record)
+		l.user.Doorbell(now, &t.record, b[:abi.DoorbellSize])
 	}
 	return true
 }

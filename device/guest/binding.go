@@ -18,8 +18,8 @@ type Driven interface {
 	Split() uint64
 	// Handle does what the driver asks by its channel.
 	Handle(now falcon.Time, b *Binding, r *Request)
-	// Rung does what a doorbell record in shared memory says.
-	Rung(now falcon.Time, d *abi.Doorbell)
+	// Rung does what a doorbell record in shared memory says; raw is the record as it came.
+	Rung(now falcon.Time, d *abi.Doorbell, raw []byte)
 	// Broke records that the driver broke a clause of docs/abi.
 	Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte)
 	// Fault stops the function.
@@ -92,10 +92,10 @@ func (b *Binding) Do() {
 }
 
 // Doorbell implements BellUser.
-func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell) {
+func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	b.Rang = true
 	b.set.Doorbells++
-	b.Function.Rung(now, d)
+	b.Function.Rung(now, d, raw)
 }
 
 // BrokeBell implements BellUser.

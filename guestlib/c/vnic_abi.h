@@ -906,8 +906,8 @@ struct vnic_violation {
 	uint8_t length; /* bytes in Bytes. */
 	vnic_le32 queue; /* number of the queue, or of the event queue; else 0. */
 	vnic_le32 index; /* index of the entry, or the index that was written; of a register its offset. */
-	vnic_le32 count; /* how often: the same clause at the same queue is kept once, with what was seen first. */
-	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, doorbell, message or word. */
+	vnic_le32 count; /* how often: the same clause at the same queue is kept once, with what the newest stream that broke it did first. */
+	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, address in a command, doorbell, message or word. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_violation) == 48, "layout of vnic_violation");
 

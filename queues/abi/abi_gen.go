@@ -2598,8 +2598,8 @@ type Violation struct {
 	Length uint8    // @3: bytes in Bytes.
 	Queue  uint32   // @4: number of the queue, or of the event queue; else 0.
 	Index  uint32   // @8: index of the entry, or the index that was written; of a register its offset.
-	Count  uint32   // @12: how often: the same clause at the same queue is kept once, with what was seen first.
-	Bytes  [32]byte // @16: the first bytes of what was wrong: entry, command, doorbell, message or word.
+	Count  uint32   // @12: how often: the same clause at the same queue is kept once, with what the newest stream that broke it did first.
+	Bytes  [32]byte // @16: the first bytes of what was wrong: entry, command, address in a command, doorbell, message or word.
 }
 
 // Size returns ViolationSize.

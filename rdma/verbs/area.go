@@ -13,16 +13,22 @@ import (
 func (o *Owner) area(root uint64, levels uint8, length uint64) (*queues.Area, abi.Status) {
 	a, err := queues.ReadArea(o.mem, root, int(levels), 0, length)
 	if err != nil {
-		return nil, o.areaStatus(err, root)
+		return nil, o.areaStatus(err)
 	}
 	return a, abi.StatusOK
 }
 
-// areaStatus is the status of a command whose page list is bad.
-func (o *Owner) areaStatus(err error, root uint64) abi.Status {
+// areaStatus is the status of a command whose page list is bad. The address to blame is shown, if
+// there is one.
+func (o *Owner) areaStatus(err error) abi.Status {
 	if fault := (*queues.FaultError)(nil); errors.As(err, &fault) {
+		o.Broke(abi.DRV401, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, fault.Addr))
 		return abi.StatusMemoryFault
 	}
-	o.Broke(abi.DRV403, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, root))
+	var address []byte
+	if bad := (*queues.PageListError)(nil); errors.As(err, &bad) {
+		address = binary.LittleEndian.AppendUint64(nil, bad.Addr)
+	}
+	o.Broke(abi.DRV403, abi.RingAdmin, 0, 0, address)
 	return abi.StatusInvalidArgument
 }

@@ -19,7 +19,8 @@ type Notifier interface {
 	// Fault puts the function into its error state. It is called at most once in the function's
 	// life.
 	Fault(code abi.Fault, reason string)
-	// Violation says which clause of docs/abi the driver broke, and how. It keeps v.
+	// Violation says which clause of docs/abi the driver broke, and how. It keeps v. Of an admin
+	// command that the call is part of it has no index, and may have no bytes.
 	Violation(v *abi.Violation)
 }
 

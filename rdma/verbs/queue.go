@@ -163,20 +163,9 @@ func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
 	return entry, true
 }
 
-// Reserved reports the entry read last if its reserved bytes, those that known does not write, are
-// not zero.
-func (u *WorkQueue) Reserved(raw []byte, known interface{ Marshal([]byte) }) {
-	if !u.owner.strict {
-		return
-	}
-	var again [abi.SendWQESize]byte
-	known.Marshal(again[:])
-	for i := range raw {
-		if raw[i] != again[i] {
-			u.owner.Broke(abi.DRV102, u.kind, u.number, u.Index()-1, raw)
-			return
-		}
-	}
+// Broke reports that the entry read last breaks a clause.
+func (u *WorkQueue) Broke(clause abi.Clause, entry []byte) {
+	u.owner.Broke(clause, u.kind, u.number, u.Index()-1, entry)
 }
 
 // Commit shows the driver how far entries were read.

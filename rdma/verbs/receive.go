@@ -16,12 +16,16 @@ type Receive struct {
 // RecvEntry is how many bytes of a receive entry can matter.
 func RecvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
 
-// Fill makes v from an entry whose SGEs name memory of pd.
-func (v *Receive) Fill(r *Regions, pd *PD, entry []byte) {
+// Fill makes v from the entry of u that was read last, whose SGEs name memory of pd.
+func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {
 	var x abi.RecvWQE
 	x.Unmarshal(entry)
+	if u.owner.strict && x.Reserved(entry) {
+		u.Broke(abi.DRV102, entry)
+	}
 	*v = Receive{Taken: true, WRID: x.WRID, SGEs: v.SGEs[:0]}
 	if int(x.NumSGE) > (len(entry)-abi.RecvWQEHeader)/abi.SGESize {
+		u.Broke(abi.DRV608, entry)
 		v.Status = abi.WCLocQPOpErr
 		return
 	}

@@ -46,7 +46,7 @@ func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 		owner: r.owner, pd: pd, access: c.Access, iova: c.IOVA, length: c.Length, skew: uint64(c.Offset), valid: true,
 	}}
 	if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), queues.PagesFor(c.Offset, c.Length)); err != nil {
-		return nil, r.owner.areaStatus(err, c.Pages)
+		return nil, r.owner.areaStatus(err)
 	}
 	return g, abi.StatusOK
 }
@@ -77,7 +77,7 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	}
 	switch {
 	case err != nil:
-		return true, 0, 0, o.areaStatus(err, 0)
+		return true, 0, 0, o.areaStatus(err)
 	case !done:
 		return false, 0, 0, abi.StatusOK
 	case r.pageListBytes+m.area.Footprint() > o.limits.PageListBytes:
@@ -130,7 +130,7 @@ func (r *Regions) StartReregMR(c *abi.ReregMR) (*Registration, abi.Status) {
 	m.iova, m.length, m.skew = t.IOVA, t.Length, uint64(t.Offset)
 	if !g.keepArea {
 		if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), queues.PagesFor(c.Offset, c.Length)); err != nil {
-			return nil, r.owner.areaStatus(err, c.Pages)
+			return nil, r.owner.areaStatus(err)
 		}
 	}
 	return g, abi.StatusOK

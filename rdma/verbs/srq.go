@@ -205,7 +205,7 @@ func (s *SRQ) Take(v *Receive) (ok bool) {
 	if !ok {
 		return false
 	}
-	v.Fill(s.in.regions, s.pd, b)
+	v.Fill(&s.queue, s.in.regions, s.pd, b)
 	v.SRQ = s
 	s.taken++
 	s.queue.Commit()

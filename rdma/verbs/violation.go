@@ -11,6 +11,9 @@ import (
 // wrong: bytes and areas that have to be zero.
 func (o *Owner) UseStrict(on bool) { o.strict = on }
 
+// Strict reports whether to look for what is wrong but harms nobody.
+func (o *Owner) Strict() bool { return o.strict }
+
 // Broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that
 // show it.
 func (o *Owner) Broke(clause abi.Clause, where abi.Ring, number, index uint32, b []byte) {

@@ -60,7 +60,7 @@ var inspectStructs = []Struct{
 		{Name: "Length", Offset: 3, Kind: U8, Doc: "bytes in Bytes."},
 		{Name: "Queue", Offset: 4, Kind: U32, Doc: "number of the queue, or of the event queue; else 0."},
 		{Name: "Index", Offset: 8, Kind: U32, Doc: "index of the entry, or the index that was written; of a register its offset."},
-		{Name: "Count", Offset: 12, Kind: U32, Doc: "how often: the same clause at the same queue is kept once, with what was seen first."},
-		{Name: "Bytes", Offset: 16, Kind: Bytes, Len: 32, Doc: "the first bytes of what was wrong: entry, command, doorbell, message or word."},
+		{Name: "Count", Offset: 12, Kind: U32, Doc: "how often: the same clause at the same queue is kept once, with what the newest stream that broke it did first."},
+		{Name: "Bytes", Offset: 16, Kind: Bytes, Len: 32, Doc: "the first bytes of what was wrong: entry, command, address in a command, doorbell, message or word."},
 	}},
 }

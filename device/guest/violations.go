@@ -1,0 +1,73 @@
+package guest
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// maxViolations is how many a function keeps; older ones make room.
+const maxViolations = 64
+
+// Violation is a rule of docs/abi that a driver broke, and when its session did so first.
+type Violation struct {
+	abi.Violation
+	At      falcon.Time
+	session uint32
+}
+
+// Violations are what the drivers of one function broke, over resets and sessions (DEV-105). The
+// same rule at the same queue is kept once and counted. It shows what the newest session that broke
+// it did first: what an earlier one did is no evidence against a driver that came later.
+type Violations struct {
+	list    []Violation // oldest first
+	session uint32
+}
+
+// Begin says that a session begins.
+func (l *Violations) Begin() { l.session++ }
+
+// Note remembers v, with a Count of its own, and reports whether this is the first time in the
+// session.
+func (l *Violations) Note(now falcon.Time, v *abi.Violation) (first bool) {
+	is := Violation{Violation: *v, At: now, session: l.session}
+	is.Count = 1
+	for i := range l.list {
+		old := &l.list[i]
+		if old.Clause != v.Clause || old.Ring != v.Ring || old.Queue != v.Queue {
+			continue
+		}
+		if old.Count < 1<<32-1 {
+			old.Count++
+		}
+		if old.session == l.session {
+			return false
+		}
+		is.Count = old.Count
+		l.drop(i)
+		break
+	}
+	if len(l.list) == maxViolations {
+		l.drop(0)
+	}
+	l.list = append(l.list, is)
+	return true
+}
+
+func (l *Violations) drop(i int) { l.list = l.list[:i+copy(l.list[i:], l.list[i+1:])] }
+
+// All returns what is kept, oldest first. It is valid until the next call.
+func (l *Violations) All() []Violation { return l.list }
+
+// Newest returns what is kept, 0 the newest; false when there is no more.
+func (l *Violations) Newest(i uint32) (abi.Violation, bool) {
+	if uint64(i) >= uint64(len(l.list)) {
+		return abi.Violation{}, false
+	}
+	return l.list[len(l.list)-1-int(i)].Violation, true
+}
+
+// Clear forgets all and returns how many there were.
+func (l *Violations) Clear() (n int) {
+	n, l.list = len(l.list), nil
+	return n
+}

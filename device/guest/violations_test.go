@@ -1,0 +1,60 @@
+package guest
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestEvidenceOfASession: what an earlier session did first is not what a later one is shown (F33).
+// The count goes on, and the newest is in front. (DEV-105)
+func TestEvidenceOfASession(t *testing.T) {
+	var l Violations
+	note := func(clause abi.Clause, queue, index uint32) bool {
+		return l.Note(int64(index), &abi.Violation{Clause: uint16(clause), Ring: abi.RingRegister, Queue: queue, Index: index})
+	}
+	check := func(i, index, count uint32) {
+		t.Helper()
+		if v, ok := l.Newest(i); !ok || v.Index != index || v.Count != count {
+			t.Errorf("%d: %+v, %t; want index %d, %d times", i, v, ok, index, count)
+		}
+	}
+	l.Begin()
+	if !note(abi.DRV306, 0, 24) || note(abi.DRV306, 0, 30) || !note(abi.DRV306, 1, 40) {
+		t.Error("wrong about what is first")
+	}
+	check(1, 24, 2)
+	check(0, 40, 1)
+	l.Begin()
+	if !note(abi.DRV306, 0, 26) || note(abi.DRV306, 0, 28) {
+		t.Error("wrong about what is first in the second session")
+	}
+	check(0, 26, 4)
+	check(1, 40, 1)
+	if _, ok := l.Newest(2); ok || l.All()[1].At != 26 {
+		t.Errorf("kept are %+v", l.All())
+	}
+	if n := l.Clear(); n != 2 || len(l.All()) != 0 {
+		t.Errorf("%d cleared, left %+v", n, l.All())
+	}
+	if !note(abi.DRV306, 0, 50) {
+		t.Error("not first after it was cleared")
+	}
+	check(0, 50, 1)
+}
+
+// TestViolationsMakeRoom: the newest 64 are kept.
+func TestViolationsMakeRoom(t *testing.T) {
+	var l Violations
+	for i := range uint32(1000) {
+		l.Note(0, &abi.Violation{Clause: 801, Queue: i})
+		if n := len(l.All()); n > maxViolations {
+			t.Fatalf("%d are kept", n)
+		}
+	}
+	for i := range uint32(maxViolations) {
+		if v, ok := l.Newest(i); !ok || v.Queue != 999-i {
+			t.Fatalf("%d: %+v, %t", i, v, ok)
+		}
+	}
+}
