@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -42,6 +43,16 @@ func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []by
 		v.t.Fatal("not resolved")
 	}
 	return b[:total]
+}
+
+// sealWith makes shard 0's connection seal with a key that is not its own.
+func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
+	v.t.Helper()
+	tx, err := security.NewTxSAs(security.Tunnel{}, v.shards[0].cm).Give(u, sa)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	c.Keys = v.shards[0].keys.Session(sessionOf(c).Use(), tx, false, 0)
 }
 
 func (d *driver) connID() uint32 {
@@ -114,21 +125,15 @@ func TestForeignSPI(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	sa, err := v.shards[1].rxSAs.get(saKey{1, 8, cm.ClassFalcon}) // issued to the same peer for tenant 8
+	sa, err := v.shards[1].keys.Issue(security.Use{Peer: 1, Tenant: 8, Class: cm.ClassFalcon}) // issued to the same peer for tenant 8
 	if err != nil {
 		t.Fatal(err)
 	}
-	for vc, want := range map[uint64]dropReason{cookie(8): dropConnectionPCID, cookie(7): dropConnectionSPI} {
-		frame := forge(v, a, func(c *conn.Slot, _ []byte) {
-			tx, err := psp.NewTxSA(sa.sa.Version, sa.sa.SPI, sa.sa.Key, vc, cryptOffset)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Keys = &connKeys{tx: &txSA{TxSA: tx}}
-		})
+	for tenant, want := range map[uint32]dropReason{8: dropConnectionPCID, 7: dropConnectionSPI} { // by their cookies
+		frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, security.Use{Peer: 2, Tenant: tenant}, sa) })
 		v.inject(1, frame)
 		if n := v.shards[1].drops[want]; n != 1 {
-			t.Errorf("cookie %#x: %s counted %d times, want once", vc, want, n)
+			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
 		}
 	}
 	if n := v.shards[1].cm.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3

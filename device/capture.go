@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -191,13 +192,20 @@ func (s *Shard) captureFalcon(dir capture.Direction, now falcon.Time, c *conn.Sl
 	s.capture.put(capture.Clear, dir, now, packet, comment)
 }
 
-// captureBare is captureFalcon for a packet of c that came without an inner
-// header: it gets the one that tunnel mode would have given it.
-func (s *Shard) captureBare(dir capture.Direction, now falcon.Time, c *conn.Slot, inner underlay.Inner, falconPacket []byte) {
-	if s.capture.wantClear {
-		b := inner.Append(nil, len(falconPacket))
-		s.captureFalcon(dir, now, c, append(b, falconPacket...), falconPacket)
+// captureReceived takes a packet that was opened. In transport mode it came without an inner header,
+// and gets the one that tunnel mode would have given it, if it is addressed to the connection c.
+func (s *Shard) captureReceived(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
+	whole := p.Whole
+	switch {
+	case !s.capture.wantClear:
+		return
+	case whole == nil && !addressed:
+		return
+	case whole == nil:
+		inner := underlay.Inner{Src: c.Inner.Dst, Dst: c.Inner.Src}
+		whole = append(inner.Append(nil, len(p.Falcon)), p.Falcon...)
 	}
+	s.captureFalcon(captureIn, now, c, whole, p.Falcon)
 }
 
 // explain says which function, queue pair and work request a packet belongs to.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 )
@@ -46,7 +47,7 @@ func CheckMachine(cfg *config.Config) error {
 		add("cm.listen", checkAddress(cfg.CM.Listen.Addr().String()))
 	}
 	if cfg.PSP.KeyLog != "" {
-		if err := CheckKeyLog(cfg.PSP.KeyLog); err != nil {
+		if err := security.CheckKeyLog(cfg.PSP.KeyLog); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -78,6 +79,14 @@ func checkFolder(path string) error {
 	}
 	defer dir.Close()
 	return accessible(dir)
+}
+
+// accessible tells whether we may make files in a folder.
+func accessible(dir *os.File) error {
+	if err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
+	}
+	return nil
 }
 
 // checkAddress tells whether an address is one of this host's. It takes no port that is wanted.

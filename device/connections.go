@@ -5,7 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
@@ -14,7 +14,7 @@ import (
 // between both and the functions.
 func (s *Shard) newConnections(rand io.Reader) (err error) {
 	s.table = conn.NewTable(conn.TableConfig{
-		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: connectionKeys{s},
+		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: keyStore{s},
 		Credits: connectionCredits(s.cfg), Log: s.log.line,
 	})
 	cids := conn.NewCIDs(s.index, conn.MaxSlots)
@@ -29,6 +29,8 @@ func (s *Shard) newConnections(rand io.Reader) (err error) {
 	if s.cm, err = conn.NewManager(c, rand); err != nil {
 		return err
 	}
+	s.txSAs = security.NewTxSAs(s.encap, s.cm)
+	s.keys.Connect(s.cm)
 	s.conns = conn.NewFunctions(conn.FunctionsConfig{
 		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rdma, Log: s.log.line,
 	})
@@ -56,26 +58,3 @@ func (s *Shard) announce() error {
 	s.syncPorts()
 	return s.cm.SetPorts(s.portAddresses())
 }
-
-// peerKeys has the keys that are agreed with other NICs.
-type peerKeys struct{ s *Shard }
-
-// RxSA implements conn.PeerKeys.
-func (k peerKeys) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
-	sa, err := k.s.rxSAs.get(saKey{host, tenant, cm.ClassFalcon})
-	if err != nil {
-		return cm.SA{}, err
-	}
-	return sa.sa, nil
-}
-
-// ForgetSAs implements conn.PeerKeys.
-func (k peerKeys) ForgetSAs(host cm.HostID) {
-	k.s.rxSAs.forgetPeer(host)
-	k.s.txSAs.forgetPeer(host)
-	k.s.plain.forgetKeys(host)
-	k.s.rotation.next = 0 // it may have waited for this peer only
-}
-
-// HandleKeys implements conn.PeerKeys.
-func (k peerKeys) HandleKeys(now falcon.Time, o *cm.Output) { k.s.keyOutput(now, o) }

@@ -26,9 +26,9 @@ func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
 	for i, s := range v.shards {
-		if n := s.cm.CIDsInUse(); n != 0 || s.table.Named() != 0 || len(s.txSAs.current) > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
+		if n := s.cm.CIDsInUse(); n != 0 || s.table.Named() != 0 || s.txSAs.Len() > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
 			t.Errorf("shard %d: %d CIDs, %d open, %d transmit SAs, %d transport connections, %d of the manager",
-				i, n, s.table.Named(), len(s.txSAs.current), s.falcon.Stats().Conns, len(s.cm.Connections()))
+				i, n, s.table.Named(), s.txSAs.Len(), s.falcon.Stats().Conns, len(s.cm.Connections()))
 		}
 		for _, f := range s.funcs.all {
 			if ids, qps := f.conns.IDs(), f.conns.QPs(); len(ids) != 0 || qps != 0 {
@@ -181,10 +181,10 @@ func TestManyConnections(t *testing.T) {
 		}
 		a.connectTo(b, uint64(i+1))
 		exchange(t, a, b, 3000)
-		if n := len(v.shards[0].txSAs.current); n != 1 {
+		if n := v.shards[0].txSAs.Len(); n != 1 {
 			t.Fatalf("%d transmit SAs for one peer and tenant", n)
 		}
-		if n := v.shards[0].rxSAs.db.Len(); n != 1 {
+		if n := v.shards[0].keys.Stats().SPIs; n != 1 {
 			t.Fatalf("%d receive SAs for one peer and tenant", n)
 		}
 		a.collect()

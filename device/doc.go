@@ -16,8 +16,8 @@
 // asks comes by device/guest and is in registers.go, admin.go and cmcommands.go;
 // connections come and go in cmglue.go, those inside the NIC in loopback.go,
 // those of queue pairs that drivers wire themselves in wiring.go, datagrams'
-// links in datagram.go, keys in sa.go and rekey.go; the thread
-// is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
+// links in datagram.go; keys.go joins device/security, which seals and opens, to the
+// connection manager; the thread is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
 // with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
 // in shared memory (guest.Bells); before it parks it arms them, so that a doorbell

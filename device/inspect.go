@@ -8,7 +8,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -149,32 +148,18 @@ func counts(c credit.Cost) map[string]uint32 {
 func (n *NIC) Keys(context.Context) (list []control.Key, err error) {
 	err = n.shard.do(func(falcon.Time) {
 		s := n.shard
-		for _, k := range s.rxSAs.keys() {
-			sa := s.rxSAs.current[k]
+		for _, k := range s.keys.List() {
 			list = append(list, control.Key{
-				Direction: "rx", Peer: k.peer, Tenant: k.tenant, Class: className(k.class),
-				SPI: sa.sa.SPI, Previous: sa.previous, Generation: sa.generation,
+				Direction: "rx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+				SPI: k.SPI, Previous: k.Previous, Generation: k.Generation,
 			})
 		}
-		tx := make([]saKey, 0, len(s.txSAs.current))
-		for k := range s.txSAs.current {
-			tx = append(tx, k)
-		}
-		slices.SortFunc(tx, compareSAKeys)
-		for _, k := range tx {
-			sa := s.txSAs.current[k]
+		for _, k := range s.txSAs.List() {
 			list = append(list, control.Key{
-				Direction: "tx", Peer: k.peer, Tenant: k.tenant, Class: className(k.class),
-				SPI: sa.SPI(), Packets: sa.Packets(), RekeyDue: sa.RekeyDue(),
+				Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+				SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,
 			})
 		}
 	})
 	return list, err
-}
-
-func className(c cm.Class) string {
-	if c == cm.ClassFalcon {
-		return "falcon"
-	}
-	return "gateway"
 }

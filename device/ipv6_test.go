@@ -115,7 +115,7 @@ func TestIPVersions(t *testing.T) {
 		}
 		exchange(t, a, b, 100_000)
 		for _, s := range v.shards {
-			if err := s.rotateKeys(v.now); err != nil {
+			if err := s.keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -158,7 +158,7 @@ func TestTransportMode(t *testing.T) {
 	v.shards[1].setSinks([]sink{newSink(c, config.CaptureClear)})
 	exchange(t, a, b, 100_000)
 	for _, s := range v.shards {
-		if err := s.rotateKeys(v.now); err != nil {
+		if err := s.keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}

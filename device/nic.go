@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
@@ -76,7 +77,7 @@ type NIC struct {
 	mail     map[uint8]*peerMail
 	link     *cmlink.Link
 	control  *control.Server
-	keyLog   *keyLog // nil: none
+	keyLog   *security.KeyLog // nil: none
 	sessions guest.Sessions
 	memory   guestMemory
 	fitting  sync.Mutex

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -20,7 +21,7 @@ type headersSeen struct {
 // seen reads a frame over IPv4; the inner header is authenticated, not encrypted.
 func seen(frame []byte) (h headersSeen) {
 	h.class, h.port = frame[15], binary.BigEndian.Uint16(frame[34:])
-	switch in := frame[underlay.Headroom+pspHeader:]; in[0] >> 4 {
+	switch in := frame[underlay.Headroom+psp.BaseLen+psp.VCLen:]; in[0] >> 4 {
 	case 4:
 		h.innerClass, h.innerHops = in[1], in[8]
 	case 6:

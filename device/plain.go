@@ -11,12 +11,12 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -53,7 +53,7 @@ type functionPort struct {
 // tunnelEnd is the owner's part of a gateway.Tunnel.
 type tunnelEnd struct {
 	peer *peer
-	tx   *txSA // nil: no key yet
+	tx   *security.TxSA // nil: no key yet
 }
 
 // gatewayMAC is what the guest of a function's port sees of all other stations.
@@ -185,21 +185,16 @@ func (s *Shard) askForKeys(host cm.HostID) {
 }
 
 // tunnelKey makes a tunnel seal with what the peer gave us.
-func (s *Shard) tunnelKey(now falcon.Time, k saKey, sa cm.SA) {
-	t := s.plain.gw.Tunnel(k.peer, k.tenant)
+func (s *Shard) tunnelKey(u security.Use, sa cm.SA) error {
+	t := s.plain.gw.Tunnel(u.Peer, u.Tenant)
 	if t == nil || t.User == nil {
-		return // not asked for
+		return nil // not asked for
 	}
-	tx := s.txSAs.current[k]
-	if tx == nil {
-		tx = &txSA{key: k}
+	tx, err := s.txSAs.Give(u, sa)
+	if err == nil {
+		t.User.(*tunnelEnd).tx = tx
 	}
-	if err := s.txSAs.renew(tx, sa); err != nil {
-		s.log.line(now, slog.LevelError, "new key not usable", "peer", k.peer, "tenant", k.tenant, "class", k.class.String(), "err", err)
-		return
-	}
-	s.txSAs.current[k] = tx
-	t.User.(*tunnelEnd).tx = tx
+	return err
 }
 
 // forgetKeys drops what a peer gave us that has lost it.
@@ -268,13 +263,7 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 		return
 	}
 	s.capturePlain(captureOut, now, f.Tunnel, packet)
-	next := uint8(psp.NextHeaderIPv4)
-	if packet[0]>>4 == 6 {
-		next = psp.NextHeaderIPv6
-	}
-	at := s.underlay.Headroom()
-	sealed, err := end.tx.SealFrom(now, next, b[at:], packet)
-	s.askForKey(end.tx)
+	sealed, err := end.tx.SealPlain(now, b[s.underlay.Headroom():], packet)
 	if err != nil {
 		s.drops.count(dropTxSeal)
 		return
@@ -292,43 +281,31 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 
 // receivePlain takes an opened packet of the gateway class to the port it is for. The key says
 // which peer sealed it for which tenant; the cookie must agree.
-func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, sealed []byte) {
+func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	if len(s.plain.ports) == 0 {
 		s.drops.count(dropNoGateway)
 		return
 	}
-	host, tenant := cm.HostID(hdr.Owner>>32), uint32(hdr.Owner)
 	reasons := &s.plain.gw.Stats().Reasons
-	if !hdr.HasVC || hdr.VC != cookie(tenant) {
+	if !o.OwnCookie() {
 		reasons[gateway.DropWrongVC]++
 		return
 	}
-	if p := s.peers[host]; p != nil && d.Src == p.underlay {
+	if p := s.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
 		s.underlay.Authenticated(now, d)
 	}
-	packet := sealed[pspHeader : len(sealed)-psp.ICVLen]
-	if len(packet) == 0 || hdr.NextHeader != nextHeaderOf(packet) {
+	packet, ok := o.Plain()
+	if !ok {
 		reasons[gateway.DropHeader]++
 		return
 	}
-	t := s.plain.gw.Tunnel(host, tenant)
+	t := s.plain.gw.Tunnel(o.Use.Peer, o.Use.Tenant)
 	if t == nil {
 		reasons[gateway.DropWrongSource]++ // says it has no port, or has not said yet that it has
 		return
 	}
 	s.capturePlain(captureIn, now, t, packet)
-	s.plain.gw.FromTunnel(t, sealed[pspHeader-gateway.EthernetLen:len(sealed)-psp.ICVLen], d.ECN)
-}
-
-// nextHeaderOf is what PSP calls a packet's kind, 0 for one that is neither IPv4 nor IPv6.
-func nextHeaderOf(packet []byte) uint8 {
-	switch packet[0] >> 4 {
-	case 4:
-		return psp.NextHeaderIPv4
-	case 6:
-		return psp.NextHeaderIPv6
-	}
-	return 0
+	s.plain.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
 // describePort names a port for logs.

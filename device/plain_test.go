@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -91,7 +92,7 @@ func TestPlainTunnel(t *testing.T) {
 	}
 	f := sealed[len(sealed)-1]
 	h, _, err := psp.ParseHeader(f[42:])
-	if err != nil || h.CryptOffset != 2 || h.VC != cookie(7) || h.NextHeader != psp.NextHeaderIPv4 || bytes.Contains(f, want[40:80]) {
+	if err != nil || h.CryptOffset != 2 || h.VC != security.Cookie(7) || h.NextHeader != psp.NextHeaderIPv4 || bytes.Contains(f, want[40:80]) {
 		t.Errorf("%+v %v: not sealed whole under the tenant's cookie", h, err)
 	}
 	last := h.IV
@@ -206,7 +207,7 @@ func TestExpiredSPI(t *testing.T) {
 	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
 		switch round {
 		case 1:
-			if err := s.rotateKeys(v.now); err != nil {
+			if err := s.keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 			v.idle(5 * cmDelay)
@@ -247,16 +248,21 @@ func finishHeader(ip []byte) {
 func TestPlainHostilePeer(t *testing.T) {
 	v := newPortWorld(t, 4)
 	s := v.shards[1]
+	issued, err := s.keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *psp.TxSA
 	send := func(vc uint64, next uint8, packet []byte) [][]byte {
 		t.Helper()
-		spi, key, err := s.rxSAs.db.IssueTo(0, psp.ClassGateway, saKey{1, 7, cm.ClassGateway}.owner())
+		sa, err := psp.NewGatewayTxSA(issued.Version, issued.SPI, issued.Key, vc, psp.VCLen/4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sa, err := psp.NewGatewayTxSA(0, spi, key, vc, cryptOffsetPlain)
-		if err != nil {
-			t.Fatal(err)
+		if last != nil {
+			sa.Follow(last)
 		}
+		last = sa
 		b := make([]byte, 2000)
 		n, err := sa.SealFrom(v.now, next, b, packet)
 		if err != nil {
@@ -268,7 +274,7 @@ func TestPlainHostilePeer(t *testing.T) {
 	v.say(0, 0, host1, host2, 10)
 	good := bytes.Clone(v.ports[0][0].Frame[14:])
 	v.ports[0] = nil
-	if len(send(cookie(7), 4, good)) != 1 {
+	if len(send(security.Cookie(7), 4, good)) != 1 {
 		t.Fatal("what is right does not arrive")
 	}
 	for name, tc := range map[string]struct {
@@ -277,11 +283,11 @@ func TestPlainHostilePeer(t *testing.T) {
 		packet []byte
 		why    gateway.Reason
 	}{
-		"cookie of another tenant": {cookie(8), 4, good, gateway.DropWrongVC},
-		"another tunnel's cookie":  {cookie(7) + 1, 4, good, gateway.DropWrongVC},
-		"another kind":             {cookie(7), 41, good, gateway.DropHeader},
-		"Falcon by the header":     {cookie(7), 252, good, gateway.DropHeader},
-		"nothing":                  {cookie(7), 4, nil, gateway.DropHeader},
+		"cookie of another tenant": {security.Cookie(8), 4, good, gateway.DropWrongVC},
+		"another tunnel's cookie":  {security.Cookie(7) + 1, 4, good, gateway.DropWrongVC},
+		"another kind":             {security.Cookie(7), 41, good, gateway.DropHeader},
+		"Falcon by the header":     {security.Cookie(7), 252, good, gateway.DropHeader},
+		"nothing":                  {security.Cookie(7), 4, nil, gateway.DropHeader},
 	} {
 		before := v.reason(1, tc.why)
 		if got := send(tc.vc, tc.next, tc.packet); len(got) != 0 || v.reason(1, tc.why) != before+1 {
@@ -294,7 +300,7 @@ func TestPlainHostilePeer(t *testing.T) {
 func TestPlainRekey(t *testing.T) {
 	v := newPortWorld(t, 5)
 	for i := range 5 {
-		if err := v.shards[1].rotateKeys(v.now); err != nil {
+		if err := v.shards[1].keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 		for range 30 {
@@ -306,8 +312,8 @@ func TestPlainRekey(t *testing.T) {
 			t.Fatalf("rotation %d: %d of 30 arrived", i, n)
 		}
 	}
-	v.shards[0].txSAs.limit = 20 // of keys from now on
-	if err := v.shards[1].rotateKeys(v.now); err != nil {
+	v.shards[0].txSAs.PacketLimit = 20 // of keys from now on
+	if err := v.shards[1].keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(5 * cmDelay)

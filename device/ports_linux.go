@@ -9,8 +9,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
-	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // Bounds of what is read from the ports in one turn.
@@ -123,7 +124,7 @@ func openPort(c *config.Port, keeper tap.Keeper) (*tap.Function, error) {
 
 const (
 	superframePayload = 65535 - 40 - 8
-	sealedAdds        = pspHeader + psp.ICVLen
+	sealedAdds        = security.PlainOverhead
 )
 
 // FD implements thread.Ports.
@@ -205,7 +206,7 @@ func (ps *portSet) listen(p *loopPort, events uint32) {
 
 // Deadline implements thread.Ports.
 func (ps *portSet) Deadline() (at int64) {
-	at = never
+	at = vtime.Never
 	if ps.paused == 0 {
 		return at
 	}

@@ -8,14 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -49,28 +48,6 @@ func TestVersions(t *testing.T) {
 			exchange(t, a, b, 100_000)
 			noKeyDrops(t, v)
 		})
-	}
-}
-
-// TestIVOverConnections: the transmit SA outlives connections, so its IVs go on
-// even if the clock has gone back when the next one opens.
-func TestIVOverConnections(t *testing.T) {
-	sas := txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit}
-	p := &cm.Params{Peer: 2, Tenant: 7, TxSPI: 1, TxKey: make([]byte, 16)}
-	b := make([]byte, 200)
-	var last uint64
-	for i, now := range []int64{5000, 10, 20, 5000, 0} {
-		if i == 3 {
-			p.TxSPI = 2 // another key
-		}
-		tx, err := sas.get(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Seal(now, psp.NextHeaderIPv4, b, 60); err != nil || tx.LastIV() <= last {
-			t.Fatalf("connection %d at %d ns: IV %d after %d (%v)", i, now, tx.LastIV(), last, err)
-		}
-		last = tx.LastIV()
 	}
 }
 
@@ -112,11 +89,11 @@ func TestKeysRandomPerStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sa, err := n.shard.rxSAs.get(saKey{peer: 2, tenant: 7})
-		if err != nil || seen[string(sa.sa.Key)] || spi != 0 && sa.sa.SPI != spi {
-			t.Fatalf("SPI %#x, key %x seen before: %v (%v)", sa.sa.SPI, sa.sa.Key, seen[string(sa.sa.Key)], err)
+		sa, err := n.shard.keys.Issue(security.Use{Peer: 2, Tenant: 7})
+		if err != nil || seen[string(sa.Key)] || spi != 0 && sa.SPI != spi {
+			t.Fatalf("SPI %#x, key %x seen before: %v (%v)", sa.SPI, sa.Key, seen[string(sa.Key)], err)
 		}
-		seen[string(sa.sa.Key)], spi = true, sa.sa.SPI
+		seen[string(sa.Key)], spi = true, sa.SPI
 	}
 }
 
@@ -125,14 +102,16 @@ func TestKeysRandomPerStart(t *testing.T) {
 func TestKeyLog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	var logs [2]written
-	var keyLogs [2]*keyLog
+	var keyLogs [2]*security.KeyLog
 	for i, s := range v.shards {
-		l := newKeyLog(&logs[i], func(err error) { t.Error(err) })
-		s.rxSAs.log, s.txSAs.log, keyLogs[i] = l, l, l
+		l := security.NewKeyLog(&logs[i], func(err error) { t.Error(err) })
+		s.keys.LogTo(l)
+		s.txSAs.LogTo(l)
+		keyLogs[i] = l
 	}
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	if err := v.shards[0].rotateKeys(v.now); err != nil {
+	if err := v.shards[0].keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(2e9)
@@ -154,7 +133,10 @@ func TestKeyLog(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint([]string{want[1], want[0], want[2]}) {
 			t.Errorf("shard %d: %q", i, logs[i].String())
 		}
-		sa := v.shards[i].rxSAs.current[saKey{peer: uint8(2 - i), tenant: 7}].sa
+		sa, err := v.shards[i].keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if line := fmt.Sprintf("rx %08x 0 %s peer=%d tenant=7 class=falcon\n", sa.SPI, hex.EncodeToString(sa.Key), 2-i); !strings.Contains(logs[i].String(), line) {
 			t.Errorf("shard %d: no %q in %q", i, line, logs[i].String())
 		}
@@ -173,7 +155,7 @@ func TestKeyLogFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.shard.rxSAs.get(saKey{peer: 2, tenant: 7}); err != nil {
+		if _, err := n.shard.keys.Issue(security.Use{Peer: 2, Tenant: 7}); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.keyLog.Close(); err != nil {
@@ -232,11 +214,11 @@ func TestKeyLogIsOurs(t *testing.T) {
 		}
 		bad[filepath.Join(dir, "another's folder", "keys")] = "folder of your own"
 	}
-	if err := CheckKeyLog(ok); err != nil {
+	if err := security.CheckKeyLog(ok); err != nil {
 		t.Error(err)
 	}
 	for path, want := range bad {
-		if err := CheckKeyLog(path); err == nil || !strings.Contains(err.Error(), want) {
+		if err := security.CheckKeyLog(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("check of %s: %v, want %q", path, err, want)
 		}
 		n, err := newTestNIC(t, func(c *config.Config) { c.PSP.KeyLog = path })
@@ -249,24 +231,5 @@ func TestKeyLogIsOurs(t *testing.T) {
 	}
 	if st, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("made ", st.Name())
-	}
-}
-
-// TestKeyLogFails: the first error of writing ends it, and is told.
-func TestKeyLogFails(t *testing.T) {
-	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	failed := make(chan error, 2)
-	l := newKeyLog(f, func(err error) { failed <- err })
-	for range 3 {
-		l.sa("rx", saKey{}, &cm.SA{})
-	}
-	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
-		t.Error(err)
-	}
-	if err := l.Close(); err != nil || len(failed) != 0 {
-		t.Error(err, len(failed))
 	}
 }

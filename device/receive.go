@@ -1,15 +1,13 @@
 package device
 
 import (
-	"errors"
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/psp"
-	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // sealedTTL is what sealed packets leave with, so that a receiver can count
@@ -55,127 +53,94 @@ func (s *Shard) input(now falcon.Time, frame []byte) (d underlay.Datagram, v und
 // in clear text, while the packets before it are opened. Whatever else comes
 // is not known as a connection.
 func (s *Shard) prefetch(sealed []byte) {
-	at := pspHeader + underlay.InnerLen
-	switch {
-	case s.txSAs.direct:
-		at = psp.BaseLen
-	case len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6:
-		at = pspHeader + underlay.InnerLen6
-	}
-	if cid, ok := wire.PeekCID(sealed[min(at, len(sealed)):]); ok {
+	if cid, ok := s.encap.PeekCID(sealed); ok {
 		s.falcon.Prefetch(cid)
 	}
 }
 
-// unseal opens one PSP packet, which came in d, and hands on what is in it.
+// unseal opens one sealed packet, which came in d, and hands on what is in it.
 func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
-	hdr, clear, ok := s.openSealed(now, sealed)
-	if !ok {
-		return
+	o, ok := s.openSealed(now, sealed)
+	switch {
+	case !ok:
+	case o.Use.Class == cm.ClassFalcon: // whatever is inside: the class decides
+		s.receiveFalcon(now, d, o)
+	default:
+		s.receivePlain(now, d, o)
 	}
-	if hdr.Class != psp.ClassFalcon { // whatever is inside: the class decides
-		s.receivePlain(now, d, &hdr, sealed)
-		return
-	}
-	if hdr.HasVC == s.txSAs.direct {
-		s.otherMode(now, &hdr)
-		return
-	}
-	if s.txSAs.direct {
-		s.receiveTransport(now, d, &hdr, clear)
-		return
-	}
-	inner, packet, cid, ok := s.parseInner(now, &hdr, clear)
-	if !ok {
-		return
-	}
-	c := s.table.FindSealed(cid)
-	s.captureFalcon(captureIn, now, c, clear, packet)
-	if c == nil {
-		s.drops.count(dropUnknownCID)
-		return
-	}
-	if inner.Src != c.Inner.Dst || inner.Dst != c.Inner.Src {
-		s.drops.count(dropWrongAddress)
-		return
-	}
-	s.receiveFalcon(now, d, &hdr, c, packet)
 }
 
-// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic
-// show nic says it after the last packet.
-const otherModeEvery = 60_000_000_000
-
-// otherMode drops a packet of a peer, which is proved by its key, in the psp.mode that is not ours.
-func (s *Shard) otherMode(now falcon.Time, hdr *psp.Header) {
-	s.drops.count(dropNotFalcon)
-	p := s.peers[cm.HostID(hdr.Owner>>32)]
-	if p == nil {
-		return
-	}
-	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
-		p.otherModeTold = now
-		s.log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", s.cfg.PSP.Mode)
-	}
-	p.otherMode = now
-}
-
-// openSealed opens a PSP packet.
-func (s *Shard) openSealed(now falcon.Time, sealed []byte) (hdr psp.Header, clear []byte, ok bool) {
+// openSealed opens a packet.
+func (s *Shard) openSealed(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
 	defer s.survive(now, "a sealed packet", sealed)
-	hdr, _, clear, err := s.rxSAs.db.Open(sealed)
-	if err != nil {
-		s.drops.count(openDrop(err))
-	}
-	return hdr, clear, err == nil
+	o, why := s.opener.Open(sealed)
+	return o, s.taken(why)
 }
 
-// parseInner reads the inner headers of an opened packet, up to the connection it is for.
-func (s *Shard) parseInner(now falcon.Time, hdr *psp.Header, clear []byte) (inner underlay.Inner, packet []byte, cid uint32, ok bool) {
-	defer s.survive(now, "an opened packet", clear)
-	inner, packet, err := underlay.ParseInner(clear)
-	if err == nil && hdr.NextHeader == nextHeader(inner) {
-		cid, ok = wire.PeekCID(packet)
+// findFalcon finds the Falcon packet in what was opened.
+func (s *Shard) findFalcon(now falcon.Time, o *security.Opened) (p security.Packet, ok bool) {
+	defer s.survive(now, "an opened packet", o.Clear())
+	p, why := s.encap.Open(o)
+	if why == security.OtherMode {
+		s.otherMode(now, o.Use.Peer)
 	}
+	return p, s.taken(why)
+}
+
+// taken counts a packet that security refuses.
+func (s *Shard) taken(why security.Refusal) bool {
+	if why != security.None {
+		s.drops.count(refusalDrops[why])
+	}
+	return why == security.None
+}
+
+// refusalDrops are the reasons of security as counted.
+var refusalDrops = [security.Refusals]dropReason{
+	security.Malformed: dropPSPMalformed, security.UnknownSPI: dropPSPSPI, security.BadSeal: dropPSPAuth, security.Replayed: dropReplay,
+	security.OtherMode: dropNotFalcon, security.NotFalcon: dropNotFalcon,
+	security.WrongSPI: dropConnectionSPI, security.WrongCookie: dropConnectionPCID,
+}
+
+// receiveFalcon takes an opened packet of the Falcon class to its connection.
+func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	p, ok := s.findFalcon(now, o)
 	if !ok {
-		s.drops.count(dropNotFalcon)
-	}
-	return inner, packet, cid, ok
-}
-
-// receiveTransport takes an opened packet of transport mode: Falcon directly. The
-// key is its peer's for one tenant, and the connection's guard knows which.
-func (s *Shard) receiveTransport(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, packet []byte) {
-	cid, ok := wire.PeekCID(packet)
-	if !ok || hdr.NextHeader != psp.NextHeaderFalcon {
-		s.drops.count(dropNotFalcon)
 		return
 	}
-	c := s.table.FindSealed(cid)
+	c := s.table.FindSealed(p.CID)
+	own := c != nil && addressed(c, d, &p)
+	s.captureReceived(now, c, own, &p)
 	switch {
 	case c == nil:
 		s.drops.count(dropUnknownCID)
-		return
-	case d.Src != c.Underlay:
+	case !own:
 		s.drops.count(dropWrongAddress)
-		return
+	default:
+		s.receiveFor(now, d, o, c, p.Falcon)
 	}
-	s.captureBare(captureIn, now, c, underlay.Inner{Src: c.Inner.Dst, Dst: c.Inner.Src}, packet)
-	s.receiveFalcon(now, d, hdr, c, packet)
 }
 
-// receiveFalcon hands the Falcon packet of a connection to the transport.
-func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.Header, c *conn.Slot, packet []byte) {
-	k := keysOf(c)
-	fresh := int64(hdr.IV-k.guard.RemoteTime()) > 0 // the margin lets packets pass twice
-	if err := k.guard.Check(hdr, s.rxSAs.db.Generation()); err != nil {
-		s.drops.count(guardDrop(err))
-		if sa := s.rxSAs.current[k.tx.key]; sa != nil && errors.Is(err, psp.ErrSPI) {
-			_ = s.cm.SPIRefused(now, k.tx.key.peer, k.tx.key.tenant, k.tx.key.class, sa.sa) // a peer that is gone needs no key
-		}
+// addressed tells whether a packet came from where the connection's peer sends, and to us: by the
+// addresses of the functions or, in transport mode, of the NICs.
+func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
+	if p.Whole == nil {
+		return d.Src == c.Underlay
+	}
+	return p.Inner.Src == c.Inner.Dst && p.Inner.Dst == c.Inner.Src
+}
+
+// receiveFor hands the Falcon packet of a connection to the transport, if its session lets it in.
+func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Opened, c *conn.Slot, packet []byte) {
+	session := sessionOf(c)
+	newest, why := session.Check(o)
+	if why == security.WrongSPI {
+		s.keys.SPIRefused(now, session.Use())
+	}
+	if !s.taken(why) {
 		return
 	}
-	if fresh && d.Src == c.Underlay {
+	if newest && d.Src == c.Underlay {
 		s.underlay.Authenticated(now, d)
 	}
 	if !c.Owner.LinkUp {
@@ -186,7 +151,7 @@ func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.He
 		s.noteReceived(c, packet)
 	}
 	drop := s.falcon.Receive(now, falcon.Packet{
-		T1:   uint32(hdr.IV >> 17),
+		T1:   o.T1(),
 		Hops: hops(d.TTL),
 		CE:   d.CE,
 		Data: packet,
@@ -200,12 +165,21 @@ func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, hdr *psp.He
 	s.drainFalcon(now) // before the frame's buffer is used again
 }
 
-// nextHeader is what PSP calls the inner packet's kind.
-func nextHeader(in underlay.Inner) uint8 {
-	if in.Src.Is4() {
-		return psp.NextHeaderIPv4
+// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic
+// show nic says it after the last packet.
+const otherModeEvery = 60_000_000_000
+
+// otherMode notes that a peer, which is proved by its key, seals in the psp.mode that is not ours.
+func (s *Shard) otherMode(now falcon.Time, host cm.HostID) {
+	p := s.peers[host]
+	if p == nil {
+		return
 	}
-	return psp.NextHeaderIPv6
+	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
+		p.otherModeTold = now
+		s.log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", s.cfg.PSP.Mode)
+	}
+	p.otherMode = now
 }
 
 // hops is the 4-bit hop count of Falcon §7.7.1. A peer of another make may begin with 64 or 128.
@@ -218,26 +192,4 @@ func hops(ttl uint8) uint8 {
 		initial = 128
 	}
 	return min(initial-ttl, 15)
-}
-
-func openDrop(err error) dropReason {
-	switch {
-	case errors.Is(err, psp.ErrUnknownSPI), errors.Is(err, psp.ErrVersion):
-		return dropPSPSPI
-	case errors.Is(err, psp.ErrAuth):
-		return dropPSPAuth
-	case errors.Is(err, psp.ErrReplay):
-		return dropReplay
-	}
-	return dropPSPMalformed
-}
-
-func guardDrop(err error) dropReason {
-	switch {
-	case errors.Is(err, psp.ErrReplay):
-		return dropReplay
-	case errors.Is(err, psp.ErrPCID):
-		return dropConnectionPCID
-	}
-	return dropConnectionSPI
 }

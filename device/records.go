@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/metrics"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
@@ -32,13 +33,14 @@ func (n *NIC) openRecords() {
 	if cfg.PSP.KeyLog == "" {
 		return
 	}
-	f, err := openKeyLog(cfg.PSP.KeyLog)
+	f, err := security.OpenKeyLog(cfg.PSP.KeyLog)
 	if err != nil {
 		n.warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
 		return
 	}
-	n.keyLog = newKeyLog(f, func(err error) { n.warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
-	n.shard.rxSAs.log, n.shard.txSAs.log = n.keyLog, n.keyLog
+	n.keyLog = security.NewKeyLog(f, func(err error) { n.warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
+	n.shard.keys.LogTo(n.keyLog)
+	n.shard.txSAs.LogTo(n.keyLog)
 	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 

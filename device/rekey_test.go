@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -73,13 +73,13 @@ func TestRotateUnderLoad(t *testing.T) {
 	v.idle(1e9)
 	noKeyDrops(t, v)
 	for i, s := range v.shards {
-		if want := uint64((v.now - start) / int64(every)); s.rotation.count < want-1 || want < 10 {
-			t.Errorf("shard %d: %d rotations in %d periods", i, s.rotation.count, want)
+		if want := uint64((v.now - start) / int64(every)); s.keys.Stats().Rotations < want-1 || want < 10 {
+			t.Errorf("shard %d: %d rotations in %d periods", i, s.keys.Stats().Rotations, want)
 		}
 		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
 			t.Errorf("shard %d sealed %d packets, %d came to the other's transport", i, sent, got)
 		}
-		if n := s.rxSAs.db.Len(); n > 2 {
+		if n := s.keys.Stats().SPIs; n > 2 {
 			t.Errorf("shard %d: %d SPIs for one peer and tenant", i, n)
 		}
 	}
@@ -93,22 +93,22 @@ func TestRotateOutage(t *testing.T) {
 	a, b := pair(v)
 	s := v.shards[0]
 	v.linkDown()
-	if err := s.rotateKeys(v.now); err != nil {
+	if err := s.keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	exchange(t, a, b, 100_000)
 	v.idle(30e9)
-	if err := s.rotateKeys(v.now); !errors.Is(err, errRotating) {
+	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
 		t.Errorf("second rotation while the first is not confirmed: %v", err)
 	}
 	exchange(t, a, b, 100_000)
 	v.linkUp()
 	exchange(t, a, b, 100_000)
 	v.idle(2e9)
-	if s.rotation.open || s.rxSAs.unsettled() != 0 || s.rxSAs.db.Generation() != (psp.Generation{Current: 1}) {
-		t.Errorf("rotation not finished: %+v, %+v", s.rotation, s.rxSAs.db.Generation())
+	if st := s.keys.Stats(); st.Unsettled != 0 || st.Generation != 1 {
+		t.Errorf("rotation not finished: %+v", st)
 	}
-	if err := s.rotateKeys(v.now); err != nil {
+	if err := s.keys.Rotate(v.now); err != nil {
 		t.Error(err)
 	}
 	exchange(t, a, b, 100_000)
@@ -122,38 +122,17 @@ func TestRotatePeerRestarts(t *testing.T) {
 	pair(v)
 	s := v.shards[0]
 	v.linkDown()
-	if err := s.rotateKeys(v.now); err != nil {
+	if err := s.keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(10e9)
-	if !s.rotation.open {
-		t.Fatal("finished without the peer")
+	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
+		t.Fatal("finished without the peer:", err)
 	}
 	peerKeys{s}.ForgetSAs(2)
 	v.idle(1e9)
-	if err := s.rotateKeys(v.now); err != nil {
+	if err := s.keys.Rotate(v.now); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRotateMost: there is always room to rotate all keys.
-func TestRotateMost(t *testing.T) {
-	v := rotatingEvery(t, 1, 0)
-	s := v.shards[0]
-	n := 0
-	for ; n < maxRxSAs; n++ {
-		if _, err := s.rxSAs.get(saKey{peer: 2, tenant: uint32(n + 1)}); err != nil {
-			if !errors.Is(err, psp.ErrFull) {
-				t.Fatal(err)
-			}
-			break
-		}
-	}
-	s.rxSAs.db.Rotate(&[32]byte{})
-	for _, k := range s.rxSAs.keys() {
-		if err := s.rxSAs.issue(s.rxSAs.current[k], k); err != nil {
-			t.Fatalf("after %d of %d: %v", s.rxSAs.db.Len()-n, n, err)
-		}
 	}
 }
 
@@ -164,13 +143,14 @@ func TestRotateUnreachable(t *testing.T) {
 	a, b := pair(v)
 	s := v.shards[0]
 	v.linkDown()
-	first := s.txSAs.current[saKey{peer: 2, tenant: 7}].SPI() // which the peer gave us
+	sealsWith := func() uint32 { return s.txSAs.List()[0].SPI }
+	first := sealsWith() // which the peer gave us
 	v.idle(19e9)
 	exchange(t, a, b, 10_000)
 	noKeyDrops(t, v)
 	v.idle(12e9)
-	if _, open := v.shards[1].rxSAs.current[saKey{peer: 1, tenant: 7}]; !open || v.shards[1].rotation.count != 2 {
-		t.Fatalf("%d rotations", v.shards[1].rotation.count)
+	if !v.shards[1].keys.Issued(security.Use{Peer: 1, Tenant: 7}) || v.shards[1].keys.Stats().Rotations != 2 {
+		t.Fatalf("%d rotations", v.shards[1].keys.Stats().Rotations)
 	}
 	a.send(abi.OpWrite, 0, 100, b, 0)
 	v.idle(1e9)
@@ -181,7 +161,7 @@ func TestRotateUnreachable(t *testing.T) {
 	if cqe := a.done(); cqe.Status != abi.WCSuccess {
 		t.Error(cqe.Status)
 	}
-	if s.txSAs.current[saKey{peer: 2, tenant: 7}].SPI() == first {
+	if sealsWith() == first {
 		t.Error("the old key is still used")
 	}
 	exchange(t, a, b, 10_000)
@@ -191,7 +171,7 @@ func TestRotateUnreachable(t *testing.T) {
 func TestPacketLimit(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	for _, s := range v.shards {
-		s.txSAs.limit = 2000
+		s.txSAs.PacketLimit = 2000
 	}
 	a, b := pair(v)
 	for range 30 {
@@ -205,7 +185,7 @@ func TestPacketLimit(t *testing.T) {
 		if n := s.cm.Stats().RekeyRequests; n < 3 {
 			t.Errorf("shard %d: %d keys were asked for", i, n)
 		}
-		if s.rotation.count != 0 {
+		if s.keys.Stats().Rotations != 0 {
 			t.Errorf("shard %d rotated", i)
 		}
 	}
@@ -236,23 +216,22 @@ func TestGatewayClass(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	k := saKey{peer: 1, tenant: 7, class: cm.ClassGateway}
+	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
 	for range 2 { // the same at every request
 		if err := v.shards[0].cm.RequestRekey(2, 7, cm.ClassGateway, 0); err != nil {
 			t.Fatal(err)
 		}
 		v.idle(1e9)
 	}
-	sa := v.shards[1].rxSAs.current[k]
-	if sa == nil || v.shards[1].cm.Stats().Rekeyed != 2 {
+	if !v.shards[1].keys.Issued(use) || v.shards[1].cm.Stats().Rekeyed != 2 {
 		t.Fatal("no key of the gateway class")
 	}
-	tx, err := psp.NewGatewayTxSA(sa.sa.Version, sa.sa.SPI, sa.sa.Key, cookie(7), cryptOffset)
+	sa, err := v.shards[1].keys.Issue(use)
 	if err != nil {
 		t.Fatal(err)
 	}
 	accepted := v.shards[1].counters.rxPackets
-	frame := forge(v, a, func(c *conn.Slot, _ []byte) { c.Keys = &connKeys{tx: &txSA{TxSA: tx}} })
+	frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, use, sa) })
 	v.inject(1, bytes.Clone(frame))
 	if n := v.shards[1].drops[dropNoGateway]; n != 1 || v.shards[1].counters.rxPackets != accepted {
 		t.Errorf("%d counted, %d accepted", n, v.shards[1].counters.rxPackets-accepted)
@@ -262,14 +241,16 @@ func TestGatewayClass(t *testing.T) {
 		t.Errorf("again: %d counted as replay", n)
 	}
 	for _, s := range v.shards {
-		if err := s.rotateKeys(v.now); err != nil {
+		if err := s.keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	exchange(t, a, b, 1000)
 	v.idle(2e9)
-	if next := v.shards[1].rxSAs.current[k]; next.sa.SPI == tx.SPI() || next.previous != 0 {
-		t.Errorf("gateway key after a rotation: %+v", next)
+	for _, k := range v.shards[1].keys.List() {
+		if k.Use == use && (k.SPI == sa.SPI || k.Previous != 0) {
+			t.Errorf("gateway key after a rotation: %+v", k)
+		}
 	}
 }
 

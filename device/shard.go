@@ -12,13 +12,13 @@ import (
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -57,9 +57,10 @@ type Shard struct {
 	falcon       *falcon.Engine
 	rdma         *rdma.Engine
 	cm           *conn.Manager
-	rxSAs        rxSAs
-	txSAs        txSAs
-	rotation     rotation
+	keys         *security.Keys   // what peers seal with
+	opener       *security.Opener // of what they sealed
+	txSAs        *security.TxSAs  // what we seal with
+	encap        security.Encap   // of Falcon's packets
 	table        *conn.Table
 	conns        *conn.Functions
 	peers        map[cm.HostID]*peer
@@ -99,7 +100,6 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		peers:   map[cm.HostID]*peer{},
 		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
 		changed: make(chan struct{}, 1),
-		txSAs:   txSAs{current: map[saKey]*txSA{}, limit: psp.PacketLimit, direct: cfg.PSP.Mode == config.PSPTransport},
 	}
 	s.guests = guest.NewSet(&s.effects, &s.roused)
 	s.log = &logLimit{log: log, effects: &s.effects}
@@ -113,14 +113,9 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
-	var master psp.Master
-	for i := range master.Keys {
-		if _, err := io.ReadFull(rand, master.Keys[i][:]); err != nil {
-			return nil, fmt.Errorf("psp master keys: %w", err)
-		}
+	if err := s.newSecurity(rand); err != nil {
+		return nil, err
 	}
-	s.rxSAs = rxSAs{db: psp.NewRxSADB(master, maxRxSAs), version: cfg.PSP.Version, current: map[saKey]*rxSA{}}
-	s.rotation = newRotation(rand, *cfg.PSP.RotateEvery)
 	nic := credit.New(nil, cfg.Credits.NIC.Cost())
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rdma)
@@ -149,11 +144,8 @@ func pollTime(cfg *config.Config) falcon.Time {
 // txBufferSize is the room of one frame: what the uplink takes, and what the
 // transport asks for while it fills a packet.
 func txBufferSize(cfg *config.Config) int {
-	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+psp.ICVLen)
+	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+security.Trailer)
 }
-
-// maxRxSAs bounds the SPIs we have open: peers × tenants × classes, twice for rekeying.
-const maxRxSAs = 1 << 16
 
 // Step does everything there is to do at one moment: it takes the input, runs
 // the timers and the engines, and leaves frames, messages, events and effects.
@@ -256,8 +248,8 @@ func (s *Shard) advance(now falcon.Time) {
 		s.falcon.Advance(now)
 		s.drainFalcon(now)
 	}
-	if now >= s.rotation.next {
-		s.advanceKeys(now)
+	if now >= s.keys.Deadline() {
+		s.keys.Advance(now)
 	}
 	if now >= s.cm.Deadline() {
 		s.cm.Advance(now)
@@ -270,7 +262,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.rotation.next, s.guests.Bells.Deadline())
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.keys.Deadline(), s.guests.Bells.Deadline())
 	if len(s.faulty) > 0 {
 		at = min(at, s.faultDeadline())
 	}

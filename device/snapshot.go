@@ -138,9 +138,7 @@ func (n *NIC) Connections(context.Context) (list []control.Connection, err error
 				MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
 			}
 			if o := n.shard.table.ByID(c.ID); o != nil && o.Conn != nil { // keys may have been replaced since
-				k := keysOf(o)
-				v.TxSPI = k.tx.SPI()
-				v.RxSPI, _ = k.guard.SPI()
+				v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
 				describePath(&v, o.Conn.Info())
 			}
 			if c.PeerFunction != 0 {
@@ -164,8 +162,9 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 // RotateKeys replaces the PSP master key and the keys of all peers.
 func (n *NIC) RotateKeys(context.Context) (v control.Rotation, err error) {
 	stopped := n.shard.do(func(now falcon.Time) {
-		if err = n.shard.rotateKeys(now); err == nil {
-			v.Generation, v.Keys = n.shard.rxSAs.db.Generation().Current, len(n.shard.rxSAs.current)
+		if err = n.shard.keys.Rotate(now); err == nil {
+			k := n.shard.keys.Stats()
+			v.Generation, v.Keys = k.Generation, k.Uses
 		}
 	})
 	if stopped != nil {
@@ -207,13 +206,13 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 
 // counts gathers the shard's counters and those of its rooms.
 func (s *Shard) counts() control.Counters {
-	c := &s.counters
+	c, keys := &s.counters, s.keys.Stats()
 	v := control.Counters{
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
 		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
-		"shard.cids_in_use": uint64(s.cm.CIDsInUse()), "psp.rx_sas": uint64(s.rxSAs.db.Len()), "psp.tx_sas": uint64(len(s.txSAs.current)),
-		"psp.rotations": s.rotation.count, "psp.rx_sas_unsettled": uint64(s.rxSAs.unsettled()),
+		"shard.cids_in_use": uint64(s.cm.CIDsInUse()), "psp.rx_sas": uint64(keys.SPIs), "psp.tx_sas": uint64(s.txSAs.Len()),
+		"psp.rotations": keys.Rotations, "psp.rx_sas_unsettled": uint64(keys.Unsettled),
 	}
 	for r, n := range s.drops {
 		v["drop."+dropReason(r).String()] = n

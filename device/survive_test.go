@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/device/security"
 )
 
 // A frame that finds a fault in the code that reads it is counted and told, and all others' traffic
@@ -34,13 +34,13 @@ func TestSurvivesPanics(t *testing.T) {
 	}
 	s.underlay = underlay
 
-	db := s.rxSAs.db
-	s.rxSAs.db = nil
-	if _, _, ok := s.openSealed(v.now, sealed); ok || s.drops[dropPanic] != 2 {
+	opener := s.opener
+	s.opener = nil
+	if _, ok := s.openSealed(v.now, sealed); ok || s.drops[dropPanic] != 2 {
 		t.Errorf("opened: %v, counted %d times", ok, s.drops[dropPanic])
 	}
-	s.rxSAs.db = db
-	if _, _, _, ok := s.parseInner(v.now, &psp.Header{}, nil); ok {
+	s.opener = opener
+	if _, ok := s.findFalcon(v.now, &security.Opened{}); ok {
 		t.Error("there is something in nothing")
 	}
 

@@ -2,17 +2,17 @@ package device
 
 import (
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // falconAt is where the Falcon packet begins in a buffer: behind the longest
 // headers. The transport fills it before it is known whose packet it is; a
 // frame with shorter ones begins later in the buffer.
-const falconAt = underlay.HeadroomIPv6 + pspHeader + underlay.InnerLen6
+const falconAt = underlay.HeadroomIPv6 + security.MaxHeadroom
 
 // firstPort begins the range of outer UDP source ports; the path is added
 // (docs/wire.md).
@@ -65,7 +65,7 @@ func (s *Shard) transmitFalcon(now falcon.Time) bool {
 		if b == nil {
 			return false
 		}
-		n, from := s.falcon.Transmit(now, b[falconAt:len(b)-psp.ICVLen])
+		n, from := s.falcon.Transmit(now, b[falconAt:len(b)-security.Trailer])
 		if n == 0 {
 			return false
 		}
@@ -103,7 +103,6 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	if c.Owner.Trace != nil {
 		noteSealed(c, &acks)
 	}
-	s.askForKey(keysOf(c).tx)
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
 	total, ok := s.underlay.OutputClass(now, c.Underlay, srcPort(c), outerClass(c), b[at:], sealed)
@@ -114,28 +113,15 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	s.tx.CommitAt(at, total)
 }
 
-// wrap puts the inner headers of a connection around the Falcon packet of n
-// bytes at b[falconAt:] and seals it. It returns where the frame begins in b
-// and how many bytes the underlay is to carry.
+// wrap puts the headers of a connection around the Falcon packet of n bytes at
+// b[falconAt:] and seals it. It returns where the frame begins in b and how many
+// bytes the underlay is to carry.
 //
-//	Ethernet | IP | UDP | PSP, cookie | inner IP | Falcon … | ICV
-//	Ethernet | IP | UDP | PSP | Falcon … | ICV                      transport mode
+//	Ethernet | IP | UDP | PSP … Falcon … ICV    see security.Encap
 func (s *Shard) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, sealed int, err error) {
-	innerLen, next, offset := underlay.InnerLen, uint8(psp.NextHeaderIPv4), uint8(cryptOffset)
-	if c.Inner.Src.Is6() {
-		innerLen, next, offset = underlay.InnerLen6, psp.NextHeaderIPv6, cryptOffsetIPv6
-	}
-	inner := b[falconAt-innerLen:]
-	c.Inner.Append(inner[:0], n)
-	s.captureFalcon(captureOut, now, c, inner[:innerLen+n], inner[innerLen:innerLen+n])
-	tx := keysOf(c).tx
-	if s.txSAs.direct { // over what was for the capture alone
-		at = falconAt - psp.BaseLen
-		sealed, err = tx.Seal(now, psp.NextHeaderFalcon, b[at:], n)
-		return at - s.underlay.Headroom(), sealed, err
-	}
-	at = falconAt - innerLen - pspHeader
-	tx.SetCryptOffset(offset)
-	sealed, err = tx.Seal(now, next, b[at:], innerLen+n)
-	return at - s.underlay.Headroom(), sealed, err
+	session := sessionOf(c)
+	inner := session.Wrap(&c.Inner, b, falconAt, n)
+	s.captureFalcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
+	start, sealed, err := session.Seal(now, b, falconAt, n)
+	return start - s.underlay.Headroom(), sealed, err
 }

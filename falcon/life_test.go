@@ -145,7 +145,9 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 	b := newBackToBack(t)
 	var rx [2]*psp.RxSADB
 	var tx [2]*psp.TxSA
+	var sides [2]*psp.Association
 	var guards [2]psp.Guard
+	var open [2]*psp.Opener
 	rekey := func(i int) { // node i receives with a new SPI, its peer seals with it
 		spi, key, err := rx[i].Issue(0, psp.ClassFalcon)
 		if err != nil {
@@ -154,14 +156,16 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		if tx[1-i], err = psp.NewTransportTxSA(0, spi, key, 1); err != nil {
 			t.Fatal(err)
 		}
-		if guards[i] == (psp.Guard{}) {
-			guards[i] = psp.NewGuard(psp.GuardConfig{SPI: spi, Generation: rx[i].Generation().Current, AnyPCID: true, Margin: 1e9})
+		if sides[i] == nil {
+			sides[i] = psp.NewAssociation(psp.AssociationConfig{SPI: spi, Generation: rx[i].Generation().Current, AnyPCID: true, Margin: 1e9})
+			guards[i] = sides[i].Guard(0)
 			return
 		}
-		guards[i].Rekey(spi, rx[i].Generation().Current)
+		sides[i].Rekey(spi, rx[i].Generation().Current)
 	}
 	for i := range rx {
 		rx[i] = psp.NewRxSADB(psp.Master{}, 1000)
+		open[i] = rx[i].Opener()
 		rekey(i)
 	}
 	packets := 0
@@ -180,11 +184,11 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, _, clear, err := rx[to].Open(sealed[:n])
+		h, _, clear, err := open[to].Open(sealed[:n])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := guards[to].Check(&h, rx[to].Generation()); err != nil {
+		if err := guards[to].Check(&h, open[to].Generation()); err != nil {
 			t.Fatalf("packet %d: %v", packets, err)
 		}
 		return falcon.Packet{T1: uint32(h.IV >> 17), Data: clear}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -28,26 +30,18 @@ const (
 )
 
 // overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
-// outer IP 20 or 40, UDP 8, PSP with VC 24, inner IP 20 or 40, Falcon Push Data
-// 28, the longest ULP headers in front of data 40, ICV 16. Transport mode has
-// neither VC nor inner IP.
+// outer IP and UDP, the seal, Falcon Push Data 28, the longest ULP headers in
+// front of data 40.
 func (c *Config) overhead() int {
-	n := ipHeader(c.Uplink.Address.Addr()) + 8 + 24 + 28 + wire.MaxDataHeaderLen + 16
-	if c.PSP.Mode == PSPTransport {
-		return n - 8
-	}
-	inner := 20
+	v6 := false
 	for _, f := range c.AllFunctions() {
-		inner = max(inner, ipHeader(f.Address))
+		v6 = v6 || f.Address.Is6()
 	}
-	return n + inner
-}
-
-func ipHeader(a netip.Addr) int {
-	if a.Is6() {
-		return 40
+	seal := security.Encap(security.Tunnel{})
+	if c.PSP.Mode == PSPTransport {
+		seal = security.Transport{}
 	}
-	return 20
+	return underlay.HeaderLen(c.Uplink.Address.Addr()) + seal.Overhead(v6) + 28 + wire.MaxDataHeaderLen
 }
 
 func (c *Config) check(r *report) {

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
 // Modes of a function's port.
@@ -44,9 +47,11 @@ type Route struct {
 	Via    netip.Addr   `yaml:"via"` // an address of that function
 }
 
-// SealedOverhead is what a port's IP packet is wrapped in below the uplink's MTU: outer IP, UDP 8,
-// PSP with VC 24, ICV 16.
-func (c *Config) SealedOverhead() int { return ipHeader(c.Uplink.Address.Addr()) + 8 + 24 + 16 }
+// SealedOverhead is what a port's IP packet is wrapped in below the uplink's MTU: outer IP and UDP,
+// and the seal.
+func (c *Config) SealedOverhead() int {
+	return underlay.HeaderLen(c.Uplink.Address.Addr()) + security.PlainOverhead
+}
 
 // DevicePortMAC is the address a bridged port's device gets when none is configured.
 func DevicePortMAC(host, pf uint8, vf uint16) MAC {

@@ -14,6 +14,15 @@ const (
 	HeadroomIPv6 = ethLen + ipv6Len + udpLen
 )
 
+// HeaderLen is the bytes that Output puts in front of the payload below the MTU, with addresses of
+// a's family.
+func HeaderLen(a netip.Addr) int {
+	if a.Is6() {
+		return HeadroomIPv6 - ethLen
+	}
+	return Headroom - ethLen
+}
+
 // Config is the NIC's underlay address.
 type Config struct {
 	MAC     MAC          // unicast

@@ -1,6 +1,9 @@
 package psp
 
-import "errors"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // Reasons for a Guard to refuse an authentic packet. A refused packet is dropped without ACK or
 // NACK.
@@ -10,89 +13,179 @@ var (
 	ErrPCID   = errors.New("psp: virtualization cookie is not the connection's PCID")
 )
 
-// GuardConfig is what the connection manager agreed for the receive side of a connection.
-type GuardConfig struct {
+// AssociationConfig is what the connections of an Association have in common.
+type AssociationConfig struct {
 	SPI        uint32
-	Previous   uint32 // SPI before it that the peer may still use; 0 for none
 	Generation uint32 // RxSADB.Generation().Current when SPI was issued
 	PCID       uint64 // expected virtualization cookie
 	AnyPCID    bool   // do not match the PCID (transport mode)
 	Margin     int64  // replay margin, nanoseconds
-	RemoteTime uint64 // estimate of the peer's clock, picoseconds
+}
+
+// Association is the receive side of all connections that one key protects: the SPIs it accepts and
+// what is known of the peer's clock (Falcon §9.2.2.2, §9.2.2.3). One goroutine changes it. The
+// guards of its connections, on any goroutine, see each change at their next packet, so that a
+// rekey costs the same for one connection as for all there can be.
+type Association struct {
+	pcid    uint64
+	anyPCID bool
+	margin  uint64 // picoseconds
+	terms   atomic.Pointer[terms]
+
+	heard  uint64 // the peer's clock when it last told, picoseconds
+	passed uint64 // how far that has moved since the first time, in passedUnit: it does not wrap
+	told   bool   // heard is known
+}
+
+// terms are what an association accepts. They are replaced, never changed.
+type terms struct {
+	current, previous uint32
+	generation        uint32
+	times             uint32 // how often AdvanceRemoteTime was called
+	remote            uint64 // the peer's clock as it said then
+	passed            uint64
+}
+
+const (
+	passedUnit = 1 << 32              // picoseconds, 4 ms
+	turnedAt   = 1 << 62 / passedUnit // 53 days: IVs farther apart cannot be told which is newer
+)
+
+// NewAssociation returns what accepts the SPI that was just issued.
+func NewAssociation(cfg AssociationConfig) *Association {
+	a := &Association{pcid: cfg.PCID, anyPCID: cfg.AnyPCID, margin: uint64(cfg.Margin) * 1000}
+	a.terms.Store(&terms{current: cfg.SPI, generation: cfg.Generation})
+	return a
+}
+
+// Rekey makes spi, issued in the given generation, the current SPI; the one before stays valid as
+// previous SPI (§9.2.2.3 step 2).
+func (a *Association) Rekey(spi, generation uint32) {
+	t := *a.terms.Load()
+	t.previous, t.current, t.generation = t.current, spi, generation
+	a.terms.Store(&t)
+}
+
+// DropPrevious ends the previous SPI, once the peer uses the new one (§9.2.2.3 step 4).
+func (a *Association) DropPrevious() {
+	t := *a.terms.Load()
+	t.previous = t.current
+	a.terms.Store(&t)
+}
+
+// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the
+// connection manager must at a rekey (§9.2.2.2): else a connection idle for long would find its
+// peer's clock wrapped round.
+func (a *Association) AdvanceRemoteTime(ps uint64) {
+	a.hear(ps)
+	t := *a.terms.Load()
+	t.remote, t.passed = ps, a.passed
+	t.times++
+	a.terms.Store(&t)
+}
+
+// hear notes what the peer's clock is.
+func (a *Association) hear(ps uint64) {
+	if d := ps - a.heard; a.told && int64(d) > 0 {
+		a.passed += d / passedUnit
+	} else if a.told {
+		return
+	}
+	a.heard, a.told = ps, true
+}
+
+// SPI returns the current and the previous SPI.
+func (a *Association) SPI() (current, previous uint32) {
+	t := a.terms.Load()
+	return t.current, t.previous
+}
+
+// Guard returns the guard of a new connection, whose peer's clock was remoteTime picoseconds a
+// moment ago.
+func (a *Association) Guard(remoteTime uint64) Guard {
+	a.hear(remoteTime)
+	return Guard{of: a, seen: a.terms.Load(), remote: remoteTime, passed: a.passed}
 }
 
 // Guard holds one connection's SPI, replay and PCID checks (Falcon §9.2.2.2, §9.2.2.3). Check comes
-// after the packet was opened, so everything it looks at is authentic.
+// after the packet was opened, so everything it looks at is authentic. It belongs to the goroutine
+// of its connection. The zero Guard refuses every packet.
 type Guard struct {
-	current, previous uint32
-	generation        uint32
-	pcid              uint64
-	anyPCID           bool
-	margin            uint64 // picoseconds
-	remote            uint64 // newest IV seen, picoseconds
-}
-
-// NewGuard returns the guard of a connection. The zero Guard refuses every packet.
-func NewGuard(cfg GuardConfig) Guard {
-	return Guard{
-		current: cfg.SPI, previous: cfg.Previous, generation: cfg.Generation, pcid: cfg.PCID, anyPCID: cfg.AnyPCID,
-		margin: uint64(cfg.Margin) * 1000, remote: cfg.RemoteTime,
-	}
+	of     *Association
+	seen   *terms
+	remote uint64 // newest IV seen, picoseconds
+	passed uint64 // Association.passed at a time when remote was right
 }
 
 // Check accepts the packet with a nil error and then moves the remote time, or names the reason to
 // drop it: ErrPCID, ErrSPI, ErrReplay.
 func (g *Guard) Check(h *Header, gen Generation) error {
-	switch {
-	case !g.anyPCID && (!h.HasVC || h.VC != g.pcid):
-		return ErrPCID
-	case !g.spiMatches(h.SPI, gen):
+	if g.of == nil {
 		return ErrSPI
-	case int64(h.IV-(g.remote-g.margin)) <= 0: // modulo arithmetic, as TCP PAWS
+	}
+	t := g.follow()
+	switch {
+	case !g.of.anyPCID && (!h.HasVC || h.VC != g.of.pcid):
+		return ErrPCID
+	case !t.accept(h.SPI, gen):
+		return ErrSPI
+	case int64(h.IV-(g.remote-g.of.margin)) <= 0: // modulo arithmetic, as TCP PAWS
 		return ErrReplay
 	}
-	g.AdvanceRemoteTime(h.IV)
+	if int64(h.IV-g.remote) > 0 {
+		g.remote = h.IV
+	}
 	return nil
 }
 
-// spiMatches is PacketPassesSPICheck of Falcon §9.2.2.3.
-func (g *Guard) spiMatches(spi uint32, gen Generation) bool {
-	if g.current == 0 { // not configured
+// follow takes over what the peer has said of its clock since the last packet. That may be months
+// ago, so that the clock has passed half of its range: modulo arithmetic sees it go back.
+func (g *Guard) follow() *terms {
+	t := g.of.terms.Load()
+	if t == g.seen {
+		return t
+	}
+	if t.times != g.seen.times {
+		if int64(t.remote-g.remote) > 0 || t.passed-g.passed >= turnedAt {
+			g.remote = t.remote
+		}
+		g.passed = t.passed
+	}
+	g.seen = t
+	return t
+}
+
+// accept is PacketPassesSPICheck of Falcon §9.2.2.3.
+func (t *terms) accept(spi uint32, gen Generation) bool {
+	if t.current == 0 { // not configured
 		return false
 	}
-	inGeneration := g.generation == gen.Current || gen.AllowPrevious && g.generation == gen.Current-1
-	if spi == g.current {
+	inGeneration := t.generation == gen.Current || gen.AllowPrevious && t.generation == gen.Current-1
+	if spi == t.current {
 		return inGeneration
 	}
-	if spi != g.previous || g.previous == 0 {
+	if spi != t.previous || t.previous == 0 {
 		return false
 	}
-	if (g.current^g.previous)&PhaseBit == 0 { // same phase: the previous SPI has the generation of the current one
+	if (t.current^t.previous)&PhaseBit == 0 { // same phase: the previous SPI has the generation of the current one
 		return inGeneration
 	}
-	return gen.AllowPrevious && g.generation == gen.Current
+	return gen.AllowPrevious && t.generation == gen.Current
 }
 
-// Rekey makes spi, issued in the given generation, the current SPI; the one before stays valid as
-// previous SPI (§9.2.2.3 step 2).
-func (g *Guard) Rekey(spi, generation uint32) {
-	g.previous, g.current, g.generation = g.current, spi, generation
-}
-
-// DropPrevious ends the previous SPI, once the peer uses the new one (§9.2.2.3 step 4).
-func (g *Guard) DropPrevious() { g.previous = g.current }
-
-// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the
-// connection manager must at a rekey (§9.2.2.2): else a connection idle for long would find its
-// peer's clock wrapped round.
-func (g *Guard) AdvanceRemoteTime(ps uint64) {
-	if int64(ps-g.remote) > 0 {
-		g.remote = ps
+// RemoteTime returns the newest IV accepted, or what the peer has said of its clock since,
+// picoseconds.
+func (g *Guard) RemoteTime() uint64 {
+	if g.of != nil {
+		g.follow()
 	}
+	return g.remote
 }
-
-// RemoteTime returns the newest IV accepted, picoseconds.
-func (g *Guard) RemoteTime() uint64 { return g.remote }
 
 // SPI returns the current and the previous SPI.
-func (g *Guard) SPI() (current, previous uint32) { return g.current, g.previous }
+func (g *Guard) SPI() (current, previous uint32) {
+	if g.of == nil {
+		return 0, 0
+	}
+	return g.of.SPI()
+}

@@ -9,7 +9,10 @@ import (
 func TestCase109_GuardSPI(t *testing.T) {
 	const a, a2, b = 5, 6, PhaseBit | 5
 	guard := func(prev, cur, gen uint32) Guard {
-		return Guard{previous: prev, current: cur, generation: gen, anyPCID: true, margin: 1}
+		a := NewAssociation(AssociationConfig{AnyPCID: true})
+		a.margin = 1
+		a.terms.Store(&terms{previous: prev, current: cur, generation: gen})
+		return a.Guard(0)
 	}
 	for _, tc := range []struct {
 		name string
@@ -42,13 +45,14 @@ func TestCase109_GuardSPI(t *testing.T) {
 
 func TestGuardRekey(t *testing.T) {
 	d := NewRxSADB(Master{}, 8)
-	g := NewGuard(GuardConfig{SPI: 5, AnyPCID: true, Margin: 1})
+	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
+	g := a.Guard(0)
 	check := func(spi uint32) error { return g.Check(&Header{SPI: spi, IV: 1}, d.Generation()) }
 	d.Rotate(&[32]byte{})
 	if err := check(5); err != nil {
 		t.Fatalf("between rotation and rekey: %v", err)
 	}
-	g.Rekey(PhaseBit|1, d.Generation().Current)
+	a.Rekey(PhaseBit|1, d.Generation().Current)
 	if err := check(5); err != nil {
 		t.Fatalf("previous: %v", err)
 	}
@@ -59,7 +63,7 @@ func TestGuardRekey(t *testing.T) {
 	if err := check(5); !errors.Is(err, ErrSPI) {
 		t.Fatalf("retired: %v", err)
 	}
-	g.DropPrevious()
+	a.DropPrevious()
 	if cur, prev := g.SPI(); cur != prev || check(cur) != nil {
 		t.Fatal("current lost with the previous")
 	}
@@ -69,7 +73,8 @@ func TestGuardRekey(t *testing.T) {
 func TestCase108_GuardReplay(t *testing.T) {
 	const margin = 10                                   // ns
 	for _, start := range []uint64{1e9, 3, 1<<64 - 5} { // far from, just after and just before the wrap
-		g := NewGuard(GuardConfig{SPI: 1, AnyPCID: true, Margin: margin, RemoteTime: start})
+		a := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: margin})
+		g := a.Guard(start)
 		check := func(iv uint64) error { return g.Check(&Header{SPI: 1, IV: iv}, Generation{}) }
 		if err := check(start - margin*1000); !errors.Is(err, ErrReplay) {
 			t.Errorf("start %d: at the margin: %v", start, err)
@@ -83,23 +88,23 @@ func TestCase108_GuardReplay(t *testing.T) {
 		if err := check(start); !errors.Is(err, ErrReplay) {
 			t.Errorf("start %d: old after a newer one: %v", start, err)
 		}
-		g.AdvanceRemoteTime(start)
+		a.AdvanceRemoteTime(start)
 		if g.RemoteTime() != start+50000 {
 			t.Errorf("start %d: the remote time went back", start)
 		}
-		g.AdvanceRemoteTime(start + 90000)
+		a.AdvanceRemoteTime(start + 90000)
 		if err := check(start + 50000); !errors.Is(err, ErrReplay) {
 			t.Errorf("start %d: old after the remote time was moved: %v", start, err)
 		}
 	}
-	g := NewGuard(GuardConfig{SPI: 1, AnyPCID: true, Margin: margin, RemoteTime: 7})
+	g := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: margin}).Guard(7)
 	if err := g.Check(&Header{SPI: 2, IV: 1e9}, Generation{}); err == nil || g.RemoteTime() != 7 {
 		t.Error("a refused packet moved the remote time")
 	}
 }
 
 func TestCase110_GuardPCID(t *testing.T) {
-	g := NewGuard(GuardConfig{SPI: 1, PCID: 42 << 32, Margin: 1})
+	g := NewAssociation(AssociationConfig{SPI: 1, PCID: 42 << 32, Margin: 1}).Guard(0)
 	for _, tc := range []struct {
 		h    Header
 		want error
@@ -115,5 +120,61 @@ func TestCase110_GuardPCID(t *testing.T) {
 	var zero Guard
 	if zero.Check(&Header{HasVC: true, IV: 1}, Generation{}) == nil {
 		t.Error("the zero guard accepts")
+	}
+}
+
+// TestManyGuards: what is said of an association goes for all its connections, with or without
+// packets, and for those that open later.
+func TestManyGuards(t *testing.T) {
+	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
+	guards := []Guard{a.Guard(1e6), a.Guard(2e6)}
+	check := func(what string, i int, spi uint32, iv uint64, want error) {
+		t.Helper()
+		if err := guards[i].Check(&Header{SPI: spi, IV: iv}, Generation{}); !errors.Is(err, want) {
+			t.Errorf("%s: connection %d, SPI %d, IV %d: %v", what, i, spi, iv, err)
+		}
+	}
+	check("own clocks", 0, 5, 1e6, nil)
+	check("own clocks", 1, 5, 1e6, ErrReplay)
+	a.Rekey(6, 0)
+	a.AdvanceRemoteTime(3e6)
+	guards = append(guards, a.Guard(4e6))
+	for i := range guards {
+		check("new key", i, 6, 9e6, nil)
+		check("previous key", i, 5, 9e6, nil)
+		check("the time that was told", i, 6, 3e6-1000, ErrReplay)
+	}
+	a.DropPrevious()
+	for i := range guards {
+		check("previous key is gone", i, 5, 9e6, ErrSPI)
+		check("current key stays", i, 6, 9e6, nil)
+	}
+}
+
+// TestGuardIdleForMonths: a connection without packets follows its peer's clock past half of the
+// IV's range and round it, whether told of it in steps or not at all (Falcon §9.2.2.2).
+func TestGuardIdleForMonths(t *testing.T) {
+	const day = 86_400 * 1_000_000_000_000
+	for _, start := range []uint64{1, 1 << 63, 1<<64 - 5*day} {
+		a := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: 1e9})
+		idle, busy := a.Guard(start), a.Guard(start)
+		now := start
+		for range 50 {
+			now += 30 * day // wraps every 213 days
+			a.AdvanceRemoteTime(now)
+			if err := busy.Check(&Header{SPI: 1, IV: now + 5}, Generation{}); err != nil {
+				t.Fatalf("after %d days: %v", (now-start)/day, err)
+			}
+			if err := busy.Check(&Header{SPI: 1, IV: now - 30*day}, Generation{}); !errors.Is(err, ErrReplay) {
+				t.Fatalf("after %d days: a packet of last month: %v", (now-start)/day, err)
+			}
+			some := idle // which has seen nothing until now
+			if err := some.Check(&Header{SPI: 1, IV: now + 5}, Generation{}); err != nil || some.RemoteTime() != now+5 {
+				t.Fatalf("idle for %d days: %v, remote %d", (now-start)/day, err, some.RemoteTime())
+			}
+			if err := some.Check(&Header{SPI: 1, IV: now - 30*day}, Generation{}); !errors.Is(err, ErrReplay) {
+				t.Fatalf("idle for %d days: a packet of last month: %v", (now-start)/day, err)
+			}
+		}
 	}
 }

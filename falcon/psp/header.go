@@ -58,7 +58,7 @@ type Header struct {
 	IV          uint64
 	VC          uint64
 
-	Class Class  // not on the wire: RxSADB.Open takes it from the SA
+	Class Class  // not on the wire: Opener.Open takes it from the SA
 	Owner uint64 // the same, as RxSADB.IssueTo was told
 }
 

@@ -1,9 +1,9 @@
 package psp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // PhaseBit is the bit of an SPI that selects the master key.
@@ -29,15 +29,15 @@ type Generation struct {
 	AllowPrevious bool   // Global.AllowPreviousSPIGen
 }
 
-// RxSADB issues SPIs with their keys and opens what peers sealed with them. One goroutine owns it.
+// RxSADB issues SPIs with their keys. One goroutine owns it; the Openers it gives out belong to
+// others.
 type RxSADB struct {
-	master Master
-	phase  uint32 // 0 or 1: the master key under which SPIs are issued now
-	next   [2]uint32
-	gen    Generation
-	sas    map[uint32]*rxSA
-	recent *rxSA // of the last packet, nil after an SPI has ended
-	limit  int
+	master  Master
+	phase   uint32 // 0 or 1: the master key under which SPIs are issued now
+	next    [2]uint32
+	limit   int
+	sas     *spiTable
+	current atomic.Uint64 // Generation, as Generation.word
 }
 
 // rxSA is one issued SPI.
@@ -46,12 +46,22 @@ type rxSA struct {
 	spi    uint32
 	class  Class
 	owner  uint64
-	replay ReplayWindow // of class gateway
+	ended  atomic.Bool
+	replay ReplayWindow // of class gateway; of the Opener that its packets come to
+}
+
+// word is the generation in one number.
+func (g Generation) word() uint64 {
+	w := uint64(g.Current) << 1
+	if g.AllowPrevious {
+		w |= 1
+	}
+	return w
 }
 
 // NewRxSADB returns an empty database that holds at most limit SPIs at a time.
 func NewRxSADB(m Master, limit int) *RxSADB {
-	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: make(map[uint32]*rxSA), limit: limit}
+	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: newSPITable(), limit: limit}
 }
 
 // Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is
@@ -64,7 +74,7 @@ func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err 
 // IssueTo is Issue with a number for the owner of the SPI, which comes back in the header of each
 // packet.
 func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, key []byte, err error) {
-	if len(d.sas) >= d.limit {
+	if d.sas.count >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
 	if d.next[d.phase]&PhaseBit != 0 {
@@ -77,21 +87,21 @@ func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, 
 		return 0, nil, err
 	}
 	d.next[d.phase]++
-	d.sas[spi] = &rxSA{sealer: s, spi: spi, class: class, owner: owner}
+	d.sas.add(&rxSA{sealer: s, spi: spi, class: class, owner: owner})
 	return spi, key, nil
 }
 
 // Forget closes an SPI: packets sealed with it are unknown from now on.
-func (d *RxSADB) Forget(spi uint32) {
-	delete(d.sas, spi)
-	d.recent = nil
-}
+func (d *RxSADB) Forget(spi uint32) { d.sas.remove(spi) }
 
 // Len returns the number of SPIs in use.
-func (d *RxSADB) Len() int { return len(d.sas) }
+func (d *RxSADB) Len() int { return d.sas.count }
 
 // Generation returns the global SPI generation for Guard.Check.
-func (d *RxSADB) Generation() Generation { return d.gen }
+func (d *RxSADB) Generation() Generation {
+	w := d.current.Load()
+	return Generation{Current: uint32(w >> 1), AllowPrevious: w&1 != 0}
+}
 
 // Rotate makes key the new master key and switches to the other phase (Falcon §9.2.2.3 step 1).
 // SPIs of the phase that is left stay valid as the previous generation until Retire or the next
@@ -100,58 +110,22 @@ func (d *RxSADB) Rotate(key *[32]byte) {
 	d.Retire()
 	d.phase ^= 1
 	d.master.Keys[d.phase] = *key
-	d.gen.Current++
-	d.gen.AllowPrevious = true
+	d.current.Store(Generation{Current: d.Generation().Current + 1, AllowPrevious: true}.word())
 }
 
 // Retire ends the previous generation (Falcon §9.2.2.3 step 5): its SPIs become unknown and its
 // master key is wiped.
 func (d *RxSADB) Retire() {
-	if d.gen.Current == 0 {
+	gen := d.Generation()
+	if gen.Current == 0 {
 		return // nothing was rotated yet
 	}
-	d.gen.AllowPrevious = false
+	d.current.Store(Generation{Current: gen.Current}.word())
 	old := d.phase ^ 1
 	d.master.Keys[old] = [32]byte{}
-	for spi := range d.sas {
-		if spi>>31 == old {
-			delete(d.sas, spi)
+	d.sas.each(func(sa *rxSA) {
+		if sa.spi>>31 == old {
+			d.sas.remove(sa.spi)
 		}
-	}
-	d.recent = nil
-}
-
-// Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is
-// lost when opening fails. It returns the header, the header's length, and what lies between header
-// and ICV (a part of b). Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and
-// ErrReplay in the gateway class.
-func (d *RxSADB) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
-	hdr, off, err = ParseHeader(b)
-	if err != nil {
-		return Header{}, 0, nil, err
-	}
-	if len(b) < off+ICVLen {
-		return Header{}, 0, nil, errShort
-	}
-	s := d.recent
-	if s == nil || s.spi != hdr.SPI {
-		if s = d.sas[hdr.SPI]; s == nil {
-			return Header{}, 0, nil, ErrUnknownSPI
-		}
-		d.recent = s
-	}
-	if s.version != hdr.Version {
-		return Header{}, 0, nil, ErrVersion
-	}
-	if err := s.open(&hdr, b); err != nil {
-		return Header{}, 0, nil, err
-	}
-	if s.class == ClassGateway && !s.replay.Accept(hdr.IV) {
-		return Header{}, 0, nil, ErrReplay
-	}
-	hdr.Class, hdr.Owner = s.class, s.owner
-	if hdr.HasVC { // it may have been encrypted
-		hdr.VC = binary.BigEndian.Uint64(b[BaseLen:])
-	}
-	return hdr, off, b[off : len(b)-ICVLen], nil
+	})
 }

@@ -52,7 +52,7 @@ func TestSealOpenRoundTrip(t *testing.T) {
 					if inClear > 0 && !bytes.Equal(b[tx.HeaderLen():tx.HeaderLen()+inClear], want[:inClear]) {
 						t.Fatal("bytes before the crypt offset changed")
 					}
-					hdr, off, clear, err := d.Open(b)
+					hdr, off, clear, err := d.Opener().Open(b)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -135,6 +135,7 @@ func TestNewTxSARefuses(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	d, tx := pair(t, 0, 1, false)
+	open := d.Opener()
 	sealed := func() []byte {
 		b := make([]byte, 64)
 		n, err := tx.Seal(1, NextHeaderFalcon, b, 20)
@@ -145,22 +146,22 @@ func TestOpenErrors(t *testing.T) {
 	}
 	b := sealed()
 	b[3] = VersionGMAC128<<2 | 1
-	if _, _, _, err := d.Open(b); !errors.Is(err, ErrVersion) {
+	if _, _, _, err := open.Open(b); !errors.Is(err, ErrVersion) {
 		t.Errorf("other version: %v", err)
 	}
 	b = sealed()
 	b[len(b)-1] ^= 1
-	if _, _, _, err := d.Open(b); !errors.Is(err, ErrAuth) {
+	if _, _, _, err := open.Open(b); !errors.Is(err, ErrAuth) {
 		t.Errorf("bad ICV: %v", err)
 	}
 	b = sealed()
 	b[2] = 63
-	if _, _, _, err := d.Open(b); !errors.Is(err, ErrMalformed) {
+	if _, _, _, err := open.Open(b); !errors.Is(err, ErrMalformed) {
 		t.Errorf("crypt offset beyond the packet: %v", err)
 	}
 	b = sealed()
 	d.Forget(tx.SPI())
-	if _, _, _, err := d.Open(b); !errors.Is(err, ErrUnknownSPI) {
+	if _, _, _, err := open.Open(b); !errors.Is(err, ErrUnknownSPI) {
 		t.Errorf("forgotten SPI: %v", err)
 	}
 }
@@ -170,6 +171,7 @@ func TestOpenErrors(t *testing.T) {
 func TestSADBModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := NewRxSADB(Master{}, 6)
+		open := d.Opener()
 		seen := map[uint32]bool{}
 		live := map[uint32]uint32{} // SPI → generation
 		allow := false
@@ -217,7 +219,7 @@ func TestSADBModel(t *testing.T) {
 				for spi := range seen {
 					h := Header{SPI: spi, CryptOffset: 0}
 					b := append(h.Append(nil), make([]byte, ICVLen)...)
-					_, _, _, err := d.Open(b)
+					_, _, _, err := open.Open(b)
 					if _, ok := live[spi]; ok == errors.Is(err, ErrUnknownSPI) {
 						t.Fatalf("SPI %08x: live %v, %v", spi, ok, err)
 					}
@@ -246,18 +248,19 @@ func TestSealAndOpenDoNotAllocate(t *testing.T) {
 	for version := range uint8(4) {
 		d, tx := pair(t, version, 8, true)
 		b := make([]byte, tx.Overhead()+4096)
-		g := NewGuard(GuardConfig{SPI: tx.SPI(), PCID: 0x0102030405060708, Margin: 1e9})
+		g := NewAssociation(AssociationConfig{SPI: tx.SPI(), PCID: 0x0102030405060708, Margin: 1e9}).Guard(0)
+		open := d.Opener()
 		now := int64(0)
 		if n := testing.AllocsPerRun(50, func() {
 			now++
 			if _, err := tx.Seal(now, 4, b, 4096); err != nil {
 				t.Fatal(err)
 			}
-			h, _, _, err := d.Open(b)
+			h, _, _, err := open.Open(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Check(&h, d.Generation()); err != nil {
+			if err := g.Check(&h, open.Generation()); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -290,7 +293,7 @@ func FuzzOpen(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if hdr, off, clear, err := d.Open(b); err == nil && (off != hdr.Len() || len(clear) != len(b)-off-ICVLen) {
+		if hdr, off, clear, err := d.Opener().Open(b); err == nil && (off != hdr.Len() || len(clear) != len(b)-off-ICVLen) {
 			t.Fatalf("opened %+v: %d bytes of %d", hdr, len(clear), len(b))
 		}
 	})

@@ -1,106 +1,17 @@
-package device
+package security
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// keyLog writes the keys of all SAs, so that a capture can be decrypted. It
-// exists only where the configuration asks for it. The nil keyLog writes
-// nothing.
-//
-// A goroutine writes: no disk makes a shard wait. After the first error nothing more is written.
-type keyLog struct {
-	w      io.WriteCloser
-	failed func(error)
-	done   chan struct{}
-
-	mu      sync.Mutex
-	changed *sync.Cond
-	waiting []byte // lines that are not written yet
-	end     bool
-	broken  bool
-}
-
-// maxKeyLog bounds what waits to be written: some 100 000 keys.
-const maxKeyLog = 16 << 20
-
-// newKeyLog takes w over. failed is called at most once, by another goroutine.
-func newKeyLog(w io.WriteCloser, failed func(error)) *keyLog {
-	l := &keyLog{w: w, failed: failed, done: make(chan struct{})}
-	l.changed = sync.NewCond(&l.mu)
-	go l.run()
-	return l
-}
-
-func (l *keyLog) run() {
-	defer close(l.done)
-	for {
-		b, overrun := l.next()
-		if b == nil {
-			return
-		}
-		_, err := l.w.Write(b)
-		if err == nil && overrun {
-			err = errors.New("the disk did not keep up")
-		}
-		if err != nil {
-			l.failed(err)
-			return
-		}
-	}
-}
-
-// next waits for lines, nil at the end. overrun: others are lost behind them.
-func (l *keyLog) next() (b []byte, overrun bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.waiting) == 0 && !l.end {
-		l.changed.Wait()
-	}
-	b, l.waiting = l.waiting, nil
-	return b, l.broken
-}
-
-// sa writes one line: direction (rx: the peer seals with it, tx: we do), SPI,
-// PSP version, key, and what it is for.
-func (l *keyLog) sa(direction string, k saKey, sa *cm.SA) {
-	if l == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken = l.broken || len(l.waiting) > maxKeyLog; l.broken {
-		return
-	}
-	l.waiting = fmt.Appendf(l.waiting, "%s %08x %d %x peer=%d tenant=%d class=%v\n", direction, sa.SPI, sa.Version, sa.Key, k.peer, k.tenant, k.class)
-	l.changed.Signal()
-}
-
-// Close writes what waits and closes the file.
-func (l *keyLog) Close() error {
-	if l == nil {
-		return nil
-	}
-	l.mu.Lock()
-	l.end = true
-	l.changed.Signal()
-	l.mu.Unlock()
-	<-l.done
-	return l.w.Close()
-}
-
-// openKeyLog opens the file to append to. A file that another user made, may read or can swap is
+// OpenKeyLog opens the file to append to. A file that another user made, may read or can swap is
 // refused: it would be given all keys.
-func openKeyLog(path string) (*os.File, error) {
+func OpenKeyLog(path string) (*os.File, error) {
 	f, err := openPrivate(path, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND)
 	if err != nil {
 		return nil, fmt.Errorf("psp.keylog: %w", err)
@@ -114,7 +25,9 @@ func CheckKeyLog(path string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		dir, derr := openDirectory(filepath.Dir(path))
 		if derr == nil {
-			err = accessible(dir)
+			if err = unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+				err = &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
+			}
 			_ = dir.Close()
 		}
 	}
@@ -194,12 +107,4 @@ func openDirectory(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.NewFile(uintptr(fd), path), nil
-}
-
-// accessible tells whether we may make files in a folder.
-func accessible(dir *os.File) error {
-	if err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
-	}
-	return nil
 }

@@ -1,0 +1,60 @@
+package security
+
+import (
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+)
+
+// Session is the security of one connection: the checks of what comes, the key of what goes. It
+// belongs to the connection's shard. Release it when the connection ends.
+type Session struct {
+	rx    *rxSA
+	guard psp.Guard
+	tx    *TxSA
+	v6    bool // the functions' addresses are IPv6
+}
+
+// Use is whose connection it is.
+func (x *Session) Use() Use { return x.tx.use }
+
+// Check decides whether a packet, found to be for this connection, is taken. newest tells that none
+// sealed later has come yet (the replay margin lets packets pass twice).
+func (x *Session) Check(o *Opened) (newest bool, why Refusal) {
+	newest = int64(o.hdr.IV-x.guard.RemoteTime()) > 0
+	if err := x.guard.Check(&o.hdr, o.gen); err != nil {
+		return false, refusal(err)
+	}
+	return newest, None
+}
+
+// Wrap writes the inner IP header in front of the Falcon packet b[at:at+n] and returns the inner
+// packet. In transport mode it is there until Seal, for captures.
+func (x *Session) Wrap(inner *underlay.Inner, b []byte, at, n int) []byte {
+	start := at - innerLen(x.v6)
+	inner.Append(b[start:start], n)
+	return b[start : at+n]
+}
+
+// Seal seals what Wrap has wrapped, in place. It returns where in b the sealed packet begins and how
+// long it is.
+func (x *Session) Seal(now int64, b []byte, at, n int) (start, sealed int, err error) {
+	start, sealed, err = x.tx.owner.encap.seal(now, x.tx, b, at, n, x.v6)
+	if err == nil {
+		x.tx.refresh()
+	}
+	return start, sealed, err
+}
+
+// SPIs returns the SPIs that the connection's packets leave and come with.
+func (x *Session) SPIs() (tx, rx uint32) {
+	rx, _ = x.guard.SPI()
+	return x.tx.SPI(), rx
+}
+
+// Release ends the session. It may be called again.
+func (x *Session) Release() {
+	if x.rx != nil {
+		x.rx.sessions.Add(-1)
+	}
+	*x = Session{}
+}

@@ -1,0 +1,131 @@
+package security
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+)
+
+// TxSA is the transmit SA of all connections to one peer in one tenant, or of a tunnel there: no
+// nonce is used twice, and a new key serves all of them at once. It stays when the last connection
+// goes, with the IVs it has used.
+type TxSA struct {
+	use   Use
+	sa    *psp.TxSA // replaced with the key
+	owner *TxSAs
+	asked bool // for another key
+}
+
+// TxSAs are the transmit SAs that one shard owns.
+type TxSAs struct {
+	PacketLimit uint64 // packets per key, of keys to come
+
+	encap   Encap
+	request Requester
+	log     *KeyLog
+	current map[Use]*TxSA
+}
+
+// Requester asks peers for keys. The connection manager does, and repeats it until there is one.
+type Requester interface {
+	// RequestRekey asks for a key that replaces the one with the SPI, or for the first (0).
+	RequestRekey(peer cm.HostID, tenant uint32, class cm.Class, spi uint32) error
+}
+
+// NewTxSAs returns none.
+func NewTxSAs(e Encap, r Requester) *TxSAs {
+	return &TxSAs{PacketLimit: psp.PacketLimit, encap: e, request: r, current: map[Use]*TxSA{}}
+}
+
+// LogTo writes the keys to come to a log.
+func (t *TxSAs) LogTo(l *KeyLog) { t.log = l }
+
+// Len is how many there are.
+func (t *TxSAs) Len() int { return len(t.current) }
+
+// Has tells whether a peer has given us a key for a use.
+func (t *TxSAs) Has(u Use) bool { return t.current[u] != nil }
+
+// Give makes all packets of a use be sealed with sa from now on.
+func (t *TxSAs) Give(u Use, sa cm.SA) (*TxSA, error) {
+	tx := t.current[u]
+	if tx == nil {
+		tx = &TxSA{use: u, owner: t}
+	}
+	if err := tx.renew(sa); err != nil {
+		return nil, err
+	}
+	t.current[u] = tx
+	return tx, nil
+}
+
+// ForgetPeer drops what a peer gave us that has lost it with its memory: its new process may issue
+// the same SPIs with other keys.
+func (t *TxSAs) ForgetPeer(peer cm.HostID) {
+	maps.DeleteFunc(t.current, func(u Use, _ *TxSA) bool { return u.Peer == peer })
+}
+
+// renew makes tx seal with sa.
+func (x *TxSA) renew(sa cm.SA) error {
+	old := x.sa
+	if old != nil && old.SPI() == sa.SPI {
+		return nil // told twice; a second one of it would begin its IVs anew
+	}
+	var n *psp.TxSA
+	var err error
+	if x.use.Class == cm.ClassGateway {
+		n, err = psp.NewGatewayTxSA(sa.Version, sa.SPI, sa.Key, Cookie(x.use.Tenant), offsetPlain)
+	} else {
+		n, err = x.owner.encap.newTxSA(x.use, sa.Version, sa.SPI, sa.Key)
+	}
+	if err != nil {
+		return err
+	}
+	n.SetPacketLimit(x.owner.PacketLimit)
+	if old != nil {
+		n.Follow(old)
+	}
+	x.sa, x.asked = n, false
+	x.owner.log.sa("tx", x.use, &sa)
+	return nil
+}
+
+// SPI is that of the key in use.
+func (x *TxSA) SPI() uint32 { return x.sa.SPI() }
+
+// SealPlain seals an IP packet, which stays as it is, into b, and returns its length there.
+//
+//	PSP, cookie | inner IP … | ICV
+func (x *TxSA) SealPlain(now int64, b, packet []byte) (sealed int, err error) {
+	sealed, err = x.sa.SealFrom(now, nextHeader(packet[0]>>4 == 6), b, packet)
+	x.refresh()
+	return sealed, err
+}
+
+// refresh asks the peer for another key long before the one it gave us is used up.
+func (x *TxSA) refresh() {
+	if x.asked || !x.sa.RekeyDue() {
+		return
+	}
+	x.asked = true
+	_ = x.owner.request.RequestRekey(x.use.Peer, x.use.Tenant, x.use.Class, x.SPI())
+}
+
+// TxInfo describes a transmit SA.
+type TxInfo struct {
+	Use      Use
+	SPI      uint32
+	Packets  uint64
+	RekeyDue bool
+}
+
+// List describes all of them in a fixed order.
+func (t *TxSAs) List() (list []TxInfo) {
+	for _, u := range slices.SortedFunc(maps.Keys(t.current), compare) {
+		sa := t.current[u].sa
+		list = append(list, TxInfo{Use: u, SPI: sa.SPI(), Packets: sa.Packets(), RekeyDue: sa.RekeyDue()})
+	}
+	return list
+}
