@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
 )
 
 const (
@@ -211,14 +212,7 @@ func (s *Shard) captureReceived(now falcon.Time, c *conn.Slot, addressed bool, p
 // explain says which function, queue pair and work request a packet belongs to.
 func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
 	text := c.Owner.ID.String()
-	var user any
-	switch {
-	case c.Conn != nil:
-		user = c.Conn.User()
-	case c.Loop != nil:
-		user = c.Loop.Config().User
-	}
-	if whose := rdma.Explain(user, rdmaPacket, out); whose != "" {
+	if whose := c.Explain(rdmaPacket, out); whose != "" {
 		text += " " + whose
 	}
 	return text
@@ -336,12 +330,13 @@ func (s *Shard) setSinks(sinks []sink) {
 // way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so
 // there are no acknowledgements, and the PSN is the RSN.
 func (s *Shard) captureLoopbacks() {
+	inside := rdma.Wire[*local.Engine](s.rdma)
 	if !s.capture.wantClear {
-		s.rdma.SetTap(nil)
+		inside.SetTap(nil)
 		return
 	}
 	var b []byte
-	s.rdma.SetTap(func(now falcon.Time, from *rdma.Loopback, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
+	inside.SetTap(func(now falcon.Time, from *local.Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
 		cfg := from.Config()
 		c := s.table.Find(cfg.LocalCID)
 		if c == nil {

@@ -8,13 +8,15 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
 )
 
 // newConnections makes the shard's table of connections, the connection manager, and what stands
 // between both and the functions.
 func (s *Shard) newConnections(rand io.Reader) (err error) {
 	s.table = conn.NewTable(conn.TableConfig{
-		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: s.rdma, Keys: keyStore{s},
+		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: rdma.Wire[*local.Engine](s.rdma), RDMA: s.rof, Keys: keyStore{s},
 		Credits: connectionCredits(s.cfg), Log: s.log.line,
 	})
 	cids := conn.NewCIDs(s.index, conn.MaxSlots)

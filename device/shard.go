@@ -22,6 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
@@ -56,6 +57,7 @@ type Shard struct {
 	underlay     *underlay.Stack
 	falcon       *falcon.Engine
 	rdma         *rdma.Engine
+	rof          *rof.Engine // what of rdma is over falcon
 	cm           *conn.Manager
 	keys         *security.Keys   // what peers seal with
 	opener       *security.Opener // of what they sealed
@@ -118,8 +120,9 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	}
 	nic := credit.New(nil, cfg.Credits.NIC.Cost())
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
-	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rdma)
-	s.rdma.SetFalcon(s.falcon)
+	s.rof = rdma.Wire[*rof.Engine](s.rdma)
+	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rof)
+	s.rof.UseFalcon(s.falcon)
 	if err := s.newConnections(rand); err != nil {
 		return nil, err
 	}
@@ -273,7 +276,7 @@ func (s *Shard) deadline() falcon.Time {
 func (s *Shard) drainFalcon(now falcon.Time) {
 	for s.falcon.Next(&s.event) {
 		ev := &s.event
-		s.rdma.HandleEvent(now, ev)
+		s.rof.HandleEvent(now, ev)
 		switch ev.Kind {
 		case falcon.EvClosed, falcon.EvDrained, falcon.EvLongPath:
 			s.conns.HandleEvent(now, ev)

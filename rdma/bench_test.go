@@ -48,7 +48,7 @@ func (d *direct) transmit(from, to *host) {
 
 func (d *direct) drain(h *host) {
 	for h.fe.Next(&d.ev) {
-		h.e.HandleEvent(d.now, &d.ev)
+		h.rof().HandleEvent(d.now, &d.ev)
 	}
 }
 

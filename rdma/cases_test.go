@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -22,7 +23,7 @@ type watcher struct {
 }
 
 func (w *watcher) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	return w.e.Fill(c, kind, tag, dst)
+	return Wire[*rof.Engine](w.e).Fill(c, kind, tag, dst)
 }
 
 func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
@@ -40,7 +41,7 @@ func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
 		}
 		again := func() uint64 { st := w.e.Stats(); return st.RNRTx + st.PullsDeferred }
 		before := again()
-		w.e.HandleEvent(now, ev)
+		Wire[*rof.Engine](w.e).HandleEvent(now, ev)
 		if again() == before {
 			w.taken[ev.RSN] = true
 		} else {
@@ -53,7 +54,7 @@ func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
 		}
 		w.done[ev.RSN] = true
 	}
-	w.e.HandleEvent(now, ev)
+	Wire[*rof.Engine](w.e).HandleEvent(now, ev)
 }
 
 // TestContract_AtMostOnceInOrder holds both sides to RDMA over Falcon §6.8 while the link loses,

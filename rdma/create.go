@@ -3,7 +3,6 @@ package rdma
 import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // parts looks up what a queue pair is made of, which depends on its type.
@@ -24,7 +23,6 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 			}
 		}
 	case abi.QPTypeXRCSend:
-		q.service = wire.XRC
 		if q.pd, q.sendCQ = f.PD(c.PDN), f.CQ(c.SendCQ); q.pd == nil || q.sendCQ == nil {
 			return nil, abi.StatusNotFound
 		}
@@ -32,7 +30,6 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 			return nil, abi.StatusInvalidArgument
 		}
 	case abi.QPTypeXRCRecv:
-		q.service = wire.XRC
 		if q.xrcd = f.XRCD(c.XRCDN); q.xrcd == nil {
 			return nil, abi.StatusNotFound
 		}
@@ -119,7 +116,6 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		q.number, _ = f.qps.Add(q)
 	}
 	if q.datagrams() { // there is no connection to wait for
-		q.req.connect()
 		q.rsp.connect(true, 0)
 	}
 	q.sq.Name(q.number)

@@ -1,11 +1,10 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Queue pairs of the unreliable datagram service. They have no connection of their own: each work
@@ -25,14 +24,14 @@ const groupQPN = 0xffffff
 
 // checkDatagram looks at what is particular to datagrams in a work request whose length is known.
 func (q *QP) checkDatagram(w *work) abi.WCStatus {
-	x := &w.wqe
+	x := &w.WQE
 	a := q.fn.AH(x.AHN)
 	switch {
 	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm,
-		x.RemoteQPN > wire.QPNMask || x.RemoteQPN == groupQPN,
+		x.RemoteQPN >= groupQPN,
 		a == nil || a.PD() != q.pd:
 		return abi.WCLocQPOpErr
-	case int(w.length) > q.fn.Limits().MTU:
+	case int(w.Length) > q.fn.Limits().MTU:
 		return abi.WCLocLenErr
 	}
 	w.link = q.fn.carrier(a, q.Ordered())
@@ -41,50 +40,50 @@ func (q *QP) checkDatagram(w *work) abi.WCStatus {
 
 // issueDatagram is issueSegment for the work at next, which is sound: the work's link takes its
 // datagram, or it is lost.
-func (q *QP) issueDatagram(now falcon.Time, w *work) (n int, started, ok bool) {
+func (q *QP) issueDatagram(now vtime.Time, w *work) (n int, started, ok bool) {
 	l := w.link
 	switch l.want(now); {
 	case l.loses(w):
-		q.fn.stats.DatagramsLost++
+		q.fn.Account.DatagramsLost++
 	case !l.room(now, q):
 		return 0, false, false
 	case l.loses(w): // it was what room had to be made of
-		q.fn.stats.DatagramsLost++
+		q.fn.Account.DatagramsLost++
 	case !l.take(now, q, w):
-		w.status = abi.WCLocProtErr
+		w.Status = abi.WCLocProtErr
 	default:
-		n = int(w.length)
+		n = int(w.Length)
 		q.fn.spend(n)
 	}
-	w.started, w.issued = true, true
+	w.started, w.Issued = true, true
 	q.req.next++
 	q.complete(now)
 	return n, true, true
 }
 
-// receiveDatagram delivers the datagram of transaction rsn to the next receive, behind the room for
+// receiveDatagram delivers a datagram to the next receive, behind the room for
 // the GRH.
-func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Headers, data []byte) {
-	v := q.receiveFor(q.rsp.rmsn)
+func (q *QP) receiveDatagram(now vtime.Time, l *Link, d *transport.Datagram, data []byte, id uint32) {
+	v := q.receiveFor(q.rsp.message)
 	total := grhSize + len(data)
 	switch {
 	case v == nil:
-		q.fn.stats.DatagramsLost++
+		q.fn.Account.DatagramsLost++
 		return
 	case v.Status != abi.WCSuccess:
 		st := v.Status
 		q.failReceive(now, v, st)
 		return
 	case uint64(total) > v.Capacity: // the receive stays for one that fits
-		q.fn.stats.DatagramsLost++
+		q.fn.Account.DatagramsLost++
 		return
 	}
 	cqe := abi.CQE{
-		ByteLen: uint32(total), SrcQP: h.Datagram.SourceQP, Opcode: abi.WCOpRecv, Flags: abi.WCFlagGRH, SL: l.packetType(),
+		ByteLen: uint32(total), SrcQP: d.From, Opcode: abi.WCOpRecv, Flags: abi.WCFlagGRH, SL: l.packetType(),
 	}
-	if h.RBTH.Opcode == wire.UDSendOnlyImm {
+	if d.HasImm {
 		cqe.Flags |= abi.WCFlagImm
-		cqe.Imm = h.Imm.Data
+		cqe.Imm = d.Imm
 	}
 	grh := &q.fn.e.grh
 	l.putGRH(grh, len(data))
@@ -98,20 +97,20 @@ func (q *QP) receiveDatagram(now falcon.Time, l *Link, rsn uint32, h *wire.Heade
 		q.failReceive(now, v, abi.WCLocProtErr)
 		return
 	}
-	q.rsp.rmsn++
-	q.fn.stats.PushesRx++
-	q.fn.stats.BytesRx += uint64(len(data))
-	if q.fn.Trace != nil {
-		q.noteDelivered(l.conn, rsn, h.RBTH.Opcode, uint32(len(data)), trace.Wanted)
-		q.noteReceiving(l.conn, rsn)
+	q.rsp.message++
+	q.fn.Account.PushesRx++
+	q.fn.Account.BytesRx += uint64(len(data))
+	if q.traced() {
+		l.conn.NoteDelivered(d, id)
+		q.noteReceiving(l.conn.ID(), id)
 	}
-	q.completeRecv(now, v, &cqe, h.RBTH.Solicited)
+	q.completeRecv(now, v, &cqe, d.Solicited)
 }
 
 // failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
 // unless it completes in error.
-func (q *QP) failReceive(now falcon.Time, v *verbs.Receive, st abi.WCStatus) {
-	q.rsp.rmsn++
+func (q *QP) failReceive(now vtime.Time, v *verbs.Receive, st abi.WCStatus) {
+	q.rsp.message++
 	q.finishRecv(now, v, st)
 	if !q.cie {
 		q.fail(now, st, "receive work request failed: "+st.String())

@@ -49,21 +49,21 @@ func (w *world) openLinks(h *host) {
 		open := func(l *Link, own, other *host, local, remote falcon.CID) {
 			cfg := falcon.ConnConfig{
 				LocalCID: local, RemoteCID: remote, LocalFunction: own.fn.ID(), RemoteFunction: other.fn.ID(),
-				Protocol: falconwire.ProtocolRDMA, Ordered: l.Key().Ordered, MTU: w.mtu + 56, Credits: own.credits, User: l,
+				Protocol: falconwire.ProtocolRDMA, Ordered: l.Key().Ordered, MTU: w.mtu + 56, Credits: own.credits,
 			}
 			if own.e == other.e {
-				c, err := own.e.OpenLoopback(cfg)
+				c, err := own.local().Open(cfg)
 				if err != nil {
 					w.t.Fatal(err)
 				}
-				l.OpenLoopback(w.now, c, own.gid())
+				l.Open(w.now, own.rof().Datagrams(c), own.gid())
 				return
 			}
 			c, err := own.fe.Open(w.now, cfg)
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			l.Open(w.now, c, own.gid())
+			l.Open(w.now, own.rof().Datagrams(c), own.gid())
 		}
 		open(peer, to, from, cb, ca)
 		open(l, from, to, ca, cb)
@@ -383,12 +383,12 @@ func (p *udPair) silent(n int) uint32 {
 	p.cid += 2
 	c, err := h.fe.Open(p.now, falcon.ConnConfig{
 		LocalCID: p.cid, RemoteCID: p.cid + 1, LocalFunction: 1, RemoteFunction: 2, Protocol: falconwire.ProtocolRDMA,
-		Ordered: true, MTU: p.mtu + 56, Credits: h.credits, User: l,
+		Ordered: true, MTU: p.mtu + 56, Credits: h.credits,
 	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	l.Open(p.now, c, h.gid())
+	l.Open(p.now, h.rof().Datagrams(c), h.gid())
 	return ah
 }
 
@@ -764,14 +764,14 @@ func TestHostileDatagrams(t *testing.T) {
 	p.refuse = true
 	h := p.hosts[1]
 	l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid()})
-	cfg := falcon.ConnConfig{LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, User: l}
+	cfg := falcon.ConnConfig{LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56}
 	c, err := h.fe.Open(p.now, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Open(p.now, c, h.gid())
+	l.Open(p.now, h.rof().Datagrams(c), h.gid())
 	atk := p.sim.Nodes[0].Engine
-	cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction, cfg.User = 1, 2, 1, 2, nil
+	cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction = 1, 2, 1, 2
 	from, err := atk.Open(p.now, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -832,14 +832,14 @@ func TestDatagramSequence(t *testing.T) {
 		h, b := p.hosts[1], p.qps[1]
 		l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid(), Ordered: ordered})
 		cfg := falcon.ConnConfig{
-			LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, User: l, Ordered: ordered,
+			LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, Ordered: ordered,
 		}
 		c, err := h.fe.Open(p.now, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Open(p.now, c, h.gid())
-		cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction, cfg.User = 1, 2, 1, 2, nil
+		l.Open(p.now, h.rof().Datagrams(c), h.gid())
+		cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction = 1, 2, 1, 2
 		from, err := p.sim.Nodes[0].Engine.Open(p.now, cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -70,18 +70,18 @@ func TestReadWithoutPad(t *testing.T) {
 		fill(m.bytes(), 3)
 		b := h.createQP(pd, qpConfig{cie: true})
 		raw.qpn, raw.va, raw.key = b.number, m.addr, m.key
-		open := func(fe *falcon.Engine, local, remote falcon.CID, user any) *falcon.Conn {
+		open := func(fe *falcon.Engine, local, remote falcon.CID) *falcon.Conn {
 			conn, err := fe.Open(w.now, falcon.ConnConfig{
 				LocalCID: local, RemoteCID: remote, LocalFunction: local, RemoteFunction: remote,
-				Protocol: falconwire.ProtocolRDMA, MTU: 2048, Ordered: true, User: user,
+				Protocol: falconwire.ProtocolRDMA, MTU: 2048, Ordered: true,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return conn
 		}
-		peer := open(w.hosts[0].fe, 1, 2, nil)
-		ok(t, b.q.Connect(w.now, open(h.fe, 2, 1, b.q), 9, pathMTU, [16]byte{}))
+		peer := open(w.hosts[0].fe, 1, 2)
+		ok(t, b.q.Connect(w.now, h.rof().Over(open(h.fe, 2, 1)), 9, pathMTU, [16]byte{}))
 		if err := peer.Pull(w.now, 0, wire.ReadRequest.HeaderLen(), c.asked); err != nil {
 			t.Fatal(err)
 		}
@@ -126,13 +126,13 @@ func TestHopelessWork(t *testing.T) {
 	h := p.hosts[0]
 	a, b := h.createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[0], qpConfig{})
 	for i, q := range []*qp{a, b} {
-		l, err := h.e.OpenLoopback(falcon.ConnConfig{
-			LocalCID: falcon.CID(8 + i), RemoteCID: falcon.CID(9 - i), MTU: pathMTU + 56, Ordered: true, Credits: h.credits, User: q.q,
+		l, err := h.local().Open(falcon.ConnConfig{
+			LocalCID: falcon.CID(8 + i), RemoteCID: falcon.CID(9 - i), MTU: pathMTU + 56, Ordered: true, Credits: h.credits,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok(t, q.q.ConnectLoopback(p.now, l, []uint32{b.number, a.number}[i], pathMTU, [16]byte{}))
+		ok(t, q.q.Connect(p.now, h.rof().Over(l), []uint32{b.number, a.number}[i], pathMTU, [16]byte{}))
 	}
 	a.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: p.ma.addr, RKey: p.ma.key}, p.ma.sge(4096, 3000))
 	if got := a.send.wait(1)[0]; got.Status != abi.WCGeneralErr || got.VendorErr>>8 != uint32(falcon.CmplUlpCdtErr) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -30,8 +31,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.a.send.wait(3)
 	p.settle(10e6)
 	for i, want := range []Stats{
-		{Stats: verbs.Stats{Posted: 7, Completed: 7, Flushed: 2, Errors: 1}, PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1, QPErrors: 1, Doorbells: 7},
-		{Stats: verbs.Stats{Completed: 1}, PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3, QPErrors: 1, Doorbells: 1},
+		{Stats: verbs.Stats{Posted: 7, Completed: 7, Flushed: 2, Errors: 1}, Counters: transport.Counters{PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1}, QPErrors: 1, Doorbells: 7},
+		{Stats: verbs.Stats{Completed: 1}, Counters: transport.Counters{PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3}, QPErrors: 1, Doorbells: 1},
 	} {
 		if got := p.hosts[i].fn.Stats(); got != want {
 			t.Errorf("host %d: %+v\nwant %+v", i, got, want)
@@ -137,7 +138,7 @@ func TestFormOfAnEntry(t *testing.T) {
 		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 0},
 		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, abi.DRV608},
 	} {
-		if got := p.a.q.brokenBy(&work{wqe: tc.x}); got != tc.want {
+		if got := p.a.q.brokenBy(&work{Request: transport.Request{WQE: tc.x}}); got != tc.want {
 			t.Errorf("%+v breaks %s, want %s", tc.x, got, tc.want)
 		}
 	}
@@ -150,7 +151,7 @@ func TestErrorWithoutANetwork(t *testing.T) {
 	pd, st := h.fn.AllocPD()
 	ok(t, st)
 	p := h.createQP(pd, qpConfig{})
-	h.e.SetFalcon(nil)
+	h.rof().UseFalcon(nil)
 	p.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
 	if p.q.state != abi.QPStateErr {
 		t.Errorf("state %v", p.q.state)

@@ -1,7 +1,7 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -10,17 +10,17 @@ const flushTurn = 64
 
 // flush completes work requests of a QP in ERR with WCWRFlushErr, in the order of posting: those
 // read before, then those still in guest memory. It reports whether there may be more.
-func (q *QP) flush(now falcon.Time) (more bool) {
+func (q *QP) flush(now vtime.Time) (more bool) {
 	send := q.flushSends(now)
 	recv := q.flushRecvs(now)
 	return (send || recv) && q.fn.Working() && q.state == abi.QPStateErr
 }
 
-func (q *QP) flushSends(now falcon.Time) (more bool) {
+func (q *QP) flushSends(now vtime.Time) (more bool) {
 	r := &q.req
 	for range flushTurn {
 		if r.head != r.tail {
-			r.work(r.head).vendor = 0
+			r.work(r.head).Vendor = 0
 			q.finish(now, abi.WCWRFlushErr)
 			continue
 		}
@@ -47,7 +47,7 @@ func (q *QP) lastReceive() {
 	}
 }
 
-func (q *QP) flushRecvs(now falcon.Time) (more bool) {
+func (q *QP) flushRecvs(now vtime.Time) (more bool) {
 	for range flushTurn {
 		if v, ok := q.rsp.oldest(); ok {
 			q.finishRecv(now, v, abi.WCWRFlushErr)

@@ -1,9 +1,9 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -61,13 +61,13 @@ func (f *Function) Counts() verbs.Counts {
 // Stats returns the function's counters.
 func (f *Function) Stats() Stats {
 	s := f.stats
-	s.Stats = f.Owner.Stats
+	s.Stats, s.Counters = f.Owner.Stats, f.Account.Counters
 	return s
 }
 
 // Close destroys every object, closes the connections and ends the function. It writes no
 // completions.
-func (f *Function) Close(now falcon.Time) {
+func (f *Function) Close(now vtime.Time) {
 	if f.Closed() {
 		return
 	}
@@ -94,7 +94,7 @@ func (f *Function) eachQP(do func(*QP)) {
 }
 
 // settle finishes what stop and a CQ overflow began. Every entry point ends with it.
-func (f *Function) settle(now falcon.Time) {
+func (f *Function) settle(now vtime.Time) {
 	for f.Unsettled() {
 		stopped := !f.Working()
 		f.eachQP(func(q *QP) {
@@ -111,7 +111,7 @@ func (f *Function) settle(now falcon.Time) {
 
 // Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory;
 // nonsense stops the function with abi.FaultDoorbell.
-func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
+func (f *Function) Doorbell(now vtime.Time, d *abi.Doorbell) {
 	if !f.Working() {
 		return
 	}
@@ -156,13 +156,13 @@ func (f *Function) Doorbell(now falcon.Time, d *abi.Doorbell) {
 }
 
 // Unstick looks at all send queues again that Stuck may have kept back.
-func (f *Function) Unstick(now falcon.Time) {
+func (f *Function) Unstick(now vtime.Time) {
 	f.eachQP((*QP).wake)
 	f.settle(now)
 }
 
 // Release writes all completions that Hold kept back. It reports whether there were any.
-func (f *Function) Release(now falcon.Time) (any bool) {
+func (f *Function) Release(now vtime.Time) (any bool) {
 	any = f.ReleaseAll(now)
 	f.settle(now)
 	return any

@@ -13,6 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -53,6 +55,10 @@ type host struct {
 	faults     []abi.Fault
 	reasons    []string
 }
+
+// rof is the host's way to other hosts, local the way inside.
+func (h *host) rof() *rof.Engine     { return Wire[*rof.Engine](h.e) }
+func (h *host) local() *local.Engine { return Wire[*local.Engine](h.e) }
 
 type asyncEvent struct {
 	typ            abi.EventType
@@ -109,7 +115,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})
 		h.fn = h.e.NewFunction(uint32(i+1), h.mem, c.limits, h)
 		cfg[i] = falcon.Config{Profile: falcon.Software(), Credits: h.credits}
-		ulp[i], w.hosts[i] = h.e, h
+		ulp[i], w.hosts[i] = h.rof(), h
 	}
 	for i, h := range w.hosts {
 		if c.watch != nil {
@@ -123,7 +129,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	w.sim.FlushAcks = true
 	for i, h := range w.hosts {
 		h.fe = w.sim.Nodes[i].Engine
-		h.e.SetFalcon(h.fe)
+		h.rof().UseFalcon(h.fe)
 	}
 	return w
 }
@@ -462,23 +468,22 @@ func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 			LocalCID: local, RemoteCID: remote, LocalFunction: p.h.fn.ID(), RemoteFunction: peer.h.fn.ID(),
 			Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: w.mtu + 56,
 			TxDataPSN: tx, TxReqPSN: tx + 1, TxRSN: tx + 2, RxDataPSN: rx, RxReqPSN: rx + 1, RxRSN: rx + 2,
-			User: p.q,
 		}
 		gid := [16]byte{15: byte(peer.h.fn.ID())}
 		if overLoopback {
 			cfg.Credits = p.h.credits
-			l, err := p.h.e.OpenLoopback(cfg)
+			l, err := p.h.local().Open(cfg)
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			ok(w.t, p.q.ConnectLoopback(w.now, l, peerNumber, w.mtu, gid))
+			ok(w.t, p.q.Connect(w.now, p.h.rof().Over(l), peerNumber, w.mtu, gid))
 			return
 		}
 		c, err := p.h.fe.Open(w.now, cfg)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		ok(w.t, p.q.Connect(w.now, c, peerNumber, w.mtu, gid))
+		ok(w.t, p.q.Connect(w.now, p.h.rof().Over(c), peerNumber, w.mtu, gid))
 	}
 	// PSNs and RSNs start shortly before their wrap.
 	open(a, ca, cb, b, numberOfB, 0xfffffff0, 0xffffff00)

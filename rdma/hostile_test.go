@@ -241,17 +241,17 @@ func (u *rawULP) HandleEvent(falcon.Time, *falcon.Event) {}
 // attack opens a connection to own's QP from host 0, whose ULP is the test's.
 func (w *world) attack(own *qp, ordered bool) *falcon.Conn {
 	w.t.Helper()
-	open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32, user any) *falcon.Conn {
+	open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32) *falcon.Conn {
 		c, err := fe.Open(w.now, falcon.ConnConfig{
-			LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf, Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048, User: user,
+			LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf, Protocol: falconwire.ProtocolRDMA, Ordered: ordered, MTU: 2048,
 		})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		return c
 	}
-	c := open(w.hosts[0].fe, 1, 2, 1, 2, nil)
-	ok(w.t, own.q.Connect(w.now, open(own.h.fe, 2, 1, 2, 1, own.q), 9, pathMTU, [16]byte{}))
+	c := open(w.hosts[0].fe, 1, 2, 1, 2)
+	ok(w.t, own.q.Connect(w.now, own.h.rof().Over(open(own.h.fe, 2, 1, 2, 1)), 9, pathMTU, [16]byte{}))
 	return c
 }
 

@@ -27,10 +27,11 @@ type QPInfo struct {
 func (f *Function) EachQP(call func(*QPInfo)) {
 	f.eachQP(func(q *QP) {
 		r := &q.req
+		pushes, pulls := q.underWay()
 		call(&QPInfo{
 			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
 			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
-			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: r.pushes, Pulls: r.pulls, Reads: r.reads,
+			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: pushes, Pulls: pulls, Reads: r.reads,
 			PathMTU: q.PathMTU(), RetryCnt: q.attr.retryCnt, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,
 			CreditWait: q.waitCredit, Rate: f.throttle.Armed() && q.ready.On() != nil,
 		})

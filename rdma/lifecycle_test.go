@@ -435,7 +435,7 @@ func TestModifyAndQuery(t *testing.T) {
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrPathMTU, PathMTU: 6}, abi.StatusInvalidArgument},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrRNRRetry, RNRRetry: 8}, abi.StatusInvalidArgument},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrMinRNRTimer, MinRNRTimer: 32}, abi.StatusInvalidArgument},
-		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrMaxRdAtomic, MaxRdAtomic: maxPulls + 1}, abi.StatusInvalidArgument},
+		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrMaxRdAtomic, MaxRdAtomic: 64 + 1}, abi.StatusInvalidArgument},
 		{abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrTimeout | abi.QPAttrRetryCnt, Timeout: 31, RetryCnt: 7}, abi.StatusOK},
 	} {
 		if st := h.fn.ModifyQP(p.now, &c.m); st != c.want {

@@ -1,11 +1,8 @@
 package rdma
 
 import (
-	"errors"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/falcon"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
@@ -62,50 +59,6 @@ func TestDatagramLimit(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestLoopbackLimits: requests and responses of exactly the MTU are issued.
-func TestLoopbackLimits(t *testing.T) {
-	overLoopback = true
-	defer func() { overLoopback = false }()
-	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	l, ok := p.a.q.conn.(*Loopback)
-	if !ok {
-		t.Fatal("no loopback connection")
-	}
-	mtu := l.cfg.MTU
-	for name, c := range map[string]struct {
-		issue func() error
-		want  error
-	}{
-		"push":              {func() error { return l.Push(p.now, 0, mtu) }, nil},
-		"long push":         {func() error { return l.Push(p.now, 0, mtu+1) }, falcon.ErrTooLong},
-		"negative push":     {func() error { return l.Push(p.now, 0, -1) }, falcon.ErrTooLong},
-		"empty push":        {func() error { return l.Push(p.now, 0, 0) }, nil},
-		"pull":              {func() error { return l.Pull(p.now, 0, mtu, mtu) }, nil},
-		"long request":      {func() error { return l.Pull(p.now, 0, mtu+1, mtu) }, falcon.ErrTooLong},
-		"negative request":  {func() error { return l.Pull(p.now, 0, -1, mtu) }, falcon.ErrTooLong},
-		"long response":     {func() error { return l.Pull(p.now, 0, mtu, mtu+1) }, falcon.ErrTooLong},
-		"negative response": {func() error { return l.Pull(p.now, 0, mtu, -1) }, falcon.ErrTooLong},
-		"empty pull":        {func() error { return l.Pull(p.now, 0, 0, 0) }, nil},
-	} {
-		if err := c.issue(); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-	}
-	l.answer = loopAnswer{rsn: 7, most: 100}
-	if err := l.RespondPull(p.now, 7, 0, 101); !errors.Is(err, falcon.ErrTooLong) {
-		t.Errorf("response longer than asked for: %v", err)
-	}
-	if err := l.RespondPull(p.now, 7, 0, 100); err != nil || l.answer.kind != answerResponse {
-		t.Errorf("response as long as asked for: %v", err)
-	}
-	l.answer = loopAnswer{rsn: 7}
-	l.NackPush(p.now, 8, falconwire.NackNRE, 0, 0)
-	l.AckPush(p.now, 8)
-	if l.answer.kind != unanswered {
-		t.Error("an answer to another request is taken")
-	}
 }
 
 // TestReceivePostedInError: a receive that is posted to a QP in ERR is flushed when its doorbell

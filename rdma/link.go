@@ -5,12 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/falcon-vnic/vnic/falcon"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Link carries the datagrams between a function and one other, for all their UD queue pairs of one
@@ -33,14 +32,13 @@ type Link struct {
 	own     [16]byte // GID of the function
 	state   linkState
 	passive bool // the peer opened it
-	conn    transport
+	conn    transport.DatagramConn
 	segment int    // most data bytes of one datagram
 	handles int    // that name it
 	flow    uint32 // flow label of the first of them
 	timer   timer.Handle
-	pause   falcon.Time // before the next attempt
-	serial  uint32      // of the function's links
-	heard   uint32      // RBTH sequence number that comes next, or later
+	pause   vtime.Time // before the next attempt
+	serial  uint32     // of the function's links
 	outgoing
 }
 
@@ -62,14 +60,14 @@ const (
 )
 
 const (
-	linkPatience  falcon.Time = 2e9  // that datagrams wait for a connection
-	linkPauseMin  falcon.Time = 1e9  // between two attempts, doubled each time
-	linkPauseMax  falcon.Time = 30e9 // at most
-	linkIdleTime  falcon.Time = 30e9 // that a connection is kept without a handle
-	passivePerGID             = 8    // links that one function may open to another
+	linkPatience  vtime.Time = 2e9  // that datagrams wait for a connection
+	linkPauseMin  vtime.Time = 1e9  // between two attempts, doubled each time
+	linkPauseMax  vtime.Time = 30e9 // at most
+	linkIdleTime  vtime.Time = 30e9 // that a connection is kept without a handle
+	passivePerGID            = 8    // links that one function may open to another
 )
 
-var _ endpoint = (*Link)(nil)
+var _ transport.DatagramEndpoint = (*Link)(nil)
 
 // link returns the link of key, made if need be.
 func (f *Function) link(key LinkKey) *Link {
@@ -82,7 +80,7 @@ func (f *Function) link(key LinkKey) *Link {
 }
 
 // CreateAH makes an address handle, and asks for what will carry its datagrams.
-func (f *Function) CreateAH(now falcon.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
+func (f *Function) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	if ahn, st = f.AHs.CreateAH(c); st == abi.StatusOK {
 		f.carrier(f.AH(ahn), true).want(now) // most queue pairs are strongly ordered
 	}
@@ -110,7 +108,7 @@ func (f *Function) carrier(a *verbs.AH, ordered bool) *Link {
 // Leave implements verbs.Carrier. The link is kept for a while, as another handle may soon name it.
 // A function that makes and destroys handles faster than links go away by themselves keeps no more
 // than a few.
-func (l *Link) Leave(now falcon.Time) {
+func (l *Link) Leave(now vtime.Time) {
 	const spare = 64
 	f := l.f
 	l.handles--
@@ -173,7 +171,7 @@ func (e *Engine) NextLink() *Link {
 }
 
 // want asks the device for the connection.
-func (l *Link) want(now falcon.Time) {
+func (l *Link) want(now vtime.Time) {
 	if l.state != linkIdle {
 		return
 	}
@@ -182,19 +180,10 @@ func (l *Link) want(now falcon.Time) {
 	l.f.e.linksWanted = append(l.f.e.linksWanted, l)
 }
 
-// Open gives the link its connection, opened with it as the user. own is the GID of its function.
-func (l *Link) Open(now falcon.Time, conn *falcon.Conn, own [16]byte) {
-	l.open(now, conn, conn.Config(), own)
-}
-
-// OpenLoopback is Open with a connection inside the NIC.
-func (l *Link) OpenLoopback(now falcon.Time, conn *Loopback, own [16]byte) {
-	l.open(now, conn, &conn.cfg, own)
-}
-
-func (l *Link) open(now falcon.Time, t transport, cfg *falcon.ConnConfig, own [16]byte) {
-	l.state, l.conn, l.own, l.sn, l.heard, l.pause = linkOpen, t, own, 1, 1, linkPauseMin
-	l.segment = cfg.MTU - wire.UDSendOnlyImm.HeaderLen()
+// Open gives the link its connection, which nobody else has. own is the GID of its function.
+func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
+	l.state, l.conn, l.own, l.pause = linkOpen, conn, own, linkPauseMin
+	l.segment = conn.AttachDatagrams(l, &l.f.Account)
 	l.f.e.shared.Timers.Stop(&l.timer)
 	l.rest(now)
 	l.advance(now)
@@ -204,11 +193,11 @@ func (l *Link) open(now falcon.Time, t transport, cfg *falcon.ConnConfig, own [1
 
 // loses reports whether the link has no use for the datagram of w.
 func (l *Link) loses(w *work) bool {
-	return l.stalled || l.state == linkRefused || l.state == linkOpen && int(w.length) > l.segment
+	return l.stalled || l.state == linkRefused || l.state == linkOpen && int(w.Length) > l.segment
 }
 
 // Refused says that there is no connection now. Sends are lost until the next attempt.
-func (l *Link) Refused(now falcon.Time) {
+func (l *Link) Refused(now vtime.Time) {
 	if l.state == linkOpen {
 		return // too late
 	}
@@ -224,7 +213,7 @@ func (l *Link) Refused(now falcon.Time) {
 }
 
 // Disconnected says that the connection ends, by the peer or with it.
-func (l *Link) Disconnected(now falcon.Time) {
+func (l *Link) Disconnected(now vtime.Time) {
 	if l.conn == nil {
 		return
 	}
@@ -233,13 +222,10 @@ func (l *Link) Disconnected(now falcon.Time) {
 }
 
 // Owns reports whether conn is the link's connection.
-func (l *Link) Owns(conn *falcon.Conn) bool { return l.conn == transport(conn) }
-
-// OwnsLoopback reports whether conn is the link's connection.
-func (l *Link) OwnsLoopback(conn *Loopback) bool { return l.conn == transport(conn) }
+func (l *Link) Owns(conn transport.DatagramConn) bool { return l.conn != nil && l.conn == conn }
 
 // close ends the connection. What is under way on it completes as lost.
-func (l *Link) close(now falcon.Time) {
+func (l *Link) close(now vtime.Time) {
 	c := l.conn
 	l.conn, l.state, l.passive = nil, linkIdle, false
 	delete(l.f.passive, l)
@@ -257,7 +243,7 @@ func (l *Link) close(now falcon.Time) {
 
 // closeLinks ends them all, with the function, in the order they were made: what happens has to
 // follow from a seed.
-func (f *Function) closeLinks(now falcon.Time) {
+func (f *Function) closeLinks(now vtime.Time) {
 	all := slices.Collect(maps.Values(f.links))
 	for l := range f.passive {
 		if f.links[l.to] != l {
@@ -272,7 +258,7 @@ func (f *Function) closeLinks(now falcon.Time) {
 }
 
 // end closes the link for good.
-func (l *Link) end(now falcon.Time) {
+func (l *Link) end(now vtime.Time) {
 	l.handles = 0
 	l.close(now)
 }
@@ -288,14 +274,14 @@ func (l *Link) drop() {
 
 // rest closes a link in a while that no handle names. One that the peer opened is the peer's to
 // close.
-func (l *Link) rest(now falcon.Time) {
+func (l *Link) rest(now vtime.Time) {
 	if l.handles == 0 && !l.passive && l.state != linkWanted {
 		l.f.e.shared.Timers.Set(&l.timer, l, now+linkIdleTime)
 	}
 }
 
 // Due is what the timer means in each state.
-func (l *Link) Due(now falcon.Time) {
+func (l *Link) Due(now vtime.Time) {
 	switch {
 	case l.state == linkWanted:
 		l.Refused(now)
@@ -306,73 +292,35 @@ func (l *Link) Due(now falcon.Time) {
 	}
 }
 
-// handle implements endpoint.
-func (l *Link) handle(now falcon.Time, t transport, ev *falcon.Event) {
-	switch ev.Kind {
-	case falcon.EvPushDone:
-		if l.conn == t {
-			l.sent(now, uint32(ev.Tag), ev.Code)
-		}
-	case falcon.EvPush:
-		if l.conn == t {
-			l.receive(now, ev)
-		}
-	case falcon.EvPull: // no datagram: RDMA over Falcon §6.9
-		l.f.stats.CIDMismatches++
-		t.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
-	case falcon.EvCredit:
-		if l.conn == t {
-			l.advance(now)
-			l.send(now)
-			l.wake()
-		}
-	case falcon.EvClosed:
-		if l.conn == t {
-			l.conn = nil
-			l.close(now)
-		}
-	}
-	l.f.settle(now)
+// Unblocked implements transport.DatagramEndpoint.
+func (l *Link) Unblocked(now vtime.Time) {
+	l.advance(now)
+	l.send(now)
+	l.wake()
 }
 
-// receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and
-// to the receiver (InfiniBand §9.8.3): only the counters tell.
-func (l *Link) receive(now falcon.Time, ev *falcon.Event) {
-	f, h := l.f, &l.f.e.headers
-	n, err := h.Parse(ev.Data)
-	if op := h.RBTH.Opcode; err == nil && op != wire.UDSendOnly && op != wire.UDSendOnlyImm {
-		f.stats.CIDMismatches++ // RDMA over Falcon §6.9: this connection is no connected queue pair's
-		l.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
-		return
-	}
-	l.conn.AckPush(now, ev.RSN)
-	data, ok := h.RBTH.Data(ev.Data, n)
-	if err != nil || !ok || len(data) > f.Limits().MTU || !f.Working() || !l.inOrder(h.RBTH.SN) {
-		f.stats.DatagramsLost++
-		return
-	}
-	q := f.QP(h.RBTH.DestQP)
+// Ended implements transport.DatagramEndpoint.
+func (l *Link) Ended(now vtime.Time) {
+	l.conn = nil
+	l.close(now)
+}
+
+// Settle implements transport.DatagramEndpoint.
+func (l *Link) Settle(now vtime.Time) { l.f.settle(now) }
+
+// Deliver implements transport.DatagramEndpoint. A datagram that cannot be delivered is lost without
+// a word, to the sender and to the receiver (InfiniBand §9.8.3): only the counters tell.
+func (l *Link) Deliver(now vtime.Time, d *transport.Datagram, data []byte, id uint32) {
+	f := l.f
+	q := f.QP(d.To)
 	switch {
-	case q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
-		f.stats.DatagramsLost++
-	case q.attr.qkey != h.Datagram.QKey:
+	case len(data) > f.Limits().MTU, !f.Working(), q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
+		f.Account.DatagramsLost++
+	case q.attr.qkey != d.QKey:
 		f.stats.BadQKeys++
 	default:
-		q.receiveDatagram(now, l, ev.RSN, h, data)
+		q.receiveDatagram(now, l, d, data, id)
 	}
-}
-
-// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered link they
-// only rise. One is left out where the sender gave its datagram up.
-func (l *Link) inOrder(sn uint32) bool {
-	if !l.to.Ordered {
-		return true
-	}
-	if int32(sn-l.heard) < 0 {
-		return false
-	}
-	l.heard = sn + 1
-	return true
 }
 
 // packetType is what completions of receives carry as service level: the RoCE packet type, as

@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/local"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -137,11 +138,11 @@ func TestLoopbackPeerCloses(t *testing.T) {
 	}
 	p.settle(2e9)
 	closed := map[falcon.CID]bool{}
-	for cid, ok := p.hosts[0].e.NextClosed(); ok; cid, ok = p.hosts[0].e.NextClosed() {
+	for cid, ok := p.hosts[0].local().NextClosed(); ok; cid, ok = p.hosts[0].local().NextClosed() {
 		closed[cid] = true
 	}
-	if len(closed) != 2 || len(p.hosts[0].e.loopback) != 0 {
-		t.Fatalf("closed %v, open %d", closed, len(p.hosts[0].e.loopback))
+	if len(closed) != 2 {
+		t.Fatalf("closed %v", closed)
 	}
 }
 
@@ -158,11 +159,11 @@ func TestLoopbackItself(t *testing.T) {
 		t.Fatal("WRITE within a function went wrong")
 	}
 	self := h.createQP(p.pd[0], qpConfig{})
-	l, err := h.e.OpenLoopback(falcon.ConnConfig{LocalCID: 7, RemoteCID: 7, MTU: pathMTU + 56, Ordered: true, User: self.q})
+	l, err := h.local().Open(falcon.ConnConfig{LocalCID: 7, RemoteCID: 7, MTU: pathMTU + 56, Ordered: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok(t, self.q.ConnectLoopback(p.now, l, self.number, pathMTU, [16]byte{}))
+	ok(t, self.q.Connect(p.now, h.rof().Over(l), self.number, pathMTU, [16]byte{}))
 	self.receive(1, p.ma.sge(30000, 5000))
 	self.post(abi.SendWQE{Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: p.ma.addr, RKey: p.ma.key}, p.ma.sge(20000, 5000))
 	self.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(20000, 5000))
@@ -182,13 +183,13 @@ func TestLoopbackSharesCredits(t *testing.T) {
 	h := p.hosts[0]
 	a, b := h.createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[0], qpConfig{})
 	for i, q := range []*qp{a, b} {
-		l, err := h.e.OpenLoopback(falcon.ConnConfig{
-			LocalCID: falcon.CID(8 + i), RemoteCID: falcon.CID(9 - i), MTU: pathMTU + 56, Ordered: true, Credits: h.credits, User: q.q,
+		l, err := h.local().Open(falcon.ConnConfig{
+			LocalCID: falcon.CID(8 + i), RemoteCID: falcon.CID(9 - i), MTU: pathMTU + 56, Ordered: true, Credits: h.credits,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok(t, q.q.ConnectLoopback(p.now, l, []uint32{b.number, a.number}[i], pathMTU, [16]byte{}))
+		ok(t, q.q.Connect(p.now, h.rof().Over(l), []uint32{b.number, a.number}[i], pathMTU, [16]byte{}))
 	}
 	for range 10 {
 		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 5000))
@@ -216,7 +217,7 @@ func TestLoopbackTap(t *testing.T) {
 		asked int
 	}
 	var got []seen
-	p.hosts[0].e.SetTap(func(_ falcon.Time, from *Loopback, kind falcon.TxnKind, _ uint32, asked int, packet []byte) {
+	p.hosts[0].local().SetTap(func(_ falcon.Time, from *local.Conn, kind falcon.TxnKind, _ uint32, asked int, packet []byte) {
 		var h wire.Headers
 		if _, err := h.Parse(packet); err != nil {
 			t.Fatal(err)

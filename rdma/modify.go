@@ -1,14 +1,14 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // ModifyQP changes state and attributes. Without a state it changes attributes as a transition from
 // the state to itself. All of m is checked before anything changes.
-func (f *Function) ModifyQP(now falcon.Time, m *abi.ModifyQP) abi.Status {
+func (f *Function) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	if !f.Working() {
 		return abi.StatusBadState
 	}
@@ -97,7 +97,7 @@ func (q *QP) set(m *abi.ModifyQP) {
 }
 
 // change moves the QP to a state that the table allows.
-func (q *QP) change(now falcon.Time, to abi.QPState) {
+func (q *QP) change(now vtime.Time, to abi.QPState) {
 	from := q.state
 	switch {
 	case to == from:
@@ -115,7 +115,7 @@ func (q *QP) change(now falcon.Time, to abi.QPState) {
 
 // drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any
 // more. It finds their completions then (DEV-908), also where they were kept back on purpose.
-func (q *QP) drained(now falcon.Time) {
+func (q *QP) drained(now vtime.Time) {
 	if q.state != abi.QPStateSQD || !q.sqdNotify || q.draining() {
 		return
 	}

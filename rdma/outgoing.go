@@ -1,15 +1,13 @@
 package rdma
 
 import (
-	"errors"
-
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Queue pairs and the connections of datagrams are many to many, so there is no flow control
@@ -27,31 +25,23 @@ import (
 // there until the destination is heard of again.
 
 const (
-	maxDatagram               = 4096  // bytes, the largest MTU
-	linkQueue                 = 128   // datagrams that a link holds
-	functionQueue             = 1024  // that all links of a function hold
-	linkStall     falcon.Time = 100e6 // that a queue pair waits for a place in a link's queue
+	maxDatagram              = 4096  // bytes, the largest MTU
+	linkQueue                = 128   // datagrams that a link holds
+	functionQueue            = 1024  // that all links of a function hold
+	linkStall     vtime.Time = 100e6 // that a queue pair waits for a place in a link's queue
 )
 
 // datagram is one that a link took.
 type datagram struct {
-	opcode    wire.Opcode
-	solicited bool
-	to        uint32 // queue pair
-	deth      wire.DETH
-	imm       uint32
-	sn        uint32
-	work      uint32 // index of the work request of queue pair deth.SourceQP
-	length    int
-	data      [maxDatagram]byte
+	transport.Datagram
+	data [maxDatagram]byte
 }
 
 // outgoing is a link's queue.
 type outgoing struct {
 	held             []*datagram // ring by number; nil: over
 	head, next, tail uint32
-	sn               uint32          // RBTH sequence number of the next one that goes out
-	progress         falcon.Time     // when the destination was heard of, or the queue began
+	progress         vtime.Time      // when the destination was heard of, or the queue began
 	stalled          bool            // it was not for too long
 	blocked          []*QP           // that wait for a place
 	patience         timer.Handle    // of theirs
@@ -61,7 +51,7 @@ type outgoing struct {
 // stallDeadline ends the wait for a place in the queue of its link.
 type stallDeadline struct{ l *Link }
 
-func (s stallDeadline) Due(now falcon.Time) { s.l.giveUp(now) }
+func (s stallDeadline) Due(now vtime.Time) { s.l.giveUp(now) }
 
 func (o *outgoing) place(number uint32) **datagram { return &o.held[number%linkQueue] }
 
@@ -75,7 +65,7 @@ func (o *outgoing) get(number uint32) *datagram {
 
 // room finds a place for another datagram of q in the link's queue. Where there is none q waits for
 // it, or the datagram is lost: then the link is stalled.
-func (l *Link) room(now falcon.Time, q *QP) bool {
+func (l *Link) room(now vtime.Time, q *QP) bool {
 	f := l.f
 	if l.tail-l.head == linkQueue {
 		l.block(now, q)
@@ -95,23 +85,22 @@ func (l *Link) room(now falcon.Time, q *QP) bool {
 }
 
 // take copies the datagram of w. It reports false when the data is not to be had.
-func (l *Link) take(now falcon.Time, q *QP, w *work) bool {
+func (l *Link) take(now vtime.Time, q *QP, w *work) bool {
 	f := l.f
 	d := f.e.datagrams.get()
-	if w.wqe.Flags&abi.SendInline != 0 {
+	if w.WQE.Flags&abi.SendInline != 0 {
 		copy(d.data[:], w.inline)
-	} else if w.sges.Gather(verbs.Cursor{}, d.data[:w.length]) != nil {
+	} else if w.sges.Gather(verbs.Cursor{}, d.data[:w.Length]) != nil {
 		f.e.datagrams.put(d)
 		return false
 	}
-	x := &w.wqe
-	d.opcode, d.solicited, d.to, d.imm, d.work, d.length = wire.UDSendOnly, x.Flags&abi.SendSolicited != 0, x.RemoteQPN, x.Imm, w.index, int(w.length)
-	if x.Opcode == abi.OpSendImm {
-		d.opcode = wire.UDSendOnlyImm
+	x := &w.WQE
+	d.Datagram = transport.Datagram{
+		To: x.RemoteQPN, From: q.number, QKey: x.RemoteQKey, Imm: x.Imm, HasImm: x.Opcode == abi.OpSendImm,
+		Solicited: x.Flags&abi.SendSolicited != 0, Length: int(w.Length), Work: w.Index,
 	}
-	d.deth = wire.DETH{QKey: x.RemoteQKey, SourceQP: q.number}
 	if x.RemoteQKey&abi.QKeyControlled != 0 {
-		d.deth.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
+		d.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
 	}
 	if l.held == nil {
 		l.held = make([]*datagram, linkQueue)
@@ -131,44 +120,35 @@ func (l *Link) take(now falcon.Time, q *QP, w *work) bool {
 }
 
 // send hands what waits to the connection.
-func (l *Link) send(now falcon.Time) {
+func (l *Link) send(now vtime.Time) {
 	for l.state == linkOpen && l.next != l.tail {
 		d := *l.place(l.next)
-		if d.length > l.segment {
-			l.f.stats.DatagramsLost++
+		if d.Length > l.segment {
+			l.f.Account.DatagramsLost++
 			l.next++
 			l.over(l.next - 1)
 			continue
 		}
-		d.sn = l.sn
-		err := l.conn.PushLast(now, uint64(l.next), wire.PushLength(d.opcode, d.length))
-		if err != nil {
-			if errors.Is(err, falcon.ErrXoff) {
-				l.f.stats.CreditWaits++
-			}
-			return // EvCredit or EvClosed follows
+		if l.conn.Send(now, l.next, &d.Datagram) != nil {
+			return // Unblocked or Ended follows
 		}
-		l.sn++
 		l.next++
-		l.f.stats.PushesTx++
-		l.f.stats.BytesTx += uint64(d.length)
 	}
 }
 
-// sent takes the end of the datagram called number. Whether it arrived is not the sender's to know,
-// but that somebody is there.
-func (l *Link) sent(now falcon.Time, number uint32, code falcon.Completion) {
+// Sent implements transport.DatagramEndpoint.
+func (l *Link) Sent(now vtime.Time, number uint32, heard bool) {
 	if l.get(number) != nil {
 		l.over(number)
 	}
-	if code != falcon.CmplLocalTO && code != falcon.CmplDeadConn {
+	if heard {
 		l.advance(now)
 		l.wake()
 	}
 }
 
 // advance notes that the destination takes something, or may do so from now on.
-func (l *Link) advance(now falcon.Time) {
+func (l *Link) advance(now vtime.Time) {
 	l.progress, l.stalled = now, false
 	l.f.e.shared.Timers.Stop(&l.patience)
 	if l.holding.On() != nil {
@@ -199,7 +179,7 @@ func (l *Link) lose() {
 	l.next = l.tail
 	for n := l.head; n != l.tail; n++ {
 		if *l.place(n) != nil {
-			l.f.stats.DatagramsLost++
+			l.f.Account.DatagramsLost++
 			l.over(n)
 		}
 	}
@@ -207,14 +187,14 @@ func (l *Link) lose() {
 
 // giveUp loses what a destination that takes nothing was to get. While its connection is open the
 // next datagrams are lost too.
-func (l *Link) giveUp(now falcon.Time) {
+func (l *Link) giveUp(now vtime.Time) {
 	l.stalled = l.state == linkOpen || len(l.blocked) > 0
 	l.lose()
 	l.wake()
 }
 
 // block makes q wait for a place in the link's queue.
-func (l *Link) block(now falcon.Time, q *QP) {
+func (l *Link) block(now vtime.Time, q *QP) {
 	q.waitCredit = true
 	if q.blocked != l {
 		q.blocked = l
@@ -237,26 +217,11 @@ func (l *Link) wake() {
 	l.blocked = l.blocked[:0]
 }
 
-// fill implements endpoint.
-func (l *Link) fill(t transport, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	d := l.get(uint32(tag))
-	if l.conn != t || d == nil || kind != falcon.TxnPush || len(dst) < wire.PushLength(d.opcode, d.length) {
-		return 0, errGone
+// Outgoing implements transport.DatagramEndpoint.
+func (l *Link) Outgoing(number uint32) (*transport.Datagram, []byte) {
+	d := l.get(number)
+	if d == nil {
+		return nil, nil
 	}
-	if l.f.Trace != nil {
-		d.noteFilled(l)
-	}
-	h := &l.f.e.headers
-	*h = wire.Headers{
-		RBTH: wire.RBTH{
-			Opcode: d.opcode, DestQP: d.to, SN: d.sn, Pad: uint8(wire.PadLen(d.length)), Solicited: d.solicited,
-		},
-		Datagram: d.deth,
-	}
-	h.Imm.Data = d.imm
-	n := len(h.Append(dst[:0]))
-	n += copy(dst[n:], d.data[:d.length])
-	pad := wire.PadLen(d.length)
-	clear(dst[n : n+pad])
-	return n + pad, nil
+	return &d.Datagram, d.data[:d.Length]
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // TestWithFalcon: only datagrams that falcon has are found by their number. One that waits is not,
@@ -12,12 +13,12 @@ func TestWithFalcon(t *testing.T) {
 	head := ^uint32(0) - 2 // numbers wrap
 	o := outgoing{held: make([]*datagram, linkQueue), head: head, next: head + 5, tail: head + 9}
 	for n := o.head; n != o.tail; n++ {
-		*o.place(n) = &datagram{sn: n}
+		*o.place(n) = &datagram{Datagram: transport.Datagram{Serial: n}}
 	}
 	for i := range uint32(3 * linkQueue) {
 		n := head - linkQueue + i
 		d, with := o.get(n), i >= linkQueue && i < linkQueue+5
-		if (d != nil) != with || with && d.sn != n {
+		if (d != nil) != with || with && d.Serial != n {
 			t.Errorf("number head%+d: found is %t, want %t", int32(n-head), d != nil, with)
 		}
 	}

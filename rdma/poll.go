@@ -1,7 +1,7 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -22,7 +22,7 @@ const pollQuantum = 64
 
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It
 // reports whether there is an entry after all.
-func (q *QP) watch(now falcon.Time) (more bool) {
+func (q *QP) watch(now vtime.Time) (more bool) {
 	if !q.fn.EventIndex() {
 		return q.sq.Sleep()
 	}
@@ -34,7 +34,7 @@ func (q *QP) watch(now falcon.Time) (more bool) {
 
 // Poll looks at send queues that ran empty a short while ago, each in its turn, and arms those that
 // stayed empty. It reports whether one had work, which the next Run does.
-func (e *Engine) Poll(now falcon.Time) (found bool) {
+func (e *Engine) Poll(now vtime.Time) (found bool) {
 	last := e.polled.Last()
 	for range pollQuantum {
 		q := e.polled.First()
@@ -64,7 +64,7 @@ func (e *Engine) Poll(now falcon.Time) (found bool) {
 
 // Arm asks for a doorbell at the next entry of every queue that is polled. It is called before the
 // shard stops looking, and reports whether one had work meanwhile.
-func (e *Engine) Arm(now falcon.Time) (found bool) {
+func (e *Engine) Arm(now vtime.Time) (found bool) {
 	for q := e.polled.First(); q != nil; q = e.polled.First() {
 		q.polled.Remove()
 		if q.sq.Sleep() {

@@ -3,19 +3,17 @@ package rdma
 import (
 	"encoding/binary"
 
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 const (
-	maxWorks  = 128 // send work requests read and not completed, per QP
-	maxPushes = 128 // pushes of a QP in falcon's hands
-	maxPulls  = 64  // pulls of a QP in falcon's hands
-	maxServed = 128 // pull requests of the peer not answered yet, per QP
+	maxWorks    = 128 // send work requests read and not completed, per QP
+	maxMessages = 128 // of the peer that hold a receive, per QP
 )
 
 // QP is a queue pair. Which of its parts there are depends on its type:
@@ -38,20 +36,16 @@ type QP struct {
 	sigAll bool
 	sq, rq verbs.WorkQueue
 
-	service wire.Opcode // prefix of its opcodes on the wire
-
 	ordering  abi.Ordering
 	unordered bool // ordering is OrderingUnordered
 	cie       bool // a request that fails completes in error, and the QP goes on
 
-	conn       transport // nil while there is none
+	conn       transport.Conn // nil while there is none
 	peer       uint32
 	peerGID    [16]byte
-	ordered    bool
 	segment    int // most data bytes of one packet
 	waitCredit bool
 	blocked    *Link        // has the QP in its list
-	ird        uint8        // READ and atomic packets that the peer was told it may have unanswered
 	peerIRD    uint8        // that the peer takes
 	heard      bool         // a packet of the peer arrived
 	violated   bool         // one of them was no valid request
@@ -68,9 +62,9 @@ type QP struct {
 
 	ready       list.Node[QP] // in its function's ready list: has work to issue or to flush
 	polled      list.Node[QP] // in Engine.polled: send queue ran empty
-	pollUntil   falcon.Time
+	pollUntil   vtime.Time
 	lingering   list.Node[QP] // in Engine.linger: failed, connection still open
-	lingerUntil falcon.Time
+	lingerUntil vtime.Time
 }
 
 // attributes are what ModifyQP sets, with the meaning and units of ibv_qp_attr.
@@ -95,7 +89,7 @@ const anyIRD = 255
 
 // leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than
 // verbs programs, which expect hardware, are willing to wait.
-const leastGiveUp falcon.Time = 500e6
+const leastGiveUp vtime.Time = 500e6
 
 // defaultAttributes hold until ModifyQP says otherwise.
 func (f *Function) defaultAttributes() attributes {
@@ -130,13 +124,15 @@ func (q *QP) LimitReads(peerIRD uint8) {
 	q.limitReads()
 }
 
-func (q *QP) limitReads() { q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peerIRD) }
+func (q *QP) limitReads() {
+	q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peerIRD)
+	if q.conn != nil {
+		q.conn.LimitReads(int(q.attr.maxRdAtomic))
+	}
+}
 
 // Owns reports whether conn is the QP's connection.
-func (q *QP) Owns(conn *falcon.Conn) bool { return q.conn == transport(conn) }
-
-// OwnsLoopback reports whether l is the QP's connection.
-func (q *QP) OwnsLoopback(l *Loopback) bool { return q.conn == transport(l) }
+func (q *QP) Owns(conn transport.Conn) bool { return q.conn != nil && q.conn == conn }
 
 // PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
 func (q *QP) PathMTU() int {
@@ -144,22 +140,22 @@ func (q *QP) PathMTU() int {
 }
 
 // RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for
-// falcon.ConnConfig.GiveUp; 0, the profile's choice, when the driver set neither; falcon.Forever
+// falcon.ConnConfig.GiveUp; 0, the profile's choice, when the driver set neither; vtime.Never
 // when it set the timeout to 0, as verbs have it. Falcon's own timers decide when a packet is sent
 // again.
-func (q *QP) RetryTime() falcon.Time {
+func (q *QP) RetryTime() vtime.Time {
 	switch a := &q.attr; {
 	case !a.timed:
 		return 0
 	case a.timeout == 0:
-		return falcon.Forever
+		return vtime.Never
 	default:
-		return max(falcon.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
+		return max(vtime.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
 	}
 }
 
 // DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
-func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
+func (f *Function) DestroyQP(now vtime.Time, qpn uint32) abi.Status {
 	q := f.QP(qpn)
 	if q == nil {
 		return abi.StatusNotFound
@@ -168,7 +164,7 @@ func (f *Function) DestroyQP(now falcon.Time, qpn uint32) abi.Status {
 	return abi.StatusOK
 }
 
-func (q *QP) destroy(now falcon.Time) {
+func (q *QP) destroy(now vtime.Time) {
 	q.stopWork()
 	q.leaveConn(now)
 	q.state = abi.QPStateReset
@@ -181,44 +177,44 @@ func (q *QP) destroy(now falcon.Time) {
 	q.count(-1)
 }
 
-// Connect takes a QP from INIT to RTS over conn, which must have been opened with the QP as its
-// user. pathMTU is the path MTU agreed on with the peer in bytes; a packet carries at most that
-// much data, and less where conn's own MTU leaves less. StatusBadState: the QP is not in INIT;
-// StatusInvalidArgument: another user, or an MTU too small.
-func (q *QP) Connect(now falcon.Time, conn *falcon.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
-	return q.connect(conn, conn.Config(), peerQPN, pathMTU, peerGID)
-}
-
-func (q *QP) connect(t transport, cfg *falcon.ConnConfig, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
-	segment := min(pathMTU, cfg.MTU-wire.MaxDataHeaderLen) &^ 3
-	switch {
-	case !q.fn.Working() || q.conn != nil,
-		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS:
+// Connect takes a QP from INIT to RTS over conn, which nobody else has; one that its driver takes
+// through RTR itself stays where it is. pathMTU is the path MTU agreed on with the peer in bytes; a
+// packet carries at most that much data, and less where conn's own MTU leaves less.
+// StatusBadState: the QP is not in INIT; StatusInvalidArgument: an MTU too small.
+func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
+	if !q.fn.Working() || q.conn != nil ||
+		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS {
 		return abi.StatusBadState
-	case cfg.User != any(q) || segment < 64 || peerQPN > wire.QPNMask:
+	}
+	segment, ok := conn.Attach(&transport.Terms{
+		Endpoint: q, QPN: q.number, Peer: peerQPN, PathMTU: pathMTU, XRC: q.typ == abi.QPTypeXRCSend || q.typ == abi.QPTypeXRCRecv,
+		Unordered: q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic), Account: &q.fn.Account,
+	})
+	if !ok {
 		return abi.StatusInvalidArgument
 	}
 	q.peer, q.peerGID = peerQPN, peerGID
 	if m := abi.PathMTUFor(pathMTU); m != 0 {
 		q.attr.pathMTU = m
 	}
-	q.begin(t, cfg.Ordered, segment)
-	return abi.StatusOK
-}
-
-// begin gives the QP its connection t. One in INIT goes to RTS; one that its driver takes through
-// RTR itself stays where it is.
-func (q *QP) begin(t transport, ordered bool, segment int) {
-	q.conn, q.ordered, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = t, ordered, segment, false, false, false, false
-	q.ird = q.attr.maxDest
-	q.req.connect()
-	q.rsp.connect(ordered, q.receives())
+	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = conn, segment, false, false, false, false
+	q.rsp.connect(conn.Ordered(), q.receives())
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
 	}
 	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.wake()
+	return abi.StatusOK
 }
+
+// Unblocked implements transport.Endpoint.
+func (q *QP) Unblocked(vtime.Time) {
+	q.waitCredit = false
+	q.wake()
+}
+
+// Settle implements transport.Endpoint.
+func (q *QP) Settle(now vtime.Time) { q.fn.settle(now) }
 
 // wake queues the QP for a turn.
 func (q *QP) wake() {
@@ -239,14 +235,14 @@ func (q *QP) wake() {
 
 // prefetch has the processor fetch what a turn needs of the connection.
 func (q *QP) prefetch() {
-	if c, ok := q.conn.(*falcon.Conn); ok {
-		c.Prefetch()
+	if q.conn != nil {
+		q.conn.Prefetch()
 	}
 }
 
 // turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD,
 // flushing in ERR and SQE. It reports whether more is left that can go on now.
-func (q *QP) turn(now falcon.Time) (more bool) {
+func (q *QP) turn(now vtime.Time) (more bool) {
 	if !q.fn.Working() || q.stuck() {
 		return false
 	}
@@ -290,7 +286,7 @@ func (q *QP) sendDoorbell(index uint32) {
 func (q *QP) receives() uint32 {
 	switch {
 	case q.typ == abi.QPTypeXRCRecv:
-		return maxPushes
+		return maxMessages
 	case q.srq != nil:
 		return q.srq.Entries()
 	}

@@ -1,8 +1,9 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go;
@@ -20,12 +21,12 @@ import (
 // reach the peer. In RESET there is no connection and nothing was completed.
 
 // fail moves the QP to ERR because of st and tells the driver.
-func (q *QP) fail(now falcon.Time, st abi.WCStatus, reason string) {
+func (q *QP) fail(now vtime.Time, st abi.WCStatus, reason string) {
 	q.failAs(now, abi.EventQPFatal, st, reason)
 }
 
 // failAs is fail with an event of type typ.
-func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason string) {
+func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason string) {
 	if q.state == abi.QPStateErr || q.state == abi.QPStateReset {
 		return
 	}
@@ -36,7 +37,7 @@ func (q *QP) failAs(now falcon.Time, typ abi.EventType, st abi.WCStatus, reason 
 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend
 // on each other: their QP goes on receiving.
-func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
+func (q *QP) failSend(now vtime.Time, st abi.WCStatus) {
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
 		q.enterErr(now)
 		return
@@ -48,24 +49,22 @@ func (q *QP) failSend(now falcon.Time, st abi.WCStatus) {
 	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
 		q.state = abi.QPStateSQE
 		q.polled.Remove()
-		q.req.drop()
+		q.dropRequests()
 		q.wake()
 	}
 }
 
 // enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work
 // requests.
-func (q *QP) enterErr(now falcon.Time) {
+func (q *QP) enterErr(now vtime.Time) {
 	if q.state == abi.QPStateErr {
 		return
 	}
 	q.state = abi.QPStateErr
-	if e := q.fn.e; e.falcon != nil {
-		e.falcon.CreditsChanged() // it may have been offered some
-	}
+	q.fn.e.CreditsChanged() // it may have been offered some
 	q.fn.e.shared.Timers.Stop(&q.patience)
 	q.polled.Remove() // flushing reads the queue and arms it
-	q.req.drop()
+	q.dropRequests()
 	if q.conn != nil {
 		q.lingerUntil = now + q.fn.e.cfg.Linger
 		q.fn.e.linger.PushBack(&q.lingering, q)
@@ -74,7 +73,7 @@ func (q *QP) enterErr(now falcon.Time) {
 }
 
 // reset moves the QP to RESET from any state.
-func (q *QP) reset(now falcon.Time) {
+func (q *QP) reset(now vtime.Time) {
 	q.stopWork()
 	q.wired, q.peerLeft = false, false
 	q.leaveConn(now)
@@ -87,7 +86,7 @@ func (q *QP) reset(now falcon.Time) {
 
 // abandon is for a function that stopped: ERR without completions, since its queues cannot be
 // trusted.
-func (q *QP) abandon(now falcon.Time) {
+func (q *QP) abandon(now vtime.Time) {
 	q.stopWork()
 	q.closeConn(now)
 	if q.state != abi.QPStateReset {
@@ -106,10 +105,10 @@ func (q *QP) stopWork() {
 }
 
 // closeConn closes the connection and forgets it; falcon's last events for it find no owner.
-func (q *QP) closeConn(now falcon.Time) {
+func (q *QP) closeConn(now vtime.Time) {
 	if c := q.letGo(); c != nil {
 		if q.violated {
-			c.Abort(now, falcon.CloseULP)
+			c.Abort(now)
 		} else {
 			c.Close(now)
 		}
@@ -118,7 +117,7 @@ func (q *QP) closeConn(now falcon.Time) {
 
 // leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device
 // closes it.
-func (q *QP) leaveConn(now falcon.Time) {
+func (q *QP) leaveConn(now vtime.Time) {
 	if q.violated {
 		q.closeConn(now)
 	} else if c := q.letGo(); c != nil {
@@ -127,13 +126,10 @@ func (q *QP) leaveConn(now falcon.Time) {
 }
 
 // letGo forgets the connection, and returns it.
-func (q *QP) letGo() transport {
+func (q *QP) letGo() transport.Conn {
 	q.lingering.Remove()
 	c := q.conn
-	if c != nil {
-		q.conn = nil
-		q.rsp.dropServed()
-	}
+	q.conn = nil
 	q.forgetPeer()
 	return c
 }
@@ -153,7 +149,7 @@ func (q *QP) forgetPeer() {
 
 // Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
 // its connection is closed at once.
-func (q *QP) Disconnected(now falcon.Time) {
+func (q *QP) Disconnected(now vtime.Time) {
 	if q.conn == nil {
 		return
 	}
@@ -162,14 +158,13 @@ func (q *QP) Disconnected(now falcon.Time) {
 	q.fn.settle(now)
 }
 
-// connClosed takes EvClosed: falcon gave the connection up.
-func (q *QP) connClosed(now falcon.Time, ev *falcon.Event) {
+// Ended implements transport.Endpoint: the transport gave the connection up.
+func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 	q.lingering.Remove()
 	q.conn = nil
 	if q.leaving && !q.wired {
 		q.enterErr(now)
 	}
-	q.fail(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())
+	q.fail(now, st, reason)
 	q.forgetPeer()
-	q.rsp.dropServed()
 }

@@ -21,7 +21,8 @@ func TestReadsInFlight(t *testing.T) {
 		}
 		most, cqes := 0, 0
 		p.run(1e9, func() bool {
-			most = max(most, p.a.q.req.pulls)
+			_, pulls := p.a.q.underWay()
+			most = max(most, pulls)
 			for p.a.send.drop() {
 				cqes++
 			}
@@ -38,8 +39,11 @@ func TestReadsInFlight(t *testing.T) {
 func TestReadsBeyondLimit(t *testing.T) {
 	for _, m := range modes[:2] {
 		for n := range 4 {
-			p := newPair(t, m.ordered, 4096, worldConfig{}, qpConfig{ordering: m.ordering})
-			p.b.q.ird = 2 // and nobody told the peer
+			qc := qpConfig{ordering: m.ordering}
+			p := newPair(t, m.ordered, 4096, worldConfig{}, qc)
+			p.a, p.b = p.hosts[0].createQP(p.pd[0], qc), p.hosts[1].createQP(p.pd[1], qc)
+			p.b.q.attr.maxDest = 2 // and nobody told the peer
+			p.connect(p.a, p.b, m.ordered)
 			for range n {
 				p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 100))
 			}

@@ -1,42 +1,41 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // oldest returns the receive of the oldest unfinished message that has one.
 func (r *responder) oldest() (*verbs.Receive, bool) {
 	for i := range uint32(len(r.receives)) {
-		if v := r.receive(r.rmsn + i); v.Taken {
+		if v := r.receive(r.message + i); v.Taken {
 			return v, true
 		}
 	}
 	return nil, false
 }
 
-func (r *responder) receive(rmsn uint32) *verbs.Receive {
-	return &r.receives[rmsn&uint32(len(r.receives)-1)]
+func (r *responder) receive(number uint32) *verbs.Receive {
+	return &r.receives[number&uint32(len(r.receives)-1)]
 }
 
-// receiveFor returns the receive of message rmsn. Messages take the receives of a QP's own queue in
-// the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is
+// receiveFor returns the receive of the message of that number. Messages take the receives of a
+// QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is
 // nil when none is posted, or none can be held: the peer has to wait.
-func (q *QP) receiveFor(rmsn uint32) *verbs.Receive {
+func (q *QP) receiveFor(number uint32) *verbs.Receive {
 	r := &q.rsp
-	if rmsn-r.rmsn >= uint32(len(r.receives)) {
+	if number-r.message >= uint32(len(r.receives)) {
 		return nil
 	}
 	if s := q.source(); s != nil {
-		v := r.receive(rmsn)
+		v := r.receive(number)
 		if !v.Taken && !s.Take(v) {
 			return nil
 		}
 		return v
 	}
-	for ; r.fetched-r.rmsn <= rmsn-r.rmsn; r.fetched++ {
+	for ; r.fetched-r.message <= number-r.message; r.fetched++ {
 		b, ok := q.rq.Next(q.fn.e.shared.Entry[:])
 		if !ok {
 			return nil
@@ -44,7 +43,7 @@ func (q *QP) receiveFor(rmsn uint32) *verbs.Receive {
 		r.receive(r.fetched).Fill(&q.rq, &q.fn.Regions, q.pd, b)
 		q.rq.Commit()
 	}
-	return r.receive(rmsn)
+	return r.receive(number)
 }
 
 // source is the shared queue the packet at hand receives from, nil when the QP has a queue of its
@@ -66,7 +65,7 @@ func (q *QP) domain() *verbs.PD {
 }
 
 // completeRecv writes the completion of v, whose slot is free then.
-func (q *QP) completeRecv(now falcon.Time, v *verbs.Receive, cqe *abi.CQE, solicited bool) {
+func (q *QP) completeRecv(now vtime.Time, v *verbs.Receive, cqe *abi.CQE, solicited bool) {
 	cq := q.recvCQ
 	cqe.WRID, cqe.QPN = v.WRID, q.number
 	if s := v.SRQ; s != nil {
@@ -80,35 +79,6 @@ func (q *QP) completeRecv(now falcon.Time, v *verbs.Receive, cqe *abi.CQE, solic
 }
 
 // finishRecv completes a receive in error.
-func (q *QP) finishRecv(now falcon.Time, v *verbs.Receive, st abi.WCStatus) {
+func (q *QP) finishRecv(now vtime.Time, v *verbs.Receive, st abi.WCStatus) {
 	q.completeRecv(now, v, &abi.CQE{SrcQP: q.peer, Status: st, Opcode: abi.WCOpRecv}, false)
-}
-
-// received completes the receive v of the message that a ends.
-func (q *QP) received(now falcon.Time, v *verbs.Receive, a *arrival, bytes uint64, failed abi.WCStatus) {
-	if q.fn.Trace != nil {
-		q.noteReceiving(q.conn, a.rsn)
-	}
-	if failed != abi.WCSuccess {
-		q.finishRecv(now, v, failed)
-		return
-	}
-	cqe := abi.CQE{ByteLen: uint32(bytes), SrcQP: q.peer, Opcode: abi.WCOpRecv}
-	switch a.opcode {
-	case wire.WriteLastImm, wire.WriteOnlyImm:
-		cqe.Opcode = abi.WCOpRecvWriteImm
-		fallthrough
-	case wire.SendLastImm, wire.SendOnlyImm:
-		cqe.Flags, cqe.Imm = abi.WCFlagImm, a.imm
-	case wire.SendLastInv, wire.SendOnlyInv:
-		pd := q.pd
-		if pd == nil {
-			pd = v.SRQ.PD() // XRC
-		}
-		if m := q.fn.Invalidatable(pd, &q.windows, a.imm); m != nil {
-			m.InvalidateRemote()
-		}
-		cqe.Flags, cqe.Imm = abi.WCFlagInv, a.imm
-	}
-	q.completeRecv(now, v, &cqe, a.solicited)
 }

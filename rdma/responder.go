@@ -1,92 +1,34 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// responder is the receiving half of a QP.
+// responder is the receiving half of a QP. Messages that take a receive are numbered from 1 on each
+// connection; receives is a ring by that number.
 //
-//	push ─▶ admit by SN ─▶ place data ─▶ acknowledge ─▶ retire in SN order ─▶ receive completion
-//	pull ─▶ admit by SN ─▶ check, run atomics ─▶ respond; the data of a READ is gathered when falcon sends it
-//
-// On an ordered connection packets arrive in SN order and are retired at once. On an unordered one
-// data is placed as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a
-// ring for the ones before them, so that completions keep the order of the requests.
+//	message   oldest unfinished       newest that has a receive
+//	──────────┬───────────────────────┬──────────────────────
+//	   done   │ receives taken for it │ receives in the queue
 type responder struct {
-	sn       uint32 // of the next packet to retire
-	rmsn     uint32 // of the oldest unfinished message that takes a receive
+	message  uint32 // number of the oldest unfinished message
 	fetched  uint32 // of the message the next receive in the RQ will serve
-	pullRMSN uint32 // of the next READ or atomic request
 	receives []verbs.Receive
 	maxSGE   int
 	srq      *verbs.SRQ // that the packet at hand names (XRC)
-
-	failed   abi.WCStatus // of that message: it completes in error; WCSuccess while it does not
-	class    messageClass // of the message that retired packets left unfinished
-	bytes    uint64       // of that message, retired
-	notReady bool         // the packet at sn was told to come again
-
-	arrivals []arrival // ring by SN; unordered connections only
-	servedPulls
-}
-
-type messageClass uint8
-
-const (
-	classNone messageClass = iota
-	classSend
-	classWrite
-	classPull
-)
-
-// reorderWindow is how many sequence numbers a packet may be ahead on an unordered connection.
-const reorderWindow = 1024
-
-// arrival is a packet that was taken: what retiring it needs.
-type arrival struct {
-	present   bool
-	solicited bool
-	opcode    wire.Opcode
-	rmsn      uint32
-	offset    uint32
-	length    uint32
-	imm       uint32       // immediate data, or the key to invalidate
-	failed    abi.WCStatus // the message completes in error
-	rsn       uint32       // of the transaction that brought it
-}
-
-// class is the class of message an opcode belongs to.
-func class(op wire.Opcode) messageClass {
-	switch {
-	case op <= wire.SendOnlyImm, op == wire.SendLastInv, op == wire.SendOnlyInv:
-		return classSend
-	case op <= wire.WriteOnlyImm:
-		return classWrite
-	}
-	return classPull
-}
-
-// receives reports whether the packet takes a receive: a SEND, or a WRITE's last with immediate
-// data.
-func (a *arrival) receives() bool {
-	return class(a.opcode) == classSend || a.opcode == wire.WriteLastImm || a.opcode == wire.WriteOnlyImm
 }
 
 // connect prepares for a new connection.
 // receives is the depth of the queue that receives come from.
 func (r *responder) connect(ordered bool, receives uint32) {
 	r.drop()
-	r.sn, r.rmsn, r.fetched, r.pullRMSN = 1, 1, 1, 1
+	r.message, r.fetched = 1, 1
 	n := uint32(1) // an ordered connection has one message in progress
-	r.arrivals = nil
 	if !ordered {
-		n = min(receives, maxPushes)
-		r.arrivals = make([]arrival, reorderWindow)
+		n = min(receives, maxMessages)
 	}
 	if uint32(len(r.receives)) != n {
 		r.receives = make([]verbs.Receive, n)
@@ -97,213 +39,16 @@ func (r *responder) connect(ordered bool, receives uint32) {
 	}
 }
 
-// drop forgets messages in progress and responses not yet acknowledged.
+// drop forgets messages in progress.
 func (r *responder) drop() {
-	r.fetched = r.rmsn
+	r.fetched = r.message
 	for i := range r.receives {
 		r.receives[i].Release()
 	}
-	r.class, r.bytes, r.notReady = classNone, 0, false
-	clear(r.arrivals)
-	r.dropServed()
 }
 
-// admission is what becomes of a packet by its sequence number.
-type admission uint8
-
-const (
-	admitted admission = iota
-	tooEarly           // behind one that was told to come again, or too far ahead: come again
-	misplaced
-)
-
-func (r *responder) admit(sn uint32) admission {
-	d := int32(sn - r.sn)
-	switch {
-	case r.arrivals == nil && d == 0:
-		return admitted
-	case r.arrivals == nil && d > 0 && r.notReady:
-		return tooEarly
-	case r.arrivals == nil || d < 0:
-		return misplaced
-	case d >= reorderWindow:
-		return tooEarly
-	case r.arrivals[sn%reorderWindow].present:
-		return misplaced
-	}
-	return admitted
-}
-
-// legal checks a packet's place in its message. It holds for the next packet in SN order.
-func (r *responder) legal(a *arrival) bool {
-	info := a.opcode.Info()
-	class, bytes := class(a.opcode), r.bytes
-	if info.First {
-		if r.class != classNone {
-			return false
-		}
-		bytes = 0
-	} else if r.class != class {
-		return false
-	}
-	switch {
-	case class == classPull:
-		return a.rmsn == r.pullRMSN
-	case a.receives() && a.rmsn != r.rmsn,
-		class == classSend && uint64(a.offset) != bytes,
-		bytes+uint64(a.length) > maxMessage:
-		return false
-	}
-	return true
-}
-
-// handlePush takes a SEND or WRITE packet.
-func (q *QP) handlePush(now falcon.Time, ev *falcon.Event) {
-	h := &q.fn.e.headers
-	n, err := h.Parse(ev.Data)
-	switch {
-	case err == nil && h.RBTH.DestQP != q.number:
-		// RDMA over Falcon §6.9: it does not stop the QP, whose packet this is not.
-		q.fn.stats.CIDMismatches++
-		q.conn.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
-		return
-	case !q.serving():
-		q.fn.stats.Refused++
-		q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
-		return
-	}
-	q.hear()
-	data, ok := h.RBTH.Data(ev.Data, n)
-	if err != nil || !ok || !q.addressed(h) || h.RBTH.Opcode.Info().Kind != wire.KindPushData {
-		q.refusePush(now, ev, synInvalid, nil, abi.WCSuccess)
-		return
-	}
-	switch q.rsp.admit(h.RBTH.SN) {
-	case tooEarly:
-		q.deferPush(now, ev)
-		return
-	case misplaced:
-		q.refusePush(now, ev, synSequence, nil, abi.WCSuccess)
-		return
-	}
-	a := arrival{
-		present: true, solicited: h.RBTH.Solicited, opcode: h.RBTH.Opcode, rmsn: h.SETH.RMSN, offset: h.OETH.Offset,
-		length: uint32(len(data)), imm: h.Imm.Data, rsn: ev.RSN,
-	}
-	if a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv {
-		a.imm = h.Inv.RKey
-	}
-	if q.unordered && !a.single() || q.ordered && !q.rsp.legal(&a) {
-		q.refusePush(now, ev, synInvalid, nil, abi.WCSuccess)
-		return
-	}
-	switch syn, v, st := q.placePush(h, &a, data); syn {
-	case synNone:
-	case synRNR:
-		q.deferPush(now, ev)
-		return
-	default:
-		if q.cie && (v != nil || !a.receives()) {
-			q.completeInError(now, ev, h.RBTH.SN, &a, syn, st)
-			return
-		}
-		if v != nil && st == abi.WCSuccess {
-			v = nil
-		}
-		q.refusePush(now, ev, syn, v, st)
-		return
-	}
-	if a.failed != abi.WCSuccess {
-		q.conn.AckPush(now, ev.RSN)
-		q.arrived(now, h.RBTH.SN, &a)
-		return
-	}
-	q.fn.stats.PushesRx++
-	q.fn.stats.BytesRx += uint64(len(data))
-	if q.fn.Trace != nil {
-		flags := uint8(0)
-		if a.receives() && a.opcode.Info().Last {
-			flags = trace.Wanted
-		}
-		q.noteDelivered(q.conn, ev.RSN, a.opcode, a.length, flags)
-	}
-	q.conn.AckPush(now, ev.RSN)
-	q.arrived(now, h.RBTH.SN, &a)
-}
-
-// completeInError refuses a packet whose message then fails at both ends, and nothing else does.
-func (q *QP) completeInError(now falcon.Time, ev *falcon.Event, sn uint32, a *arrival, syn syndrome, st abi.WCStatus) {
-	q.fn.stats.Refused++
-	if st == abi.WCSuccess {
-		st = abi.WCLocAccessErr
-	}
-	a.failed = st
-	q.conn.NackPush(now, ev.RSN, falconwire.NackCIE, 0, uint8(syn))
-	q.arrived(now, sn, a)
-}
-
-// single reports whether the packet may come in unordered mode: messages that take a receive are of
-// one packet.
-func (a *arrival) single() bool {
-	info := a.opcode.Info()
-	return !a.receives() || info.First && info.Last
-}
-
-// deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's
-// RNR timer.
-func (q *QP) deferPush(now falcon.Time, ev *falcon.Event) {
-	q.rsp.notReady = true
-	q.fn.stats.RNRTx++
-	timer := q.attr.minRNRTimer
-	q.conn.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
-}
-
-// addressed strips the service off the opcode and reports whether the request is one for this QP:
-// of its service and, with XRC, for an SRQ of its domain.
-func (q *QP) addressed(h *wire.Headers) bool {
-	op := h.RBTH.Opcode
-	if op&^wire.ServiceMask != q.service {
-		return false
-	}
-	h.RBTH.Opcode = op & wire.ServiceMask
-	if q.typ != abi.QPTypeXRCRecv {
-		return q.typ != abi.QPTypeXRCSend
-	}
-	s := q.fn.SRQ(h.XRC.SRQ)
-	q.rsp.srq = s
-	return s != nil && s.In(q.xrcd)
-}
-
-// refusePush answers with an error, which both sides' QPs do not survive. recv is how the receive
-// v, which the packet would have gone to, completes; WCSuccess when it does not.
-func (q *QP) refusePush(now falcon.Time, ev *falcon.Event, syn syndrome, v *verbs.Receive, recv abi.WCStatus) {
-	q.fn.stats.Refused++
-	q.conn.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
-	if v != nil && recv != abi.WCSuccess {
-		q.finishRecv(now, v, recv)
-	}
-	q.failServing(now, syn)
-}
-
-// failServing moves the QP to ERR because a request of the peer was refused.
-func (q *QP) failServing(now falcon.Time, syn syndrome) {
-	typ, reason := abi.EventQPFatal, "refused a request of the peer"
-	switch syn {
-	case synSequence:
-		typ, reason = abi.EventQPReqErr, "a request of the peer was out of sequence"
-	case synInvalid:
-		q.violated = true
-		typ, reason = abi.EventQPReqErr, "the peer sent an invalid request"
-	case synAccess:
-		typ, reason = abi.EventQPAccessErr, "the peer asked for memory it may not access"
-	case synOperation:
-		reason = "a request of the peer could not be carried out"
-	}
-	q.failAs(now, typ, syn.status(), reason)
-}
-
-// hear notes that the peer sends. A driver that waits in RTR learns that it may go on.
-func (q *QP) hear() {
+// Heard implements transport.Responder. A driver that waits in RTR learns that it may go on.
+func (q *QP) Heard() {
 	if q.heard {
 		return
 	}
@@ -313,65 +58,130 @@ func (q *QP) hear() {
 	}
 }
 
-// placePush checks the rights a packet needs and writes its data to memory. It returns synRNR when
-// the packet has to come again, and with an error the receive it hit and the status of that, if
-// any.
-func (q *QP) placePush(h *wire.Headers, a *arrival, data []byte) (syndrome, *verbs.Receive, abi.WCStatus) {
+// Serving implements transport.Responder.
+func (q *QP) Serving() bool { return q.serving() }
+
+// Address implements transport.Responder: with XRC, an SRQ of the QP's domain.
+func (q *QP) Address(srqn uint32) bool {
+	if q.typ != abi.QPTypeXRCRecv {
+		return false
+	}
+	s := q.fn.SRQ(srqn)
+	q.rsp.srq = s
+	return s != nil && s.In(q.xrcd)
+}
+
+// Place implements transport.Responder.
+func (q *QP) Place(now vtime.Time, p *transport.Packet, data []byte) transport.Verdict {
+	refusal, v, st := q.place(p, data)
+	switch {
+	case refusal == transport.Accepted, refusal == transport.NotReady:
+		return transport.Verdict{Refusal: refusal, Failed: st}
+	case q.cie && (v != nil || !p.TakesReceive()):
+		// The message fails at both ends, and nothing else does.
+		if st == abi.WCSuccess {
+			st = abi.WCLocAccessErr
+		}
+		return transport.Verdict{Refusal: refusal, Alone: true, Failed: st}
+	}
+	if v != nil && st != abi.WCSuccess {
+		q.finishRecv(now, v, st)
+	}
+	q.Refused(now, refusal)
+	return transport.Verdict{Refusal: refusal}
+}
+
+// place checks the rights a packet needs and writes its data to memory. It returns with an error the
+// receive the packet hit and the status of that, if any; without one a status when the message has
+// no data.
+func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *verbs.Receive, abi.WCStatus) {
 	var v *verbs.Receive
-	if a.receives() {
+	if p.TakesReceive() {
 		s := q.source()
 		switch {
-		case int32(a.rmsn-q.rsp.rmsn) < 0:
-			return synInvalid, nil, abi.WCSuccess
+		case int32(p.Message-q.rsp.message) < 0:
+			return transport.Invalid, nil, abi.WCSuccess
 		case s != nil && s.Failed():
-			return synOperation, nil, abi.WCSuccess
+			return transport.Operation, nil, abi.WCSuccess
 		}
-		if v = q.receiveFor(a.rmsn); v == nil {
-			return synRNR, nil, abi.WCSuccess
+		if v = q.receiveFor(p.Message); v == nil {
+			return transport.NotReady, nil, abi.WCSuccess
 		}
 		switch {
 		case v.SRQ != s || v.Done:
-			return synInvalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
+			return transport.Invalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
 		case v.Status != abi.WCSuccess: // though a WRITE with immediate data puts nothing there
-			return synOperation, v, v.Status
+			return transport.Operation, v, v.Status
 		}
 	}
 	switch {
-	case !h.RBTH.CE:
+	case !p.Spoiled:
 	case q.cie:
-		a.failed = abi.WCRemAbortErr // the peer gave it up
-		return synNone, v, abi.WCSuccess
+		return transport.Accepted, v, abi.WCRemAbortErr // the peer gave it up
 	default: // what it holds is no data
-		return synOperation, v, abi.WCRemAbortErr
+		return transport.Operation, v, abi.WCRemAbortErr
 	}
-	if class(a.opcode) == classSend {
+	if p.Sends() {
 		switch {
-		case uint64(a.offset)+uint64(len(data)) > v.Capacity:
-			return synInvalid, v, abi.WCLocLenErr
-		case (a.opcode == wire.SendLastInv || a.opcode == wire.SendOnlyInv) && q.fn.Invalidatable(q.domain(), &q.windows, a.imm) == nil:
-			return synAccess, v, abi.WCSuccess
+		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
+			return transport.Invalid, v, abi.WCLocLenErr
+		case p.Op == abi.OpSendInv && q.fn.Invalidatable(q.domain(), &q.windows, p.Imm) == nil:
+			return transport.Access, v, abi.WCSuccess
 		}
 		var c verbs.Cursor
-		c.Advance(v.SGEs, a.offset)
+		c.Advance(v.SGEs, p.Offset)
 		if v.SGEs.Scatter(c, data) != nil {
-			return synOperation, v, abi.WCLocProtErr
+			return transport.Operation, v, abi.WCLocProtErr
 		}
-		return synNone, nil, abi.WCSuccess
+		return transport.Accepted, nil, abi.WCSuccess
 	}
-	if h.RETH.Length != uint32(len(data)) {
-		return synInvalid, v, abi.WCSuccess
+	if p.Claimed != uint32(len(data)) {
+		return transport.Invalid, v, abi.WCSuccess
 	}
 	if len(data) == 0 {
-		return synNone, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
+		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
 	}
-	m := q.remote(h.RETH.RKey, h.RETH.VA, uint64(len(data)), abi.AccessRemoteWrite)
+	m := q.remote(p.RKey, p.Addr, uint64(len(data)), abi.AccessRemoteWrite)
 	if m == nil {
-		return synAccess, v, abi.WCSuccess
+		return transport.Access, v, abi.WCSuccess
 	}
-	if m.Write(h.RETH.VA, data) != nil {
-		return synOperation, v, abi.WCSuccess
+	if m.Write(p.Addr, data) != nil {
+		return transport.Operation, v, abi.WCSuccess
 	}
-	return synNone, nil, abi.WCSuccess
+	return transport.Accepted, nil, abi.WCSuccess
+}
+
+// Read implements transport.Responder.
+func (q *QP) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
+	switch {
+	case q.attr.maxDest == 0:
+		return nil, transport.Invalid
+	case n == 0:
+		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not looked at
+	}
+	m := q.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
+	if m == nil {
+		return nil, transport.Access
+	}
+	return m, transport.Accepted
+}
+
+// Atomic implements transport.Responder.
+func (q *QP) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) {
+	if q.attr.maxDest == 0 || x.Addr&7 != 0 {
+		return 0, transport.Invalid
+	}
+	m := q.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
+	if m == nil {
+		return 0, transport.Access
+	}
+	if !m.Aligned(x.Addr) {
+		return 0, transport.Invalid
+	}
+	if original, err := m.Atomic(x.Addr, &verbs.Atomic{Op: x.Op, Compare: x.Compare, SwapAdd: x.SwapAdd, Masks: x.Masks}); err == nil {
+		return original, transport.Accepted
+	}
+	return 0, transport.Operation
 }
 
 // remote looks up a region or window for the peer: the right must be given by the QP and by the
@@ -386,78 +196,66 @@ func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *verbs.MR {
 	return q.fn.Remote(q.domain(), &q.windows, rkey, va, n, right)
 }
 
-// arrived retires the packet with number sn, or keeps it until those before it have arrived.
-func (q *QP) arrived(now falcon.Time, sn uint32, a *arrival) {
-	r := &q.rsp
-	if sn == r.sn {
-		r.notReady = false
+// RNRTimer implements transport.Responder.
+func (q *QP) RNRTimer() uint8 { return q.attr.minRNRTimer }
+
+// AnswerAt implements transport.Responder.
+func (q *QP) AnswerAt(now vtime.Time) vtime.Time { return q.fn.rate.Ready(now) }
+
+// Answered implements transport.Responder.
+func (q *QP) Answered(n int) { q.fn.rate.Charge(n) }
+
+// Refused implements transport.Responder: the QP moves to ERR because a request of the peer was
+// refused.
+func (q *QP) Refused(now vtime.Time, r transport.Refusal) {
+	typ, st, reason := abi.EventQPFatal, abi.WCRemOpErr, "refused a request of the peer"
+	switch r {
+	case transport.Sequence:
+		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "a request of the peer was out of sequence"
+	case transport.Invalid:
+		q.violated = true
+		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "the peer sent an invalid request"
+	case transport.Access:
+		typ, st, reason = abi.EventQPAccessErr, abi.WCRemAccessErr, "the peer asked for memory it may not access"
+	case transport.Operation:
+		reason = "a request of the peer could not be carried out"
 	}
-	if r.arrivals == nil {
-		r.sn++
-		q.retire(now, a)
-		return
-	}
-	if q.unordered {
-		q.retireNow(now, a)
-	}
-	r.arrivals[sn%reorderWindow] = *a
-	for q.serving() {
-		next := &r.arrivals[r.sn%reorderWindow]
-		if !next.present {
-			return
-		}
-		next.present = false
-		r.sn++
-		if q.unordered {
-			continue // it was retired when it came
-		}
-		if !r.legal(next) {
-			q.fn.stats.Refused++
-			q.failServing(now, synInvalid)
-			return
-		}
-		q.retire(now, next)
-	}
+	q.failAs(now, typ, st, reason)
 }
 
-// retire accounts for the next packet in SN order and completes the message it ends.
-func (q *QP) retire(now falcon.Time, a *arrival) {
+// Complete implements transport.Responder. In unordered mode it moves on to the oldest message that
+// is not complete.
+func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
 	r := &q.rsp
-	info := a.opcode.Info()
-	if class(a.opcode) == classPull {
-		r.pullRMSN++
-		return
-	}
-	if info.First {
-		r.class, r.bytes, r.failed = class(a.opcode), 0, abi.WCSuccess
-	}
-	r.bytes += uint64(a.length)
-	if a.failed != abi.WCSuccess {
-		r.failed = a.failed
-	}
-	if !info.Last {
-		return
-	}
-	r.class = classNone
-	if !a.receives() {
-		return
-	}
-	v := r.receive(r.rmsn)
-	r.rmsn++
-	q.received(now, v, a, r.bytes, r.failed)
-}
-
-// retireNow completes the message of one packet, and moves on to the oldest that is not complete.
-func (q *QP) retireNow(now falcon.Time, a *arrival) {
-	r := &q.rsp
-	if !a.receives() {
-		return
-	}
-	v := r.receive(a.rmsn)
+	v := r.receive(p.Message)
 	v.Done = true
-	for r.receive(r.rmsn).Done {
-		r.receive(r.rmsn).Done = false
-		r.rmsn++
+	for r.receive(r.message).Done {
+		r.receive(r.message).Done = false
+		r.message++
 	}
-	q.received(now, v, a, uint64(a.length), a.failed)
+	if q.fn.Trace != nil {
+		q.noteReceiving(q.conn.ID(), p.ID)
+	}
+	if failed != abi.WCSuccess {
+		q.finishRecv(now, v, failed)
+		return
+	}
+	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: q.peer, Opcode: abi.WCOpRecv}
+	switch p.Op {
+	case abi.OpWriteImm:
+		cqe.Opcode = abi.WCOpRecvWriteImm
+		cqe.Flags, cqe.Imm = abi.WCFlagImm, p.Imm
+	case abi.OpSendImm:
+		cqe.Flags, cqe.Imm = abi.WCFlagImm, p.Imm
+	case abi.OpSendInv:
+		pd := q.pd
+		if pd == nil {
+			pd = v.SRQ.PD() // XRC
+		}
+		if m := q.fn.Invalidatable(pd, &q.windows, p.Imm); m != nil {
+			m.InvalidateRemote()
+		}
+		cqe.Flags, cqe.Imm = abi.WCFlagInv, p.Imm
+	}
+	q.completeRecv(now, v, &cqe, p.Solicited)
 }

@@ -1,11 +1,11 @@
 package rdma
 
 import (
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // How QPs come to their turns: functions share by deficit round robin (package fair), the QPs of one
@@ -48,7 +48,7 @@ func (e *Engine) enter(f *Function) {
 }
 
 // visit gives the function in front one turn. It reports false when there is none.
-func (e *Engine) visit(now falcon.Time) bool {
+func (e *Engine) visit(now vtime.Time) bool {
 	f := e.active.Next()
 	if f == nil {
 		return false
@@ -89,12 +89,10 @@ func (f *Function) spend(n int) {
 }
 
 // setAside takes a function whose rate is used up out of the round, until it lets it go on.
-func (e *Engine) setAside(f *Function, at falcon.Time) {
+func (e *Engine) setAside(f *Function, at vtime.Time) {
 	f.flow.Leave()
-	f.stats.RateWaits++
-	if e.falcon != nil {
-		e.falcon.CreditsChanged() // what its QPs were offered is for others now
-	}
+	f.Account.RateWaits++
+	e.CreditsChanged() // what its QPs were offered is for others now
 	e.shared.Timers.Set(&f.throttle, rateReady{f}, at)
 }
 
@@ -102,7 +100,7 @@ func (e *Engine) setAside(f *Function, at falcon.Time) {
 type rateReady struct{ f *Function }
 
 // Due implements verbs.Timed.
-func (r rateReady) Due(falcon.Time) { r.f.e.enter(r.f) }
+func (r rateReady) Due(vtime.Time) { r.f.e.enter(r.f) }
 
 // unschedule takes a function out.
 func (e *Engine) unschedule(f *Function) {
@@ -117,7 +115,7 @@ func (f *Function) UseRate(b *credit.Bucket) { f.rate = b }
 func (f *Function) UseCredits(n *credit.Node) { f.credits = n }
 
 // RateChanged looks anew at a function that waits for its rate.
-func (e *Engine) RateChanged(now falcon.Time, f *Function) {
+func (e *Engine) RateChanged(now vtime.Time, f *Function) {
 	if f.throttle.Armed() {
 		e.shared.Timers.Set(&f.throttle, rateReady{f}, now)
 	}

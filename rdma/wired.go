@@ -3,7 +3,7 @@ package rdma
 import (
 	"fmt"
 
-	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -14,7 +14,7 @@ import (
 
 // patience is the least time that posted work waits for the peer's queue pair to get ready: drivers
 // in guests are slower than the timeouts of verbs programs, which expect hardware.
-const patience falcon.Time = 8e9
+const patience vtime.Time = 8e9
 
 // Wired reports whether the driver named the peer, and how.
 func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer, q.peerGID, q.wired }
@@ -25,13 +25,13 @@ func (q *QP) Connected() bool { return q.conn != nil }
 // awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what
 // fails by itself, needs no peer. It reports whether there may be more of that; without work it
 // asks for a doorbell.
-func (q *QP) awaitPeer(now falcon.Time) (more bool) {
+func (q *QP) awaitPeer(now vtime.Time) (more bool) {
 	for range q.fn.e.cfg.TurnOps {
 		w := q.nextWork()
 		switch {
 		case w == nil:
 			return q.sq.Sleep() && q.state == abi.QPStateRTS
-		case !w.inside() && w.status == abi.WCSuccess:
+		case !w.inside() && w.Status == abi.WCSuccess:
 			q.sq.Commit()
 			q.awaitSend(now)
 			return false
@@ -44,7 +44,7 @@ func (q *QP) awaitPeer(now falcon.Time) (more bool) {
 }
 
 // awaitSend sees to it that work for the peer does not wait for ever.
-func (q *QP) awaitSend(now falcon.Time) {
+func (q *QP) awaitSend(now vtime.Time) {
 	switch {
 	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.fn.Working():
 	case q.peerLeft:
@@ -55,7 +55,7 @@ func (q *QP) awaitSend(now falcon.Time) {
 }
 
 // Due ends the patience: with a peer that is not there, or one whose response was dropped.
-func (q *QP) Due(now falcon.Time) {
+func (q *QP) Due(now vtime.Time) {
 	if q.conn == nil {
 		q.failAlone(now, "it did not get ready to receive")
 	} else {
@@ -65,7 +65,7 @@ func (q *QP) Due(now falcon.Time) {
 }
 
 // failUnanswered fails the oldest work request whose response was lost.
-func (q *QP) failUnanswered(now falcon.Time) {
+func (q *QP) failUnanswered(now vtime.Time) {
 	r := &q.req
 	for i := r.head; i != r.tail; i++ {
 		if w := r.work(i); w.unanswered && !w.done {
@@ -79,7 +79,7 @@ func (q *QP) failUnanswered(now falcon.Time) {
 }
 
 // failAlone fails the oldest work request because there is no peer.
-func (q *QP) failAlone(now falcon.Time, reason string) {
+func (q *QP) failAlone(now vtime.Time, reason string) {
 	r := &q.req
 	if r.head == r.tail {
 		if _, ok := q.fetch(); !ok {
@@ -92,7 +92,7 @@ func (q *QP) failAlone(now falcon.Time, reason string) {
 
 // PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells
 // a verbs program so before it sends, and what it received stays.
-func (q *QP) PeerLeft(now falcon.Time) {
+func (q *QP) PeerLeft(now vtime.Time) {
 	if !q.serving() {
 		q.Disconnected(now)
 		return

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -11,45 +12,19 @@ const maxMessage = 1 << 31
 // work is one send work request: a copy of what the driver posted, made once, with its checks'
 // outcome.
 type work struct {
-	index  uint32 // of its entry
-	wqe    abi.SendWQE
+	transport.Request
 	sges   verbs.SGL
 	inline []byte // data of an inline request
-	masks  abi.AtomicMasks
 	bind   abi.BindMW
-	length uint32 // bytes of the message
 
-	status     abi.WCStatus // of the first failure; WCSuccess while there is none
-	vendor     uint32
-	started    bool // counted as READ or atomic, past its fence
-	issued     bool // every segment is with falcon
-	done       bool // reported, out of order
-	pending    int  // segments with falcon
-	unanswered bool // the response to a packet was for another QP
-	spoiled    bool // data of a packet was not to be had (complete in error)
-	offset     uint32
-	at         verbs.Cursor // of offset in sges
-	rmsn       uint32       // of a message that takes a receive at the peer
-	link       *Link        // that carries it, of a datagram
+	started    bool  // counted as READ or atomic, past its fence
+	done       bool  // reported, out of order
+	unanswered bool  // the response to a packet was for another QP
+	link       *Link // that carries it, of a datagram
 }
-
-// pulls reports whether the request is a READ or an atomic.
-func (w *work) pulls() bool { return w.reads() || w.atomic() }
-
-// reads reports whether the request is a READ.
-func (w *work) reads() bool { return w.wqe.Opcode == abi.OpRead || w.wqe.Opcode == abi.OpReadInv }
 
 // inside reports whether the request concerns this side only.
-func (w *work) inside() bool { return w.wqe.Opcode == abi.OpLocalInv || w.wqe.Opcode == abi.OpBindMW }
-
-// atomic reports whether the request is an atomic, masked or not.
-func (w *work) atomic() bool {
-	switch w.wqe.Opcode {
-	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
-		return true
-	}
-	return false
-}
+func (w *work) inside() bool { return w.WQE.Opcode == abi.OpLocalInv || w.WQE.Opcode == abi.OpBindMW }
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
 func (q *QP) fetch() (w *work, ok bool) {
@@ -60,14 +35,14 @@ func (q *QP) fetch() (w *work, ok bool) {
 	r := &q.req
 	w = r.add()
 	q.fn.Owner.Stats.Posted++
-	w.index = q.sq.Index() - 1
-	w.wqe.Unmarshal(b)
-	w.status = q.check(w, b[abi.SendWQEHeader:])
-	if q.datagrams() && w.status == abi.WCSuccess {
-		w.status = q.checkDatagram(w)
+	w.Index = q.sq.Index() - 1
+	w.WQE.Unmarshal(b)
+	w.Status = q.check(w, b[abi.SendWQEHeader:])
+	if q.datagrams() && w.Status == abi.WCSuccess {
+		w.Status = q.checkDatagram(w)
 	}
-	if q.fn.Faults() != nil && w.status == abi.WCSuccess {
-		w.status = q.fn.Faults().Work(q.number, w.wqe.Opcode)
+	if q.fn.Faults() != nil && w.Status == abi.WCSuccess {
+		w.Status = q.fn.Faults().Work(q.number, w.WQE.Opcode)
 	}
 	if q.fn.Strict() && w.reserved(b) {
 		q.sq.Broke(abi.DRV102, b)
@@ -84,7 +59,7 @@ func (q *QP) fetch() (w *work, ok bool) {
 // check completes w from the rest of its entry and says what is wrong with it. From here on the
 // shared memory of the entry is not looked at again.
 func (q *QP) check(w *work, rest []byte) abi.WCStatus {
-	x := &w.wqe
+	x := &w.WQE
 	var need uint32
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
@@ -111,7 +86,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 			return abi.WCLocLenErr
 		}
 		w.inline = append(w.inline, rest[:x.InlineLen]...)
-		w.length = x.InlineLen
+		w.Length = x.InlineLen
 		return abi.WCSuccess
 	}
 	if int(x.NumSGE) > q.req.maxSGE {
@@ -121,7 +96,7 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 		if x.NumSGE != 1 {
 			return abi.WCLocLenErr // and only one SGE is sure to fit the entry behind the masks
 		}
-		w.masks.Unmarshal(rest)
+		w.Masks.Unmarshal(rest)
 		rest = rest[abi.AtomicMasksSize:]
 	}
 	var total uint64
@@ -132,8 +107,8 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 	if total > maxMessage {
 		return abi.WCLocLenErr
 	}
-	w.length = uint32(total)
-	if w.atomic() && (len(w.sges) != 1 || w.length != 8) {
+	w.Length = uint32(total)
+	if w.Atomic() && (len(w.sges) != 1 || w.Length != 8) {
 		return abi.WCLocLenErr
 	}
 	return abi.WCSuccess
@@ -142,13 +117,13 @@ func (q *QP) check(w *work, rest []byte) abi.WCStatus {
 // reserved reports whether something is in the reserved bits of the entry.
 func (w *work) reserved(entry []byte) bool {
 	rest := entry[abi.SendWQEHeader:]
-	return w.wqe.Reserved(entry) || w.wqe.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest)
+	return w.WQE.Reserved(entry) || w.WQE.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest)
 }
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
 // which is no matter of the ABI.
 func (q *QP) brokenBy(w *work) abi.Clause {
-	x := &w.wqe
+	x := &w.WQE
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
 	switch {
 	case masked && !q.fn.Extended():
@@ -163,7 +138,7 @@ func (q *QP) brokenBy(w *work) abi.Clause {
 
 // local completes a request that concerns this side only from the rest of its entry.
 func (w *work) local(rest []byte) abi.WCStatus {
-	x := &w.wqe
+	x := &w.WQE
 	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 {
 		return abi.WCLocQPOpErr
 	}
@@ -180,11 +155,7 @@ func (w *work) local(rest []byte) abi.WCStatus {
 // Falcon §6.4): messages that take a receive have one packet. It holds when there is a connection,
 // whose size of packets that is.
 func (q *QP) tooLong(w *work) bool {
-	switch w.wqe.Opcode {
-	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
-		return q.unordered && w.length > uint32(q.segment)
-	}
-	return false
+	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)
 }
 
 // wcOpcode is the operation a completion of op reports.

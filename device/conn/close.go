@@ -7,14 +7,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// user is who sits on the connection.
-func (s *Slot) user() User {
-	if s.Loop != nil {
-		return userOf(s.Loop.Config().User)
-	}
-	return userOf(s.Conn.User())
-}
-
 // close ends the connection at once and takes it out of its slot.
 func (s *Slot) close(now falcon.Time) {
 	if s.Loop != nil {
@@ -33,7 +25,7 @@ func (t *Table) Close(now falcon.Time, id uint32, why cm.Reason) {
 	if s == nil {
 		return // the transport went first
 	}
-	u := s.user()
+	u := s.user
 	if s.Conn != nil {
 		if u.QP != nil && parts(why) {
 			t.partFor(now, s, u, why)

@@ -39,7 +39,7 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 	if o.Params.ID != 0 {
 		t.byID[o.Params.ID] = s.CID
 	}
-	if err := o.User.connect(now, s, o.Params); err != nil {
+	if err := o.User.connect(now, s, o.Params, t.cfg.RDMA); err != nil {
 		s.close(now)
 		delete(t.byID, o.Params.ID)
 		return err
@@ -61,7 +61,7 @@ func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
 		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
 		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
-		Credits: credits, User: o.User.value(), GiveUp: o.User.giveUp(),
+		Credits: credits, GiveUp: o.User.giveUp(),
 	})
 	if err != nil {
 		keys.Release()
@@ -90,9 +90,9 @@ func (t *Table) openLoopback(s *Slot, o *Opening) error {
 	if p.ID != 0 {
 		credits = credit.New(o.Owner.Credits, t.cfg.Credits)
 	}
-	l, err := t.cfg.Loopbacks.OpenLoopback(falcon.ConnConfig{
+	l, err := t.cfg.Loopbacks.Open(falcon.ConnConfig{
 		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID, LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
-		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: credits, User: o.User.value(),
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: credits,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -29,9 +31,9 @@ type Keys interface {
 // Slot is what the CID of an open connection leads to. Packets read it; only the table changes it.
 type Slot struct {
 	CID   uint32
-	ID    uint32         // of the connection manager; 0: a queue pair connected with itself
-	Conn  *falcon.Conn   // the transport's end, or
-	Loop  *rdma.Loopback // one end inside the NIC
+	ID    uint32       // of the connection manager; 0: a queue pair connected with itself
+	Conn  *falcon.Conn // the transport's end, or
+	Loop  *local.Conn  // one end inside the NIC
 	Owner *Owner
 	Keys  Keys // nil inside the NIC
 
@@ -40,6 +42,8 @@ type Slot struct {
 	Inner    underlay.Inner // as we send: from our function to the peer's
 	Credits  *credit.Node   // the connection's, below its function's
 
+	over     any      // the connection as its user has it: a transport.Conn or a transport.DatagramConn
+	user     User     // who sits on it
 	flow     uint32   // picks the first path
 	draining bool     // its driver disconnected it
 	parting  bool     // the connection manager knows that it has ended
@@ -49,6 +53,22 @@ type Slot struct {
 // Path is the path that the connection takes now (docs/wire.md). One that the transport repaths
 // moves to the next.
 func (s *Slot) Path() uint32 { return s.flow + uint32(s.Conn.Path()) }
+
+// carrier is what the connection is made over.
+func (s *Slot) carrier() rof.Carrier {
+	if s.Loop != nil {
+		return s.Loop
+	}
+	return s.Conn
+}
+
+// Explain says for people whose an RDMA packet is that the connection sent (out) or got.
+func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
+	if u, ok := s.over.(rof.User); ok {
+		return u.Explain(rdmaPacket, out)
+	}
+	return ""
+}
 
 // open reports whether a connection is in the slot.
 func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }

@@ -6,7 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
 // Transport opens Falcon connections.
@@ -16,7 +17,7 @@ type Transport interface {
 
 // Loopbacks opens connections inside the NIC, and tells of those that ended in the RDMA engine.
 type Loopbacks interface {
-	OpenLoopback(c falcon.ConnConfig) (*rdma.Loopback, error)
+	Open(c falcon.ConnConfig) (*local.Conn, error)
 	NextClosed() (cid uint32, ok bool)
 }
 
@@ -34,6 +35,7 @@ type TableConfig struct {
 	Slots     int // at most MaxSlots
 	Transport Transport
 	Loopbacks Loopbacks
+	RDMA      *rof.Engine // makes connections of queue pairs over those
 	Keys      KeyStore
 	Credits   credit.Cost // the most one connection holds
 	Log       Log

@@ -7,6 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -19,25 +21,6 @@ type User struct {
 	Link *rdma.Link
 }
 
-// userOf is the user that a connection was opened with.
-func userOf(v any) (u User) {
-	switch v := v.(type) {
-	case *rdma.QP:
-		u.QP = v
-	case *rdma.Link:
-		u.Link = v
-	}
-	return u
-}
-
-// value is what the transport knows the user by.
-func (u User) value() any {
-	if u.Link != nil {
-		return u.Link
-	}
-	return u.QP
-}
-
 // giveUp is after how long without an answer the transport gives the connection up; 0: as long as it
 // does by itself.
 func (u User) giveUp() falcon.Time {
@@ -48,19 +31,17 @@ func (u User) giveUp() falcon.Time {
 }
 
 // connect gives the user its connection, which is open.
-func (u User) connect(now falcon.Time, s *Slot, p *cm.Params) error {
-	st := abi.StatusOK
-	switch mtu := pathMTU(p); {
-	case u.Link != nil && s.Loop != nil:
-		u.Link.OpenLoopback(now, s.Loop, p.LocalGID)
-	case u.Link != nil:
-		u.Link.Open(now, s.Conn, p.LocalGID)
-	case s.Loop != nil:
-		st = u.QP.ConnectLoopback(now, s.Loop, p.PeerQPN, mtu, p.PeerGID)
-	default:
-		st = u.QP.Connect(now, s.Conn, p.PeerQPN, mtu, p.PeerGID)
+func (u User) connect(now falcon.Time, s *Slot, p *cm.Params, rdma *rof.Engine) error {
+	s.user = u
+	if u.Link != nil {
+		c := rdma.Datagrams(s.carrier())
+		s.over = c
+		u.Link.Open(now, c, p.LocalGID)
+		return nil
 	}
-	if st != abi.StatusOK {
+	c := rdma.Over(s.carrier())
+	s.over = c
+	if st := u.QP.Connect(now, c, p.PeerQPN, pathMTU(p), p.PeerGID); st != abi.StatusOK {
 		return fmt.Errorf("queue pair %#x: %s", u.QP.Number(), st)
 	}
 	return nil
@@ -71,15 +52,13 @@ func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - headers).Bytes() 
 
 // owns reports whether the user still has the connection in s.
 func (u User) owns(s *Slot) bool {
-	switch {
-	case u.Link != nil && s.Loop != nil:
-		return u.Link.OwnsLoopback(s.Loop)
-	case u.Link != nil:
-		return u.Link.Owns(s.Conn)
-	case u.QP != nil && s.Loop != nil:
-		return u.QP.OwnsLoopback(s.Loop)
+	switch c := s.over.(type) {
+	case transport.Conn:
+		return u.QP != nil && u.QP.Owns(c)
+	case transport.DatagramConn:
+		return u.Link != nil && u.Link.Owns(c)
 	}
-	return u.QP != nil && u.QP.Owns(s.Conn)
+	return false
 }
 
 // disconnect tells the user that its connection ends.

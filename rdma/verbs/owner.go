@@ -5,7 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Notifier takes what a function has to tell its driver. The methods are called in the middle of
@@ -41,8 +41,8 @@ type Owner struct {
 	closed bool
 	dirty  bool // Unsettled
 
-	Stats Stats
-	Trace *trace.Ring // nil: nobody traces the function
+	Stats             Stats
+	transport.Account // of its connections
 }
 
 // Limits returns the limits in force.

@@ -1,8 +1,9 @@
-package rdma
+package rof
 
 import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // syndrome says why a responder refused a request. It travels as the ULP NACK code of a push and in
@@ -19,6 +20,14 @@ const (
 	synOperation  syndrome = 0x63 // remote operational error
 	synNotServing syndrome = 0x6f // the QP is in ERR; own choice, InfiniBand sends nothing
 )
+
+// syndromeOf is how a refusal travels.
+func syndromeOf(r transport.Refusal) syndrome {
+	return [...]syndrome{
+		transport.Accepted: synNone, transport.NotReady: synRNR, transport.Sequence: synSequence, transport.Invalid: synInvalid,
+		transport.Access: synAccess, transport.Operation: synOperation, transport.NotServing: synNotServing,
+	}[r]
+}
 
 // status maps the syndrome of a refused request to the requester's completion.
 func (s syndrome) status() abi.WCStatus {

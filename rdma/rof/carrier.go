@@ -1,14 +1,14 @@
-package rdma
+package rof
 
 import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// transport carries the transactions of a queue pair to the queue pair at the other end and back.
-// Its contract is the one that RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the
-// other end at most once, in order where the connection is ordered, and completes exactly once;
-// what is lost on the way is the transport's business.
+// Carrier carries the transactions of a connection to its other end and back. What is asked of it is
+// what RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the other end at most once, in
+// order where the connection is ordered, and completes exactly once; what is lost on the way is the
+// carrier's business.
 //
 //	initiator                                            target
 //	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush
@@ -16,11 +16,16 @@ import (
 //	Pull ── EvPull ────────────────────────────────────▶ RespondPull, DeferPull or NackPush
 //	     ◀── EvPullDone                  EvResponseDone ◀──
 //
-// Events reach the queue pair through QP.handle, never from within a call. The bytes of requests
-// and responses come from QP.fill, when they are wanted and as often as they are.
+// Events reach the connection through Handle, never from within a call. The bytes of requests and
+// responses come from Fill, when they are wanted and as often as they are.
 //
-// A *falcon.Conn is a transport; a *Loopback joins two queue pairs of one engine.
-type transport interface {
+// A *falcon.Conn is a carrier; package local has one that does not leave the NIC.
+type Carrier interface {
+	// Config returns what the connection was opened with.
+	Config() *falcon.ConnConfig
+	// SetUser says who handles events and fills packets.
+	SetUser(u any)
+
 	// Push issues a push of length bytes, PushLast one that ends a message. falcon.ErrXoff:
 	// EvCredit follows.
 	Push(now falcon.Time, tag uint64, length int) error
@@ -45,4 +50,4 @@ type transport interface {
 	Abort(now falcon.Time, reason falcon.CloseReason)
 }
 
-var _ transport = (*falcon.Conn)(nil)
+var _ Carrier = (*falcon.Conn)(nil)

@@ -1,0 +1,341 @@
+package local
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/rof"
+)
+
+// Conn is one end of a connection inside the NIC.
+type Conn struct {
+	e      *Engine
+	cfg    falcon.ConnConfig
+	user   rof.User // nil until somebody has the end
+	peer   *Conn    // nil before the other end is opened and after it was closed
+	joined bool     // there was a peer
+	closed bool
+
+	txns       []txn  // ring, grows up to maxTxns
+	head, tail uint32 // RSNs: of the oldest transaction, and of the next one
+	answer     answer
+
+	place   list.Node[Conn] // in Engine.line
+	waiting bool            // in Engine.creditless
+	want    credit.Cost     // refused
+	retry   timer.Handle    // set while the transaction at head was not ready
+}
+
+// maxTxns bounds what an end has in its queue, as Falcon's profile does (MaxTxn).
+const maxTxns = 1024
+
+// txn is a transaction that was issued and is not done.
+type txn struct {
+	kind     falcon.TxnKind
+	length   int // of the request
+	response int // at most, of a pull
+	tag      uint64
+	cost     credit.Cost
+	hopeless bool // a limit is below its cost: it fails in its turn
+}
+
+// answer is what the target said to the request that is being delivered.
+type answer struct {
+	kind   answerKind
+	rsn    uint32
+	code   falconwire.NackCode
+	rnr    uint8
+	ulp    uint8
+	tag    uint64
+	until  falcon.Time // delivered again then
+	length int         // of the response
+	most   int         // that it may have
+}
+
+type answerKind uint8
+
+const (
+	unanswered answerKind = iota
+	answerAck
+	answerNack
+	answerDefer
+	answerResponse
+)
+
+// Config returns what the end was opened with.
+func (c *Conn) Config() *falcon.ConnConfig { return &c.cfg }
+
+// SetUser implements rof.Carrier.
+func (c *Conn) SetUser(u any) { c.user, _ = u.(rof.User) }
+
+// User is who has the end.
+func (c *Conn) User() any { return c.user }
+
+// Closed reports whether the end was closed.
+func (c *Conn) Closed() bool { return c.closed }
+
+// Push implements rof.Carrier.
+func (c *Conn) Push(_ falcon.Time, tag uint64, length int) error {
+	if length < 0 || length > c.cfg.MTU {
+		return falcon.ErrTooLong
+	}
+	return c.issue(txn{kind: falcon.TxnPush, tag: tag, length: length, cost: credit.PushCost(length, credit.DefaultCell)})
+}
+
+// PushLast implements rof.Carrier.
+func (c *Conn) PushLast(now falcon.Time, tag uint64, length int) error {
+	return c.Push(now, tag, length)
+}
+
+// Pull implements rof.Carrier.
+func (c *Conn) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
+	if reqLen < 0 || reqLen > c.cfg.MTU || respLen < 0 || respLen > c.cfg.MTU {
+		return falcon.ErrTooLong
+	}
+	return c.issue(txn{
+		kind: falcon.TxnPull, tag: tag, length: reqLen, response: respLen, cost: credit.PullCost(respLen, credit.DefaultCell),
+	})
+}
+
+// issue takes the credits of t and queues it.
+func (c *Conn) issue(t txn) error {
+	n := c.tail - c.head
+	switch {
+	case c.closed:
+		return falcon.ErrClosed
+	case n < maxTxns && c.hopeless(&t.cost):
+		t.cost, t.hopeless = credit.Cost{}, true
+	}
+	switch {
+	case n == maxTxns, c.cfg.Credits != nil && !c.cfg.Credits.Take(&t.cost):
+		c.wait(&t.cost)
+		return falcon.ErrXoff
+	case int(n) == len(c.txns):
+		c.grow()
+	}
+	*c.at(c.tail) = t
+	c.tail++
+	c.schedule()
+	return nil
+}
+
+// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// kUlpCmplCdtErr).
+func (c *Conn) hopeless(cost *credit.Cost) bool {
+	return c.cfg.Credits != nil && !c.cfg.Credits.Possible(cost)
+}
+
+func (c *Conn) at(rsn uint32) *txn { return &c.txns[rsn&uint32(len(c.txns)-1)] }
+
+// grow doubles the ring.
+func (c *Conn) grow() {
+	old := *c
+	c.txns = make([]txn, max(16, 2*len(old.txns)))
+	for rsn := c.head; rsn != c.tail; rsn++ {
+		*c.at(rsn) = *old.at(rsn)
+	}
+}
+
+// schedule puts c in line for delivery, if it has something to deliver and need not wait.
+func (c *Conn) schedule() {
+	if !c.joined || c.head == c.tail || c.retry.Armed() {
+		return
+	}
+	c.e.line.PushBack(&c.place, c)
+}
+
+// deliver carries over the transaction at head.
+func (c *Conn) deliver(now falcon.Time) {
+	t := *c.at(c.head)
+	done := falcon.EvPushDone
+	if t.kind == falcon.TxnPull {
+		done = falcon.EvPullDone
+	}
+	p := c.peer
+	if p == nil || p.user == nil || c.closed {
+		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
+		return
+	}
+	if t.hopeless {
+		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplUlpCdtErr})
+		return
+	}
+	n, err := c.user.Fill(t.kind, t.tag, c.e.buf[:t.length])
+	if err != nil {
+		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplLocalXlr})
+		return
+	}
+	packet := c.e.buf[:n]
+	c.tap(now, t.kind, c.head, t.response, packet)
+	p.answer = answer{rsn: c.head, most: t.response}
+	ev := falcon.Event{Kind: falcon.EvPush, RSN: c.head, Data: packet}
+	if t.kind == falcon.TxnPull {
+		ev.Kind, ev.Length = falcon.EvPull, t.response
+	}
+	p.tell(now, ev)
+	switch a := &p.answer; {
+	case c.closed: // what it asked for ended its own function
+	case p.closed:
+		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
+	case a.kind == answerAck:
+		p.user.NoteConcluded(c.head)
+		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplAck})
+	case a.kind == answerResponse:
+		c.respond(now, a)
+	case a.kind == answerNack && a.code == falconwire.NackRNR:
+		c.e.timers.Arm(&c.retry, c, 0, now+falconwire.RNRTimeout(a.rnr))
+		c.tell(now, falcon.Event{Kind: falcon.EvRNR, Tag: t.tag})
+	case a.kind == answerDefer:
+		c.e.timers.Arm(&c.retry, c, 0, a.until)
+	default:
+		c.done(now, falcon.Event{Kind: done, Code: refusal(a), ULPCode: a.ulp})
+	}
+}
+
+// refusal is how a refused transaction completes (Falcon §11).
+func refusal(a *answer) falcon.Completion {
+	if a.kind == answerNack {
+		switch a.code {
+		case falconwire.NackCIE:
+			return falcon.CmplTargetNackCIE
+		case falconwire.NackNRE:
+			return falcon.CmplTargetNackNRE
+		case falconwire.NackCID:
+			return falcon.CmplTargetNackCID
+		}
+	}
+	return falcon.CmplRemoteErr
+}
+
+// respond carries over the response to the pull at head.
+func (c *Conn) respond(now falcon.Time, a *answer) {
+	p, tag := c.peer, a.tag
+	done := falcon.Event{Kind: falcon.EvPullDone, Code: falcon.CmplRemoteErr}
+	n, err := p.user.Fill(falcon.TxnPullData, tag, c.e.buf[:a.length])
+	if err == nil {
+		done.Code, done.Data = falcon.CmplAck, c.e.buf[:n]
+		p.tap(now, falcon.TxnPullData, c.head, 0, done.Data)
+	}
+	c.done(now, done)
+	if !p.closed {
+		p.tell(now, falcon.Event{Kind: falcon.EvResponseDone, Tag: tag, Code: done.Code})
+	}
+}
+
+// done ends the transaction at head with ev.
+func (c *Conn) done(now falcon.Time, ev falcon.Event) {
+	t := c.at(c.head)
+	ev.RSN, ev.Tag = c.head, t.tag
+	c.returnCredits(&t.cost)
+	c.head++
+	c.tell(now, ev)
+}
+
+// tell hands an event to who has the end.
+func (c *Conn) tell(now falcon.Time, ev falcon.Event) {
+	c.e.event = ev
+	c.user.Handle(now, &c.e.event)
+}
+
+// AckPush implements rof.Carrier.
+func (c *Conn) AckPush(_ falcon.Time, rsn uint32) {
+	if c.answer.rsn == rsn {
+		c.answer.kind = answerAck
+	}
+}
+
+// NackPush implements rof.Carrier.
+func (c *Conn) NackPush(_ falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulpCode uint8) {
+	if a := &c.answer; a.rsn == rsn {
+		a.kind, a.code, a.rnr, a.ulp = answerNack, code, rnr, ulpCode
+	}
+}
+
+// RespondPull implements rof.Carrier.
+func (c *Conn) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int) error {
+	a := &c.answer
+	switch {
+	case c.closed || a.rsn != rsn:
+		return falcon.ErrClosed
+	case length < 0 || length > a.most:
+		return falcon.ErrTooLong
+	}
+	a.kind, a.tag, a.length = answerResponse, tag, length
+	return nil
+}
+
+// DeferPull implements rof.Carrier.
+func (c *Conn) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
+	if a := &c.answer; a.rsn == rsn {
+		a.kind, a.until = answerDefer, until
+	}
+}
+
+// Close implements rof.Carrier. The peer finds out with its next transaction; until then it is the
+// connection manager's to tell.
+func (c *Conn) Close(falcon.Time) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	delete(c.e.ends, c.cfg.LocalCID)
+	c.e.timers.Stop(&c.retry)
+	for rsn := c.head; rsn != c.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
+		t := c.at(rsn)
+		c.returnCredits(&t.cost)
+		t.cost = credit.Cost{}
+	}
+	c.joined = true
+	c.schedule()
+	if p := c.peer; p != nil {
+		c.peer, p.peer = nil, nil
+		p.schedule()
+	}
+	c.e.closed = append(c.e.closed, c.cfg.LocalCID)
+}
+
+func (c *Conn) tap(now falcon.Time, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
+	if c.e.tap != nil {
+		c.e.tap(now, c, kind, rsn, asked, packet)
+	}
+}
+
+// returnCredits gives back what a transaction took. Connections of Falcon may wait for it too.
+func (c *Conn) returnCredits(cost *credit.Cost) {
+	if c.cfg.Credits == nil {
+		return
+	}
+	_ = c.cfg.Credits.Return(cost) // counted by the node; cannot fail for what issue took
+	c.e.host.CreditsChanged()
+}
+
+// wait puts c in the list of those that get EvCredit when there is room again.
+func (c *Conn) wait(cost *credit.Cost) {
+	c.want = *cost
+	if !c.waiting {
+		c.waiting = true
+		c.e.creditless = append(c.e.creditless, c)
+	}
+}
+
+func (c *Conn) couldTake() bool {
+	if c.tail-c.head == maxTxns {
+		return false
+	}
+	if c.cfg.Credits == nil || c.hopeless(&c.want) {
+		return true
+	}
+	ok := c.cfg.Credits.Take(&c.want)
+	if ok {
+		_ = c.cfg.Credits.Return(&c.want)
+	}
+	return ok
+}
+
+// Drain implements rof.Carrier. Inside the NIC no acknowledgement can be lost.
+func (c *Conn) Drain(now falcon.Time) { c.Close(now) }
+
+// Abort implements rof.Carrier.
+func (c *Conn) Abort(now falcon.Time, _ falcon.CloseReason) { c.Close(now) }

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// Engine is what the connections inside one NIC share.
+type Engine struct {
+	host       transport.Host
+	ends       map[falcon.CID]*Conn // open
+	line       list.List[Conn]      // ends with something to deliver
+	creditless []*Conn              // ends that wait for credit
+	closed     []falcon.CID
+	timers     timer.Wheel[*Conn]
+	tap        Tap
+	event      falcon.Event
+	buf        []byte // one packet
+}
+
+var _ transport.Wire = (*Engine)(nil)
+
+// Tap sees a packet: who sent it, of which transaction it is, how much it asks for.
+type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
+
+// New makes an engine without connections.
+func New(host transport.Host) *Engine {
+	return &Engine{host: host, ends: map[falcon.CID]*Conn{}}
+}
+
+// SetTap makes f see every packet; nil: nobody does.
+func (e *Engine) SetTap(f Tap) { e.tap = f }
+
+// Open opens one end of a connection. cfg is as for falcon.Engine.Open; sequence numbers, weight and
+// give-up time mean nothing here. The ends find each other by their connection identifiers, in
+// whichever order they are opened.
+func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
+	if e.ends[cfg.LocalCID] != nil {
+		return nil, fmt.Errorf("rdma: connection %#x inside the NIC is open already", cfg.LocalCID)
+	}
+	c := &Conn{e: e, cfg: cfg}
+	e.ends[cfg.LocalCID] = c
+	if len(e.buf) < cfg.MTU {
+		e.buf = make([]byte, cfg.MTU)
+	}
+	// With equal identifiers an end is its own peer: verbs programs connect a queue pair with
+	// itself.
+	if p := e.ends[cfg.RemoteCID]; p != nil && p.cfg.RemoteCID == cfg.LocalCID && !p.joined {
+		c.peer, p.peer = p, c
+		c.joined, p.joined = true, true
+		p.schedule()
+	}
+	return c, nil
+}
+
+// NextClosed takes the connection identifier of an end that was closed since the last call.
+func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
+	n := len(e.closed)
+	if n == 0 {
+		return 0, false
+	}
+	cid = e.closed[n-1]
+	e.closed = e.closed[:n-1]
+	return cid, true
+}
+
+// quantum is how many transactions one Run delivers, of all connections in turn.
+const quantum = 64
+
+// Run implements transport.Wire: it carries over what was issued, a transaction of each connection
+// in its turn.
+func (e *Engine) Run(now falcon.Time) {
+	for c, _, ok := e.timers.Expire(now); ok; c, _, ok = e.timers.Expire(now) {
+		c.schedule()
+	}
+	e.grantCredits(now)
+	for range quantum {
+		c := e.line.First()
+		if c == nil {
+			return
+		}
+		c.place.Remove()
+		if c.head == c.tail {
+			continue
+		}
+		c.deliver(now)
+		c.schedule()
+	}
+}
+
+// Ready implements transport.Wire.
+func (e *Engine) Ready() bool {
+	if !e.line.Empty() {
+		return true
+	}
+	for _, c := range e.creditless {
+		if !c.closed && c.couldTake() {
+			return true
+		}
+	}
+	return false
+}
+
+// Deadline implements transport.Wire.
+func (e *Engine) Deadline() falcon.Time { return e.timers.Deadline() }
+
+// CreditsChanged implements transport.Wire: Run looks by itself.
+func (e *Engine) CreditsChanged() {}
+
+// grantCredits tells those who wait and could now issue what they were refused. Who is told may
+// have to wait again at once, behind the others.
+func (e *Engine) grantCredits(now falcon.Time) {
+	n, left := len(e.creditless), 0
+	for i := range n {
+		c := e.creditless[i]
+		switch {
+		case c.closed:
+			c.waiting = false
+		case c.couldTake():
+			c.waiting = false
+			c.tell(now, falcon.Event{Kind: falcon.EvCredit})
+		default:
+			e.creditless[left] = c
+			left++
+		}
+	}
+	again := copy(e.creditless[left:], e.creditless[n:])
+	clear(e.creditless[left+again:])
+	e.creditless = e.creditless[:left+again]
+}
+
+var _ rof.Carrier = (*Conn)(nil)

@@ -1,0 +1,93 @@
+package rof
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Engine is what the connections of one shard share. It is the upper layer of the shard's
+// falcon.Engine: falcon asks Fill for the bytes of each packet, the shard hands every falcon event
+// to HandleEvent.
+type Engine struct {
+	falcon *falcon.Engine // nil: nothing leaves the NIC
+
+	// Scratch memory of one call.
+	headers  wire.Headers // of the packet at hand
+	arrival  arrival
+	atomic   transport.Atomic
+	datagram transport.Datagram
+	word     [8]byte
+
+	segments pool[segment]
+}
+
+var _ transport.Wire = (*Engine)(nil)
+
+// New makes an engine without connections. UseFalcon must follow before it has any over Falcon.
+func New() *Engine { return new(Engine) }
+
+// UseFalcon names the falcon.Engine whose upper layer e is.
+func (e *Engine) UseFalcon(fe *falcon.Engine) { e.falcon = fe }
+
+// User is who a carrier delivers to and takes the bytes of packets from: a Conn or a Datagrams.
+type User interface {
+	Handle(now falcon.Time, ev *falcon.Event)
+	Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error)
+	Explain(packet []byte, out bool) string
+	NoteConcluded(rsn uint32)
+}
+
+// HandleEvent takes one event of the falcon engine. Events of connections that nobody has end here.
+func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	switch u := ev.Conn.User().(type) {
+	case *Conn:
+		u.Handle(now, ev)
+	case *Datagrams:
+		u.Handle(now, ev)
+	}
+}
+
+// Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP.
+func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	switch u := c.User().(type) {
+	case *Conn:
+		return u.Fill(kind, tag, dst)
+	case *Datagrams:
+		return u.Fill(kind, tag, dst)
+	}
+	return 0, errGone
+}
+
+// Run implements transport.Wire: the shard drives Falcon.
+func (e *Engine) Run(falcon.Time) {}
+
+// Ready implements transport.Wire.
+func (e *Engine) Ready() bool { return false }
+
+// Deadline implements transport.Wire.
+func (e *Engine) Deadline() falcon.Time { return falcon.Forever }
+
+// CreditsChanged implements transport.Wire.
+func (e *Engine) CreditsChanged() {
+	if e.falcon != nil {
+		e.falcon.CreditsChanged()
+	}
+}
+
+// pool holds objects nobody uses. What was given back last is taken first: connections by the
+// thousand work with the same few objects, which are in the processor's cache, instead of each with
+// its own. Its size is bounded by what its users may hold at a time.
+type pool[T any] struct{ free []*T }
+
+func (p *pool[T]) get() *T {
+	n := len(p.free) - 1
+	if n < 0 {
+		return new(T)
+	}
+	x := p.free[n]
+	p.free = p.free[:n]
+	return x
+}
+
+func (p *pool[T]) put(x *T) { p.free = append(p.free, x) }

@@ -1,0 +1,61 @@
+package transport
+
+import (
+	"errors"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Request is a work request that a queue pair hands to its connection. It lasts until its last
+// packet is done or Forget dropped it; the endpoint finds its own things by Slot.
+type Request struct {
+	WQE    abi.SendWQE // what the driver asked for: operation, flags, immediate data, remote address and key, operands
+	Masks  abi.AtomicMasks
+	Length uint32 // bytes of the message
+	Index  uint32 // of its entry in the send queue, for traces
+	Slot   uint32 // the endpoint's
+
+	// How it fares. Issued and Pending are the transport's to change.
+	Status  abi.WCStatus // of the first failure; WCSuccess while there is none
+	Vendor  uint32       // detail of the failure, for CQE.VendorErr
+	Issued  bool         // every packet is handed on
+	Pending int          // packets under way
+
+	// What the transport keeps of it.
+	Begun   bool
+	Spoiled bool   // data of a packet was not to be had, where requests complete in error
+	Offset  uint32 // that the next packet begins at
+	Number  uint32 // among the messages that take a receive
+}
+
+// Reads reports whether the request is a READ.
+func (r *Request) Reads() bool { return r.WQE.Opcode == abi.OpRead || r.WQE.Opcode == abi.OpReadInv }
+
+// Atomic reports whether the request is an atomic, masked or not.
+func (r *Request) Atomic() bool {
+	switch r.WQE.Opcode {
+	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
+		return true
+	}
+	return false
+}
+
+// Pulls reports whether the request is a READ or an atomic: its data comes back.
+func (r *Request) Pulls() bool { return r.Reads() || r.Atomic() }
+
+// TakesReceive reports whether the message takes a receive at the peer.
+func (r *Request) TakesReceive() bool {
+	switch r.WQE.Opcode {
+	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
+		return true
+	}
+	return false
+}
+
+// Why Issue did not take a packet.
+var (
+	ErrBlocked = errors.New("transport: no credit; Unblocked follows")
+	ErrWindow  = errors.New("transport: enough packets under way; Done follows")
+	ErrEnding  = errors.New("transport: the connection ends; Ended follows")
+	ErrFailed  = errors.New("transport: the request failed")
+)
