@@ -124,12 +124,6 @@ func (c Commands) CMDisconnect(id uint32) abi.Status {
 	return errorStatus(c.manager().Disconnect(c.now, c.f.number(), id))
 }
 
-// reserved tells that a connection is none of the driver's.
-func (f *Function) reserved(id uint32) bool {
-	c := f.conns[id]
-	return c != nil && c.wired
-}
-
 // private copies a command's private data from guest memory.
 func (f *Function) private(addr uint64, n uint16) ([]byte, abi.Status) {
 	if n > abi.PrivateMax {

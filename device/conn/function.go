@@ -5,10 +5,29 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
+
+// Requests is what functions ask of the connection manager, wherever that runs. What it decides
+// comes back to Functions.Output.
+type Requests interface {
+	Listen(fn uint32, service uint64) error
+	Unlisten(fn uint32, service uint64) error
+	Connect(now falcon.Time, r cm.ConnectRequest) (id uint32, err error)
+	Accept(now falcon.Time, fn, id, qpn uint32, ird uint8, private []byte) error
+	Reject(now falcon.Time, fn, id, reason uint32, private []byte) error
+	Disconnect(now falcon.Time, fn, id uint32) error
+	FunctionGone(now falcon.Time, fn uint32)
+	Run(now falcon.Time) // gives out what it has decided
+}
+
+// Links tells which links of datagrams want a connection.
+type Links interface {
+	NextLink() *rdma.Link
+}
 
 // Driver hears of its connections.
 type Driver interface {
@@ -19,6 +38,29 @@ type Driver interface {
 // Memory is where a driver's private data are.
 type Memory interface {
 	Read(addr uint64, b []byte) error
+}
+
+// FunctionsConfig is what the functions of a shard work with.
+type FunctionsConfig struct {
+	MTU     int // largest path MTU
+	Table   *Table
+	CIDs    *CIDs
+	Manager Requests
+	Links   Links
+	Log     Log
+}
+
+// Functions are those of a shard. They stand between their drivers and queue pairs, the connection
+// manager, and the table.
+type Functions struct {
+	cfg    FunctionsConfig
+	byID   map[uint32]*Function
+	rewire []*wiring // attempts to be made again, the next first
+}
+
+// NewFunctions returns a shard's, of which there are none yet.
+func NewFunctions(c FunctionsConfig) *Functions {
+	return &Functions{cfg: c, byID: map[uint32]*Function{}}
 }
 
 // Function is what a function has of connections: those of its driver, and those that the NICs make
@@ -47,39 +89,30 @@ type connection struct {
 	link    *rdma.Link // then: it carries datagrams
 }
 
+// wiring is a queue pair in RTR or later whose connection is not there yet.
+type wiring struct {
+	f    *Function
+	qpn  uint32
+	peer uint32
+	gid  [16]byte
+	id   uint32      // of the attempt under way; 0: none
+	at   falcon.Time // of the next attempt
+	gone bool        // wired, or the queue pair ended
+}
+
+// wireKey names both ends as a request does: ours first.
+type wireKey struct {
+	qpn, peer uint32
+	gid       [16]byte
+}
+
+func (f *Function) number() uint32 { return uint32(f.ID) }
+
 // SetLimits follows what the function may have. Each queue pair has one connection and may have
 // ended another that the peer has not confirmed; an address handle has one for each ordering; and
 // there are those that other functions open to it for datagrams.
 func (f *Function) SetLimits(l *verbs.Limits) {
 	f.set.cfg.CIDs.SetQuota(f.number(), 2*l.Objects[verbs.KindQP]+2*l.Objects[verbs.KindAH]+l.Links)
-}
-
-func (f *Function) number() uint32 { return uint32(f.ID) }
-
-// Start puts the function in service: its driver has enabled it.
-func (f *Function) Start(verbs *rdma.Function, mem Memory) {
-	f.verbs, f.mem = verbs, mem
-	f.conns, f.ofQP = map[uint32]*connection{}, map[uint32][]uint32{}
-	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
-	f.listenReserved()
-}
-
-// Stop ends all connections of the function, which its driver gives up. What they lead to is over
-// when the owner has run the connection manager and taken the transport's events; then follows
-// Forget.
-func (f *Function) Stop(now falcon.Time) {
-	f.set.cfg.Manager.FunctionGone(now, f.number())
-	f.verbs, f.mem = nil, nil
-}
-
-// Forget drops what is left after Stop.
-func (f *Function) Forget() {
-	clear(f.conns)
-	clear(f.ofQP)
-	clear(f.held)
-	for qpn := range f.wirings {
-		f.unwire(qpn)
-	}
 }
 
 // IDs lists the connection manager's ids of the function's connections.
@@ -123,22 +156,24 @@ func (f *Function) forget(id uint32) {
 // pending says whether a queue pair is already being connected, or still has a connection.
 func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 }
 
-// EndQP disconnects what a queue pair had that is now reset, destroyed or in error by its driver's
-// wish.
-func (f *Function) EndQP(now falcon.Time, qpn uint32) {
-	f.unwire(qpn)
-	for _, id := range f.ofQP[qpn] {
-		_ = f.set.cfg.Manager.Disconnect(now, f.number(), id) // it may have ended by itself already
+// reserved tells that a connection is none of the driver's.
+func (f *Function) reserved(id uint32) bool {
+	c := f.conns[id]
+	return c != nil && c.wired
+}
+
+// unwire gives up on a queue pair that has its connection, or has ended.
+func (f *Function) unwire(qpn uint32) {
+	if w := f.wirings[qpn]; w != nil {
+		w.gone = true
+		delete(f.wirings, qpn)
 	}
 }
 
-// EndLoopbacks disconnects the function from others of this NIC: on its link packets can be lost, in
-// here nothing ever is.
-func (f *Function) EndLoopbacks(now falcon.Time) {
-	for _, id := range f.IDs() {
-		if s := f.set.cfg.Table.ByID(id); s != nil && s.Loop != nil {
-			_ = f.set.cfg.Manager.Disconnect(now, f.number(), id)
-		}
+// mtuOf is the path MTU that a queue pair's connection begins with.
+func (f *Function) mtuOf(q *rdma.QP) int {
+	if n := q.PathMTU(); n != 0 {
+		return min(n, f.set.cfg.MTU)
 	}
-	f.set.cfg.Manager.Run(now)
+	return f.set.cfg.MTU
 }

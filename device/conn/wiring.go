@@ -24,74 +24,13 @@ import (
 // The drivers hear nothing of it. A queue pair named as its own peer gets a
 // loopback connection with itself.
 
-// Services from firstReserved on belong to the NICs; no driver can listen on
-// them or connect to them.
 const (
-	firstReserved = uint64(abi.FirstReservedService)
-	serviceWire   = firstReserved
-	serviceUD     = firstReserved + 1
+	wireRetry = 500e6 // ns between two attempts
+
+	// MaxHeld bounds the requests for queue pairs of one function that are not in RTR yet; one source
+	// has half.
+	MaxHeld = 128
 )
-
-const (
-	driverListeners   = 256 // per function
-	reservedListeners = 2   // in addition
-)
-
-// listenReserved makes the function known to other NICs for their own requests.
-func (f *Function) listenReserved() {
-	for _, service := range []uint64{serviceWire, serviceUD} {
-		_ = f.set.cfg.Manager.Listen(f.number(), service) // there is always room
-	}
-}
-
-// reservedRequest takes a request that a NIC makes for itself.
-func (f *Function) reservedRequest(now falcon.Time, o *cm.Output) {
-	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
-	switch o.Service {
-	case serviceWire:
-		f.wireRequest(now, o)
-	case serviceUD:
-		f.linkRequest(now, o)
-	default:
-		f.rejectReserved(now, o.ID)
-	}
-}
-
-// reservedOutput takes what becomes of a connection that a NIC asked for.
-func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
-	switch {
-	case c.link != nil && o.Kind != cm.OutEstablished:
-		f.linkEnded(now, o, c)
-	case c.link != nil:
-	case o.Kind == cm.OutEstablished:
-		f.unwire(c.qpn)
-	default:
-		f.wireEnded(now, o, c)
-	}
-}
-
-const (
-	wireRetry   = 500e6 // ns between two attempts
-	MaxHeld     = 128   // requests for queue pairs that are not in RTR yet, per function; one source has half
-	rejectWrong = 1     // reason of a rejection: the queue pair named has another peer, or is gone
-)
-
-// wiring is a queue pair in RTR or later whose connection is not there yet.
-type wiring struct {
-	f    *Function
-	qpn  uint32
-	peer uint32
-	gid  [16]byte
-	id   uint32      // of the attempt under way; 0: none
-	at   falcon.Time // of the next attempt
-	gone bool        // wired, or the queue pair ended
-}
-
-// wireKey names both ends as a request does: ours first.
-type wireKey struct {
-	qpn, peer uint32
-	gid       [16]byte
-}
 
 // Wire begins to connect a queue pair that was moved to RTR.
 func (f *Function) Wire(now falcon.Time, qpn uint32) {
@@ -139,14 +78,6 @@ func (w *wiring) ask(now falcon.Time) {
 	w.id = id
 	f.conns[id] = &connection{wired: true}
 	f.bind(id, w.qpn)
-}
-
-// mtuOf is the path MTU that a queue pair's connection begins with.
-func (f *Function) mtuOf(q *rdma.QP) int {
-	if n := q.PathMTU(); n != 0 {
-		return min(n, f.set.cfg.MTU)
-	}
-	return f.set.cfg.MTU
 }
 
 // later tries again in a while. The queue is in the order of time, since all
@@ -211,12 +142,6 @@ func (f *Function) acceptWire(now falcon.Time, id, qpn uint32) {
 	f.bind(id, qpn)
 }
 
-// rejectReserved rejects a request of another NIC itself.
-func (f *Function) rejectReserved(now falcon.Time, id uint32) {
-	_ = f.set.cfg.Manager.Reject(now, f.number(), id, rejectWrong, nil) // it may have ended by itself
-	f.forget(id)
-}
-
 // wireEnded is told how an attempt, or the connection it led to, ended.
 func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
@@ -234,14 +159,6 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 		return
 	}
 	w.later(now)
-}
-
-// unwire gives up on a queue pair that has its connection, or has ended.
-func (f *Function) unwire(qpn uint32) {
-	if w := f.wirings[qpn]; w != nil {
-		w.gone = true
-		delete(f.wirings, qpn)
-	}
 }
 
 // wireSelf connects a queue pair with itself. There is nobody to agree with, so

@@ -8,93 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma"
 )
-
-// Requests is what functions ask of the connection manager, wherever that runs. What it decides
-// comes back to Functions.Output.
-type Requests interface {
-	Listen(fn uint32, service uint64) error
-	Unlisten(fn uint32, service uint64) error
-	Connect(now falcon.Time, r cm.ConnectRequest) (id uint32, err error)
-	Accept(now falcon.Time, fn, id, qpn uint32, ird uint8, private []byte) error
-	Reject(now falcon.Time, fn, id, reason uint32, private []byte) error
-	Disconnect(now falcon.Time, fn, id uint32) error
-	FunctionGone(now falcon.Time, fn uint32)
-	Run(now falcon.Time) // gives out what it has decided
-}
-
-// Links tells which links of datagrams want a connection.
-type Links interface {
-	NextLink() *rdma.Link
-}
-
-// FunctionsConfig is what the functions of a shard work with.
-type FunctionsConfig struct {
-	MTU     int // largest path MTU
-	Table   *Table
-	CIDs    *CIDs
-	Manager Requests
-	Links   Links
-	Log     Log
-}
-
-// Functions are those of a shard. They stand between their drivers and queue pairs, the connection
-// manager, and the table.
-type Functions struct {
-	cfg    FunctionsConfig
-	byID   map[uint32]*Function
-	rewire []*wiring // attempts to be made again, the next first
-}
-
-// NewFunctions returns a shard's, of which there are none yet.
-func NewFunctions(c FunctionsConfig) *Functions {
-	return &Functions{cfg: c, byID: map[uint32]*Function{}}
-}
-
-// Add makes a function known, which is not in service yet.
-func (s *Functions) Add(o Owner, d Driver) *Function {
-	f := &Function{Owner: o, set: s, driver: d}
-	s.byID[f.number()] = f
-	return f
-}
-
-// Remove forgets a function, which is not in service any more.
-func (s *Functions) Remove(f *Function) {
-	s.cfg.CIDs.SetQuota(f.number(), 0)
-	delete(s.byID, f.number())
-}
-
-// HandleEvent takes the transport's word of a connection.
-func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
-	s.cfg.Table.HandleEvent(now, ev)
-	if ev.Kind == falcon.EvClosed {
-		s.Ended(now)
-	}
-}
-
-// Ended tells the connection manager, and with it the peer, of connections that ended on this side.
-func (s *Functions) Ended(now falcon.Time) {
-	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
-		if e.ID == 0 { // wireSelf's
-			s.cfg.CIDs.Free(e.CID)
-			continue
-		}
-		_ = s.cfg.Manager.Disconnect(now, e.Function, e.ID)
-		s.cfg.Manager.Run(now)
-	}
-}
-
-// Deadline is when the functions, or their table, have something to do next.
-func (s *Functions) Deadline() falcon.Time {
-	at := vtime.Never
-	if len(s.rewire) > 0 {
-		at = s.rewire[0].at
-	}
-	return min(at, s.cfg.Table.Deadline())
-}
 
 // Output carries out what the connection manager decided for a function. peer is the underlay
 // address of the NIC at the other end, none for this one.
@@ -130,6 +45,32 @@ func (f *Function) request(now falcon.Time, o *cm.Output) {
 		f.driver.Notify(&abi.AsyncEvent{
 			Type: abi.EventConnectRequest, Number: o.ID, PeerQPN: o.PeerQPN, Service: o.Service, SrcGID: o.PeerGID,
 		}, string(o.Private))
+	}
+}
+
+// reservedRequest takes a request that a NIC makes for itself.
+func (f *Function) reservedRequest(now falcon.Time, o *cm.Output) {
+	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
+	switch o.Service {
+	case serviceWire:
+		f.wireRequest(now, o)
+	case serviceUD:
+		f.linkRequest(now, o)
+	default:
+		f.rejectReserved(now, o.ID)
+	}
+}
+
+// reservedOutput takes what becomes of a connection that a NIC asked for.
+func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
+	switch {
+	case c.link != nil && o.Kind != cm.OutEstablished:
+		f.linkEnded(now, o, c)
+	case c.link != nil:
+	case o.Kind == cm.OutEstablished:
+		f.unwire(c.qpn)
+	default:
+		f.wireEnded(now, o, c)
 	}
 }
 

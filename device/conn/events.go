@@ -1,0 +1,35 @@
+package conn
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// HandleEvent takes the transport's word of a connection.
+func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	s.cfg.Table.HandleEvent(now, ev)
+	if ev.Kind == falcon.EvClosed {
+		s.Ended(now)
+	}
+}
+
+// Ended tells the connection manager, and with it the peer, of connections that ended on this side.
+func (s *Functions) Ended(now falcon.Time) {
+	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
+		if e.ID == 0 { // wireSelf's
+			s.cfg.CIDs.Free(e.CID)
+			continue
+		}
+		_ = s.cfg.Manager.Disconnect(now, e.Function, e.ID)
+		s.cfg.Manager.Run(now)
+	}
+}
+
+// Deadline is when the functions, or their table, have something to do next.
+func (s *Functions) Deadline() falcon.Time {
+	at := vtime.Never
+	if len(s.rewire) > 0 {
+		at = s.rewire[0].at
+	}
+	return min(at, s.cfg.Table.Deadline())
+}
