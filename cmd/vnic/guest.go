@@ -18,8 +18,7 @@ import (
 
 func guestCommand() *cobra.Command {
 	guest := &cobra.Command{Use: "guest", Short: "the guest side: attach to a function and use it"}
-	var url string
-	url = fmt.Sprintf("vsock://2:%d", abi.Port)
+	url := fmt.Sprintf("vsock://2:%d", abi.Port)
 	guest.PersistentFlags().VarP((*deviceURL)(&url), "device", "d",
 		"the function: vsock://2:PORT in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
 
