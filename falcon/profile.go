@@ -77,7 +77,7 @@ const maxAckCount = 1024
 // milliseconds under load.
 func Software() Profile {
 	return Profile{
-		Name: "software", CC: cc.NewSwift(cc.SoftwareParams()), RUE: rue.Immediate(),
+		Name: "software", CC: congestionControl(cc.Software), RUE: rue.Immediate(),
 		ReqTxWindow: 64, DataTxWindow: 256,
 		AckCount: 10, AckTimeout: 50 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10, ARBurst: true,
@@ -94,7 +94,7 @@ func Software() Profile {
 // Hardware is the profile of a NIC on a microsecond fabric, for virtual time.
 func Hardware() Profile {
 	return Profile{
-		Name: "hardware", CC: cc.NewSwift(cc.HardwareParams()), RUE: rue.Hardware(),
+		Name: "hardware", CC: congestionControl(cc.Hardware), RUE: rue.Hardware(),
 		ReqTxWindow: 256, DataTxWindow: 256,
 		AckCount: 10, AckTimeout: 8 * int64(time.Microsecond),
 		ARFcwnd: 2, ARPercent: 10,
@@ -106,6 +106,11 @@ func Hardware() Profile {
 		RxPackets: Occupancy{Alpha: 0.5}, RxBuffers: Occupancy{Alpha: 0.5},
 		MaxTxn: 256, WeightNew: 1, WeightRetransmit: 1, WeightAck: 2,
 	}
+}
+
+func congestionControl(t cc.Timing) cc.Algorithm {
+	d, _ := cc.Lookup(cc.Default)
+	return d.Parameters(t).New()
 }
 
 // Check returns an error naming the first impossible value.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
 const exampleFile = "../../docs/vnic.example.yaml"
@@ -81,6 +83,12 @@ func TestExample(t *testing.T) {
 	found := map[string]bool{}
 	collectKeys(doc.Content[0], "", found)
 	wantKeys(t, reflect.TypeFor[Config](), "", found)
+	swift, _ := cc.Lookup(cc.Default)
+	for _, k := range swift.Parameters(cc.Software).Keys() {
+		if !found["falcon.cc."+k.Name] {
+			t.Errorf("%s does not show falcon.cc.%s", exampleFile, k.Name)
+		}
+	}
 }
 
 // TestExampleStatesDefaults checks the defaults that the example promises.
@@ -128,6 +136,9 @@ func wantKeys(t *testing.T, typ reflect.Type, path string, found map[string]bool
 			if f.Anonymous {
 				// A PF's own limits and credits read like a VF's, which are shown.
 				continue
+			}
+			if f.Tag.Get("yaml") == "" {
+				continue // Congestion.Values, whose keys are the algorithm's
 			}
 			p := join(path, f.Tag.Get("yaml"))
 			if !found[p] {

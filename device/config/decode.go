@@ -19,11 +19,12 @@ import (
 type decoder struct{ *report }
 
 var (
-	durationType = reflect.TypeFor[time.Duration]()
-	addrType     = reflect.TypeFor[netip.Addr]()
-	prefixType   = reflect.TypeFor[netip.Prefix]()
-	addrPortType = reflect.TypeFor[netip.AddrPort]()
-	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+	durationType   = reflect.TypeFor[time.Duration]()
+	addrType       = reflect.TypeFor[netip.Addr]()
+	prefixType     = reflect.TypeFor[netip.Prefix]()
+	addrPortType   = reflect.TypeFor[netip.AddrPort]()
+	congestionType = reflect.TypeFor[Congestion]()
+	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
@@ -46,6 +47,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 	switch {
 	case isScalar(v.Type()):
 		d.scalar(n, path, v)
+	case v.Type() == congestionType:
+		d.congestion(n, path, v.Addr().Interface().(*Congestion))
 	case v.Kind() == reflect.Struct:
 		d.mapping(n, path, v)
 	case v.Kind() == reflect.Slice:
@@ -75,8 +78,19 @@ func isScalar(t reflect.Type) bool {
 }
 
 func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
+	d.keys(n, path, keysOf(v.Type()), func(key string, val *yaml.Node, p string) bool {
+		f, ok := fieldByKey(v, key)
+		if ok {
+			d.value(val, p, f)
+		}
+		return ok
+	})
+}
+
+// keys calls set for each key of a group; it is false for one that is not known.
+func (d *decoder) keys(n *yaml.Node, path string, known []string, set func(key string, val *yaml.Node, path string) bool) {
 	if n.Kind != yaml.MappingNode {
-		d.addAt(n.Line, path, describe(n)+" where a group of keys is expected", "write one of "+strings.Join(keysOf(v.Type()), ", ")+" under it")
+		d.addAt(n.Line, path, describe(n)+" where a group of keys is expected", "write one of "+strings.Join(known, ", ")+" under it")
 		return
 	}
 	seen := map[string]int{}
@@ -92,13 +106,11 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 			continue
 		}
 		seen[key.Value] = key.Line
-		f, ok := fieldByKey(v, key.Value)
-		if !ok {
-			d.addAt(key.Line, p, "unknown key", suggest(key.Value, keysOf(v.Type())))
-			continue
-		}
 		d.lines[p] = key.Line
-		d.value(val, p, f)
+		if !set(key.Value, val, p) {
+			delete(d.lines, p)
+			d.addAt(key.Line, p, "unknown key", suggest(key.Value, known))
+		}
 	}
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
-// TestFalconCoversProfile: each field of the transport's profile and of the
-// congestion control has a key.
+// TestFalconCoversProfile: each field of the transport's profile has a key.
 func TestFalconCoversProfile(t *testing.T) {
 	for _, c := range []struct {
 		theirs, ours reflect.Type
@@ -21,7 +20,6 @@ func TestFalconCoversProfile(t *testing.T) {
 		{reflect.TypeFor[falcon.Profile](), reflect.TypeFor[Falcon](), map[string]bool{"Name": true}},
 		{reflect.TypeFor[rue.Config](), reflect.TypeFor[RateUpdate](), map[string]bool{"Policy": true}},
 		{reflect.TypeFor[rue.Policy](), reflect.TypeFor[RateUpdate](), nil},
-		{reflect.TypeFor[cc.Params](), reflect.TypeFor[Congestion](), nil},
 	} {
 		for i := range c.theirs.NumField() {
 			name := c.theirs.Field(i).Name
@@ -42,8 +40,18 @@ func TestFalconExampleIsSoftware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(falcon.Software(), c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.Params{})); diff != "" {
+	if diff := cmp.Diff(falcon.Software(), c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.SwiftParams{})); diff != "" {
 		t.Errorf("example and software profile differ (-profile +example):\n%s", diff)
+	}
+}
+
+func TestAlgorithmByName(t *testing.T) {
+	c, err := Parse([]byte(minimal + "falcon: {cc: {fcwnd: 8, algorithm: fixed, rto: 20ms}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Falcon.Build().CC, (cc.Fixed{Fcwnd: 8 * cc.One, Ncwnd: 64, RTO: 152588}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -59,7 +67,7 @@ falcon: {profile: hardware, max_txn: 32, give_up: 3s, ar_burst: true, cc: {min_r
 	params := cc.HardwareParams()
 	params.MinRTO, params.DelaySelect, params.PLB = 15259, cc.DelayFull, true
 	want.CC = cc.NewSwift(params)
-	if diff := cmp.Diff(want, c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.Params{})); diff != "" {
+	if diff := cmp.Diff(want, c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.SwiftParams{})); diff != "" {
 		t.Error(diff)
 	}
 }

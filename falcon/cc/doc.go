@@ -9,6 +9,10 @@
 // inter-packet gaps are traffic-shaper units (TU) of 512 ns. fcwnd is fixed point with 10 fraction
 // bits, ncwnd an integer.
 //
+// An algorithm is one file: its parameters, their configuration keys with bounds and defaults, and
+// what it computes. The file registers it by name (registry.go), and nothing else knows of it:
+// falcon.cc.algorithm chooses it in a configuration, and a scenario's.
+//
 // Nothing here allocates, reads a clock or keeps anything outside State; the engine owns the State
 // of each connection. Where the 0.9 pseudo-code of §10.3 contradicts itself, docs/wire.md lists the
 // reading this package follows.

@@ -1,5 +1,39 @@
 package cc
 
+import "time"
+
+var _ = register(Definition{
+	Name: "fixed", About: "constant windows and timeout; measures only",
+	Parameters: func(t Timing) Parameters {
+		p := &FixedParams{Fcwnd: 32, Ncwnd: 64, RTO: HardwareParams().InitialRTO}
+		if t == Software {
+			p.RTO = SoftwareParams().InitialRTO
+		}
+		return p
+	},
+})
+
+// FixedParams configures Fixed.
+type FixedParams struct {
+	Fcwnd float64 // packets
+	Ncwnd uint32  // packets
+	RTO   uint32  // FU
+}
+
+// New implements Parameters.
+func (p *FixedParams) New() Algorithm {
+	return Fixed{Fcwnd: toFixed(p.Fcwnd), Ncwnd: p.Ncwnd, RTO: p.RTO}
+}
+
+// Keys implements Parameters.
+func (p *FixedParams) Keys() []Key {
+	return []Key{
+		number("fcwnd", &p.Fcwnd, 0.001, float64(MaxFcwnd)/One),
+		number("ncwnd", &p.Ncwnd, 1, MaxNcwnd),
+		duration("rto", &p.RTO, time.Microsecond, MaxTime),
+	}
+}
+
 // Fixed keeps the windows and the timeout constant and only measures: for links whose capacity is
 // known, and for separating congestion control from everything else in a test.
 type Fixed struct {

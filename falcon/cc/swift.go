@@ -4,7 +4,7 @@ import "math"
 
 // Swift is the algorithm of Falcon §10.3. Make it with NewSwift.
 type Swift struct {
-	p           Params
+	p           SwiftParams
 	alpha, beta float64 // flow scaling
 	minFcwnd    uint32  // MinFcwnd · 1024
 }
@@ -12,7 +12,7 @@ type Swift struct {
 var _ Algorithm = (*Swift)(nil)
 
 // NewSwift returns Swift with the given parameters.
-func NewSwift(p Params) *Swift {
+func NewSwift(p SwiftParams) *Swift {
 	w := &Swift{p: p, minFcwnd: toFixed(p.MinFcwnd)}
 	w.alpha, w.beta = p.flowScaling()
 	return w

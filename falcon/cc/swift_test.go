@@ -12,7 +12,7 @@ func ack(now, rtt, delay uint32, acked uint16) *Event {
 	return &Event{Kind: Ack, T1: t1, T2: t1 + 7, T3: t1 + 7 + rtt - delay, T4: t4, Acked: acked, Now: now}
 }
 
-func swift(edit ...func(*Params)) *Swift {
+func swift(edit ...func(*SwiftParams)) *Swift {
 	p := HardwareParams()
 	for _, e := range edit {
 		e(&p)
@@ -169,7 +169,7 @@ func TestCase87_Retransmit(t *testing.T) {
 
 func TestCase91_EackDrop(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		w := swift(func(p *Params) { p.MaxDecreaseOnDrop = on })
+		w := swift(func(p *SwiftParams) { p.MaxDecreaseOnDrop = on })
 		s := State{Fcwnd: 32 * One, Ncwnd: 64, FabricMarker: 50000 - 400, BaseDelay: 191, Select: DelayFabric}
 		ev := ack(50000, 400, 100, 0)
 		ev.EackDrop = true
@@ -228,7 +228,7 @@ func TestCase79_80_Delays(t *testing.T) {
 }
 
 func TestCase90_PLB(t *testing.T) {
-	w := swift(func(p *Params) { p.PLB = true; p.MaxFcwnd = 64; p.MinFcwnd = 64; p.InitialFcwnd = 64 })
+	w := swift(func(p *SwiftParams) { p.PLB = true; p.MaxFcwnd = 64; p.MinFcwnd = 64; p.InitialFcwnd = 64 })
 	var s State
 	w.Init(&s)
 	now := uint32(100000)
@@ -301,7 +301,7 @@ func TestSoftwareProfileBounds(t *testing.T) {
 func FuzzUpdate(f *testing.F) {
 	f.Add(uint8(0), uint8(3), uint8(31), uint8(1), uint16(8), uint32(1), uint32(2), uint32(3), uint32(4), uint32(5), uint32(32*One), uint32(64))
 	f.Fuzz(func(t *testing.T, kind, hops, level, count uint8, acked uint16, t1, t2, t3, t4, now, fcwnd, ncwnd uint32) {
-		w := swift(func(p *Params) { p.PLB = true })
+		w := swift(func(p *SwiftParams) { p.PLB = true })
 		s := State{Fcwnd: fcwnd & MaxFcwnd, Ncwnd: 1 + ncwnd%256, RTT: t1 & TimeMask, BaseDelay: t2 & TimeMask, Select: DelaySelect(kind >> 5 & 3), Direction: Direction(kind >> 7)}
 		ev := Event{Kind: Kind(kind % 4), Hops: hops & 15, RxOccupancy: level & 31, RetransmitCount: count, Acked: acked, T1: t1, T2: t2, T3: t3, T4: t4, Now: now}
 		for range 3 {

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+
+	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
+)
+
+// Congestion chooses the congestion control algorithm and replaces its
+// parameters. Which there are, and within which bounds, is said by package cc.
+type Congestion struct {
+	Algorithm *string `yaml:"algorithm"`
+	Values    map[string]any
+}
+
+func (c *Congestion) parameters(t cc.Timing) cc.Parameters {
+	name := cc.Default
+	if c.Algorithm != nil {
+		name = *c.Algorithm
+	}
+	d, ok := cc.Lookup(name)
+	if !ok {
+		d, _ = cc.Lookup(cc.Default)
+	}
+	return d.Parameters(t)
+}
+
+func (c *Congestion) build(t cc.Timing) cc.Algorithm {
+	p := c.parameters(t)
+	for _, k := range p.Keys() {
+		if v, ok := c.Values[k.Name]; ok {
+			if wrong, _ := k.Check(v); wrong == "" {
+				k.Set(v)
+			}
+		}
+	}
+	return p.New()
+}
+
+func (c *Congestion) check(r *report) {
+	if c.Algorithm != nil {
+		oneOf(r, "falcon.cc.algorithm", *c.Algorithm, cc.Names()...)
+	}
+	for _, k := range c.parameters(cc.Hardware).Keys() {
+		v, given := c.Values[k.Name]
+		if !given {
+			continue
+		}
+		if wrong, remedy := k.Check(v); wrong != "" {
+			r.add("falcon.cc."+k.Name, wrong, remedy)
+		}
+		if most, both := c.Values[k.NotAbove]; both && above(v, most) {
+			r.add("falcon.cc."+k.Name, fmt.Sprintf("%v is above %s %v", v, k.NotAbove, most), "lower it")
+		}
+	}
+}
+
+func above(a, b any) bool {
+	switch a := a.(type) {
+	case float64:
+		return a > b.(float64)
+	case uint32:
+		return a > b.(uint32)
+	}
+	return false
+}
+
+// congestion decodes the keys of the algorithm that the group names.
+func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "algorithm" {
+			d.value(n.Content[i+1], join(path, "algorithm"), reflect.ValueOf(&c.Algorithm).Elem())
+		}
+	}
+	forms, words := map[string]any{}, []string{"algorithm"}
+	for _, k := range c.parameters(cc.Hardware).Keys() {
+		forms[k.Name] = k.Form
+		words = append(words, k.Name)
+	}
+	c.Values = map[string]any{}
+	d.keys(n, path, words, func(key string, val *yaml.Node, p string) bool {
+		form, ok := forms[key]
+		if !ok {
+			return key == "algorithm"
+		}
+		v := reflect.New(reflect.TypeOf(form)).Elem()
+		if before := len(d.problems); !isNull(val) {
+			if d.value(val, p, v); len(d.problems) == before {
+				c.Values[key] = v.Interface()
+			}
+		}
+		return true
+	})
+}
