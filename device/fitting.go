@@ -101,16 +101,18 @@ func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
 		wanted[id] = c.Port
 	}
 	before := len(s.plain.ports)
-	s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *functionPort) bool {
-		if !p.lost && p.User != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
-			delete(wanted, p.id)
-			return false
-		}
-		if dev := n.ports.remove(p); dev != nil {
-			gone = append(gone, dev)
-		}
-		s.plain.gw.RemovePort(p.Port)
-		return true
+	s.plain.gw.Update(func() {
+		s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *functionPort) bool {
+			if !p.lost && p.User != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
+				delete(wanted, p.id)
+				return false
+			}
+			if dev := n.ports.remove(p); dev != nil {
+				gone = append(gone, dev)
+			}
+			s.plain.gw.RemovePort(p.Port)
+			return true
+		})
 	})
 	for id, c := range wanted {
 		if c != nil {

@@ -84,40 +84,42 @@ func (s *Shard) newPlainIP() error {
 // syncPorts makes the ports follow what their functions are set to: one that is disabled, or whose
 // link is, takes no part.
 func (s *Shard) syncPorts() {
-	for _, p := range s.plain.ports {
-		f := s.funcs.settings(p.id)
-		c := gateway.PortConfig{
-			Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: f.Addresses(), MTU: p.cfg.MTU, Assign: *p.cfg.Assign,
-			Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.uso,
+	s.plain.gw.Update(func() {
+		networks, used := s.cfg.Networks(), map[uint32]bool{}
+		for _, p := range s.plain.ports {
+			f := s.funcs.settings(p.id)
+			networks.Add(f.Tenant, f.Addresses())
+			used[f.Tenant] = true
 		}
-		fn := s.funcs.byID[p.id]
-		up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.lost
-		p.rate = nil
-		if fn != nil {
-			p.rate = &fn.Rate
+		for tenant := range used {
+			s.plain.gw.SetTenant(tenantConfig(networks.Of(tenant)))
 		}
-		s.plain.gw.SetTenant(s.tenant(c.Tenant))
-		s.plain.gw.Configure(p.Port, c, up)
-		if set := p.setLink; set != nil {
-			s.effects.Add(effect.Func(func() { _ = set(up) })) // a device that is gone has no carrier either
+		for _, p := range s.plain.ports {
+			s.syncPort(p)
 		}
-	}
+	})
 	for i := range s.cfg.Peers { // a port may have come to a tenant where peers have some
 		s.askForKeys(s.cfg.Peers[i].Host)
 	}
 }
 
-// tenant describes a virtual network: as the configuration does, else with the subnets of the ports
-// that are in it now.
-func (s *Shard) tenant(number uint32) gateway.TenantConfig {
-	t := s.cfg.TenantOf(number)
-	if !slices.ContainsFunc(s.cfg.Tenants, func(c config.Tenant) bool { return c.Tenant == number && len(c.Subnets) > 0 }) {
-		for _, p := range s.plain.ports {
-			if f := s.funcs.settings(p.id); f.Tenant == number {
-				t.AddSubnets(f.Addresses())
-			}
-		}
+func (s *Shard) syncPort(p *functionPort) {
+	f, fn := s.funcs.settings(p.id), s.funcs.byID[p.id]
+	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.lost
+	p.rate = nil
+	if fn != nil {
+		p.rate = &fn.Rate
 	}
+	s.plain.gw.Configure(p.Port, gateway.PortConfig{
+		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: f.Addresses(), MTU: p.cfg.MTU, Assign: *p.cfg.Assign,
+		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.uso,
+	}, up)
+	if set := p.setLink; set != nil {
+		s.effects.Add(effect.Func(func() { _ = set(up) })) // a device that is gone has no carrier either
+	}
+}
+
+func tenantConfig(t config.Tenant) gateway.TenantConfig {
 	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
 	for _, r := range t.Routes {
 		g.Routes = append(g.Routes, gateway.Route(r))

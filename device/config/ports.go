@@ -60,43 +60,6 @@ func DevicePortMAC(host, pf uint8, vf uint16) MAC {
 	return m
 }
 
-// TenantOf returns what is configured for a tenant, with subnets.
-func (c *Config) TenantOf(tenant uint32) Tenant {
-	t := Tenant{Tenant: tenant}
-	for _, have := range c.Tenants {
-		if have.Tenant == tenant {
-			t = have
-		}
-	}
-	if len(t.Subnets) > 0 {
-		return t
-	}
-	for _, f := range c.AllFunctions() {
-		if f.Tenant != tenant {
-			continue
-		}
-		t.AddSubnets(f.Addresses())
-	}
-	return t
-}
-
-// AddSubnets adds the networks around addresses that are in none yet.
-func (t *Tenant) AddSubnets(addrs []netip.Addr) {
-	for _, a := range addrs {
-		if p := defaultSubnet(a); !slices.Contains(t.Subnets, p) {
-			t.Subnets = append(t.Subnets, p)
-		}
-	}
-}
-
-func defaultSubnet(a netip.Addr) netip.Prefix {
-	bits := 24
-	if a.Is6() {
-		bits = 64
-	}
-	return netip.PrefixFrom(a, bits).Masked()
-}
-
 // Addresses lists all addresses of the function in its tenant, its GID first.
 func (f *Function) Addresses() []netip.Addr {
 	if !f.Address.IsValid() {
@@ -233,7 +196,7 @@ func (c *Config) checkPortMTU(r *report, path string, f *Function) {
 
 // checkTenants checks what is said of virtual networks.
 func (c *Config) checkTenants(r *report) {
-	seen := map[uint32]int{}
+	seen, networks := map[uint32]int{}, c.Networks()
 	for i := range c.Tenants {
 		t, path := &c.Tenants[i], fmt.Sprintf("tenants[%d]", i)
 		switch first, dup := seen[t.Tenant]; {
@@ -243,13 +206,13 @@ func (c *Config) checkTenants(r *report) {
 			r.add(path+".tenant", fmt.Sprintf("%d is already tenants[%d]", t.Tenant, first), "describe each tenant once")
 		}
 		seen[t.Tenant] = i
-		c.checkTenant(r, path, t)
+		c.checkTenant(r, path, t, networks.Of(t.Tenant))
 	}
 	for _, f := range c.AllFunctions() {
 		if f.Port == nil || f.Tenant == 0 {
 			continue
 		}
-		t := c.TenantOf(f.Tenant)
+		t := networks.Of(f.Tenant)
 		for _, a := range f.Addresses() {
 			if i, ok := seen[f.Tenant]; ok && !t.contains(a) {
 				r.add(fmt.Sprintf("tenants[%d].subnets", i), fmt.Sprintf("none holds %s, an address of %s", a, f), fmt.Sprintf("add its network, as %s", defaultSubnet(a)))
@@ -258,7 +221,7 @@ func (c *Config) checkTenants(r *report) {
 	}
 }
 
-func (c *Config) checkTenant(r *report, path string, t *Tenant) {
+func (c *Config) checkTenant(r *report, path string, t *Tenant, whole Tenant) {
 	for i, p := range t.Subnets {
 		q := fmt.Sprintf("%s.subnets[%d]", path, i)
 		switch {
@@ -273,7 +236,6 @@ func (c *Config) checkTenant(r *report, path string, t *Tenant) {
 			}
 		}
 	}
-	whole := c.TenantOf(t.Tenant)
 	for i, a := range t.Routers {
 		q := fmt.Sprintf("%s.routers[%d]", path, i)
 		if !whole.contains(a) {

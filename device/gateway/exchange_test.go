@@ -68,3 +68,22 @@ func TestManySubnets(t *testing.T) {
 		t.Errorf("%d solicitations are counted as answered, want 1", answers)
 	}
 }
+
+// TestUpdate: changes that come together take effect together.
+func TestUpdate(t *testing.T) {
+	n := newNetwork(t)
+	before := len(n.g.Table())
+	n.g.Update(func() {
+		for _, p := range n.g.Ports() {
+			n.g.Configure(p, p.PortConfig, false)
+		}
+		if now := len(n.g.Table()); now != before {
+			t.Errorf("%d routes in the middle of a change, %d before it", now, before)
+		}
+	})
+	for _, e := range n.g.Table() {
+		if e.Port != nil {
+			t.Errorf("%s is still at port %s, which is down", e.Prefix, e.Port.Name)
+		}
+	}
+}

@@ -92,6 +92,8 @@ type Gateway struct {
 	tenants map[uint32]*tenant
 	ports   []*Port
 	learned map[uint8][]Address // by peer
+	holds   bool                // more changes are to come before the tables are made anew
+	stale   bool
 	replies replies
 	out     output
 	last    cache
@@ -188,9 +190,22 @@ func (g *Gateway) sorted() []*tenant {
 	return list
 }
 
+// Update makes several changes, and the tables anew once for all of them.
+func (g *Gateway) Update(changes func()) {
+	g.holds = true
+	changes()
+	g.holds = false
+	if g.stale {
+		g.rebuild()
+	}
+}
+
 // rebuild makes the tables anew. Our own ports come first, then routers, then the peers in the
 // order of their numbers: nobody takes another's address.
 func (g *Gateway) rebuild() {
+	if g.stale = g.holds; g.stale {
+		return
+	}
 	g.last = cache{}
 	for _, t := range g.tenants {
 		clear(t.addrs)
