@@ -254,7 +254,7 @@ func TestAttackByFaults(t *testing.T) {
 	if beside := timed(); beside > alone*11/10 {
 		t.Errorf("a WRITE takes %d ns, alone %d", beside, alone)
 	}
-	if n := len(v.shards[0].faulted) + len(v.shards[0].adminBacklog); n > 1 {
+	if n := v.shards[0].guests.Unfinished(); n > 1 {
 		t.Errorf("%d entries left in the shard's lists", n)
 	}
 }

@@ -100,7 +100,7 @@ func TestConnectionEnds(t *testing.T) {
 			tc.end(a, b, a.connID())
 			b.event(abi.EventDisconnected)
 			settled(t, v)
-			if st := b.fn.verbs.QP(b.qpn).State(); st != abi.QPStateErr {
+			if st := b.fn.Verbs().QP(b.qpn).State(); st != abi.QPStateErr {
 				t.Errorf("the peer's QP is in %s", st)
 			}
 		})
@@ -278,10 +278,10 @@ func TestUnassignedFunctions(t *testing.T) {
 		}
 	}
 	for _, f := range n.all {
-		if f.Lifecycle.State() != abi.StateDisabled || f.attach(&guest.Binding{}) != abi.StatusDenied {
+		if f.Lifecycle.State() != abi.StateDisabled || f.Attach(&guest.Binding{}) != abi.StatusDenied {
 			t.Errorf("%s in %s", f.ID, f.Lifecycle.State())
 		}
-		if f.writeRegister(0, abi.RegControl, 4, uint64(abi.ControlReset)) != abi.StatusDenied {
+		if f.WriteRegister(0, abi.RegControl, 4, uint64(abi.ControlReset)) != abi.StatusDenied {
 			t.Errorf("%s was reset out of DISABLED", f.ID)
 		}
 	}

@@ -128,7 +128,7 @@ func TestDatagramsToNobody(t *testing.T) {
 		}
 	}
 	v.idle(3e9)
-	if n := a.fn.verbs.Stats().DatagramsLost; n != 2 {
+	if n := a.fn.Verbs().Stats().DatagramsLost; n != 2 {
 		t.Errorf("%d lost", n)
 	}
 }

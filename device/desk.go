@@ -34,35 +34,16 @@ func (d desk) MemoryIs(s *guest.Session, bytes uint64) { d.n.guestMemoryIs(s, by
 func (d desk) Set() *guest.Set { return d.n.shard.guests }
 
 // Attach implements guest.Desk.
-func (d desk) Attach(b *guest.Binding, number uint32) (abi.Status, string) {
+func (d desk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	f, st, why := d.n.shard.choose(number, b.Attached, b.Peer)
 	if st != abi.StatusOK {
-		return st, why
+		return nil, st, why
 	}
-	b.Memory = queues.NewWindowed(f.window(), nil)
-	if st = f.attach(b); st == abi.StatusBusy {
-		why = fmt.Sprintf("%s is attached to %s", f.ID, guest.Name(f.binding.Peer))
+	b.Memory = queues.NewWindowed(f.Settings().Window, nil)
+	if st = f.Attach(b); st == abi.StatusBusy {
+		why = fmt.Sprintf("%s is attached to %s", f.ID, guest.Name(f.Driver().Peer))
 	}
-	return st, why
-}
-
-// Detach implements guest.Desk.
-func (d desk) Detach(now falcon.Time, b *guest.Binding, fault error) {
-	d.n.shard.detach(now, b, fault)
-}
-
-// detach takes a function back from its driver. A fault stays readable until the next session.
-func (s *Shard) detach(now falcon.Time, b *guest.Binding, fault error) {
-	f, ok := b.Function.(*function)
-	if !ok {
-		return
-	}
-	if fault != nil {
-		f.breached(fault)
-		f.Fault(abi.FaultProtocol, fault.Error())
-		s.stopFaulted(now)
-	}
-	f.detach(now, b)
+	return f.Function, st, why
 }
 
 // choose finds the function that a guest asks for, among those that are its
@@ -89,7 +70,7 @@ func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, 
 		if !f.assignedTo(attach, p) {
 			continue
 		}
-		if f.binding == nil {
+		if f.Driver() == nil {
 			return f, abi.StatusOK, ""
 		}
 		own = f
@@ -98,14 +79,6 @@ func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, 
 		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", guest.Name(p), attach)
 	}
 	return own, abi.StatusOK, "" // busy, as attach will say
-}
-
-// window is the part of its guest's memory that the function may reach.
-func (f *function) window() queues.Window {
-	if w := f.cfg.DMAWindow; w != nil {
-		return queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
-	}
-	return queues.Window{}
 }
 
 // assignedTo says whether the configuration gives the function to this guest:

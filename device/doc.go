@@ -13,7 +13,7 @@
 //	        (writer)
 //
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
-// asks comes by device/guest and is in registers.go, admin.go and cmcommands.go;
+// asks is in device/guest;
 // connections come and go in cmglue.go, those inside the NIC in loopback.go,
 // those of queue pairs that drivers wire themselves in wiring.go, datagrams'
 // links in datagram.go; keys.go joins device/security, which seals and opens, to the

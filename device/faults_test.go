@@ -409,8 +409,8 @@ func TestHostileProfile(t *testing.T) {
 			})
 		}
 		must(t, w.nics[0].shard.do(func(falcon.Time) {
-			for _, f := range w.nics[0].shard.faulty {
-				if d := f.faults.profile.did; d.dozes == 0 || d.holds == 0 || d.lateEvents == 0 || d.spurious == 0 || d.lateCommands == 0 {
+			for _, f := range w.nics[0].shard.guests.Faulty() {
+				if _, _, d := f.Profile(); d.Dozes == 0 || d.Holds == 0 || d.LateEvents == 0 || d.Spurious == 0 || d.LateCommands == 0 {
 					t.Errorf("seed %d, %s: the profile did %+v", seed, f.ID, d)
 				}
 			}

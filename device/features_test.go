@@ -45,11 +45,11 @@ func TestFeaturesAreAgreedOn(t *testing.T) {
 				continue
 			}
 			d.b.Features = ^bit
-			before := len(d.fn.violations.All())
+			before := len(d.fn.Violations().All())
 			if st, _ := d.command(c.op, c.params); st != abi.StatusUnsupported {
 				t.Errorf("%s without feature %#x: %s", c.name, bit, st)
 			}
-			if list := d.fn.violations.All(); before == 0 && (len(list) != 1 || list[0].Clause != 103) {
+			if list := d.fn.Violations().All(); before == 0 && (len(list) != 1 || list[0].Clause != 103) {
 				t.Errorf("%s without feature %#x: violations %+v", c.name, bit, list)
 			}
 		}

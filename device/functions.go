@@ -8,10 +8,12 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -80,14 +82,17 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 // is DISABLED.
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
-	f := &function{Function: &pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, shard: fs.shard, cfg: c}
-	f.conns = fs.shard.conns.Add(conn.Owner{Function: f.Function, Trace: fs.shard.traces[id], Describe: f.describe}, f)
+	s := fs.shard
+	f := &function{shard: s, cfg: c}
+	f.Function = s.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
+	f.conns = s.conns.Add(conn.Owner{Function: f.Function.Function, Trace: s.traces[id], Describe: f.Describe}, f)
+	f.Connect(connections{f.conns, s})
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
 	}
 	if *c.Enabled {
-		if err := fs.table.Add(f.Function); err != nil {
+		if err := fs.table.Add(f.Function.Function); err != nil {
 			f.Credits.Drop()
 			return nil, err
 		}
@@ -106,10 +111,10 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 // forget gives up the memory of a VF that is disabled and not attached. What it
 // was set to goes to the shelf, unless that is nothing.
 func (fs *functionSet) forget(f *function) {
-	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.binding != nil {
+	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
 	}
-	fs.shard.mend(fs.shard.now, f)
+	f.Mend(fs.shard.now)
 	f.Credits.Drop()
 	fs.shard.conns.Remove(f.conns)
 	delete(fs.byID, f.ID)
@@ -149,19 +154,14 @@ func (f *function) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	f.limits = functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
-	f.conns.SetLimits(&f.limits)
-	if f.verbs != nil {
-		f.verbs.SetLimits(f.limits)
-		f.verbs.SetWeight(int(c.Weight))
+	limits := functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
+	f.conns.SetLimits(&limits)
+	f.shard.falcon.SetWeight(uint32(f.ID), int(c.Weight))
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate}
+	if w := c.DMAWindow; w != nil {
+		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}
-	f.weigh()
-	f.Rate.SetRate(now, c.MaxTxRate*1e6/8)
-}
-
-// weigh gives the function its share of the transport.
-func (f *function) weigh() {
-	f.shard.falcon.SetWeight(uint32(f.ID), int(f.cfg.Weight))
+	f.Adopt(now, is)
 }
 
 // linkChanged works out the links of a PF and its VFs anew and tells those whose
@@ -173,10 +173,10 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	}
 	for _, f := range fs.ofPF(pf) {
 		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || parent.Link != pfvf.LinkDisable)
-		up = up && (f.faults == nil || f.faults.down == 0)
+		up = up && !f.LinkHeldDown()
 		if up != f.LinkUp {
 			f.LinkUp = up
-			f.tellLink()
+			f.TellLink()
 			if !up {
 				f.conns.EndLoopbacks(now)
 			}

@@ -145,7 +145,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	if cqe := d.done(); cqe.Status != abi.WCSuccess {
 		t.Fatal(cqe.Status)
 	}
-	if got := d.fn.register(abi.RegGIDLo); got != 0xffffc0a8644d {
+	if got := d.fn.Register(abi.RegGIDLo); got != 0xffffc0a8644d {
 		t.Errorf("GID %x", got)
 	}
 
@@ -155,7 +155,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	if cqe := d.done(); cqe.Status != abi.WCSuccess {
 		t.Fatal(cqe.Status)
 	}
-	if f := d.fn; !f.Trust || f.SpoofCheck || f.Rate.Rate() != 125e6 || f.register(abi.RegMaxTxRate) != 1000 || f.register(abi.RegCreditLimitReqPktTx) != 8 {
+	if f := d.fn; !f.Trust || f.SpoofCheck || f.Rate.Rate() != 125e6 || f.Register(abi.RegMaxTxRate) != 1000 || f.Register(abi.RegCreditLimitReqPktTx) != 8 {
 		t.Errorf("%+v", f.Function)
 	}
 	if st, _ := d.command(abi.AdminOpCreateQP, &abi.CreateQP{
@@ -170,8 +170,8 @@ func TestOperatorSetsVF(t *testing.T) {
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || ev.Number != uint32(vfID(0, 4000)) {
 		t.Errorf("%+v", ev)
 	}
-	if d.fn.verbs != nil || d.fn.register(abi.RegMAC) != 0x990000000002 {
-		t.Errorf("not reset, or MAC %x", d.fn.register(abi.RegMAC))
+	if d.fn.Verbs() != nil || d.fn.Register(abi.RegMAC) != 0x990000000002 {
+		t.Errorf("not reset, or MAC %x", d.fn.Register(abi.RegMAC))
 	}
 	bystander()
 	clear(d.mem)
@@ -183,10 +183,10 @@ func TestOperatorSetsVF(t *testing.T) {
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateDisabled) {
 		t.Errorf("%+v", ev)
 	}
-	if st := d.fn.control(v.now, abi.ControlReset); st != abi.StatusDenied {
+	if st := d.fn.WriteRegister(v.now, abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusDenied {
 		t.Errorf("a disabled function's driver resets it: %s", st)
 	}
-	d.fn.detach(v.now, d.b)
+	_ = d.ch.Close(nil)
 	if v.shards[0].funcs.byID[vfID(0, 4000)] != nil {
 		t.Error("a disabled VF without a session is still there")
 	}
@@ -288,7 +288,7 @@ func TestPFManagesVFs(t *testing.T) {
 		MAC:  [6]byte{2, 0, 0, 0, 0, 20}, Tenant: 7, GID: gid, MaxTxRate: 500, Link: abi.LinkEnable, MaxQP: 9,
 	}))
 	pf.must(abi.AdminOpVFEnable, &abi.VFNumber{VF: 20})
-	if n := pf.fn.register(abi.RegNumVF); n != 5 || pf.fn.register(abi.RegTotalVF) != pfvf.MaxVF {
+	if n := pf.fn.Register(abi.RegNumVF); n != 5 || pf.fn.Register(abi.RegTotalVF) != pfvf.MaxVF {
 		t.Errorf("%d VFs", n)
 	}
 	var q abi.QueryVFResult
@@ -372,11 +372,11 @@ func TestPFManagesVFs(t *testing.T) {
 	}
 
 	pf.must(abi.AdminOpVFReset, &abi.VFNumber{VF: 20})
-	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || d.fn.verbs != nil {
+	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || d.fn.Verbs() != nil {
 		t.Errorf("%+v", ev)
 	}
 	pf.must(abi.AdminOpSetVFWindow, &abi.SetVFWindow{VF: 20, Address: 1 << 30, Length: 1 << 20})
-	if w := d.fn.window(); w.Addr != 1<<30 || w.Size != 1<<20 {
+	if w := d.fn.Settings().Window; w.Addr != 1<<30 || w.Size != 1<<20 {
 		t.Errorf("%+v", w)
 	}
 	pf.must(abi.AdminOpVFDisable, &abi.VFNumber{VF: 20})
@@ -413,14 +413,14 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 		t.Errorf("reset in the order %v:\n%s", order, &log)
 	}
 	for _, d := range vfs {
-		if d.fn.Lifecycle.State() != abi.StateReset || d.fn.verbs != nil {
+		if d.fn.Lifecycle.State() != abi.StateReset || d.fn.Verbs() != nil {
 			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
 		}
 		d.event(abi.EventFunctionState)
 		clear(d.mem)
 		d.setUp()
 	}
-	pf.fn.detach(v.now, pf.b) // a PF's guest that goes takes nobody along
+	_ = pf.ch.Close(nil) // a PF's guest that goes takes nobody along
 	for _, d := range vfs {
 		if d.fn.Lifecycle.State() != abi.StateReady {
 			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
@@ -475,8 +475,8 @@ func TestLinkState(t *testing.T) {
 	a, b := pair(v)
 	link := func(want uint32) {
 		t.Helper()
-		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.register(abi.RegLinkUp) != uint64(want) {
-			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.register(abi.RegLinkUp), want)
+		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.Register(abi.RegLinkUp) != uint64(want) {
+			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.Register(abi.RegLinkUp), want)
 		}
 	}
 	v.mustOperate(0, "pf0.vf1", "", "state", "disable")

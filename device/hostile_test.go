@@ -157,8 +157,8 @@ func (h *hostile) leave() {
 	_ = h.d.ch.Close(nil)
 	fault, _ := f.Lifecycle.Fault()
 	h.faults[fault]++
-	if f.verbs != nil || len(f.conns.IDs()) != 0 || f.binding != nil {
-		v.t.Fatalf("hostile: %d connections and objects %t are left", len(f.conns.IDs()), f.verbs != nil)
+	if f.Verbs() != nil || len(f.conns.IDs()) != 0 || f.Driver() != nil {
+		v.t.Fatalf("hostile: %d connections and objects %t are left", len(f.conns.IDs()), f.Verbs() != nil)
 	}
 	if st := f.Lifecycle.State(); st != abi.StateReset && st != abi.StateError {
 		v.t.Fatalf("hostile: state %s after the session", st)

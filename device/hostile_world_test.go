@@ -184,14 +184,14 @@ func (b *bystander) remember() {
 	}
 	copy(b.memory[:bystanderControl], b.mem)
 	copy(b.memory[pageData*pageSize:][:bystanderData], b.data())
-	b.stats, b.counts, b.credits = b.fn.verbs.Stats(), b.fn.verbs.Counts(), b.fn.Credits.InUse()
-	b.qp, _ = b.fn.verbs.QueryQP(b.qpn)
+	b.stats, b.counts, b.credits = b.fn.Verbs().Stats(), b.fn.Verbs().Counts(), b.fn.Credits.InUse()
+	b.qp, _ = b.fn.Verbs().QueryQP(b.qpn)
 }
 
 func (b *bystander) untouched(name string, whole bool) {
 	t := b.v.t
 	t.Helper()
-	if st := b.fn.Lifecycle.State(); st != abi.StateReady || b.fn.binding != b.b {
+	if st := b.fn.Lifecycle.State(); st != abi.StateReady || b.fn.Driver() != b.b {
 		t.Fatalf("%s: state %s", name, st)
 	}
 	cqs, _ := b.ch.Waiting()
@@ -201,16 +201,16 @@ func (b *bystander) untouched(name string, whole bool) {
 	if b.collect(); len(b.async) > 0 {
 		t.Fatalf("%s: event %+v", name, b.async[0])
 	}
-	if s := b.fn.verbs.Stats(); s != b.stats {
+	if s := b.fn.Verbs().Stats(); s != b.stats {
 		t.Fatalf("%s: counters %+v, were %+v", name, s, b.stats)
 	}
-	if c := b.fn.verbs.Counts(); c != b.counts {
+	if c := b.fn.Verbs().Counts(); c != b.counts {
 		t.Fatalf("%s: objects %+v, were %+v", name, c, b.counts)
 	}
 	if c := b.fn.Credits.InUse(); c != b.credits {
 		t.Fatalf("%s: credits in use %v, were %v", name, c, b.credits)
 	}
-	if q, st := b.fn.verbs.QueryQP(b.qpn); st != abi.StatusOK || q != b.qp {
+	if q, st := b.fn.Verbs().QueryQP(b.qpn); st != abi.StatusOK || q != b.qp {
 		t.Fatalf("%s: QP %+v (%s), was %+v", name, q, st, b.qp)
 	}
 	same := bytes.Equal(b.mem[:bystanderControl], b.memory[:bystanderControl]) && bytes.Equal(b.data()[:bystanderData], b.memory[pageData*pageSize:][:bystanderData])

@@ -52,10 +52,11 @@ const functionsPerCall = 8
 // QPs describes every queue pair.
 func (n *NIC) QPs(ctx context.Context) (list []control.QP, err error) {
 	err = n.eachFunction(ctx, func(f *function) {
-		if f.verbs == nil {
+		v := f.Verbs()
+		if v == nil {
 			return
 		}
-		f.verbs.EachQP(func(q *rdma.QPInfo) {
+		v.EachQP(func(q *rdma.QPInfo) {
 			v := control.QP{
 				Function: f.ID.String(), QPN: q.Number, Type: q.Type.String(), State: q.State.String(), PeerQPN: q.Peer,
 				SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, Posted: q.Posted, InFlight: q.InFlight, Packets: q.Pushes + q.Pulls, Reads: q.Reads,
@@ -79,15 +80,13 @@ func (n *NIC) QPs(ctx context.Context) (list []control.QP, err error) {
 // Queues describes every ring in guests' memory.
 func (n *NIC) Queues(ctx context.Context) (list []control.Queue, err error) {
 	err = n.eachFunction(ctx, func(f *function) {
-		if f.verbs == nil {
+		v := f.Verbs()
+		if v == nil {
 			return
 		}
 		id := f.ID.String()
-		list = append(list, control.Queue{
-			Function: id, Kind: "admin-sq", Entries: f.admin.entries,
-			Producer: f.admin.sq.Producer(), Consumer: f.admin.sq.Next(), Level: f.admin.sq.Ready(),
-		})
-		f.verbs.EachQueue(func(q *verbs.QueueInfo) {
+		list = append(list, adminQueue(f))
+		v.EachQueue(func(q *verbs.QueueInfo) {
 			v := control.Queue{
 				Function: id, Kind: string(q.Kind), Number: q.Number, Entries: q.Entries,
 				Producer: q.Producer, Consumer: q.Consumer, Level: q.Producer - q.Consumer,
@@ -104,6 +103,12 @@ func (n *NIC) Queues(ctx context.Context) (list []control.Queue, err error) {
 		})
 	})
 	return list, err
+}
+
+func adminQueue(f *function) control.Queue {
+	v := control.Queue{Function: f.ID.String(), Kind: "admin-sq"}
+	v.Entries, v.Producer, v.Consumer, v.Level = f.AdminQueue()
+	return v
 }
 
 // Credits describes the credit tree: NIC, host, functions and their connections.

@@ -97,8 +97,8 @@ func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) 
 		case f == nil || f.Lifecycle.State() == abi.StateDisabled:
 			return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
 		}
-		f.takeVFsDown(now)
-		f.takeDown(now, "the operator reset it")
+		f.TakeVFsDown(now)
+		f.TakeDown(now, "the operator reset it")
 		return nil
 	}
 	return fmt.Errorf("action %q: there are enable, disable and reset", c.Action)

@@ -73,7 +73,7 @@ func TestRegMRInPieces(t *testing.T) {
 	}
 	big := a.post(abi.AdminOpRegMR, a.bigRegion())
 	behind := a.post(abi.AdminOpAllocPD, nil)
-	const least = abi.MaxMRSize / abi.PageSize / adminPages
+	const least = abi.MaxMRSize / abi.PageSize / 4096 // page list entries of a Step
 	steps, served, waits := 0, 0, 0
 	b.post(abi.AdminOpAllocPD, nil)
 	for {
@@ -116,7 +116,7 @@ func TestRegMRInPieces(t *testing.T) {
 			t.Errorf("command behind it: %+v", cqe)
 		}
 	}
-	if n := a.fn.verbs.Counts()[verbs.KindMR]; n != 1 {
+	if n := a.fn.Verbs().Counts()[verbs.KindMR]; n != 1 {
 		t.Errorf("%d regions", n)
 	}
 }
@@ -150,19 +150,19 @@ func TestResetDuringRegMR(t *testing.T) {
 		}
 		d.stepOnce()
 		d.collect()
-		if n := len(v.shards[0].adminBacklog); n > 1 {
+		if n := v.shards[0].guests.Unfinished(); n > 1 {
 			t.Fatalf("one function stands in the backlog %d times", n)
 		}
 	}
-	if d.stepOnce(); d.fn.admin.reg == nil {
+	if d.stepOnce(); !d.fn.Registering() {
 		t.Fatal("no registration in progress: the test is void")
 	}
 	put(abi.RegControl, 4, uint64(abi.ControlReset))
 	d.stepOnce()
-	if d.fn.admin.reg != nil || d.fn.verbs != nil {
+	if d.fn.Registering() || d.fn.Verbs() != nil {
 		t.Error("a registration outlived the reset")
 	}
-	if d.stepOnce(); len(v.shards[0].adminBacklog) != 0 {
+	if d.stepOnce(); v.shards[0].guests.Unfinished() != 0 {
 		t.Error("a function without commands stands in the backlog")
 	}
 }

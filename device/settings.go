@@ -3,7 +3,6 @@ package device
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/settings"
@@ -71,34 +70,34 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	if another || *was.Enabled != *is.Enabled {
 		if *was.Enabled {
 			if *is.Enabled {
-				f.takeDown(now, "its settings changed")
+				f.TakeDown(now, "its settings changed")
 			}
 			s.funcs.table.Remove(id)
 		}
 	}
 	f.cfg = is
 	f.adopt(now)
-	if !same(was.DMAWindow, is.DMAWindow) && f.binding != nil {
-		f.binding.End() // its memory was mapped through the old window
+	if !same(was.DMAWindow, is.DMAWindow) && f.Driver() != nil {
+		f.Driver().End() // its memory was mapped through the old window
 	}
-	if f.binding != nil && !f.assignedTo(f.binding.Attached, f.binding.Peer) {
-		f.binding.End()
+	if d := f.Driver(); d != nil && !f.assignedTo(d.Attached, d.Peer) {
+		d.End()
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
-		if err := s.funcs.table.Add(f.Function); err != nil { // unique has looked
+		if err := s.funcs.table.Add(f.Function.Function); err != nil { // unique has looked
 			return &refusal{abi.StatusAddressInUse, err.Error()}
 		}
 		if !*was.Enabled {
 			_ = f.Lifecycle.Apply(pfvf.Allow)
-			f.tellState("enabled")
+			f.TellState("enabled")
 		}
 	case *was.Enabled && !*is.Enabled:
 		f.disable(now)
 	}
 	s.funcs.linkChanged(now, id.Parent())
-	if f.verbs != nil {
-		s.rdma.RateChanged(now, f.verbs)
+	if v := f.Verbs(); v != nil {
+		s.rdma.RateChanged(now, v)
 	}
 	return s.reannounce()
 }
@@ -204,43 +203,6 @@ func (fs *functionSet) checkGuarantees(id pfvf.ID, is *config.Function) error {
 	return fs.shard.cfg.CheckGuarantees(list)
 }
 
-// takeDown is the function-level reset by the PF or the operator. The driver, if
-// there is one, is told and may enable the function again.
-func (f *function) takeDown(now falcon.Time, reason string) {
-	if f.Lifecycle.State() == abi.StateDisabled {
-		return
-	}
-	f.shard.log.line(now, slog.LevelInfo, "function reset", "function", f.ID.String(), "reason", reason)
-	f.reset(now)
-	if f.binding != nil {
-		f.binding.Channel.Forget()
-	}
-	f.tellState(reason)
-}
-
-// takeVFsDown resets the VFs of a PF one after the other, lowest first: what a
-// reset of the PF begins with.
-func (f *function) takeVFsDown(now falcon.Time) {
-	if f.ID.IsVF() {
-		return
-	}
-	for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
-		vf.takeDown(now, fmt.Sprintf("its PF %s was reset", f.ID))
-	}
-}
-
-// disable switches the function off. A VF without a session takes no memory any
-// more.
-func (f *function) disable(now falcon.Time) {
-	f.clear(now)
-	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
-	if f.binding != nil {
-		f.binding.Channel.Forget()
-	}
-	f.tellState("disabled")
-	f.shard.funcs.forget(f)
-}
-
 // reannounce tells the peers, and whoever gives functions what is not the shard's.
 func (s *Shard) reannounce() error {
 	select {
@@ -251,25 +213,6 @@ func (s *Shard) reannounce() error {
 		return &refusal{abi.StatusNoResources, err.Error()}
 	}
 	return nil
-}
-
-// tellState tells the driver what became of the function without its doing.
-func (f *function) tellState(reason string) {
-	if f.binding != nil && f.binding.Features&abi.FeatureFunctionEvents != 0 {
-		f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
-	}
-}
-
-// tellLink tells the driver that its link went up or down.
-func (f *function) tellLink() {
-	if f.binding == nil || f.binding.Features&abi.FeatureFunctionEvents == 0 {
-		return
-	}
-	e := abi.AsyncEvent{Type: abi.EventLinkState}
-	if f.LinkUp {
-		e.Status = 1
-	}
-	f.Notify(&e, "")
 }
 
 func invalid(err error) error {

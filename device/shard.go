@@ -54,33 +54,29 @@ type Shard struct {
 	log   *logLimit
 	inbox inbox.Box[*Shard]
 
-	underlay     *underlay.Stack
-	falcon       *falcon.Engine
-	rdma         *rdma.Engine
-	rof          *rof.Engine // what of rdma is over falcon
-	cm           *conn.Manager
-	keys         *security.Keys   // what peers seal with
-	opener       *security.Opener // of what they sealed
-	txSAs        *security.TxSAs  // what we seal with
-	encap        security.Encap   // of Falcon's packets
-	table        *conn.Table
-	conns        *conn.Functions
-	peers        map[cm.HostID]*peer
-	funcs        *functionSet
-	faulted      []*function // to be stopped at the end of the Step
-	faulty       []*function // go wrong because the operator wants it
-	adminBacklog []*function // have admin commands left
-	adminPages   int         // page list entries that may still be read in this Step
-	guests       *guest.Set
-	tx           *tap.Queue
-	effects      effect.List
-	plain        plainIP
-	roused       atomic.Bool // a goroutine was made runnable since the thread last slept
-	capture      tapPoint
-	traces       map[pfvf.ID]*trace.Ring // of functions that are traced
-	clock        func() int64            // tells the time within a Step, for traces only
-	arrived      int64                   // when the frame at hand came, by it
-	changed      chan struct{}           // functions are set to something else since it was read
+	underlay *underlay.Stack
+	falcon   *falcon.Engine
+	rdma     *rdma.Engine
+	rof      *rof.Engine // what of rdma is over falcon
+	cm       *conn.Manager
+	keys     *security.Keys   // what peers seal with
+	opener   *security.Opener // of what they sealed
+	txSAs    *security.TxSAs  // what we seal with
+	encap    security.Encap   // of Falcon's packets
+	table    *conn.Table
+	conns    *conn.Functions
+	peers    map[cm.HostID]*peer
+	funcs    *functionSet
+	guests   *guest.Set
+	tx       *tap.Queue
+	effects  effect.List
+	plain    plainIP
+	roused   atomic.Bool // a goroutine was made runnable since the thread last slept
+	capture  tapPoint
+	traces   map[pfvf.ID]*trace.Ring // of functions that are traced
+	clock    func() int64            // tells the time within a Step, for traces only
+	arrived  int64                   // when the frame at hand came, by it
+	changed  chan struct{}           // functions are set to something else since it was read
 
 	event    falcon.Event
 	drops    dropCounts
@@ -93,7 +89,6 @@ type shardCounts struct {
 	rxPackets, rxBytes uint64 // Falcon packets accepted
 	txPackets, txBytes uint64 // Falcon packets sealed
 	steps              uint64
-	adminCommands      uint64
 }
 
 func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
@@ -103,7 +98,6 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
 		changed: make(chan struct{}, 1),
 	}
-	s.guests = guest.NewSet(&s.effects, &s.roused)
 	s.log = &logLimit{log: log, effects: &s.effects}
 	s.clock = func() int64 { return s.now }
 	var err error
@@ -123,6 +117,9 @@ func newShard(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (
 	s.rof = rdma.Wire[*rof.Engine](s.rdma)
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rof)
 	s.rof.UseFalcon(s.falcon)
+	s.guests = guest.NewSet(guest.SetConfig{
+		Engine: s.rdma, MTU: cfg.RDMA.MTU, Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.line,
+	})
 	if err := s.newConnections(rand); err != nil {
 		return nil, err
 	}
@@ -166,7 +163,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	for _, fd := range in.Rung {
 		s.guests.Bells.Rang(fd)
 	}
-	found := s.guests.Bells.Poll(now) // first: a guest may have woken this thread
+	found := s.guests.Begin(now) // first: a guest may have woken this thread
 	s.plain.take(in.FromPorts)
 	if s.capture.wantPorts {
 		s.captureFromPorts(now, in.FromPorts)
@@ -184,7 +181,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 		}
 		s.receive(now, f, segment)
 	}
-	s.runAdminBacklog(now)
+	s.guests.Work(now)
 	posted := s.inbox.Take()
 	for _, src := range posted {
 		src.Drain(s, now)
@@ -198,14 +195,12 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	more = s.transmit(now) || more
 	s.endDrains(now)
 	s.table.EndPartings(now)
-	s.stopFaulted(now)
-	if len(s.faulty) > 0 {
-		s.advanceFaults(now)
-	}
+	s.guests.StopFaulted(now)
+	s.guests.AdvanceFaults(now)
 	s.cm.Run(now)
 	s.guests.Show()
 	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.busy()
-	out.More = more || len(s.adminBacklog) > 0 || s.rdma.Ready() || len(s.faulted) > 0
+	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
 	out.PeerMessages = out.PeerMessages[:0]
@@ -223,11 +218,11 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.falcon.FlushAcks(now)
 	found := s.guests.Bells.Arm()
 	found = s.rdma.Arm(now) || found
-	s.stopFaulted(now)
+	s.guests.StopFaulted(now)
 	out.More = s.transmit(now) || found
 	s.endDrains(now)
 	s.guests.Show()
-	out.More = out.More || len(s.faulted) > 0
+	out.More = out.More || s.guests.Unfinished() > 0
 	out.Deadline = s.deadline()
 	out.Effects.Take(&s.effects)
 }
@@ -265,10 +260,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.keys.Deadline(), s.guests.Bells.Deadline())
-	if len(s.faulty) > 0 {
-		at = min(at, s.faultDeadline())
-	}
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.keys.Deadline(), s.guests.Deadline())
 	return min(at, s.conns.Deadline())
 }
 

@@ -100,16 +100,16 @@ func (s *Shard) describe(id pfvf.ID) control.Function {
 	v.State, v.LinkUp, v.Resets = f.Lifecycle.State().String(), f.LinkUp, f.Lifecycle.Resets()
 	if !id.IsVF() {
 		v.Type = "pf"
-		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.register(abi.RegNumVF))
+		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.Register(abi.RegNumVF))
 	}
 	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
 		v.Fault = code.String() + ": " + reason
 	}
-	if f.binding != nil {
-		v.Attached = f.binding.Peer.Transport
+	if d := f.Driver(); d != nil {
+		v.Attached = d.Peer.Transport
 	}
-	if f.verbs != nil {
-		n, st := f.verbs.Counts(), f.verbs.Stats()
+	if in := f.Verbs(); in != nil {
+		n, st := in.Counts(), in.Stats()
 		v.QPs, v.CQs, v.MRs, v.PDs = n[verbs.KindQP], n[verbs.KindCQ], n[verbs.KindMR], n[verbs.KindPD]
 		v.AHs, v.SRQs, v.MWs, v.XRCDs = n[verbs.KindAH], n[verbs.KindSRQ], n[verbs.KindMW], n[verbs.KindXRCD]
 		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
@@ -210,7 +210,7 @@ func (s *Shard) counts() control.Counters {
 	v := control.Counters{
 		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
 		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
-		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": c.adminCommands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
+		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": s.guests.Commands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
 		"shard.cids_in_use": uint64(s.cm.CIDsInUse()), "psp.rx_sas": uint64(keys.SPIs), "psp.tx_sas": uint64(s.txSAs.Len()),
 		"psp.rotations": keys.Rotations, "psp.rx_sas_unsettled": uint64(keys.Unsettled),
 	}

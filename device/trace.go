@@ -76,8 +76,8 @@ func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {
 		delete(s.traces, id)
 	}
 	if f := s.funcs.byID[id]; f != nil {
-		if f.conns.Trace = r; f.verbs != nil {
-			f.verbs.UseTrace(r)
+		if f.conns.Trace = r; f.Verbs() != nil {
+			f.Verbs().UseTrace(r)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (s *Shard) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 		return nil, fmt.Errorf("function %s is traced already; end that trace first", id)
 	case len(s.traces) >= maxTraces:
 		return nil, fmt.Errorf("%d functions are traced already; end one of the traces", maxTraces)
-	case qpn != 0 && (f == nil || f.verbs == nil || f.verbs.QP(qpn) == nil):
+	case qpn != 0 && (f == nil || f.Verbs() == nil || f.Verbs().QP(qpn) == nil):
 		return nil, fmt.Errorf("function %s has no queue pair %#x; `vnic show qps` lists them", id, qpn)
 	}
 	r := trace.NewRing(traceEvents, s.clock, qpn)

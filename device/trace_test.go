@@ -285,7 +285,7 @@ func TestTraceBounds(t *testing.T) {
 		}
 	}
 	// A reset takes the objects, not the trace.
-	a.fn.reset(x.v.now)
+	a.fn.Reset(x.v.now)
 	a.setUp()
 	if a.fn.conns.Trace == nil || a.fn.conns.Trace != s.traces[id] {
 		t.Error("the trace ended with a reset")

@@ -44,7 +44,7 @@ func (c *vfCommands) VFReset() abi.Status {
 	if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
 		return abi.StatusBadState
 	}
-	vf.takeDown(c.now, "its PF reset it")
+	vf.TakeDown(c.now, "its PF reset it")
 	return abi.StatusOK
 }
 
@@ -228,11 +228,11 @@ func (c *vfCommands) QueryVF() (abi.QueryVFResult, abi.Status) {
 	if f.LinkUp {
 		r.LinkUp = 1
 	}
-	if f.binding != nil {
+	if f.Driver() != nil {
 		r.Attached = 1
 	}
-	if f.verbs != nil {
-		n := f.verbs.Counts()
+	if v := f.Verbs(); v != nil {
+		n := v.Counts()
 		r.QPs, r.MRs = uint32(n[verbs.KindQP]), uint32(n[verbs.KindMR])
 	}
 	return r, abi.StatusOK
@@ -273,8 +273,8 @@ func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCount
 			put(k, *n)
 		}
 	case abi.CreditInUse:
-		if f := s.funcs.byID[id]; f != nil && f.verbs != nil {
-			for k, n := range f.verbs.Counts() {
+		if f := s.funcs.byID[id]; f != nil && f.Verbs() != nil {
+			for k, n := range f.Verbs().Counts() {
 				put(k, uint32(n))
 			}
 		}
@@ -283,39 +283,4 @@ func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCount
 	}
 	o.Unmarshal(raw[:])
 	return o, abi.StatusOK
-}
-
-// shareRegister is a register that tells a function its share of the NIC: link,
-// rate, VFs, credits.
-func (f *function) shareRegister(offset uint32) uint64 {
-	switch offset {
-	case abi.RegLinkUp:
-		if f.LinkUp {
-			return 1
-		}
-		return 0
-	case abi.RegMaxTxRate:
-		return min(f.cfg.MaxTxRate, 1<<32-1)
-	case abi.RegTotalVF:
-		if !f.ID.IsVF() {
-			return uint64(f.shard.funcs.vfs[f.ID.PF()])
-		}
-		return 0
-	case abi.RegNumVF:
-		n := uint64(0)
-		if !f.ID.IsVF() {
-			for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
-				if vf.Lifecycle.State() != abi.StateDisabled {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	const first, size = abi.RegCreditLimitReqPktTx, 4 * credit.NumCounters
-	if offset < first || offset >= first+3*size {
-		return 0
-	}
-	part := [3]credit.Cost{f.Credits.Limit(), f.Credits.Guaranteed(), f.Credits.InUse()}
-	return uint64(part[(offset-first)/size][(offset-first)%size/4])
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -21,7 +22,6 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // offender is a driver on function 1 of a strict NIC that is about to break a rule.
@@ -34,7 +34,9 @@ type offender struct {
 // send gives bytes to the session's reader as if they had come from the guest.
 func (o *offender) stream(b []byte) {
 	if fault := guest.Parse(bytes.NewReader(b), asker{o.ch.Session()}, o.v.shards[o.side].cfg.NIC.Strict); fault != nil {
-		o.fn.breached(fault)
+		if b := (*guest.Breach)(nil); errors.As(fault, &b) {
+			o.fn.Broke(b.Clause, abi.RingStream, 0, 0, b.Bytes)
+		}
 	}
 	o.v.step()
 }
@@ -168,7 +170,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.post(abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 200, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
 	},
 	"DRV-611": func(o *offender, to *driver) {
-		o.fn.verbs.UseFeatures(abi.FeatureExtendedVerbs)
+		o.fn.Verbs().UseFeatures(abi.FeatureExtendedVerbs)
 		o.post(abi.SendWQE{Opcode: abi.OpMaskedFetchAdd, NumSGE: 2, RemoteAddr: to.addr(pageData), RKey: to.rkey}, nil)
 	},
 	"DRV-701": func(o *offender, _ *driver) {
@@ -221,11 +223,14 @@ var offences = map[string]func(o *offender, to *driver){
 	"DRV-1010": func(o *offender, _ *driver) {
 		o.b.Features |= abi.FeatureVectors
 		o.v.shards[o.side].guests.OpenEvents(o.b, o.bell)
-		o.fn.cqEvents.Add(o.cqn, o.b.Events[0])
-		o.fn.cqEvents.Post(o.cqn)
+		r := o.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: 1, Pages: o.list(3, 40, 1)})
+		news := func() { // armed behind: the event comes at once
+			o.ring(abi.DoorbellCQArm, binary.LittleEndian.Uint32(r), ^uint32(0))
+			o.v.step()
+		}
+		news()
 		o.eventConsumer(0, 500)
-		o.fn.cqEvents.Post(o.cqn)
-		o.v.step()
+		news()
 	},
 }
 
@@ -275,18 +280,18 @@ func TestViolations(t *testing.T) {
 			o.setUp()
 			to.setUp()
 			o.connectTo(to, 99)
-			if n := len(o.fn.violations.All()) + len(to.fn.violations.All()); n != 0 {
-				t.Fatalf("%d violations of honest drivers: %+v", n, slices.Concat(o.fn.violations.All(), to.fn.violations.All()))
+			if n := len(o.fn.Violations().All()) + len(to.fn.Violations().All()); n != 0 {
+				t.Fatalf("%d violations of honest drivers: %+v", n, slices.Concat(o.fn.Violations().All(), to.fn.Violations().All()))
 			}
 			offences[clause](o, to)
-			i := slices.IndexFunc(o.fn.violations.All(), func(x guest.Violation) bool { return abi.Clause(x.Clause).String() == clause })
+			i := slices.IndexFunc(o.fn.Violations().All(), func(x guest.Violation) bool { return abi.Clause(x.Clause).String() == clause })
 			if i < 0 {
-				t.Fatalf("not noticed; there is %+v", o.fn.violations.All())
+				t.Fatalf("not noticed; there is %+v", o.fn.Violations().All())
 			}
-			if n := len(to.fn.violations.All()); n != 0 {
+			if n := len(to.fn.Violations().All()); n != 0 {
 				t.Errorf("the peer has %d", n)
 			}
-			t.Logf("%+v", o.fn.violations.All()[i].Violation)
+			t.Logf("%+v", o.fn.Violations().All()[i].Violation)
 			o.readsThem(t)
 		})
 	}
@@ -318,7 +323,7 @@ func newOffender(t *testing.T, v *virtual) *offender {
 // readsThem compares what the driver is told, after a reset, with what is kept.
 func (o *offender) readsThem(t *testing.T) {
 	t.Helper()
-	kept := slices.Clone(o.fn.violations.All())
+	kept := slices.Clone(o.fn.Violations().All())
 	slices.Reverse(kept)
 	o.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
 	o.b.Rang = false
@@ -409,7 +414,7 @@ func TestEvidence(t *testing.T) {
 		o.setUp()
 		params := tt.params(o)
 		o.command(tt.op, params)
-		all := o.fn.violations.All()
+		all := o.fn.Violations().All()
 		if len(all) != 1 || all[0].Clause != uint16(tt.clause) {
 			t.Errorf("%s: %+v", tt.clause, all)
 			continue
@@ -421,10 +426,13 @@ func TestEvidence(t *testing.T) {
 		} else {
 			cmd := abi.AdminCmd{Opcode: tt.op, ID: o.id}
 			params.Marshal(cmd.Params[:])
-			copy(want[:], commandBytes(&cmd))
+			var raw [abi.AdminCmdSize]byte
+			cmd.Marshal(raw[:])
+			copy(want[:], raw[:])
 		}
-		if is.Ring != abi.RingAdmin || is.Index != o.fn.admin.sq.Next()-1 || is.Count != 1 || is.Bytes != want || is.Length != 8 && tt.bytes != nil {
-			t.Errorf("%s: %+v, want index %d, bytes %x", tt.clause, is, o.fn.admin.sq.Next()-1, want)
+		_, _, next, _ := o.fn.AdminQueue()
+		if is.Ring != abi.RingAdmin || is.Index != next-1 || is.Count != 1 || is.Bytes != want || is.Length != 8 && tt.bytes != nil {
+			t.Errorf("%s: %+v, want index %d, bytes %x", tt.clause, is, next-1, want)
 		}
 	}
 }
@@ -434,13 +442,17 @@ func TestEvidence(t *testing.T) {
 func TestEvidenceAfterFault(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	o := newOffender(t, v)
-	o.setUp()
-	o.fn.admin.reg = &verbs.Registration{} // being read, not now
-	o.fn.adminDoorbell(v.now, o.id+1000)
-	if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 501 || all[0].Index != o.id+1000 || all[0].Length != 4 {
+	o.enable()
+	o.pdn = binary.LittleEndian.Uint32(o.must(abi.AdminOpAllocPD, nil))
+	o.driver.post(abi.AdminOpRegMR, o.bigRegion())
+	if o.stepOnce(); !o.fn.Registering() {
+		t.Fatal("no registration in progress: the test is void")
+	}
+	o.ring(abi.DoorbellAdmin, 0, o.id+1000)
+	o.stepOnce()
+	if all := o.fn.Violations().All(); len(all) != 1 || all[0].Clause != 501 || all[0].Index != o.id+1000 || all[0].Length != 4 {
 		t.Errorf("%+v", all)
 	}
-	o.fn.admin.reg = nil
 }
 
 // TestClearViolations: the operator takes note of what drivers broke and has the NIC forget it; what
@@ -471,7 +483,7 @@ func TestReceiveTooLong(t *testing.T) {
 	to.setUp()
 	o.connectTo(to, 99)
 	o.receiveAs(to, func(entry []byte) { (&abi.RecvWQE{WRID: 5, NumSGE: 2}).Marshal(entry) })
-	all := o.fn.violations.All()
+	all := o.fn.Violations().All()
 	if len(all) != 1 || all[0].Clause != 608 || all[0].Ring != abi.RingRQ || all[0].Queue != o.qpn || all[0].Index != 0 || all[0].Bytes[0] != 5 {
 		t.Errorf("%+v", all)
 	}
@@ -493,14 +505,14 @@ func TestForbiddenAccess(t *testing.T) {
 			o.write(r.Offset, r.Width, 7)
 		}
 		if !r.Readable || !r.Writable {
-			if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 306 || all[0].Index != r.Offset {
+			if all := o.fn.Violations().All(); len(all) != 1 || all[0].Clause != 306 || all[0].Index != r.Offset {
 				t.Errorf("%s: %+v", r.Name, all)
 			}
-			o.fn.violations.Clear()
+			o.fn.Violations().Clear()
 		}
 		if r.Writable && r.Width == 4 {
 			o.write(r.Offset, 4, 1<<32)
-			if all := o.fn.violations.All(); len(all) != 1 || all[0].Clause != 102 || all[0].Index != r.Offset {
+			if all := o.fn.Violations().All(); len(all) != 1 || all[0].Clause != 102 || all[0].Index != r.Offset {
 				t.Errorf("%s: %+v", r.Name, all)
 			}
 		}
@@ -583,9 +595,9 @@ func TestReservedBytes(t *testing.T) {
 				to.setUp()
 				o.connectTo(to, 99)
 				tt.do(o, to)
-				found := slices.ContainsFunc(o.fn.violations.All(), func(x guest.Violation) bool { return x.Clause == uint16(tt.clause) && x.Ring == tt.ring })
-				if found != strict || len(o.fn.violations.All()) > 1 {
-					t.Errorf("%+v", o.fn.violations.All())
+				found := slices.ContainsFunc(o.fn.Violations().All(), func(x guest.Violation) bool { return x.Clause == uint16(tt.clause) && x.Ring == tt.ring })
+				if found != strict || len(o.fn.Violations().All()) > 1 {
+					t.Errorf("%+v", o.fn.Violations().All())
 				}
 			})
 		}

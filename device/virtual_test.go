@@ -263,7 +263,7 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 		d.v.t.Fatal(err)
 	}
 	d.ch.OnEnd(end)
-	d.b = d.fn.binding
+	d.b = d.fn.Driver()
 }
 
 // Peer implements guest.Guest.
@@ -294,13 +294,10 @@ func (d virtualDesk) MemoryIs(*guest.Session, uint64) {}
 
 func (d virtualDesk) Set() *guest.Set { return d.shard().guests }
 
-func (d virtualDesk) Attach(b *guest.Binding, number uint32) (abi.Status, string) {
+func (d virtualDesk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	b.Memory = queues.NewMemory(nil)
-	return d.shard().funcs.byID[pfvf.ID(number)].attach(b), ""
-}
-
-func (d virtualDesk) Detach(now falcon.Time, b *guest.Binding, fault error) {
-	d.shard().detach(now, b, fault)
+	f := d.shard().funcs.byID[pfvf.ID(number)].Function
+	return f, f.Attach(b), ""
 }
 
 func (d *driver) page(n int) []byte { return d.mem[n*pageSize:] }

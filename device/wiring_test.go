@@ -125,7 +125,7 @@ func TestWiredAlone(t *testing.T) {
 				a.toRTS()
 				v.idle(60e9)
 				a.noEvents()
-				if st := a.fn.verbs.QP(a.qpn).State(); st != abi.QPStateRTS {
+				if st := a.fn.Verbs().QP(a.qpn).State(); st != abi.QPStateRTS {
 					t.Fatalf("the QP is in %s", st)
 				}
 				start := v.now

@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/guestlib"
@@ -99,7 +100,7 @@ func (w *world) shake() {
 	for i, n := range w.nics {
 		must(w.t, n.shard.do(func(now falcon.Time) {
 			for _, f := range n.shard.funcs.all {
-				must(w.t, n.shard.sabotage(now, f, &control.FaultChange{Profile: hostileProfile, Seed: *profileSeed + uint64(i)}))
+				must(w.t, changeFaults(now, f.Function, &control.FaultChange{Profile: guest.HostileProfile, Seed: *profileSeed + uint64(i)}))
 			}
 		}))
 	}

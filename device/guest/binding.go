@@ -9,19 +9,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Driven is the function that a binding ties to its driver.
-type Driven interface {
-	Number() uint32
-	Name() string
-	// Split is a seed to cut messages to the driver in pieces with; 0: they go whole. Any goroutine
-	// may ask.
-	Split() uint64
-	// Handle does what the driver asks by its channel.
-	Handle(now falcon.Time, b *Binding, r *Request)
-	// Rung does what a doorbell record in shared memory says; raw is the record as it came.
-	Rung(now falcon.Time, d *abi.Doorbell, raw []byte)
-	// Broke records that the driver broke a clause of docs/abi.
-	Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte)
+// bound is the function that a binding ties to its driver.
+type bound interface {
+	judge
+	// handle does what the driver asks by its channel.
+	handle(now falcon.Time, b *Binding, r *Request)
+	// rung does what a doorbell record in shared memory says; raw is the record as it came.
+	rung(now falcon.Time, d *abi.Doorbell, raw []byte)
+	// detach takes the function back. fault is how the driver broke the rules, nil if it did not.
+	detach(now falcon.Time, b *Binding, fault error)
 	// Fault stops the function.
 	Fault(code abi.Fault, reason string)
 }
@@ -35,13 +31,14 @@ type Binding struct {
 	Features uint64 // in use
 	Memory   *queues.Memory
 	Channel  Channel
-	Function Driven
 
-	Rang   bool          // it has put records into its window's ring
-	Events []*EventQueue // by vector
-	news   bool          // in its shard's list of those to flush
-	set    *Set
-	breach func(error)
+	Rang bool // it has put records into its window's ring
+
+	function bound         // nil: none yet
+	events   []*EventQueue // by vector
+	news     bool          // in its shard's list of those to flush
+	set      *Set
+	breach   func(error)
 }
 
 var (
@@ -52,29 +49,40 @@ var (
 )
 
 // handle does what the driver asks.
-func (b *Binding) handle(now falcon.Time, r *Request) { b.Function.Handle(now, b, r) }
+func (b *Binding) handle(now falcon.Time, r *Request) { b.function.handle(now, b, r) }
 
-// CQEvent says that a completion queue has news, by the channel.
-func (b *Binding) CQEvent(cqn uint32) {
+// cqEvent says that a completion queue has news, by the channel.
+func (b *Binding) cqEvent(cqn uint32) {
 	b.Channel.CQEvent(cqn)
 	b.mark()
 }
 
-// AsyncEvent tells what happened. It reports false when the driver does not take its events.
-func (b *Binding) AsyncEvent(e *abi.AsyncEvent) (taken bool) {
+// asyncEvent tells what happened. It reports false when the driver does not take its events.
+func (b *Binding) asyncEvent(e *abi.AsyncEvent) (taken bool) {
 	taken = b.Channel.AsyncEvent(e)
 	b.mark()
 	return taken
 }
 
-// Reply answers a register access.
-func (b *Binding) Reply(tag uint64, r *abi.RegReply) {
+// reply answers a register access.
+func (b *Binding) reply(tag uint64, r *abi.RegReply) {
 	b.Channel.Reply(tag, r)
 	b.mark()
 }
 
+// leave takes the function away from its driver.
+func (b *Binding) leave(now falcon.Time, fault error) {
+	if b.function != nil {
+		b.function.detach(now, b, fault)
+	}
+	b.set.leave(b)
+}
+
+// EventQueues are the driver's, by vector.
+func (b *Binding) EventQueues() []*EventQueue { return b.events }
+
 // End ends the session.
-func (b *Binding) End() { b.set.effects.Add(effect.Func(b.Channel.End)) }
+func (b *Binding) End() { b.set.cfg.Effects.Add(effect.Func(b.Channel.End)) }
 
 // mark has the channel flushed at the end of the Step.
 func (b *Binding) mark() {
@@ -87,7 +95,7 @@ func (b *Binding) mark() {
 // Do implements effect.Effect: the driver gets what was said to it.
 func (b *Binding) Do() {
 	if b.Channel.Flush() {
-		b.set.roused.Store(true)
+		b.set.cfg.Roused.Store(true)
 	}
 }
 
@@ -95,19 +103,19 @@ func (b *Binding) Do() {
 func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	b.Rang = true
 	b.set.Doorbells++
-	b.Function.Rung(now, d, raw)
+	b.function.rung(now, d, raw)
 }
 
 // BrokeBell implements BellUser.
-func (b *Binding) BrokeBell(clause abi.Clause) { b.Function.Broke(clause, abi.RingBells, 0, 0, nil) }
+func (b *Binding) BrokeBell(clause abi.Clause) { b.function.Broke(clause, abi.RingBells, 0, 0, nil) }
 
 // Breach implements BellUser: the session ends.
 func (b *Binding) Breach(err error) { b.breach(err) }
 
 // BrokeEvents implements EventUser.
 func (b *Binding) BrokeEvents(vector int, index uint32, err error) {
-	b.Function.Broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
-	b.Function.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
+	b.function.Broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
+	b.function.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
 }
 
 // Name says who drives a function, for logs.

@@ -40,10 +40,8 @@ type Desk interface {
 	// Set is the shard's.
 	Set() *Set
 	// Attach gives b the function that its driver asks for by number. If there is none for it, it
-	// says why. It is called on the shard's thread, as is Detach.
-	Attach(b *Binding, number uint32) (abi.Status, string)
-	// Detach takes b's function back. fault is how the driver broke the rules, nil if it did not.
-	Detach(now falcon.Time, b *Binding, fault error)
+	// says why. It is called on the shard's thread.
+	Attach(b *Binding, number uint32) (*Function, abi.Status, string)
 }
 
 // Refusal is a hello that is answered with a status.
@@ -73,7 +71,7 @@ type Session struct {
 	guest   Guest
 	in      *Mailbox
 	b       *Binding
-	id      uint32
+	f       *Function
 	unwatch func()
 	bell    queues.Bell           // nil: doorbells are messages only
 	fault   atomic.Pointer[error] // how the guest broke the rules of shared memory
@@ -91,14 +89,14 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
 	}, s.breach)
 	s.in = NewMailbox(func() bool { return desk.Post(s.in) }, s.b.handle)
-	st, why := abi.StatusOK, ""
-	if err := desk.Do(func(falcon.Time) { st, why = desk.Attach(s.b, m.Function) }); err != nil {
+	var st abi.Status
+	var why string
+	if err := desk.Do(func(falcon.Time) { s.f, st, why = desk.Attach(s.b, m.Function) }); err != nil {
 		return nil, err
 	}
 	if st != abi.StatusOK {
 		return nil, &Refusal{st, why}
 	}
-	s.id = s.b.Function.Number()
 	s.unwatch = g.Watch(s.memory)
 	if err := s.listen(); err != nil { // before the answer: the driver may ring then
 		s.Close(nil)
@@ -124,7 +122,7 @@ func (s *Session) listen() error {
 	if !ok {
 		return nil
 	}
-	bell, err := r.Bell(s.id)
+	bell, err := r.Bell(s.Function())
 	if bell == nil || err != nil {
 		return err
 	}
@@ -152,7 +150,7 @@ func (s *Session) Fault() error {
 func (s *Session) Guest() string { return Name(s.b.Peer) }
 
 // Function is the number of the driver's function.
-func (s *Session) Function() uint32 { return s.id }
+func (s *Session) Function() uint32 { return uint32(s.f.ID) }
 
 // Features are those in use.
 func (s *Session) Features() uint64 { return s.b.Features }
@@ -161,10 +159,10 @@ func (s *Session) Features() uint64 { return s.b.Features }
 func (s *Session) Driver() string { return s.b.Driver }
 
 // Name is the function's name, for logs.
-func (s *Session) Name() string { return s.b.Function.Name() }
+func (s *Session) Name() string { return s.f.ID.String() }
 
 // Split is a seed by which messages to the driver are to be cut in pieces; 0: they are not.
-func (s *Session) Split() uint64 { return s.b.Function.Split() }
+func (s *Session) Split() uint64 { return s.f.split.Load() }
 
 // Put hands on what the driver asks, waiting for room. It reports false when the session is over.
 func (s *Session) Put(r Request) bool { return s.in.Put(r) }
@@ -177,10 +175,7 @@ func (s *Session) Close(fault error) error {
 	if fault == nil {
 		fault = s.Fault()
 	}
-	_ = s.desk.Do(func(now falcon.Time) {
-		s.desk.Detach(now, s.b, fault)
-		s.desk.Set().Leave(s.b)
-	})
+	_ = s.desk.Do(func(now falcon.Time) { s.b.leave(now, fault) })
 	if s.bell != nil {
 		s.bell.Close()
 	}

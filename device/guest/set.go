@@ -1,31 +1,47 @@
 package guest
 
 import (
+	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// Set is what a shard has for the drivers of its functions: their doorbell rings, and what they are
-// to hear at the end of a Step.
+// SetConfig is what the functions of a shard work with.
+type SetConfig struct {
+	Engine  *rdma.Engine
+	MTU     int          // of RDMA
+	Strict  bool         // look for what is wrong but harms nobody
+	Effects *effect.List // what is to be done when the Step is over
+	Roused  *atomic.Bool // set when an effect made a goroutine runnable
+	Log     func(now falcon.Time, level slog.Level, msg string, args ...any)
+}
+
+// Set is what a shard has for its functions' drivers: their doorbell rings, what is to be done for
+// them at the end of a Step, and what they are to hear then.
 type Set struct {
 	Bells     *Bells
 	Doorbells uint64 // that drivers rang
+	Commands  uint64 // admin commands carried out
 
-	events  EventQueues
-	effects *effect.List
-	news    []*Binding   // whose channels have something to let out
-	roused  *atomic.Bool // set when a goroutine was made runnable
+	cfg    SetConfig
+	now    falcon.Time // of the Step in progress
+	events EventQueues
+	news   []*Binding // whose channels have something to let out
+
+	faulted    []*Function // to be stopped at the end of the Step
+	faulty     []*Function // go wrong because the operator wants it
+	backlog    []*Function // have admin commands left
+	adminPages int         // page list entries that may still be read in this Step
 }
 
-// NewSet returns a set without drivers. What the set has to be done it adds to effects; roused is
-// set when that made a goroutine runnable.
-func NewSet(effects *effect.List, roused *atomic.Bool) *Set {
-	return &Set{Bells: NewBells(effects), effects: effects, roused: roused}
-}
+// NewSet returns a set without functions.
+func NewSet(c SetConfig) *Set { return &Set{Bells: NewBells(c.Effects), cfg: c} }
 
 // Interrupts counts those that were raised.
 func (s *Set) Interrupts() uint64 { return s.events.Raised }
@@ -46,26 +62,78 @@ func (s *Set) Listen(b *Binding, q queues.Bell, deaf func(error)) {
 // OpenEvents makes a driver's event queues, if it has a window with some and can use them.
 func (s *Set) OpenEvents(b *Binding, q queues.Bell) {
 	if irq, ok := q.(queues.Interrupter); ok && b.Features&abi.FeatureVectors != 0 {
-		b.Events = s.events.Open(b, irq)
+		b.events = s.events.Open(b, irq)
 	}
 }
 
-// Leave forgets the bell and the event queues of a driver.
-func (s *Set) Leave(b *Binding) {
+// leave forgets the bell and the event queues of a driver.
+func (s *Set) leave(b *Binding) {
 	s.Bells.Remove(b)
-	s.events.Drop(b.Events)
+	s.events.Drop(b.events)
 }
 
-// Poll takes doorbell records and reports whether there were any.
-func (s *Set) Poll(now falcon.Time) bool { return s.Bells.Poll(now) }
+// Begin begins a Step: it takes doorbell records and reports whether there were any.
+func (s *Set) Begin(now falcon.Time) (found bool) {
+	s.now = now
+	return s.Bells.Poll(now)
+}
+
+// Work gives the functions with commands left another turn, one after the other, until the pages of
+// this Step are used up.
+func (s *Set) Work(now falcon.Time) {
+	s.adminPages = adminPages
+	n, i := len(s.backlog), 0
+	for ; i < n && s.adminPages > 0; i++ {
+		f := s.backlog[i]
+		f.inBacklog = false
+		if f.serves() {
+			f.runAdmin(now)
+		}
+	}
+	s.backlog = s.backlog[:copy(s.backlog, s.backlog[i:])]
+}
+
+// StopFaulted stops the functions that have a fault.
+func (s *Set) StopFaulted(now falcon.Time) {
+	for len(s.faulted) > 0 {
+		f := s.faulted[0]
+		s.faulted = s.faulted[:copy(s.faulted, s.faulted[1:])]
+		f.stop(now)
+	}
+}
+
+// AdvanceFaults does what injected faults have due.
+func (s *Set) AdvanceFaults(now falcon.Time) {
+	if len(s.faulty) == 0 {
+		return
+	}
+	for _, f := range slices.Clone(s.faulty) {
+		f.faults.advance(now)
+	}
+}
+
+// Faulty are the functions that go wrong because the operator wants it.
+func (s *Set) Faulty() []*Function { return slices.Clone(s.faulty) }
+
+// Unfinished counts the functions that have work left for the next Step.
+func (s *Set) Unfinished() int { return len(s.faulted) + len(s.backlog) }
+
+// Deadline is when a Step is due at the latest.
+func (s *Set) Deadline() falcon.Time {
+	at := s.Bells.Deadline()
+	for _, f := range s.faulty {
+		at = min(at, f.faults.deadline(s.now))
+	}
+	return at
+}
 
 // Show makes everything that was said in this Step known to the drivers, but for what takes a
 // system call: those are effects.
 func (s *Set) Show() {
-	s.events.Show(s.effects)
+	s.events.Show(s.cfg.Effects)
 	for _, b := range s.news {
 		b.news = false
-		s.effects.Add(b)
+		s.cfg.Effects.Add(b)
 	}
 	clear(s.news)
 	s.news = s.news[:0]

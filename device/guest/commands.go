@@ -1,20 +1,70 @@
-package device
+package guest
 
 import (
-	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
+// adminDoorbell takes the producer index of a doorbell and begins to work.
+func (f *Function) adminDoorbell(now falcon.Time, producer uint32) {
+	if f.admin.ring(producer) && !f.inBacklog && (f.faults == nil || !f.faults.postpone()) {
+		f.runAdmin(now)
+	}
+}
+
+// runAdmin carries out waiting commands. The function stays in the set's backlog while more wait.
+func (f *Function) runAdmin(now falcon.Time) {
+	done, ok := f.admin.run(now, &f.set.adminPages)
+	f.set.Commands += uint64(done)
+	if !ok {
+		return
+	}
+	if done > 0 {
+		f.CQEvent(abi.AdminCQ)
+	}
+	if f.admin.waits() && !f.inBacklog {
+		f.inBacklog = true
+		f.set.backlog = append(f.set.backlog, f)
+	}
+}
+
+// resumeAdmin implements victim.
+func (f *Function) resumeAdmin(now falcon.Time) {
+	if f.serves() && !f.inBacklog {
+		f.runAdmin(now)
+	}
+}
+
+// settle implements adminUser.
+func (f *Function) settle(now falcon.Time) { f.conns.Settle(now) }
+
+// command implements adminUser.
+func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
+	if f.faults != nil {
+		if st, fails := f.faults.command(cmd); fails {
+			return st
+		}
+	}
+	a, caller := &f.admin, abi.Caller{PF: !f.ID.IsVF(), Features: f.binding.Features}
+	a.busy, a.told = true, 0
+	st := abi.Dispatch(&commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now), f: f, now: now}, caller, cmd, result)
+	a.busy = false
+	for _, clause := range caller.Broken(cmd, st, f.set.cfg.Strict) {
+		if clause != a.told {
+			f.Broke(clause, abi.RingAdmin, 0, a.sq.Next()-1, commandBytes(cmd))
+		}
+	}
+	return st
+}
+
 // commands carries out the admin commands of a function at one moment. What only the engine has to
 // know of is the engine's own method.
 type commands struct {
 	*rdma.Function
-	conn.Commands
-	f   *function
+	abi.ConnectionHandler
+	f   *Function
 	now falcon.Time
 }
 
@@ -22,7 +72,7 @@ var _ abi.Handler = (*commands)(nil)
 
 // QueryDevice implements abi.QueryHandler.
 func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
-	l := &c.f.limits
+	l := &c.f.is.Limits
 	m := c.f.MAC
 	return abi.QueryDeviceResult{
 		MaxMRSize: abi.MaxMRSize,
@@ -31,7 +81,7 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 		MaxQP:    uint32(l.Objects[verbs.KindQP]), MaxCQ: uint32(l.Objects[verbs.KindCQ]), MaxMR: uint32(l.Objects[verbs.KindMR]), MaxPD: uint32(l.Objects[verbs.KindPD]),
 		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
 		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
-		PathMTU: c.f.shard.pathMTU(),
+		PathMTU: abi.PathMTUFor(c.f.set.cfg.MTU),
 	}, abi.StatusOK
 }
 
@@ -55,26 +105,42 @@ func (c *commands) QueryViolation(index uint32) (abi.Violation, abi.Status) {
 
 // QueryObjects implements abi.QueryHandler.
 func (c *commands) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
-	return c.f.shard.queryObjects(c.f.ID, part)
+	return c.f.owner.QueryObjects(part)
 }
 
-// RegMR implements abi.VerbsHandler; readPages goes on with it.
+// RegMR implements abi.VerbsHandler. The admin queue goes on with it.
 func (c *commands) RegMR(p *abi.RegMR) (st abi.Status) {
 	c.f.admin.reg, st = c.StartRegMR(p)
 	return st
 }
 
-// ReregMR implements abi.VerbsHandler; readPages goes on with it.
+// ReregMR implements abi.VerbsHandler. The admin queue goes on with it.
 func (c *commands) ReregMR(p *abi.ReregMR) (st abi.Status) {
 	c.f.admin.reg, st = c.StartReregMR(p)
 	return st
 }
 
 // CreateCQ implements abi.VerbsHandler. The CQ may have its events in an event queue.
-func (c *commands) CreateCQ(p *abi.CreateCQ) (uint32, abi.Status) { return c.f.createCQ(p) }
+func (c *commands) CreateCQ(p *abi.CreateCQ) (cqn uint32, st abi.Status) {
+	q, st := Choose(c.f.binding.events, p.Vector)
+	if st != abi.StatusOK {
+		return 0, st
+	}
+	cqn, st = c.Function.CreateCQ(p)
+	if st == abi.StatusOK && q != nil {
+		c.f.cqEvents.Add(cqn, q)
+	}
+	return cqn, st
+}
 
 // DestroyCQ implements abi.VerbsHandler.
-func (c *commands) DestroyCQ(cqn uint32) abi.Status { return c.f.destroyCQ(cqn) }
+func (c *commands) DestroyCQ(cqn uint32) abi.Status {
+	st := c.Function.DestroyCQ(cqn)
+	if st == abi.StatusOK {
+		c.f.cqEvents.Remove(cqn)
+	}
+	return st
+}
 
 // ModifyQP implements abi.VerbsHandler. What it does to a queue pair's state may begin or end a
 // connection.
@@ -108,11 +174,5 @@ func (c *commands) CreateAH(p *abi.CreateAH) (uint32, abi.Status) {
 // DestroyAH implements abi.VerbsHandler.
 func (c *commands) DestroyAH(ahn uint32) abi.Status { return c.Function.DestroyAH(c.now, ahn) }
 
-// VF implements abi.Handler, for the VFs that the PF may have.
-func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) {
-	id := c.f.ID | pfvf.ID(n)
-	if n > pfvf.MaxVF || !id.IsVF() || !c.f.shard.funcs.possible(id) {
-		return nil, abi.StatusNotFound
-	}
-	return &vfCommands{pf: c.f, id: id, now: c.now}, abi.StatusOK
-}
+// VF implements abi.Handler.
+func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) { return c.f.owner.VF(c.now, n) }

@@ -1,4 +1,4 @@
-package device
+package guest
 
 import (
 	"math"
@@ -18,7 +18,7 @@ type profile struct {
 	seed uint64
 	dice *rand.Rand
 
-	did struct{ dozes, holds, lateEvents, spurious, lateCommands uint64 }
+	did Acts
 
 	dozeUntil falcon.Time // send queues are not looked at
 	nextDoze  falcon.Time // not before that
@@ -26,8 +26,8 @@ type profile struct {
 	lastAsync falcon.Time // when the newest asynchronous event that waits is due: they keep their order
 }
 
-// hostileProfile is the one there is.
-const hostileProfile = "hostile"
+// HostileProfile is the profile that there is.
+const HostileProfile = "hostile"
 
 // Bounds of what a profile does, in ns.
 const (
@@ -77,7 +77,7 @@ func (p *profile) stuck(now falcon.Time) bool {
 	if now < p.nextDoze {
 		return false
 	}
-	p.did.dozes++
+	p.did.Dozes++
 	p.dozeUntil = p.within(now, mostDoze)
 	p.nextDoze = p.within(p.dozeUntil, mostAwake)
 	return true
@@ -88,7 +88,7 @@ func (p *profile) hold(now falcon.Time) bool {
 	if p.oneIn(4) {
 		return false
 	}
-	p.did.holds++
+	p.did.Holds++
 	if p.releaseAt == 0 {
 		p.releaseAt = p.within(now, mostHold)
 	}
@@ -109,14 +109,14 @@ func (p *profile) adminDelay(now falcon.Time) falcon.Time {
 	if p.oneIn(2) {
 		return 0
 	}
-	p.did.lateCommands++
+	p.did.LateCommands++
 	return p.within(now, mostCommand)
 }
 
 // event has an event wait, or another come for nothing. It reports whether it is
 // taken care of.
-func (p *profile) event(x *sabotage, e lateEvent) bool {
-	now := x.f.shard.now
+func (p *profile) event(x *injection, e lateEvent) bool {
+	now := *x.now
 	if e.async != nil {
 		at := now
 		if p.oneIn(2) {
@@ -126,19 +126,19 @@ func (p *profile) event(x *sabotage, e lateEvent) bool {
 		if p.lastAsync <= now {
 			return false
 		}
-		p.did.lateEvents++
+		p.did.LateEvents++
 		e.at = p.lastAsync
 		x.later(e)
 		return true
 	}
 	if p.oneIn(4) { // once more, for nothing
-		p.did.spurious++
+		p.did.Spurious++
 		again := e
 		again.at = p.within(now, mostLate)
 		x.later(again)
 	}
 	if p.oneIn(2) {
-		p.did.lateEvents++
+		p.did.LateEvents++
 		e.at = p.within(now, mostLate)
 		x.later(e)
 		return true
@@ -146,8 +146,8 @@ func (p *profile) event(x *sabotage, e lateEvent) bool {
 	return false
 }
 
-// acts is how often it did something.
-func (p *profile) acts() uint64 {
-	d := &p.did
-	return d.dozes + d.holds + d.lateEvents + d.spurious + d.lateCommands
-}
+// Acts counts what a profile did.
+type Acts struct{ Dozes, Holds, LateEvents, Spurious, LateCommands uint64 }
+
+// Sum is how often it did something.
+func (a Acts) Sum() uint64 { return a.Dozes + a.Holds + a.LateEvents + a.Spurious + a.LateCommands }

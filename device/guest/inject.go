@@ -1,21 +1,22 @@
-package device
+package guest
 
 import (
-	"math"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// sabotage is what goes wrong in a function because the operator asked for it
+// injection is what goes wrong in a function because the operator asked for it
 // (vnic inject fault), and what it does in a way of its own (vnic inject
 // profile). A function in service has none. It belongs to the shard, and lives
 // over resets and sessions.
-type sabotage struct {
-	f       *function
+type injection struct {
+	f       victim
+	now     *falcon.Time // of the Step in progress
 	rules   fault.Set
 	profile *profile // nil: none
 
@@ -26,6 +27,21 @@ type sabotage struct {
 	starving  bool
 	stuck     bool        // a send queue was kept back
 	adminFrom falcon.Time // when the admin queue is looked at; 0: at once
+}
+
+// victim is the function that goes wrong.
+type victim interface {
+	// Verbs is nil while it is not in service.
+	Verbs() *rdma.Function
+	// deliver sends an event that waited.
+	deliver(e *lateEvent)
+	// resumeAdmin looks at the admin queue that was left alone.
+	resumeAdmin(now falcon.Time)
+	resetByFault(now falcon.Time)
+	linkMoved(now falcon.Time)
+	// starve keeps credits from it, or no more.
+	starve(on bool)
+	Fault(code abi.Fault, reason string)
 }
 
 // lateEvent is an event that waits: one of a completion queue, or another.
@@ -42,58 +58,9 @@ const (
 	duplicateGap = 1e6   // ns: events at once are merged
 )
 
-var _ verbs.Faults = (*sabotage)(nil)
+var _ verbs.Faults = (*injection)(nil)
 
-// sabotaged returns the function's faults, made if there were none.
-func (s *Shard) sabotaged(f *function) *sabotage {
-	if f.faults == nil {
-		f.faults = &sabotage{f: f}
-		s.faulty = append(s.faulty, f)
-		if f.verbs != nil {
-			f.verbs.UseFaults(f.faults)
-		}
-	}
-	return f.faults
-}
-
-// mend takes all faults off a function.
-func (s *Shard) mend(now falcon.Time, f *function) {
-	x := f.faults
-	if x == nil {
-		return
-	}
-	x.rules.Remove(0)
-	x.profile = nil
-	for _, e := range x.late {
-		x.f.raise(&e)
-	}
-	x.late = nil
-	x.settle(now)
-	f.faults = nil
-	f.split.Store(0)
-	s.faulty = slices.DeleteFunc(s.faulty, func(g *function) bool { return g == f })
-	if f.verbs != nil {
-		f.verbs.UseFaults(nil)
-	}
-}
-
-// advanceFaults does what is due.
-func (s *Shard) advanceFaults(now falcon.Time) {
-	for _, f := range slices.Clone(s.faulty) {
-		f.faults.advance(now)
-	}
-}
-
-// faultDeadline is when something is due next.
-func (s *Shard) faultDeadline() falcon.Time {
-	at := falcon.Time(math.MaxInt64)
-	for _, f := range s.faulty {
-		at = min(at, f.faults.deadline(s.now))
-	}
-	return at
-}
-
-func (x *sabotage) deadline(now falcon.Time) falcon.Time {
+func (x *injection) deadline(now falcon.Time) falcon.Time {
 	at := x.rules.Ends(now)
 	if len(x.late) > 0 {
 		at = min(at, x.late[0].at)
@@ -110,63 +77,72 @@ func (x *sabotage) deadline(now falcon.Time) falcon.Time {
 	return at
 }
 
-func (x *sabotage) advance(now falcon.Time) {
-	f := x.f
+func (x *injection) advance(now falcon.Time) {
 	if x.reset {
 		x.reset = false
-		f.takeVFsDown(now)
-		f.takeDown(now, "an injected fault reset it")
+		x.f.resetByFault(now)
 	}
 	for len(x.late) > 0 && x.late[0].at <= now {
 		e := x.late[0]
 		x.late = x.late[:copy(x.late, x.late[1:])]
-		f.raise(&e)
+		x.f.deliver(&e)
 	}
 	if x.adminFrom != 0 && now >= x.adminFrom {
 		x.adminFrom = 0
-		if f.Lifecycle.State() == abi.StateReady && f.faultCode == abi.FaultNone && !f.inBacklog {
-			f.runAdmin(now)
-		}
+		x.f.resumeAdmin(now)
 	}
 	x.settle(now)
 }
 
 // settle brings what is a state to what it should be now.
-func (x *sabotage) settle(now falcon.Time) {
-	f, s := x.f, x.f.shard
+func (x *injection) settle(now falcon.Time) {
 	if x.down != 0 && now >= x.down {
 		x.down, x.flap = 0, true
 	}
 	if x.flap {
 		x.flap = false
-		s.funcs.linkChanged(now, f.ID.Parent())
+		x.f.linkMoved(now)
 	}
 	if on := x.rules.InForce(now, fault.Starve); on != x.starving {
 		x.starving = on
-		f.Credits.Starve(on)
-		s.falcon.CreditsChanged()
+		x.f.starve(on)
 	}
+	v := x.f.Verbs()
 	if x.stuck && !x.rules.InForce(now, fault.StuckQueue) && (x.profile == nil || !x.profile.dozes(now)) {
 		x.stuck = false
-		if f.verbs != nil {
-			f.verbs.Unstick(now)
+		if v != nil {
+			v.Unstick(now)
 		}
 	}
-	if f.verbs != nil && (x.profile == nil || x.profile.releases(now)) {
-		f.verbs.Release(now)
+	if v != nil && (x.profile == nil || x.profile.releases(now)) {
+		v.Release(now)
 	}
 }
 
+// end takes everything off. Events that wait go out.
+func (x *injection) end(now falcon.Time) {
+	x.rules.Remove(0)
+	x.profile = nil
+	for _, e := range x.late {
+		x.f.deliver(&e)
+	}
+	x.late = nil
+	x.settle(now)
+}
+
+// idle is whether there is nothing that could go wrong.
+func (x *injection) idle() bool { return len(x.rules.Rules()) == 0 && x.profile == nil }
+
 // forget drops what is under way: the function is reset, and no event of before
 // follows (DEV-303).
-func (x *sabotage) forget() {
+func (x *injection) forget() {
 	x.late, x.adminFrom, x.reset = nil, 0, false
 }
 
 // later has an event wait. What there is no room for goes out at once.
-func (x *sabotage) later(e lateEvent) {
+func (x *injection) later(e lateEvent) {
 	if len(x.late) >= maxLate {
-		x.f.raise(&e)
+		x.f.deliver(&e)
 		return
 	}
 	i, _ := slices.BinarySearchFunc(x.late, e.at, func(o lateEvent, at falcon.Time) int {
@@ -180,8 +156,8 @@ func (x *sabotage) later(e lateEvent) {
 
 // event has an event lost, late or sent again. It reports whether it is taken care
 // of.
-func (x *sabotage) event(o *fault.Operation, e lateEvent) bool {
-	now := x.f.shard.now
+func (x *injection) event(o *fault.Operation, e lateEvent) bool {
+	now := *x.now
 	if x.rules.Hit(now, fault.EventLost, o) != nil {
 		return true
 	}
@@ -208,7 +184,7 @@ func orElse(v, other int64) int64 {
 }
 
 // cqEvent is event for a completion queue.
-func (x *sabotage) cqEvent(cqn uint32) bool {
+func (x *injection) cqEvent(cqn uint32) bool {
 	o := fault.Operation{CQ: cqn, Event: "cq"}
 	if cqn == abi.AdminCQ {
 		o = fault.Operation{Event: "admin"}
@@ -217,7 +193,7 @@ func (x *sabotage) cqEvent(cqn uint32) bool {
 }
 
 // asyncEvent is event for another event.
-func (x *sabotage) asyncEvent(e *abi.AsyncEvent) bool {
+func (x *injection) asyncEvent(e *abi.AsyncEvent) bool {
 	o := fault.Operation{Event: fault.EventName(e.Type)}
 	switch e.Type {
 	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE:
@@ -229,22 +205,12 @@ func (x *sabotage) asyncEvent(e *abi.AsyncEvent) bool {
 	return x.event(&o, lateEvent{async: &kept})
 }
 
-// raise sends an event that waited.
-func (f *function) raise(e *lateEvent) {
-	switch {
-	case e.async != nil:
-		f.sendAsync(e.async)
-	default:
-		f.sendCQEvent(e.cqn)
-	}
-}
-
 // command has a command fail. It reports whether it does.
-func (x *sabotage) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
-	if x.f.verbs != nil {
-		x.f.verbs.Release(x.f.shard.now) // completions come before what ends their queues
+func (x *injection) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
+	if v := x.f.Verbs(); v != nil {
+		v.Release(*x.now) // completions come before what ends their queues
 	}
-	r := x.rules.Hit(x.f.shard.now, fault.CommandFail, &fault.Operation{Command: cmd.Opcode})
+	r := x.rules.Hit(*x.now, fault.CommandFail, &fault.Operation{Command: cmd.Opcode})
 	if r == nil {
 		return abi.StatusOK, false
 	}
@@ -252,16 +218,16 @@ func (x *sabotage) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
 }
 
 // postpone reports whether the admin queue is left alone for a while.
-func (x *sabotage) postpone() bool {
+func (x *injection) postpone() bool {
 	if x.adminFrom == 0 && x.profile != nil {
-		x.adminFrom = x.profile.adminDelay(x.f.shard.now)
+		x.adminFrom = x.profile.adminDelay(*x.now)
 	}
 	return x.adminFrom != 0
 }
 
 // Work implements verbs.Faults.
-func (x *sabotage) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
-	now, o := x.f.shard.now, fault.Operation{QP: qpn, Opcode: op}
+func (x *injection) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
+	now, o := *x.now, fault.Operation{QP: qpn, Opcode: op}
 	if x.rules.Hit(now, fault.Reset, &o) != nil {
 		x.reset = true
 	}
@@ -278,18 +244,18 @@ func (x *sabotage) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
 }
 
 // Access implements verbs.Faults.
-func (x *sabotage) Access() bool {
-	return x.rules.Hit(x.f.shard.now, fault.DMA, &fault.Operation{}) != nil
+func (x *injection) Access() bool {
+	return x.rules.Hit(*x.now, fault.DMA, &fault.Operation{}) != nil
 }
 
 // Key implements verbs.Faults.
-func (x *sabotage) Key(qpn uint32) bool {
-	return x.rules.Hit(x.f.shard.now, fault.WrongKey, &fault.Operation{QP: qpn}) != nil
+func (x *injection) Key(qpn uint32) bool {
+	return x.rules.Hit(*x.now, fault.WrongKey, &fault.Operation{QP: qpn}) != nil
 }
 
 // Stuck implements verbs.Faults.
-func (x *sabotage) Stuck(qpn uint32) bool {
-	now := x.f.shard.now
+func (x *injection) Stuck(qpn uint32) bool {
+	now := *x.now
 	if x.rules.Hit(now, fault.StuckQueue, &fault.Operation{QP: qpn}) != nil || x.profile != nil && x.profile.stuck(now) {
 		x.stuck = true
 		return true
@@ -298,4 +264,4 @@ func (x *sabotage) Stuck(qpn uint32) bool {
 }
 
 // Hold implements verbs.Faults.
-func (x *sabotage) Hold(uint32) bool { return x.profile != nil && x.profile.hold(x.f.shard.now) }
+func (x *injection) Hold(uint32) bool { return x.profile != nil && x.profile.hold(*x.now) }

@@ -1,54 +1,57 @@
-package device
+package guest
 
 import (
 	"encoding/binary"
 
-	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// features the device offers.
-const features = guest.Features
-
 // handle carries out one thing a driver asked.
-func (s *Shard) handle(now falcon.Time, b *guest.Binding, f *function, it *guest.Request) {
+func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
 	if f.binding != b {
 		return // the session is gone
 	}
 	switch it.Kind {
-	case guest.ReservedBits:
-		f.broke(abi.DRV102, abi.RingStream, 0, 0, it.Dirty[:])
-	case guest.Ring:
-		s.guests.Doorbells++
+	case ReservedBits:
+		f.Broke(abi.DRV102, abi.RingStream, 0, 0, it.Dirty[:])
+	case Ring:
+		f.set.Doorbells++
 		if b.Rang || it.Dirty != nil {
-			f.judgeDoorbell(b, &it.Doorbell, it.Dirty)
+			judgeDoorbell(f, b.Rang, &it.Doorbell, it.Dirty)
 		}
 		f.doorbell(now, &it.Doorbell)
-	case guest.RegRead:
-		v, st := f.readRegister(it.Offset, it.Width)
-		f.judgeRegister(it, st, f.Lifecycle.State())
-		b.Reply(it.Tag, &abi.RegReply{Status: st, Value: v})
-	case guest.RegWrite:
+	case RegRead:
+		v, st := f.ReadRegister(it.Offset, it.Width)
+		judgeRegister(f, it, st, f.Lifecycle.State())
+		b.reply(it.Tag, &abi.RegReply{Status: st, Value: v})
+	case RegWrite:
 		before := f.Lifecycle.State()
-		st := f.writeRegister(now, it.Offset, it.Width, it.Value)
-		f.judgeRegister(it, st, before)
-		b.Reply(it.Tag, &abi.RegReply{Status: st})
+		st := f.WriteRegister(now, it.Offset, it.Width, it.Value)
+		judgeRegister(f, it, st, before)
+		b.reply(it.Tag, &abi.RegReply{Status: st})
 	}
 }
 
-// doorbell passes a ring on. Before the function is READY, and after a fault,
-// rings mean nothing.
-func (f *function) doorbell(now falcon.Time, d *abi.Doorbell) {
-	if f.Lifecycle.State() != abi.StateReady || f.faultCode != abi.FaultNone {
-		return
+// rung does what a record in a bell ring says.
+func (f *Function) rung(now falcon.Time, d *abi.Doorbell, raw []byte) {
+	if f.set.cfg.Strict && d.Reserved(raw) {
+		f.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
 	}
-	if d.Kind == abi.DoorbellAdmin {
+	f.doorbell(now, d)
+}
+
+// doorbell passes a ring on. Before the function is READY, and after a fault, rings mean nothing.
+func (f *Function) doorbell(now falcon.Time, d *abi.Doorbell) {
+	switch {
+	case !f.serves():
+	case d.Kind == abi.DoorbellAdmin:
 		f.adminDoorbell(now, d.Index)
-		return
+	default:
+		f.verbs.Doorbell(now, d)
 	}
-	f.verbs.Doorbell(now, d)
 }
 
 func lookup(offset, width uint32) (*abi.Register, abi.Status) {
@@ -62,7 +65,8 @@ func lookup(offset, width uint32) (*abi.Register, abi.Status) {
 	return r, abi.StatusOK
 }
 
-func (f *function) readRegister(offset, width uint32) (uint64, abi.Status) {
+// ReadRegister reads a register as its driver does.
+func (f *Function) ReadRegister(offset, width uint32) (uint64, abi.Status) {
 	r, st := lookup(offset, width)
 	if st != abi.StatusOK {
 		return 0, st
@@ -70,19 +74,19 @@ func (f *function) readRegister(offset, width uint32) (uint64, abi.Status) {
 	if !r.Readable {
 		return 0, abi.StatusDenied
 	}
-	return f.register(offset), abi.StatusOK
+	return f.Register(offset), abi.StatusOK
 }
 
-// register returns the value of a readable register.
-func (f *function) register(offset uint32) uint64 {
-	gid := f.gid()
+// Register returns the value of a readable register.
+func (f *Function) Register(offset uint32) uint64 {
+	gid, l := f.gid(), &f.is.Limits
 	switch offset {
 	case abi.RegMagic:
 		return abi.Magic
 	case abi.RegVersion:
 		return abi.VersionMajor<<16 | abi.VersionMinor
 	case abi.RegFeatures:
-		return features
+		return Features
 	case abi.RegFunction:
 		return uint64(f.ID)
 	case abi.RegFunctionType:
@@ -106,50 +110,71 @@ func (f *function) register(offset uint32) uint64 {
 	case abi.RegTenant:
 		return uint64(f.Tenant)
 	case abi.RegMTU:
-		return uint64(f.shard.cfg.RDMA.MTU)
+		return uint64(f.set.cfg.MTU)
 	case abi.RegGIDHi:
 		return binary.BigEndian.Uint64(gid[:])
 	case abi.RegGIDLo:
 		return binary.BigEndian.Uint64(gid[8:])
 	case abi.RegDMAWindow:
-		return f.window().Addr
+		return f.is.Window.Addr
 	case abi.RegDMAWindowLength:
-		return f.window().Size
+		return f.is.Window.Size
 	case abi.RegMaxQP:
-		return uint64(f.limits.Objects[verbs.KindQP])
+		return uint64(l.Objects[verbs.KindQP])
 	case abi.RegMaxCQ:
-		return uint64(f.limits.Objects[verbs.KindCQ])
+		return uint64(l.Objects[verbs.KindCQ])
 	case abi.RegMaxMR:
-		return uint64(f.limits.Objects[verbs.KindMR])
+		return uint64(l.Objects[verbs.KindMR])
 	case abi.RegMaxPD:
-		return uint64(f.limits.Objects[verbs.KindPD])
+		return uint64(l.Objects[verbs.KindPD])
 	case abi.RegMaxSGE:
-		return uint64(f.limits.SGEs)
+		return uint64(l.SGEs)
 	case abi.RegMaxInline:
-		return uint64(f.limits.Inline)
+		return uint64(l.Inline)
 	case abi.RegMaxQPEntries:
-		return uint64(f.limits.QPEntries)
+		return uint64(l.QPEntries)
 	case abi.RegMaxCQEntries:
-		return uint64(f.limits.CQEntries)
+		return uint64(l.CQEntries)
 	case abi.RegMaxReadAtomic:
-		return uint64(f.limits.ReadAtomic)
+		return uint64(l.ReadAtomic)
 	}
-	return f.shareRegister(offset)
+	return f.share(offset)
 }
 
-func (f *function) gid() [16]byte {
+func (f *Function) gid() [16]byte {
 	if !f.Addr.IsValid() {
 		return [16]byte{}
 	}
 	return f.GID()
 }
 
-// pathMTU is the ABI's code of the NIC's RDMA MTU.
-func (s *Shard) pathMTU() abi.PathMTU {
-	return abi.PathMTUFor(s.cfg.RDMA.MTU)
+// share is a register that tells a function its share of the NIC: link, rate, VFs, credits.
+func (f *Function) share(offset uint32) uint64 {
+	switch offset {
+	case abi.RegLinkUp:
+		if f.LinkUp {
+			return 1
+		}
+		return 0
+	case abi.RegMaxTxRate:
+		return min(f.is.MaxTxRate, 1<<32-1)
+	case abi.RegTotalVF:
+		possible, _ := f.owner.VFs()
+		return uint64(possible)
+	case abi.RegNumVF:
+		_, enabled := f.owner.VFs()
+		return uint64(enabled)
+	}
+	const first, size = abi.RegCreditLimitReqPktTx, 4 * credit.NumCounters
+	if offset < first || offset >= first+3*size {
+		return 0
+	}
+	part := [3]credit.Cost{f.Credits.Limit(), f.Credits.Guaranteed(), f.Credits.InUse()}
+	return uint64(part[(offset-first)/size][(offset-first)%size/4])
 }
 
-func (f *function) writeRegister(now falcon.Time, offset, width uint32, v uint64) abi.Status {
+// WriteRegister writes a register as its driver does.
+func (f *Function) WriteRegister(now falcon.Time, offset, width uint32, v uint64) abi.Status {
 	r, st := lookup(offset, width)
 	switch {
 	case st != abi.StatusOK:
@@ -184,7 +209,7 @@ func (f *function) writeRegister(now falcon.Time, offset, width uint32, v uint64
 	return abi.StatusOK
 }
 
-func (f *function) control(now falcon.Time, c abi.Control) abi.Status {
+func (f *Function) control(now falcon.Time, c abi.Control) abi.Status {
 	switch c {
 	case abi.ControlEnable:
 		if f.Lifecycle.State() != abi.StateReset {
@@ -198,9 +223,9 @@ func (f *function) control(now falcon.Time, c abi.Control) abi.Status {
 		if f.Lifecycle.State() == abi.StateDisabled {
 			return abi.StatusDenied
 		}
-		f.takeVFsDown(now)
-		f.reset(now)
-		f.binding.Channel.Forget()
+		f.owner.TakeVFsDown(now)
+		f.Reset(now)
+		f.forgetEvents()
 		return abi.StatusOK
 	}
 	return abi.StatusInvalidArgument

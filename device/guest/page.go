@@ -1,4 +1,4 @@
-package device
+package guest
 
 import (
 	"github.com/falcon-vnic/vnic/queues"

@@ -1,0 +1,62 @@
+package guest
+
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// judge takes what a driver broke.
+type judge interface {
+	Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte)
+}
+
+// judgeRegister records what a register access broke.
+func judgeRegister(to judge, it *Request, st abi.Status, before abi.State) {
+	var b []byte
+	if it.Kind == RegWrite {
+		b = binary.LittleEndian.AppendUint64(nil, it.Value)
+	}
+	r := abi.LookupRegister(it.Offset)
+	switch write := it.Kind == RegWrite; {
+	case r == nil || r.Width != it.Width, write && !r.Writable, !write && !r.Readable:
+		to.Broke(abi.DRV306, abi.RingRegister, 0, it.Offset, b)
+	case write && it.Width == 4 && it.Value>>32 != 0:
+		to.Broke(abi.DRV102, abi.RingRegister, 0, it.Offset, b)
+	case write && st == abi.StatusBadState && before == abi.StateError && it.Offset == abi.RegControl:
+		to.Broke(abi.DRV304, abi.RingRegister, 0, it.Offset, b)
+	case write && st == abi.StatusBadState && it.Offset != abi.RegControl:
+		to.Broke(abi.DRV301, abi.RingRegister, 0, it.Offset, b)
+	case write && st == abi.StatusMemoryFault:
+		to.Broke(abi.DRV401, abi.RingRegister, 0, it.Offset, b)
+	}
+}
+
+// judgePages records admin pages that are not zero at ControlEnable.
+func judgePages(to judge, mem *queues.Memory, pages ...uint64) {
+	var b [abi.PageSize]byte
+	for _, addr := range pages {
+		if mem.Read(addr, b[:]) != nil {
+			return
+		}
+		for i, v := range b {
+			if v != 0 {
+				to.Broke(abi.DRV301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
+				return
+			}
+		}
+	}
+}
+
+// judgeDoorbell records a doorbell message beside a ring in use, and reserved bytes.
+func judgeDoorbell(to judge, rang bool, d *abi.Doorbell, raw *[abi.DoorbellSize]byte) {
+	if rang {
+		var is [abi.DoorbellSize]byte
+		d.Marshal(is[:])
+		to.Broke(abi.DRV1004, abi.RingStream, d.Queue, d.Index, is[:])
+	}
+	if raw != nil {
+		to.Broke(abi.DRV102, abi.RingStream, d.Queue, d.Index, raw[:])
+	}
+}
