@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
 // port is one port of a Switch; everything but name, sw and event is under the switch's lock.
@@ -15,9 +16,7 @@ type port struct {
 	name  string
 	event int // eventfd, readable while the queue is not empty
 
-	queue  [queueLen][]byte // ring; the slots' memory is kept and used again
-	head   int              // oldest frame
-	count  int
+	queue  ring.Queue[[]byte] // at most queueLen; the slots' memory is kept and used again
 	closed bool
 	stats  tap.Stats
 	sink   [8]byte // what the eventfd held
@@ -59,14 +58,13 @@ func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 
 // enqueue copies a frame to the queue, or drops it when the queue is full.
 func (p *port) enqueue(frame []byte) {
-	if p.count == queueLen {
+	if p.queue.Len() == queueLen {
 		p.stats.RxDropped++
 		return
 	}
-	slot := &p.queue[(p.head+p.count)%queueLen]
+	slot := p.queue.Push()
 	*slot = append((*slot)[:0], frame...)
-	p.count++
-	if p.count == 1 {
+	if p.queue.Len() == 1 {
 		p.signal()
 	}
 }
@@ -83,11 +81,9 @@ func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	if p.closed {
 		return 0, fmt.Errorf("fabric port %s: read: %w", p.name, net.ErrClosed)
 	}
-	had := p.count > 0
-	for n < len(bufs) && p.count > 0 {
-		f := p.queue[p.head]
-		p.head = (p.head + 1) % queueLen
-		p.count--
+	had := p.queue.Len() > 0
+	for n < len(bufs) && p.queue.Len() > 0 {
+		f := *p.queue.Pop()
 		if len(f) > len(bufs[n]) {
 			p.stats.RxDropped++
 			continue
@@ -97,7 +93,7 @@ func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 		p.stats.RxBytes += uint64(got[n].Len)
 		n++
 	}
-	if had && p.count == 0 {
+	if had && p.queue.Len() == 0 {
 		_, _ = unix.Read(p.event, p.sink[:]) // back to not readable
 	}
 	return n, nil

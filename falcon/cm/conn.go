@@ -1,10 +1,11 @@
 package cm
 
 import (
-	"container/list"
 	"encoding/binary"
 	"fmt"
-	"math"
+
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // conn is one entry of the connection table.
@@ -21,9 +22,8 @@ type conn struct {
 	tries    int
 	created  Time
 
-	deadline Time
-	timer    int           // index in the heap, -1: none
-	waiting  *list.Element // of its function's usage, in StateTimeWait
+	timer   timer.Handle
+	waiting list.Node[conn] // of its function's usage, in StateTimeWait
 }
 
 // takeOffer fills in what the peer decides.
@@ -92,7 +92,7 @@ type usage struct {
 	conns     int
 	backlog   Shares[source] // requests it has not answered
 	listeners int
-	waiting   list.List // of *conn in StateTimeWait, the oldest first
+	waiting   list.List[conn] // in StateTimeWait, the oldest first
 }
 
 // source is who asks for connections: a function and its host.
@@ -127,11 +127,11 @@ func (m *Manager) room(now Time, fn uint32) error {
 // than they rest may not keep others from making any, and is not refused any itself.
 func (m *Manager) endOldest(now Time, fn uint32) bool {
 	u := m.functions[fn]
-	if u == nil || u.waiting.Len() == 0 {
+	if u == nil || u.waiting.Empty() {
 		return false
 	}
 	m.stats.CutShort++
-	_ = m.fire(now, u.waiting.Front().Value.(*conn), evGiveUp, args{})
+	_ = m.fire(now, u.waiting.First(), evGiveUp, args{})
 	return true
 }
 
@@ -143,7 +143,7 @@ func (m *Manager) add(now Time, c *conn) {
 			break
 		}
 	}
-	c.id, c.created, c.timer = m.lastID, now, -1
+	c.id, c.created = m.lastID, now
 	c.par.ID = c.id
 	m.conns[c.id] = c
 	if c.passive {
@@ -156,7 +156,7 @@ func (m *Manager) add(now Time, c *conn) {
 
 // remove takes a connection out of the tables and gives its CID back.
 func (m *Manager) remove(c *conn) {
-	m.timers.stop(c)
+	m.timers.Stop(&c.timer)
 	delete(m.conns, c.id)
 	if c.passive {
 		delete(m.passive, passiveKey{c.peer.Host, c.remoteID})
@@ -175,77 +175,5 @@ func (m *Manager) remove(c *conn) {
 func (m *Manager) tidy(fn uint32, u *usage) {
 	if u.conns == 0 && u.listeners == 0 {
 		delete(m.functions, fn)
-	}
-}
-
-// timers is a binary heap of connections by deadline.
-type timers []*conn
-
-func (t *timers) first() Time {
-	if len(*t) == 0 {
-		return math.MaxInt64
-	}
-	return (*t)[0].deadline
-}
-
-func (t *timers) set(c *conn, at Time) {
-	c.deadline = at
-	if c.timer < 0 {
-		c.timer = len(*t)
-		*t = append(*t, c)
-	}
-	t.down(t.up(c.timer))
-}
-
-func (t *timers) stop(c *conn) {
-	i := c.timer
-	if i < 0 {
-		return
-	}
-	last := len(*t) - 1
-	t.swap(i, last)
-	(*t)[last] = nil
-	*t = (*t)[:last]
-	c.timer = -1
-	if i < last {
-		t.down(t.up(i))
-	}
-}
-
-func (t timers) swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].timer, t[j].timer = i, j
-}
-
-// less breaks ties by name, so that a run can be replayed.
-func (t timers) less(i, j int) bool {
-	if t[i].deadline != t[j].deadline {
-		return t[i].deadline < t[j].deadline
-	}
-	return t[i].id < t[j].id
-}
-
-func (t timers) up(i int) int {
-	for i > 0 && t.less(i, (i-1)/2) {
-		t.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-	return i
-}
-
-func (t timers) down(i int) {
-	for {
-		k := 2*i + 1
-		if k >= len(t) {
-			return
-		}
-		if k+1 < len(t) && t.less(k+1, k) {
-			k++
-		}
-		if !t.less(k, i) {
-			return
-		}
-		t.swap(i, k)
-		i = k
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // Manager holds the connections of one NIC. See the package comment for its
@@ -31,7 +33,7 @@ type Manager struct {
 	passive   map[passiveKey]*conn
 	listeners map[listenKey]struct{}
 	functions map[uint32]*usage
-	timers    timers
+	timers    timer.Wheel[*conn]
 	rekeyAt   Time // askAgain
 
 	out   []Output
@@ -152,7 +154,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 		return 0, err
 	}
 
-	c := &conn{peer: p, timer: -1, par: Params{
+	c := &conn{peer: p, par: Params{
 		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: rt.function,
 		LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 		CompleteInError: r.CompleteInError,
@@ -279,8 +281,7 @@ func (m *Manager) sorted(match func(*conn) bool) []*conn {
 
 // Advance runs the timers that are due.
 func (m *Manager) Advance(now Time) {
-	for m.timers.first() <= now {
-		c := m.timers[0]
+	for c, _, ok := m.timers.Expire(now); ok; c, _, ok = m.timers.Expire(now) {
 		ev := m.expired(c)
 		if ev == evGiveUp && c.state != StateTimeWait {
 			m.stats.Timeouts++
@@ -293,7 +294,7 @@ func (m *Manager) Advance(now Time) {
 }
 
 // Deadline is when Advance is due next, math.MaxInt64 if it is not.
-func (m *Manager) Deadline() Time { return min(m.timers.first(), m.rekeyAt) }
+func (m *Manager) Deadline() Time { return min(m.timers.Deadline(), m.rekeyAt) }
 
 // Next takes the oldest output. It returns false when there is none.
 func (m *Manager) Next(o *Output) bool {

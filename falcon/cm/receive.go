@@ -139,7 +139,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 		m.send(p, rej.Append(nil))
 		return
 	}
-	c := &conn{peer: p, passive: true, remoteID: q.SenderID, timer: -1, par: Params{
+	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,

@@ -106,7 +106,7 @@ func (m *Manager) enter(now Time, c *conn, next State) {
 	case StateReqReceived:
 		u.backlog.Give(c.source())
 	case StateTimeWait:
-		u.waiting.Remove(c.waiting)
+		c.waiting.Remove()
 	}
 	c.state, c.tries = next, 0
 	switch next {
@@ -119,7 +119,7 @@ func (m *Manager) enter(now Time, c *conn, next State) {
 		c.msg = nil
 	case StateTimeWait:
 		c.msg = nil
-		c.waiting = m.usage(c.par.Function).waiting.PushBack(c)
+		m.usage(c.par.Function).waiting.PushBack(&c.waiting, c)
 	}
 	m.arm(now, c)
 }
@@ -128,17 +128,17 @@ func (m *Manager) enter(now Time, c *conn, next State) {
 func (m *Manager) arm(now Time, c *conn) {
 	switch c.state {
 	case StateReqSent:
-		m.timers.set(c, now+m.cfg.ReqTimeout)
+		m.timers.Arm(&c.timer, c, 0, now+m.cfg.ReqTimeout)
 	case StateReqReceived:
-		m.timers.set(c, now+m.cfg.AcceptTimeout)
+		m.timers.Arm(&c.timer, c, 0, now+m.cfg.AcceptTimeout)
 	case StateRepSent:
-		m.timers.set(c, now+m.cfg.RepTimeout)
+		m.timers.Arm(&c.timer, c, 0, now+m.cfg.RepTimeout)
 	case StateDreqSent:
-		m.timers.set(c, now+m.cfg.DreqTimeout)
+		m.timers.Arm(&c.timer, c, 0, now+m.cfg.DreqTimeout)
 	case StateTimeWait:
-		m.timers.set(c, now+m.cfg.TimeWait)
+		m.timers.Arm(&c.timer, c, 0, now+m.cfg.TimeWait)
 	default:
-		m.timers.stop(c)
+		m.timers.Stop(&c.timer)
 	}
 }
 

@@ -498,12 +498,12 @@ func (w *world) checkRest() {
 					conns++
 				}
 			}
-			if u.conns != conns || u.backlog.used != 0 || u.waiting.Len() != 0 {
+			if u.conns != conns || u.backlog.used != 0 || !u.waiting.Empty() {
 				w.fatal("host %d: function %#x is counted as %+v, has %d connections", h, fn, *u, conns)
 			}
 		}
-		if len(n.m.passive) > len(all) || len(n.m.timers) != 0 {
-			w.fatal("host %d: %d passive names, %d timers left", h, len(n.m.passive), len(n.m.timers))
+		if len(n.m.passive) > len(all) || n.m.timers.Deadline() != math.MaxInt64 {
+			w.fatal("host %d: %d passive names, next timer %d", h, len(n.m.passive), n.m.timers.Deadline())
 		}
 		if s := n.m.Stats(); s.IllegalEvents != 0 {
 			w.fatal("host %d: illegal events: %+v", h, s)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/falcon-vnic/vnic/internal/list"
 )
 
 // Conn is one stream flow. It implements net.Conn; all methods may be called
@@ -37,8 +39,7 @@ type Conn struct {
 	wait     *time.Timer // for the peer's answer to our close
 	rdl, wdl deadline
 
-	queued    bool // in Transport.ready
-	nextReady *Conn
+	ready list.Node[Conn] // in Transport.ready
 }
 
 // pend is the set of control packets a flow owes its peer. A set instead of a
@@ -73,7 +74,7 @@ func (c *Conn) send(p pend) {
 
 func (c *Conn) schedule() {
 	if !c.gone && c.pending() {
-		c.t.ready.push(c)
+		c.t.ready.PushBack(&c.ready, c)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/falcon-vnic/vnic/internal/list"
 )
 
 // Limits of one Transport. They are protocol facts of this implementation, not
@@ -56,9 +58,9 @@ type Transport struct {
 	link      Link
 	flows     map[flowKey]*Conn
 	listeners map[uint32]*Listener
-	ready     flowList // flows with something to send
-	replies   []Header // resets for flows we do not have
-	ledger    *Ledger  // nil: none
+	ready     list.List[Conn] // flows with something to send
+	replies   []Header        // resets for flows we do not have
+	ledger    *Ledger         // nil: none
 	nextPort  uint32
 	closed    bool
 	stats     Stats
@@ -259,7 +261,7 @@ func (t *Transport) pump() {
 		return
 	}
 	sent := false
-	for len(t.replies) > 0 || !t.ready.empty() {
+	for len(t.replies) > 0 || !t.ready.Empty() {
 		room := t.link.Room()
 		if room <= HeaderSize {
 			break
@@ -269,10 +271,11 @@ func (t *Transport) pump() {
 			pkt = t.replies[0].Append(pkt)
 			t.replies = t.replies[1:]
 		} else {
-			c := t.ready.pop()
+			c := t.ready.First()
+			c.ready.Remove()
 			pkt = c.next(pkt, min(room-HeaderSize, maxPayload))
 			if c.pending() {
-				t.ready.push(c)
+				t.ready.PushBack(&c.ready, c)
 			}
 			if len(pkt) == 0 {
 				continue
@@ -286,32 +289,4 @@ func (t *Transport) pump() {
 	if sent {
 		t.link.Flush()
 	}
-}
-
-// flowList is the round-robin queue of flows that have something to send.
-type flowList struct{ head, tail *Conn }
-
-func (l *flowList) empty() bool { return l.head == nil }
-
-func (l *flowList) push(c *Conn) {
-	if c.queued {
-		return
-	}
-	c.queued, c.nextReady = true, nil
-	if l.tail == nil {
-		l.head = c
-	} else {
-		l.tail.nextReady = c
-	}
-	l.tail = c
-}
-
-func (l *flowList) pop() *Conn {
-	c := l.head
-	l.head = c.nextReady
-	if l.head == nil {
-		l.tail = nil
-	}
-	c.queued, c.nextReady = false, nil
-	return c
 }
