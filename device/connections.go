@@ -16,7 +16,7 @@ import (
 // between both and the functions.
 func (s *Shard) newConnections(rand io.Reader) (err error) {
 	s.table = conn.NewTable(conn.TableConfig{
-		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: rdma.Wire[*local.Engine](s.rdma), RDMA: s.rof, Keys: keyStore{s},
+		Shard: s.index, Slots: conn.MaxSlots, Transport: s.falcon, Loopbacks: rdma.Wire[*local.Engine](s.rdma), Keys: keyStore{s},
 		Credits: connectionCredits(s.cfg), Log: s.log.line,
 	})
 	cids := conn.NewCIDs(s.index, conn.MaxSlots)
@@ -34,7 +34,7 @@ func (s *Shard) newConnections(rand io.Reader) (err error) {
 	s.txSAs = security.NewTxSAs(s.encap, s.cm)
 	s.keys.Connect(s.cm)
 	s.conns = conn.NewFunctions(conn.FunctionsConfig{
-		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rdma, Log: s.log.line,
+		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rdma, RDMA: s.rof, Log: s.log.line,
 	})
 	s.cm.Serve(s.conns)
 	return nil

@@ -7,36 +7,23 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// close ends the connection at once and takes it out of its slot.
-func (s *Slot) close(now falcon.Time) {
-	if s.Loop != nil {
-		s.Loop.Close(now)
-	} else {
-		s.Conn.Close(now)
-	}
-	s.clear()
-}
-
 // Close ends a connection that the connection manager has closed: the queue pair flushes, the
 // transport ends what it still has under way.
 func (t *Table) Close(now falcon.Time, id uint32, why cm.Reason) {
 	s := t.ByID(id)
 	delete(t.byID, id)
-	if s == nil {
+	switch {
+	case s == nil:
 		return // the transport went first
+	case s.parts(why):
+		t.partings.begin(now, s, why)
+		return
 	}
-	u := s.user
-	if s.Conn != nil {
-		if u.QP != nil && parts(why) {
-			t.partFor(now, s, u, why)
-			return
-		}
-		if reason := closeReason(why); reason != falcon.CloseLocal {
-			s.Conn.Abort(now, reason)
-		}
+	if reason := closeReason(why); s.Conn != nil && reason != falcon.CloseLocal {
+		s.Conn.Abort(now, reason)
 	}
-	if u.owns(s) {
-		u.disconnect(now)
+	if s.user.Owns() {
+		s.user.Disconnect(now)
 	}
 	s.close(now)
 }
@@ -52,6 +39,32 @@ func closeReason(r cm.Reason) falcon.CloseReason {
 	return falcon.ClosePeer
 }
 
+// Drain begins to end a connection in order. It reports false if there is no transport to drain, or
+// it drains already: then the connection manager has to end it at once.
+func (t *Table) Drain(now falcon.Time, of *Owner, id uint32) bool {
+	s := t.ByID(id)
+	if s == nil || s.Owner != of || s.Conn == nil || s.draining {
+		return false
+	}
+	t.drains.begin(now, s)
+	return true
+}
+
+// Draining reports whether there is something for EndDrains to look at.
+func (t *Table) Draining() bool { return len(t.drains.waiting) > 0 }
+
+// EndDrains ends what has drained, and what takes too long: NextEnded tells which.
+func (t *Table) EndDrains(now falcon.Time) { t.ended = t.drains.end(now, t.ended) }
+
+// EndPartings closes the connections that have parted for long enough.
+func (t *Table) EndPartings(now falcon.Time) { t.partings.end(now) }
+
+// EndPartingsOf closes those of a function, which is reset.
+func (t *Table) EndPartingsOf(now falcon.Time, of *Owner) { t.partings.endOf(now, of) }
+
+// Deadline is when EndDrains or EndPartings has something to do next.
+func (t *Table) Deadline() falcon.Time { return min(t.drains.deadline(), t.partings.deadline()) }
+
 // HandleEvent takes the transport's word of a connection. One that ended there, by an error or
 // because its queue pair went, is told by NextEnded.
 func (t *Table) HandleEvent(now falcon.Time, ev *falcon.Event) {
@@ -64,28 +77,24 @@ func (t *Table) HandleEvent(now falcon.Time, ev *falcon.Event) {
 		t.closed(now, s, ev)
 	case falcon.EvDrained:
 		if s.parting {
-			t.parted(now, s)
+			s.parted(now)
 			return
 		}
-		t.drains.over = append(t.drains.over, drain{ev.Conn, s.ended(), 0})
+		t.drains.done(s)
 	case falcon.EvLongPath:
 		t.cfg.Log(now, slog.LevelWarn, "slow path", "function", s.Owner.Describe(), "peer", s.Peer, "why", LongPathNote(ev.Conn.Info()))
 	}
 }
 
 func (t *Table) closed(now falcon.Time, s *Slot, ev *falcon.Event) {
-	e, parting := s.ended(), s.parting
-	if !parting && ev.Code != falcon.CmplAck {
-		t.cfg.Log(now, slog.LevelWarn, "connection lost", "function", s.Owner.Describe(), "peer", s.Peer, "reason", ev.Reason.String())
+	if !s.parting {
+		t.ended = append(t.ended, s.ended())
+		if ev.Code != falcon.CmplAck {
+			t.cfg.Log(now, slog.LevelWarn, "connection lost", "function", s.Owner.Describe(), "peer", s.Peer, "reason", ev.Reason.String())
+		}
 	}
 	s.clear()
-	if !parting {
-		t.ended = append(t.ended, e)
-	}
 }
-
-// ended names the connection for the connection manager.
-func (s *Slot) ended() Ended { return Ended{Function: uint32(s.Owner.ID), ID: s.ID, CID: s.CID} }
 
 // NextEnded takes the oldest word that a connection has ended, by the transport or in the RDMA
 // engine.

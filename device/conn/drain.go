@@ -26,49 +26,35 @@ type drains struct {
 	over    []drain // to be disconnected
 }
 
-// Drain begins to end a connection in order. It reports false if there is no transport to drain, or
-// it drains already: then the connection manager has to end it at once.
-func (t *Table) Drain(now falcon.Time, of *Owner, id uint32) bool {
-	s := t.ByID(id)
-	if s == nil || s.Owner != of || s.Conn == nil || s.draining {
-		return false
-	}
+// begin has the connection in s finish.
+func (d *drains) begin(now falcon.Time, s *Slot) {
 	s.draining = true
-	t.drains.waiting = append(t.drains.waiting, drain{s.Conn, s.ended(), now + DrainMost})
+	d.waiting = append(d.waiting, drain{s.Conn, s.ended(), now + DrainMost})
 	s.Conn.Drain(now)
-	return true
 }
 
-// Draining reports whether there is something for EndDrains to look at.
-func (t *Table) Draining() bool { return len(t.drains.waiting) > 0 }
+// done takes the transport's word that the connection in s has nothing under way.
+func (d *drains) done(s *Slot) { d.over = append(d.over, drain{conn: s.Conn, end: s.ended()}) }
 
-// EndDrains ends what has drained, and what takes too long: NextEnded tells which.
-func (t *Table) EndDrains(now falcon.Time) {
-	d := &t.drains
-	if len(d.waiting) == 0 {
-		return
-	}
+// end appends to list what is done, or takes too long.
+func (d *drains) end(now falcon.Time, list []Ended) []Ended {
 	for len(d.waiting) > 0 && (d.waiting[0].conn.Closed() || d.waiting[0].until <= now) {
 		d.over = append(d.over, d.waiting[0])
 		d.waiting = d.waiting[1:]
 	}
 	for _, o := range d.over {
 		if !o.conn.Closed() {
-			t.ended = append(t.ended, o.end)
+			list = append(list, o.end)
 		}
 	}
 	clear(d.over)
 	d.over = d.over[:0]
+	return list
 }
 
-// Deadline is when EndDrains or EndPartings has something to do next.
-func (t *Table) Deadline() falcon.Time {
-	at := vtime.Never
-	if w := t.drains.waiting; len(w) > 0 {
-		at = w[0].until
+func (d *drains) deadline() falcon.Time {
+	if len(d.waiting) == 0 {
+		return vtime.Never
 	}
-	if len(t.partings) > 0 {
-		at = min(at, t.partings[0].until)
-	}
-	return at
+	return d.waiting[0].until
 }

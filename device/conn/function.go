@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -47,6 +48,7 @@ type FunctionsConfig struct {
 	CIDs    *CIDs
 	Manager Requests
 	Links   Links
+	RDMA    *rof.Engine // makes connections of queue pairs and links
 	Log     Log
 }
 

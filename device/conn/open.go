@@ -39,7 +39,8 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 	if o.Params.ID != 0 {
 		t.byID[o.Params.ID] = s.CID
 	}
-	if err := o.User.connect(now, s, o.Params, t.cfg.RDMA); err != nil {
+	s.user = o.User
+	if err := o.User.Connect(now, s.carrier(), o.Params); err != nil {
 		s.close(now)
 		delete(t.byID, o.Params.ID)
 		return err
@@ -61,7 +62,7 @@ func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
 		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
 		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
-		Credits: credits, GiveUp: o.User.giveUp(),
+		Credits: credits, GiveUp: o.User.GiveUp(),
 	})
 	if err != nil {
 		keys.Release()

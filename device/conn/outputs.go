@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
 )
 
 // Output carries out what the connection manager decided for a function. peer is the underlay
@@ -116,40 +117,42 @@ func (f *Function) tryOpen(now falcon.Time, p *cm.Params, peer netip.Addr) error
 	}
 	o := &Opening{Params: p, Owner: &f.Owner, Underlay: peer}
 	o.Inner = underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
-	if err := f.useOf(o, c); err != nil {
-		return err
-	}
 	if o.Inner.Src.Is4() != o.Inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)
 	}
-	if q := o.User.QP; q != nil {
-		switch {
-		case q.Ordered() != p.Ordered:
-			return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
-		case q.CompletesInError() != p.CompleteInError:
-			return fmt.Errorf("queue pair %#x does not have the error mode its peer has: make both with the same", p.QPN)
-		}
-		f.bind(p.ID, p.QPN)
-		c.peerQPN = p.PeerQPN
-		q.LimitReads(p.PeerIRD)
+	if c.link != nil {
+		f.useLink(o, c.link)
+	} else if err := f.useQP(o, c); err != nil {
+		return err
 	}
 	return f.set.cfg.Table.Open(now, o)
 }
 
-// useOf finds what the connection is for. The path that its driver asked for becomes that of the
+// useLink makes the connection a link's. The headers that its datagrams travel under become those of
+// the connection.
+func (f *Function) useLink(o *Opening, l *rdma.Link) {
+	o.User = &linkUser{link: l, rdma: f.set.cfg.RDMA}
+	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
+}
+
+// useQP makes the connection a queue pair's. The path that its driver asked for becomes that of the
 // connection.
-func (f *Function) useOf(o *Opening, c *connection) error {
-	if l := c.link; l != nil {
-		o.User.Link = l
-		o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
-		return nil
+func (f *Function) useQP(o *Opening, c *connection) error {
+	p := o.Params
+	q := f.verbs.QP(p.QPN)
+	switch {
+	case q == nil:
+		return fmt.Errorf("queue pair %#x is gone", p.QPN)
+	case q.Ordered() != p.Ordered:
+		return fmt.Errorf("queue pair %#x does not have the ordering its peer has: make both with the same", p.QPN)
+	case q.CompletesInError() != p.CompleteInError:
+		return fmt.Errorf("queue pair %#x does not have the error mode its peer has: make both with the same", p.QPN)
 	}
-	q := f.verbs.QP(o.Params.QPN)
-	if q == nil {
-		return fmt.Errorf("queue pair %#x is gone", o.Params.QPN)
-	}
-	o.User.QP = q
+	f.bind(p.ID, p.QPN)
+	c.peerQPN = p.PeerQPN
+	q.LimitReads(p.PeerIRD)
 	path := q.Path()
+	o.User = &qpUser{qp: q, rdma: f.set.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = path.TrafficClass, path.HopLimit, path.FlowLabel
 	return nil
 }

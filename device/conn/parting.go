@@ -1,10 +1,12 @@
 package conn
 
 import (
+	"slices"
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // PartTime is how long the transport's end of a connection outlives the word of a driver that ended
@@ -21,78 +23,83 @@ const PartTime = falcon.Time(time.Second)
 //	closes after PartTime                        closes
 type parting struct {
 	conn  *falcon.Conn
+	slot  *Slot // of conn, while that is not closed
 	owner *Owner
 	until falcon.Time
 }
 
-// parts reports whether a connection that ends for a reason parts in peace.
-func parts(r cm.Reason) bool { return r == cm.ReasonLocal || r == cm.ReasonDisconnect }
+// partings are those of a shard, the first one due first.
+type partings struct{ waiting []parting }
 
-// partFor begins to part for the reason. The queue pair of the side that ends it lets go at once; on
-// the peer's side it has the connection until it is over.
-func (t *Table) partFor(now falcon.Time, s *Slot, u User, why cm.Reason) {
-	if u.owns(s) {
+// parts reports whether a connection that ends for a reason parts in peace.
+func (s *Slot) parts(r cm.Reason) bool {
+	return s.Conn != nil && s.user.Parts() && (r == cm.ReasonLocal || r == cm.ReasonDisconnect)
+}
+
+// begin has the connection in s part. The queue pair of the side that ends it lets go at once; on the
+// peer's side it has the connection until it is over.
+func (p *partings) begin(now falcon.Time, s *Slot, why cm.Reason) {
+	if s.user.Owns() {
 		if why == cm.ReasonLocal {
-			u.disconnect(now)
+			s.user.Disconnect(now)
 		} else {
-			s.leaving = u.QP
-			u.QP.PeerLeaves()
+			s.leaving = true
+			s.user.PeerLeaves()
 		}
 	}
 	s.parting = true
-	t.partings = append(t.partings, parting{s.Conn, s.Owner, now + PartTime})
+	p.waiting = append(p.waiting, parting{s.Conn, s, s.Owner, now + PartTime})
 	s.Conn.Drain(now)
 }
 
-// parted takes the transport's word that a connection that parts has nothing under way. The side
+// parted takes the transport's word that the connection, which parts, has nothing under way. The side
 // that ended it goes on acknowledging.
-func (t *Table) parted(now falcon.Time, s *Slot) {
-	if s.leaving != nil {
+func (s *Slot) parted(now falcon.Time) {
+	if s.leaving {
 		s.endParting(now)
 	}
 }
 
 func (s *Slot) endParting(now falcon.Time) {
-	if s.leaving == nil {
+	if !s.leaving {
 		s.close(now)
 		return
 	}
-	if u := (User{QP: s.leaving}); u.owns(s) {
-		u.disconnect(now)
+	if s.user.Owns() {
+		s.user.Disconnect(now)
 	}
 	s.Conn.Abort(now, falcon.ClosePeer)
 	s.clear()
 }
 
 // end closes the connection, if it is still there.
-func (p *parting) end(now falcon.Time, t *Table) {
-	if p.conn.Closed() {
-		return
-	}
-	if s := t.Of(p.conn); s != nil {
-		s.endParting(now)
+func (p *parting) end(now falcon.Time) {
+	if !p.conn.Closed() && p.slot.Conn == p.conn {
+		p.slot.endParting(now)
 	}
 }
 
-// EndPartings closes the connections whose time is over.
-func (t *Table) EndPartings(now falcon.Time) {
-	w := t.partings
-	n := 0
+// end closes the connections whose time is over.
+func (p *partings) end(now falcon.Time) {
+	w, n := p.waiting, 0
 	for ; n < len(w) && (w[n].until <= now || w[n].conn.Closed()); n++ {
-		w[n].end(now, t)
+		w[n].end(now)
 	}
-	if n > 0 {
-		left := copy(w, w[n:])
-		clear(w[left:])
-		t.partings = w[:left]
-	}
+	p.waiting = slices.Delete(w, 0, n)
 }
 
-// EndPartingsOf closes those of a function, which is reset.
-func (t *Table) EndPartingsOf(now falcon.Time, of *Owner) {
-	for i := range t.partings {
-		if p := &t.partings[i]; p.owner == of {
-			p.end(now, t)
+// endOf closes those of a function.
+func (p *partings) endOf(now falcon.Time, of *Owner) {
+	for i := range p.waiting {
+		if w := &p.waiting[i]; w.owner == of {
+			w.end(now)
 		}
 	}
+}
+
+func (p *partings) deadline() falcon.Time {
+	if len(p.waiting) == 0 {
+		return vtime.Never
+	}
+	return p.waiting[0].until
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/local"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -42,13 +41,23 @@ type Slot struct {
 	Inner    underlay.Inner // as we send: from our function to the peer's
 	Credits  *credit.Node   // the connection's, below its function's
 
-	over     any      // the connection as its user has it: a transport.Conn or a transport.DatagramConn
-	user     User     // who sits on it
-	flow     uint32   // picks the first path
-	draining bool     // its driver disconnected it
-	parting  bool     // the connection manager knows that it has ended
-	leaving  *rdma.QP // of a connection that parts: it has the connection still
+	user     User
+	flow     uint32 // picks the first path
+	draining bool   // its driver disconnected it
+	parting  bool   // the connection manager knows that it has ended
+	leaving  bool   // it parts, and its user has it still
 }
+
+// Ended is a connection that ended on this side, of which the connection manager does not know yet.
+// With an ID of 0 there is only a CID to give back.
+type Ended struct {
+	Function uint32
+	ID       uint32
+	CID      uint32
+}
+
+// ended names the connection for the connection manager.
+func (s *Slot) ended() Ended { return Ended{Function: uint32(s.Owner.ID), ID: s.ID, CID: s.CID} }
 
 // Path is the path that the connection takes now (docs/wire.md). One that the transport repaths
 // moves to the next.
@@ -64,14 +73,17 @@ func (s *Slot) carrier() rof.Carrier {
 
 // Explain says for people whose an RDMA packet is that the connection sent (out) or got.
 func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
-	if u, ok := s.over.(rof.User); ok {
-		return u.Explain(rdmaPacket, out)
-	}
-	return ""
+	return s.user.Explain(rdmaPacket, out)
 }
 
 // open reports whether a connection is in the slot.
 func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }
+
+// close ends the connection at once and takes it out of its slot.
+func (s *Slot) close(now falcon.Time) {
+	s.carrier().Close(now)
+	s.clear()
+}
 
 // clear takes the connection out of its slot.
 func (s *Slot) clear() {

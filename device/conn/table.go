@@ -7,7 +7,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/rdma/local"
-	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
 // Transport opens Falcon connections.
@@ -35,7 +34,6 @@ type TableConfig struct {
 	Slots     int // at most MaxSlots
 	Transport Transport
 	Loopbacks Loopbacks
-	RDMA      *rof.Engine // makes connections of queue pairs over those
 	Keys      KeyStore
 	Credits   credit.Cost // the most one connection holds
 	Log       Log
@@ -48,16 +46,8 @@ type Table struct {
 	slots    []Slot
 	byID     map[uint32]uint32 // CIDs by the connection manager's ids
 	drains   drains
-	partings []parting // the first one due first
+	partings partings
 	ended    []Ended
-}
-
-// Ended is a connection that ended on this side, of which the connection manager does not know yet.
-// With an ID of 0 there is only a CID to give back.
-type Ended struct {
-	Function uint32
-	ID       uint32
-	CID      uint32
 }
 
 // NewTable returns a table without connections.

@@ -8,41 +8,43 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/rof"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // headers is the most that RDMA headers take, in front of data, of a Falcon packet's ULP part.
 const headers = wire.MaxDataHeaderLen
 
-// User is what sits on a connection: a queue pair, or a link that carries datagrams.
-type User struct {
-	QP   *rdma.QP
-	Link *rdma.Link
+// User is what sits on a connection.
+type User interface {
+	// Connect gives it the connection, which is open, made over c.
+	Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error
+	// Owns reports whether it has the connection still.
+	Owns() bool
+	// Parts reports whether what it has under way is worth finishing when a driver ends the
+	// connection. Then PeerLeaves may be called: its peer has ended it.
+	Parts() bool
+	PeerLeaves()
+	// Disconnect tells it that the connection ends.
+	Disconnect(now falcon.Time)
+	// GiveUp is after how long without an answer the transport gives the connection up; 0: as long
+	// as it does by itself.
+	GiveUp() falcon.Time
+	// Explain says for people whose an RDMA packet is that the connection sent (out) or got.
+	Explain(rdmaPacket []byte, out bool) string
 }
 
-// giveUp is after how long without an answer the transport gives the connection up; 0: as long as it
-// does by itself.
-func (u User) giveUp() falcon.Time {
-	if u.Link != nil {
-		return 0
-	}
-	return u.QP.RetryTime()
+// qpUser is a queue pair.
+type qpUser struct {
+	qp   *rdma.QP
+	rdma *rof.Engine
+	conn *rof.Conn
 }
 
-// connect gives the user its connection, which is open.
-func (u User) connect(now falcon.Time, s *Slot, p *cm.Params, rdma *rof.Engine) error {
-	s.user = u
-	if u.Link != nil {
-		c := rdma.Datagrams(s.carrier())
-		s.over = c
-		u.Link.Open(now, c, p.LocalGID)
-		return nil
-	}
-	c := rdma.Over(s.carrier())
-	s.over = c
-	if st := u.QP.Connect(now, c, p.PeerQPN, pathMTU(p), p.PeerGID); st != abi.StatusOK {
-		return fmt.Errorf("queue pair %#x: %s", u.QP.Number(), st)
+// Connect implements User.
+func (u *qpUser) Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error {
+	u.conn = u.rdma.Over(c)
+	if st := u.qp.Connect(now, u.conn, p.PeerQPN, pathMTU(p), p.PeerGID); st != abi.StatusOK {
+		return fmt.Errorf("queue pair %#x: %s", u.qp.Number(), st)
 	}
 	return nil
 }
@@ -50,26 +52,60 @@ func (u User) connect(now falcon.Time, s *Slot, p *cm.Params, rdma *rof.Engine) 
 // pathMTU is what the connection's MTU leaves for data.
 func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - headers).Bytes() }
 
-// owns reports whether the user still has the connection in s.
-func (u User) owns(s *Slot) bool {
-	switch c := s.over.(type) {
-	case transport.Conn:
-		return u.QP != nil && u.QP.Owns(c)
-	case transport.DatagramConn:
-		return u.Link != nil && u.Link.Owns(c)
+// Owns implements User.
+func (u *qpUser) Owns() bool { return u.qp.Owns(u.conn) }
+
+// Parts implements User.
+func (u *qpUser) Parts() bool { return true }
+
+// PeerLeaves implements User.
+func (u *qpUser) PeerLeaves() { u.qp.PeerLeaves() }
+
+// Disconnect implements User.
+func (u *qpUser) Disconnect(now falcon.Time) {
+	if _, _, wired := u.qp.Wired(); wired {
+		u.qp.PeerLeft(now)
+		return
 	}
-	return false
+	u.qp.Disconnected(now)
 }
 
-// disconnect tells the user that its connection ends.
-func (u User) disconnect(now falcon.Time) {
-	if u.Link != nil {
-		u.Link.Disconnected(now)
-		return
-	}
-	if _, _, wired := u.QP.Wired(); wired {
-		u.QP.PeerLeft(now)
-		return
-	}
-	u.QP.Disconnected(now)
+// GiveUp implements User.
+func (u *qpUser) GiveUp() falcon.Time { return u.qp.RetryTime() }
+
+// Explain implements User.
+func (u *qpUser) Explain(rdmaPacket []byte, out bool) string { return u.conn.Explain(rdmaPacket, out) }
+
+// linkUser is a link that carries datagrams, which nobody misses.
+type linkUser struct {
+	link *rdma.Link
+	rdma *rof.Engine
+	conn *rof.Datagrams
+}
+
+// Connect implements User.
+func (u *linkUser) Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error {
+	u.conn = u.rdma.Datagrams(c)
+	u.link.Open(now, u.conn, p.LocalGID)
+	return nil
+}
+
+// Owns implements User.
+func (u *linkUser) Owns() bool { return u.link.Owns(u.conn) }
+
+// Parts implements User.
+func (u *linkUser) Parts() bool { return false }
+
+// PeerLeaves implements User.
+func (u *linkUser) PeerLeaves() {}
+
+// Disconnect implements User.
+func (u *linkUser) Disconnect(now falcon.Time) { u.link.Disconnected(now) }
+
+// GiveUp implements User.
+func (u *linkUser) GiveUp() falcon.Time { return 0 }
+
+// Explain implements User.
+func (u *linkUser) Explain(rdmaPacket []byte, out bool) string {
+	return u.conn.Explain(rdmaPacket, out)
 }

@@ -173,7 +173,7 @@ func (f *Function) wireSelf(now falcon.Time, q *rdma.QP) {
 			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
 			MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
-		Owner: &f.Owner, User: User{QP: q}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
+		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
 	})
 	if err != nil {
 		f.set.cfg.CIDs.Free(cid)
