@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -28,7 +29,12 @@ func (d desk) Do(f func(now falcon.Time)) error { return d.n.shard.do(f) }
 func (d desk) Post(m *guest.Mailbox) bool { return d.n.shard.inbox.Post(driverMail{m}) }
 
 // MemoryIs implements guest.Desk.
-func (d desk) MemoryIs(s *guest.Session, bytes uint64) { d.n.guestMemoryIs(s, bytes) }
+func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
+	n := d.n
+	if w := n.memory.Is(s, bytes); w != "" {
+		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
+	}
+}
 
 // Set implements guest.Desk.
 func (d desk) Set() *guest.Set { return d.n.shard.guests }

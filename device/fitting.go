@@ -23,10 +23,10 @@ type Windower interface {
 	GiveWindow(function pfvf.ID, cid uint32) error
 }
 
-// fit gives functions what they are set to have and the shard cannot make itself,
+// Fit gives functions what they are set to have and the shard cannot make itself,
 // since it does no I/O: windows and ports. It is called after each change, by
 // whoever made it or by fitAlways, and tells what could not be had for whom.
-func (n *NIC) fit() misfits {
+func (n *NIC) Fit() map[pfvf.ID]error {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
 	m := misfits{}
@@ -153,7 +153,7 @@ func (n *NIC) fitAlways(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		for _, err := range n.fit() {
+		for _, err := range n.Fit() {
 			n.guestLog("function is not as it is set", "err", err)
 		}
 	}

@@ -213,7 +213,7 @@ func TestOperatorSetsVF(t *testing.T) {
 func TestOperatorErrors(t *testing.T) {
 	v := newVirtualWith(t, 6, wire100us, manyVFs)
 	s := v.shards[0]
-	before := s.describe(vfID(0, 1))
+	before := (view{s: s}).Describe(vfID(0, 1))
 	for _, c := range []struct {
 		function, action string
 		set              []string
@@ -254,7 +254,7 @@ func TestOperatorErrors(t *testing.T) {
 			t.Errorf("%s %s %v:\n got %v\nwant %s", c.function, c.action, c.set, err, c.want)
 		}
 	}
-	if after := s.describe(vfID(0, 1)); after != before {
+	if after := (view{s: s}).Describe(vfID(0, 1)); after != before {
 		t.Errorf("refused changes left %+v, was %+v", after, before)
 	}
 	if got := s.funcs.host.Charged(); got != (credit.Cost{}) {
@@ -350,7 +350,7 @@ func TestPFManagesVFs(t *testing.T) {
 	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20, Part: abi.CreditInUse}); o != used {
 		t.Errorf("in use %+v", o)
 	}
-	if f := v.shards[0].describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+	if f := (view{s: v.shards[0]}).Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
 		t.Errorf("shown %+v", f)
 	}
 	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})

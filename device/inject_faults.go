@@ -1,56 +1,29 @@
 package device
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// InjectFault gives a function a rule or a profile, or takes them back, and
-// returns what there is of it then. It implements control.Provider.
-func (n *NIC) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {
-	stopped := n.shard.do(func(now falcon.Time) {
-		if c.Function == "" { // all of them
-			for _, f := range n.shard.guests.Faulty() {
-				f.Mend(now)
-			}
-			return
-		}
-		var f *function
-		if f, err = n.present(c.Function); err != nil {
-			return
-		}
-		if err = changeFaults(now, f.Function, &c); err == nil {
-			list = listFaults(now, f.Function)
-		}
-	})
-	if stopped != nil {
-		return nil, stopped
-	}
-	if err != nil {
-		err = control.BadRequest{Err: err}
-	}
-	return list, err
-}
-
-// present finds a function by its name.
-func (n *NIC) present(name string) (*function, error) {
-	id, err := n.functionID(name)
-	if err != nil {
+// InjectFault implements controller.View.
+func (v view) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
+	f := v.s.funcs.byID[id].Function
+	if err := changeFaults(now, f, c); err != nil {
 		return nil, err
 	}
-	f := n.shard.funcs.byID[id]
-	switch {
-	case f == nil && n.shard.funcs.possible(id):
-		return nil, fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
-	case f == nil:
-		return nil, fmt.Errorf("function %s: there is none; %s", id, n.shard.funcs.inReach(id))
+	return listFaults(now, f), nil
+}
+
+// Mend implements controller.View.
+func (v view) Mend(now falcon.Time) {
+	for _, f := range v.s.guests.Faulty() {
+		f.Mend(now)
 	}
-	return f, nil
 }
 
 // changeFaults carries out a change.
@@ -76,14 +49,12 @@ func changeFaults(now falcon.Time, f *guest.Function, c *control.FaultChange) er
 	return nil
 }
 
-// Faults lists what goes wrong on purpose. It implements control.Provider.
-func (n *NIC) Faults(context.Context) (list []control.Fault, err error) {
-	err = n.shard.do(func(now falcon.Time) {
-		for _, f := range n.shard.guests.Faulty() {
-			list = append(list, listFaults(now, f)...)
-		}
-	})
-	return list, err
+// Faults implements controller.View.
+func (v view) Faults(now falcon.Time) (list []control.Fault) {
+	for _, f := range v.s.guests.Faulty() {
+		list = append(list, listFaults(now, f)...)
+	}
+	return list
 }
 
 func listFaults(now falcon.Time, f *guest.Function) (list []control.Fault) {

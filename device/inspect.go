@@ -1,12 +1,14 @@
 package device
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -14,95 +16,96 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// What the control API shows of the shard's insides. Answers that grow with the
-// guests' objects are gathered function by function, each in a call of its own,
-// so that traffic goes on between them.
-
-// eachFunction calls f on the shard's thread for every function that is there,
-// each time in a call of its own.
-func (n *NIC) eachFunction(ctx context.Context, f func(*function)) error {
-	var ids []pfvf.ID
-	if err := n.shard.do(func(falcon.Time) {
-		for _, f := range n.shard.funcs.all {
-			ids = append(ids, f.ID)
-		}
-	}); err != nil {
-		return err
-	}
-	for part := range slices.Chunk(ids, functionsPerCall) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := n.shard.do(func(falcon.Time) {
-			for _, id := range part {
-				if fn := n.shard.funcs.byID[id]; fn != nil {
-					f(fn)
-				}
-			}
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+// view is the shard as those who ask the NIC see it, on the shard's thread. It implements
+// controller.View.
+type view struct {
+	s *Shard
+	n *NIC // whose uplink and thread it has
 }
 
-// functionsPerCall bounds how long the shard is asked at one time.
-const functionsPerCall = 8
+var _ controller.View = view{}
 
-// QPs describes every queue pair.
-func (n *NIC) QPs(ctx context.Context) (list []control.QP, err error) {
-	err = n.eachFunction(ctx, func(f *function) {
-		v := f.Verbs()
-		if v == nil {
-			return
-		}
-		v.EachQP(func(q *rdma.QPInfo) {
-			v := control.QP{
-				Function: f.ID.String(), QPN: q.Number, Type: q.Type.String(), State: q.State.String(), PeerQPN: q.Peer,
-				SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, Posted: q.Posted, InFlight: q.InFlight, Packets: q.Pushes + q.Pulls, Reads: q.Reads,
-				PathMTU: q.PathMTU, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry, MaxAtomic: q.MaxRdAtomic,
-			}
-			if q.PeerGID != ([16]byte{}) {
-				v.Peer = netip.AddrFrom16(q.PeerGID).Unmap().String()
-			}
-			switch {
-			case q.CreditWait:
-				v.Waits = "credit"
-			case q.Rate:
-				v.Waits = "rate"
-			}
-			list = append(list, v)
-		})
-	})
-	return list, err
+// Ask implements controller.Shard.
+func (v view) Ask(f func(v controller.View, now falcon.Time)) error {
+	return v.s.do(func(now falcon.Time) { f(v, now) })
 }
 
-// Queues describes every ring in guests' memory.
-func (n *NIC) Queues(ctx context.Context) (list []control.Queue, err error) {
-	err = n.eachFunction(ctx, func(f *function) {
-		v := f.Verbs()
-		if v == nil {
-			return
+// Present implements controller.View.
+func (v view) Present() (ids []pfvf.ID) {
+	for _, f := range v.s.funcs.all {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// Absent implements controller.View.
+func (v view) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.shelf)) }
+
+// Find implements controller.View.
+func (v view) Find(id pfvf.ID) error {
+	switch fs := v.s.funcs; {
+	case fs.byID[id] != nil:
+		return nil
+	case fs.possible(id):
+		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
+	default:
+		return fmt.Errorf("function %s: there is none; %s", id, fs.inReach(id))
+	}
+}
+
+// Settings implements controller.View.
+func (v view) Settings(id pfvf.ID) config.Function { return v.s.funcs.settings(id) }
+
+// QPs implements controller.View.
+func (v view) QPs(of pfvf.ID) (list []control.QP) {
+	f := v.s.funcs.byID[of]
+	if f.Verbs() == nil {
+		return nil
+	}
+	f.Verbs().EachQP(func(q *rdma.QPInfo) {
+		v := control.QP{
+			Function: f.ID.String(), QPN: q.Number, Type: q.Type.String(), State: q.State.String(), PeerQPN: q.Peer,
+			SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, Posted: q.Posted, InFlight: q.InFlight, Packets: q.Pushes + q.Pulls, Reads: q.Reads,
+			PathMTU: q.PathMTU, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry, MaxAtomic: q.MaxRdAtomic,
 		}
-		id := f.ID.String()
-		list = append(list, adminQueue(f))
-		v.EachQueue(func(q *verbs.QueueInfo) {
-			v := control.Queue{
-				Function: id, Kind: string(q.Kind), Number: q.Number, Entries: q.Entries,
-				Producer: q.Producer, Consumer: q.Consumer, Level: q.Producer - q.Consumer,
-			}
-			switch {
-			case q.Overflowed:
-				v.Note = "overflowed"
-			case q.Polled:
-				v.Note = "polled"
-			case q.Armed:
-				v.Note = "armed"
-			}
-			list = append(list, v)
-		})
+		if q.PeerGID != ([16]byte{}) {
+			v.Peer = netip.AddrFrom16(q.PeerGID).Unmap().String()
+		}
+		switch {
+		case q.CreditWait:
+			v.Waits = "credit"
+		case q.Rate:
+			v.Waits = "rate"
+		}
+		list = append(list, v)
 	})
-	return list, err
+	return list
+}
+
+// Queues implements controller.View.
+func (v view) Queues(of pfvf.ID) (list []control.Queue) {
+	f := v.s.funcs.byID[of]
+	if f.Verbs() == nil {
+		return nil
+	}
+	id := f.ID.String()
+	list = append(list, adminQueue(f))
+	f.Verbs().EachQueue(func(q *verbs.QueueInfo) {
+		v := control.Queue{
+			Function: id, Kind: string(q.Kind), Number: q.Number, Entries: q.Entries,
+			Producer: q.Producer, Consumer: q.Consumer, Level: q.Producer - q.Consumer,
+		}
+		switch {
+		case q.Overflowed:
+			v.Note = "overflowed"
+		case q.Polled:
+			v.Note = "polled"
+		case q.Armed:
+			v.Note = "armed"
+		}
+		list = append(list, v)
+	})
+	return list
 }
 
 func adminQueue(f *function) control.Queue {
@@ -111,24 +114,22 @@ func adminQueue(f *function) control.Queue {
 	return v
 }
 
-// Credits describes the credit tree: NIC, host, functions and their connections.
-func (n *NIC) Credits(ctx context.Context) (list []control.CreditNode, err error) {
-	err = n.shard.do(func(falcon.Time) {
-		host := n.shard.funcs.host
-		list = append(list, creditNode("nic", n.cfg.NIC.Name, host.Parent()), creditNode("host", fmt.Sprintf("h%d", n.cfg.NIC.Host), host))
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = n.eachFunction(ctx, func(f *function) {
-		list = append(list, creditNode("function", f.ID.String(), f.Credits))
-		for _, id := range f.conns.IDs() {
-			if c := n.shard.table.ByID(id); c != nil && c.Credits != nil {
-				list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
-			}
+// CreditRoots implements controller.View.
+func (v view) CreditRoots() []control.CreditNode {
+	host, c := v.s.funcs.host, &v.s.cfg.NIC
+	return []control.CreditNode{creditNode("nic", c.Name, host.Parent()), creditNode("host", fmt.Sprintf("h%d", c.Host), host)}
+}
+
+// Credits implements controller.View: a function and its connections.
+func (v view) Credits(of pfvf.ID) (list []control.CreditNode) {
+	f := v.s.funcs.byID[of]
+	list = append(list, creditNode("function", f.ID.String(), f.Credits))
+	for _, id := range f.conns.IDs() {
+		if c := v.s.table.ByID(id); c != nil && c.Credits != nil {
+			list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
 		}
-	})
-	return list, err
+	}
+	return list
 }
 
 func creditNode(level, name string, n *credit.Node) control.CreditNode {
@@ -149,22 +150,20 @@ func counts(c credit.Cost) map[string]uint32 {
 	return m
 }
 
-// Keys describes the security associations. No answer holds a key.
-func (n *NIC) Keys(context.Context) (list []control.Key, err error) {
-	err = n.shard.do(func(falcon.Time) {
-		s := n.shard
-		for _, k := range s.keys.List() {
-			list = append(list, control.Key{
-				Direction: "rx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
-				SPI: k.SPI, Previous: k.Previous, Generation: k.Generation,
-			})
-		}
-		for _, k := range s.txSAs.List() {
-			list = append(list, control.Key{
-				Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
-				SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,
-			})
-		}
-	})
-	return list, err
+// Keys implements controller.View. No answer holds a key.
+func (v view) Keys() (list []control.Key) {
+	s := v.s
+	for _, k := range s.keys.List() {
+		list = append(list, control.Key{
+			Direction: "rx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+			SPI: k.SPI, Previous: k.Previous, Generation: k.Generation,
+		})
+	}
+	for _, k := range s.txSAs.List() {
+		list = append(list, control.Key{
+			Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+			SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,
+		})
+	}
+	return list
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/settings"
@@ -37,40 +38,31 @@ type Attachment struct {
 // Deps are what a NIC is given. A NIC takes over Uplink, Attachments and
 // Capture: Run closes them, and NewNIC closes them when it fails.
 type Deps struct {
-	Uplink      tap.Port         // nil: a TAP as the configuration says
-	TAPs        tap.Keeper       // of the uplink's TAP and the ports'; nil: they go with the NIC
-	Control     net.Listener     // of the control API, somebody else's; nil: one of its own as the configuration says
-	Supervisor  *Supervisor      // nil: none
-	Pulse       thread.Pulse     // of the shard's thread; nil: nobody watches it
-	Settings    settings.Store   // of functions, beyond the configuration; nil: they go with the NIC
-	Attachments []Attachment     // listening already
-	Identity    *cmlink.Identity // nil: loaded from cm.identity, if there are peers
-	Capture     *capture.Capture // nil: as the configuration says
-	Clock       func() int64     // ns, monotonic; nil: the system's
-	Rand        io.Reader        // nil: the system's; master keys and sequence numbers come from it
-	Log         *slog.Logger     // nil: none
-}
-
-// Supervisor is the process that starts this one again.
-type Supervisor struct {
-	PID    int
-	Starts int // of workers, this one included
-	Stuck  int // workers replaced because their event loop was stuck
-
-	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
-	Upgraded func() (asked int, refused string)
+	Uplink      tap.Port               // nil: a TAP as the configuration says
+	TAPs        tap.Keeper             // of the uplink's TAP and the ports'; nil: they go with the NIC
+	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
+	Supervisor  *controller.Supervisor // nil: none
+	Pulse       thread.Pulse           // of the shard's thread; nil: nobody watches it
+	Settings    settings.Store         // of functions, beyond the configuration; nil: they go with the NIC
+	Attachments []Attachment           // listening already
+	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers
+	Capture     *capture.Capture       // nil: as the configuration says
+	Clock       func() int64           // ns, monotonic; nil: the system's
+	Rand        io.Reader              // nil: the system's; master keys and sequence numbers come from it
+	Log         *slog.Logger           // nil: none
 }
 
 // NIC is one emulated NIC: a shard with its thread, the sessions of its
 // guests, the link to its peers and the control API. Make it with NewNIC, then
 // Run it once.
 type NIC struct {
+	*controller.API
+
 	cfg      *config.Config
 	deps     Deps
 	log      *slog.Logger
 	limited  *logLimit
 	clock    func() int64
-	started  time.Time
 	shard    *Shard
 	thread   *thread.Thread
 	ports    *portSet
@@ -79,13 +71,18 @@ type NIC struct {
 	control  *control.Server
 	keyLog   *security.KeyLog // nil: none
 	sessions guest.Sessions
-	memory   guestMemory
+	memory   controller.GuestMemory
 	fitting  sync.Mutex
 
 	settings *settings.Memory
-	warnings warnings
+	warnings *controller.Warnings
 	ready    chan struct{}
 }
+
+// Version of the program, set by it for the control API.
+var Version = "dev"
+
+var _ control.Provider = (*NIC)(nil)
 
 // NewNIC builds a NIC from a checked configuration. It opens what Deps lacks.
 func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
@@ -98,12 +95,13 @@ func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 }
 
 func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
-	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, started: time.Now(), mail: map[uint8]*peerMail{}, ready: make(chan struct{})}
+	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*peerMail{}, ready: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.log = n.log.With("nic", cfg.NIC.Name)
 	n.limited = &logLimit{log: n.log}
+	n.warnings = controller.NewWarnings(n.log)
 	n.sessions.HelloTimeout = guest.HelloTimeout
 	if n.clock == nil {
 		n.clock = monotonic()
@@ -111,8 +109,8 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if n.deps.Rand == nil {
 		n.deps.Rand = rand.Reader
 	}
-	n.memory.limit = readMemoryLimit("/")
-	err := errors.Join(thread.CheckProcessor(cfg.NIC.CPU), n.memory.limit.check())
+	n.memory.Limit = controller.ReadMemoryLimit("/")
+	err := errors.Join(thread.CheckProcessor(cfg.NIC.CPU), n.memory.Limit.Check())
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +145,11 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		return nil, err
 	}
 	n.recallPorts()
+	c := controller.Config{
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{view{n.shard, n}}, Links: n,
+		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, Log: n.log,
+	}
+	n.API = controller.NewAPI(c)
 	return n, nil
 }
 
@@ -319,6 +322,14 @@ func (n *NIC) startLink() error {
 	var err error
 	n.link, err = cmlink.New(c, linkHandler{n})
 	return err
+}
+
+// Note implements controller.Links.
+func (n *NIC) Note(host uint8) string {
+	if n.link == nil {
+		return ""
+	}
+	return n.link.Note(host)
 }
 
 // sendToPeer is called by the shard's thread.

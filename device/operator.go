@@ -1,7 +1,6 @@
 package device
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,58 +15,19 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// ChangeFunction is `vnic vf set`, enable, disable and reset. It implements
-// control.Provider.
-func (n *NIC) ChangeFunction(_ context.Context, c control.FunctionChange) (v control.Function, err error) {
-	id, err := n.functionID(c.Function)
-	if err != nil {
-		return v, control.BadRequest{Err: err}
-	}
-	var port *config.Port // as it was
-	stopped := n.shard.do(func(now falcon.Time) {
-		port = n.shard.funcs.settings(id).Port
-		if err = n.shard.operate(now, id, &c); err == nil {
-			v = n.shard.describe(id)
-		}
-	})
+// Change implements controller.View.
+func (v view) Change(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
+	err := v.s.operate(now, id, c)
 	var no *refusal
-	switch {
-	case stopped != nil:
-		return v, stopped
-	case errors.As(err, &no):
-		return v, control.BadRequest{Err: errors.New(no.why)}
-	case err != nil:
-		return v, control.BadRequest{Err: err}
+	if errors.As(err, &no) {
+		return errors.New(no.why)
 	}
-	if err = n.fit()[id]; err != nil && c.Set["port"] != "" { // the rest stays
-		_ = n.shard.do(func(now falcon.Time) {
-			_ = n.shard.change(now, id, func(to *config.Function) error { to.Port = port; return nil })
-		})
-		n.fit()
-		c.Set = maps.Clone(c.Set)
-		delete(c.Set, "port")
-	}
-	var is config.Function
-	stopped = n.shard.do(func(falcon.Time) { // its port is up by now
-		v, is = n.shard.describe(id), n.shard.funcs.settings(id)
-	})
-	if stopped == nil {
-		if err := n.settings.Note(id, &c, &is); err != nil {
-			n.log.Warn("what was set of functions is lost when the NIC starts again", "err", err)
-		}
-	}
-	if err != nil {
-		return v, control.BadRequest{Err: err}
-	}
-	return v, stopped
+	return err
 }
 
-// functionID reads a function's name, with or without the host.
-func (n *NIC) functionID(name string) (pfvf.ID, error) {
-	if strings.HasPrefix(name, "pf") {
-		name = fmt.Sprintf("h%d.%s", n.cfg.NIC.Host, name)
-	}
-	return pfvf.ParseID(name)
+// SetPort implements controller.View.
+func (v view) SetPort(now falcon.Time, id pfvf.ID, p *config.Port) {
+	_ = v.s.change(now, id, func(to *config.Function) error { to.Port = p; return nil })
 }
 
 func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -345,11 +344,8 @@ func (p *plainIP) counts(v control.Counters) {
 	}
 }
 
-// Routes tells where plain IP goes.
-func (n *NIC) Routes(context.Context) (list []control.Route, err error) {
-	err = n.shard.do(func(falcon.Time) { list = n.shard.routes() })
-	return list, err
-}
+// Routes implements controller.View.
+func (v view) Routes() []control.Route { return v.s.routes() }
 
 func (s *Shard) routes() (list []control.Route) {
 	for _, e := range s.plain.gw.Table() {

@@ -22,7 +22,7 @@ func (n *NIC) openRecords() {
 		if n.deps.Capture == nil {
 			var err error
 			if n.deps.Capture, err = capture.Create(c.File); err != nil {
-				n.warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
+				n.warnings.Warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
 			}
 		}
 	}
@@ -35,10 +35,10 @@ func (n *NIC) openRecords() {
 	}
 	f, err := security.OpenKeyLog(cfg.PSP.KeyLog)
 	if err != nil {
-		n.warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
+		n.warnings.Warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
 		return
 	}
-	n.keyLog = security.NewKeyLog(f, func(err error) { n.warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
+	n.keyLog = security.NewKeyLog(f, func(err error) { n.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
 	n.shard.keys.LogTo(n.keyLog)
 	n.shard.txSAs.LogTo(n.keyLog)
 	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
@@ -55,7 +55,7 @@ func (n *NIC) watchCapture(ctx context.Context) {
 		return
 	case <-c.Failed():
 	}
-	n.warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
+	n.warnings.Warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
 	_ = n.shard.do(func(falcon.Time) { n.dropSink(c) }) // nothing to do when the shard has ended
 }
 
@@ -64,12 +64,12 @@ const metricsPause = 5 * time.Second
 
 // listenMetrics begins to answer Prometheus, nil if it cannot.
 func (n *NIC) listenMetrics() *metrics.Server {
-	s, err := metrics.Serve(n.cfg.Metrics.Listen.String(), n)
+	s, err := metrics.Serve(n.cfg.Metrics.Listen.String(), n.API)
 	if err != nil {
-		n.warn(aboutMetrics, err, "it is tried again and again")
+		n.warnings.Warn(aboutMetrics, err, "it is tried again and again")
 		return nil
 	}
-	n.warnings.clear(aboutMetrics)
+	n.warnings.Clear(aboutMetrics)
 	return s
 }
 
@@ -86,3 +86,10 @@ func (n *NIC) keepMetrics(ctx context.Context, s *metrics.Server) {
 	<-ctx.Done()
 	_ = s.Close()
 }
+
+// What warnings are about.
+const (
+	aboutCapture = "capture"
+	aboutKeyLog  = "psp.keylog"
+	aboutMetrics = "metrics"
+)

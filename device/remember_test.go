@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/settings"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -30,7 +31,7 @@ func TestRemember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &NIC{cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
+		n := &NIC{API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
 		n.recall()
 		return n
 	}
@@ -40,7 +41,7 @@ func TestRemember(t *testing.T) {
 		for i := 0; i < len(kv); i += 2 {
 			c.Set[kv[i]] = kv[i+1]
 		}
-		id, err := n.functionID(function)
+		id, err := n.ID(function)
 		if err == nil {
 			err = n.shard.operate(1e9, id, &c)
 		}

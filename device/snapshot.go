@@ -1,12 +1,8 @@
 package device
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -20,62 +16,25 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Version of the program, set by it for the control API.
-var Version = "dev"
-
-var _ control.Provider = (*NIC)(nil)
-
-// NIC describes the device. It implements control.Provider, as do Functions,
-// Connections and Counters; all of them look at the shard at one moment.
-func (n *NIC) NIC(context.Context) (control.NIC, error) {
-	c := n.cfg
-	v := control.NIC{
-		Host: c.NIC.Host, Name: c.NIC.Name, Version: Version, PID: os.Getpid(), UptimeMS: time.Since(n.started).Milliseconds(),
-	}
-	if s := n.deps.Supervisor; s != nil {
-		v.PID, v.Worker, v.Starts, v.Stuck = s.PID, v.PID, s.Starts, s.Stuck
-		v.Upgrades, v.UpgradeRefused = s.Upgraded()
-	}
-	v.Warnings = n.warnings.list()
-	err := n.shard.do(func(now falcon.Time) {
-		v.Uplinks = []control.Uplink{n.uplink()}
-		for _, p := range n.shard.cm.Peers() {
-			known := n.shard.peers[p.Host]
-			c := control.Peer{
-				Host: p.Host, Underlay: p.Underlay.String(), Identity: known.cfg.Identity, Tenants: p.Tenants,
-				Up: p.Up, Functions: p.Offers, Connections: p.Connections,
-			}
-			if known.otherMode != 0 && now-known.otherMode < otherModeEvery {
-				c.Note = "seals in another psp.mode"
-			}
-			v.Peers = append(v.Peers, c)
+// Peers implements controller.View.
+func (v view) Peers(now falcon.Time) (list []control.Peer) {
+	for _, p := range v.s.cm.Peers() {
+		known := v.s.peers[p.Host]
+		c := control.Peer{
+			Host: p.Host, Underlay: p.Underlay.String(), Identity: known.cfg.Identity, Tenants: p.Tenants,
+			Up: p.Up, Functions: p.Offers, Connections: p.Connections,
 		}
-	})
-	for i := range v.Peers {
-		if p := &v.Peers[i]; n.link != nil && p.Note == "" {
-			p.Note = n.link.Note(p.Host)
+		if known.otherMode != 0 && now-known.otherMode < otherModeEvery {
+			c.Note = "seals in another psp.mode"
 		}
+		list = append(list, c)
 	}
-	return v, err
+	return list
 }
 
-// Functions describes every PF and VF that is there or was described.
-func (n *NIC) Functions(ctx context.Context) (list []control.Function, err error) {
-	err = n.eachFunction(ctx, func(f *function) { list = append(list, n.shard.describe(f.ID)) })
-	if err != nil {
-		return nil, err
-	}
-	err = n.shard.do(func(falcon.Time) {
-		for id := range n.shard.funcs.shelf {
-			list = append(list, n.shard.describe(id))
-		}
-	})
-	slices.SortFunc(list, func(a, b control.Function) int { return int(a.Number) - int(b.Number) })
-	return list, err
-}
-
-// describe shows a function, whether it is there or not.
-func (s *Shard) describe(id pfvf.ID) control.Function {
+// Describe implements controller.View.
+func (view view) Describe(id pfvf.ID) control.Function {
+	s := view.s
 	c := s.funcs.settings(id)
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
@@ -128,26 +87,24 @@ func guestName(g *config.Guest) string {
 	return fmt.Sprintf("cid %d", g.CID)
 }
 
-// Connections describes every connection, established or not.
-func (n *NIC) Connections(context.Context) (list []control.Connection, err error) {
-	err = n.shard.do(func(now falcon.Time) {
-		for _, c := range n.shard.cm.Connections() {
-			v := control.Connection{
-				ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
-				QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
-				MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
-			}
-			if o := n.shard.table.ByID(c.ID); o != nil && o.Conn != nil { // keys may have been replaced since
-				v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
-				describePath(&v, o.Conn.Info())
-			}
-			if c.PeerFunction != 0 {
-				v.PeerFunction = pfvf.ID(c.PeerFunction).String()
-			}
-			list = append(list, v)
+// Connections implements controller.View: all, established or not.
+func (view view) Connections(now falcon.Time) (list []control.Connection) {
+	for _, c := range view.s.cm.Connections() {
+		v := control.Connection{
+			ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
+			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
+			MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
 		}
-	})
-	return list, err
+		if o := view.s.table.ByID(c.ID); o != nil && o.Conn != nil { // keys may have been replaced since
+			v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
+			describePath(&v, o.Conn.Info())
+		}
+		if c.PeerFunction != 0 {
+			v.PeerFunction = pfvf.ID(c.PeerFunction).String()
+		}
+		list = append(list, v)
+	}
+	return list
 }
 
 // describePath says how the transport finds the path of a connection.
@@ -159,35 +116,29 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 	}
 }
 
-// RotateKeys replaces the PSP master key and the keys of all peers.
-func (n *NIC) RotateKeys(context.Context) (v control.Rotation, err error) {
-	stopped := n.shard.do(func(now falcon.Time) {
-		if err = n.shard.keys.Rotate(now); err == nil {
-			k := n.shard.keys.Stats()
-			v.Generation, v.Keys = k.Generation, k.Uses
-		}
-	})
-	if stopped != nil {
-		return v, stopped
+// RotateKeys implements controller.View.
+func (view view) RotateKeys(now falcon.Time) (v control.Rotation, err error) {
+	if err = view.s.keys.Rotate(now); err == nil {
+		k := view.s.keys.Stats()
+		v.Generation, v.Keys = k.Generation, k.Uses
 	}
 	return v, err
 }
 
-// Counters counts what passed, what was dropped and why.
-func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
-	err = n.shard.do(func(falcon.Time) {
-		v = n.shard.counts()
-		p := n.deps.Uplink.Stats() // the port belongs to the shard's thread
-		v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
-		v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
-		countImpaired(v, "rx", n.thread.Impaired(thread.RX))
-		countImpaired(v, "tx", n.thread.Impaired(thread.TX))
-		v["drop.uplink_error"] = n.thread.Errors()
-		v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
-	})
-	if err != nil {
-		return nil, err
-	}
+// Counters implements controller.View. The uplink belongs to the shard's thread.
+func (view view) Counters() control.Counters {
+	v, p, t := view.s.counts(), view.n.deps.Uplink.Stats(), view.n.thread
+	v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
+	v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
+	v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
+	countImpaired(v, "rx", t.Impaired(thread.RX))
+	countImpaired(v, "tx", t.Impaired(thread.TX))
+	v["drop.uplink_error"] = t.Errors()
+	return v
+}
+
+// countRest adds the counters that are not a shard's.
+func (n *NIC) countRest(v control.Counters) {
 	if n.link != nil {
 		l := n.link.Stats()
 		v["cmlink.refused_identity"], v["cmlink.handshake_failed"], v["cmlink.down"] = l.RefusedIdentity, l.HandshakeFailed, l.Down
@@ -200,8 +151,7 @@ func (n *NIC) Counters(context.Context) (v control.Counters, err error) {
 	if n.deps.Capture != nil {
 		v["capture.dropped"] = n.deps.Capture.Drops()
 	}
-	v["nic.warnings"] = uint64(len(n.warnings.list()))
-	return v, nil
+	v["nic.warnings"] = uint64(len(n.warnings.List()))
 }
 
 // counts gathers the shard's counters and those of its rooms.

@@ -103,7 +103,7 @@ func (s *Shard) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 // until ctx ends or w fails; at its end also for those that are not. It implements
 // control.Provider.
 func (n *NIC) Trace(ctx context.Context, what control.TraceRequest, w io.Writer) error {
-	id, err := n.functionID(what.Function)
+	id, err := n.ID(what.Function)
 	if err != nil {
 		return control.BadRequest{Err: err}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
@@ -67,7 +68,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	log := newLog(cfg.Log)
 	deps := device.Deps{
 		Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Pulse: w.Pulse,
-		Supervisor: &device.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
+		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
 		}},

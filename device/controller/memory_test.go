@@ -1,4 +1,4 @@
-package device
+package controller
 
 import (
 	"os"
@@ -51,16 +51,16 @@ func TestMemoryLimit(t *testing.T) {
 		}, 70 << 20, "x/memory.limit_in_bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := readMemoryLimit(cgroups(t, c.files))
+			l := ReadMemoryLimit(cgroups(t, c.files))
 			if l.bytes != c.bytes || !strings.HasSuffix(l.file, c.file) {
 				t.Errorf("%+v", l)
 			}
 		})
 	}
-	if err := (memoryLimit{bytes: leastMemory - 1, file: "x"}).check(); err == nil || !strings.Contains(err.Error(), "MemoryMax") {
+	if err := (MemoryLimit{bytes: leastMemory - 1, file: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "MemoryMax") {
 		t.Error(err)
 	}
-	if err := (memoryLimit{bytes: leastMemory}).check(); err != nil {
+	if err := (MemoryLimit{bytes: leastMemory}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -68,7 +68,7 @@ func TestMemoryLimit(t *testing.T) {
 // TestMemoryOfGuests: S9, guests whose memory does not fit under the limit are named
 // before the kernel kills the NIC.
 func TestMemoryOfGuests(t *testing.T) {
-	m := guestMemory{limit: memoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
+	m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
 	a, b := &guest.Session{From: guest.Key{Attachment: "vhost-user:a", CID: 3}}, &guest.Session{From: guest.Key{Attachment: "vhost-user:b", CID: 4}}
 	bAgain, client := &guest.Session{From: b.From}, &guest.Session{From: guest.Key{Attachment: "unix:c", CID: 0}}
 	client2 := &guest.Session{From: client.From}
@@ -88,13 +88,13 @@ func TestMemoryOfGuests(t *testing.T) {
 		{client2, 151 << 20, true},
 	}
 	for i, s := range steps {
-		if w := m.is(s.guest, s.bytes); (w != "") != s.warns {
+		if w := m.Is(s.guest, s.bytes); (w != "") != s.warns {
 			t.Errorf("step %d: %q", i, w)
 		} else if s.warns && !strings.Contains(w, "prealloc=on") {
 			t.Error(w)
 		}
 	}
-	if w := (&guestMemory{}).is(a, 1<<40); w != "" {
+	if w := (&GuestMemory{}).Is(a, 1<<40); w != "" {
 		t.Error(w)
 	}
 }

@@ -1,8 +1,7 @@
-package device
+package controller
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,8 +18,8 @@ const (
 	ownMemory   = 192 << 20
 )
 
-// memoryLimit is the narrowest limit of this process's control groups.
-type memoryLimit struct {
+// MemoryLimit is the narrowest limit of this process's control groups.
+type MemoryLimit struct {
 	bytes uint64 // 0: none
 	file  string // that says so
 }
@@ -31,8 +30,8 @@ var (
 	limitFiles1 = []string{"memory.limit_in_bytes"}
 )
 
-// readMemoryLimit reads what cgroups(7) describes, below root.
-func readMemoryLimit(root string) (l memoryLimit) {
+// ReadMemoryLimit reads what cgroups(7) describes, below root.
+func ReadMemoryLimit(root string) (l MemoryLimit) {
 	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
 		return l
@@ -52,7 +51,7 @@ func readMemoryLimit(root string) (l memoryLimit) {
 }
 
 // narrow takes the limits of a group and all above it.
-func (l *memoryLimit) narrow(mount, group string, files []string) {
+func (l *MemoryLimit) narrow(mount, group string, files []string) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		for _, name := range files {
 			file := filepath.Join(mount, group, name)
@@ -62,7 +61,7 @@ func (l *memoryLimit) narrow(mount, group string, files []string) {
 			}
 			n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 			if err == nil && n < 1<<62 && (l.bytes == 0 || n < l.bytes) { // "max", or version 1's many
-				*l = memoryLimit{n, file}
+				*l = MemoryLimit{n, file}
 			}
 		}
 		if group == "/" {
@@ -71,28 +70,28 @@ func (l *memoryLimit) narrow(mount, group string, files []string) {
 	}
 }
 
-// check refuses a limit that cannot do.
-func (l memoryLimit) check() error {
+// Check refuses a limit that cannot do.
+func (l MemoryLimit) Check() error {
 	if l.bytes != 0 && l.bytes < leastMemory {
 		return fmt.Errorf("%s allows %d MiB of memory, and a NIC without guests needs %d: raise it (MemoryMax= of a systemd unit; docs/operations.md)", l.file, l.bytes>>20, uint64(leastMemory)>>20)
 	}
 	return nil
 }
 
-// guestMemory adds up the memory of the guests that are attached. A page that a guest
+// GuestMemory adds up the memory of the guests that are attached. A page that a guest
 // never touched is charged to the NIC when the NIC reads or writes it first, so the limit
 // has to cover it (S9).
-type guestMemory struct {
-	limit memoryLimit
+type GuestMemory struct {
+	Limit MemoryLimit
 
 	mu  sync.Mutex
 	all map[*guest.Session]uint64
 	max uint64 // of what was added up so far
 }
 
-// is says how much memory a session sees; 0: it has ended. The text is a warning, "" if
+// Is says how much memory a session sees; 0: it has ended. The text is a warning, "" if
 // there is no reason for one.
-func (m *guestMemory) is(s *guest.Session, bytes uint64) (warning string) {
+func (m *GuestMemory) Is(s *guest.Session, bytes uint64) (warning string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all == nil {
@@ -102,16 +101,16 @@ func (m *guestMemory) is(s *guest.Session, bytes uint64) (warning string) {
 		delete(m.all, s)
 	}
 	need := ownMemory + m.sum()
-	if m.limit.bytes == 0 || need <= max(m.limit.bytes, m.max) {
+	if m.Limit.bytes == 0 || need <= max(m.Limit.bytes, m.max) {
 		return ""
 	}
 	m.max = need
 	return fmt.Sprintf("%s allows %d MiB, the guests' memory and the NIC's own are %d MiB: the kernel may kill the NIC when it touches guest memory first; "+
-		"raise MemoryMax, or give QEMU prealloc=on for its memory (docs/operations.md)", m.limit.file, m.limit.bytes>>20, need>>20)
+		"raise MemoryMax, or give QEMU prealloc=on for its memory (docs/operations.md)", m.Limit.file, m.Limit.bytes>>20, need>>20)
 }
 
 // sum adds up the memory of all guests. The sessions of one guest see the same.
-func (m *guestMemory) sum() (total uint64) {
+func (m *GuestMemory) sum() (total uint64) {
 	guests := map[guest.Key]uint64{}
 	for s, n := range m.all {
 		if s.From.CID == 0 { // a client without a VM has its own
@@ -124,11 +123,4 @@ func (m *guestMemory) sum() (total uint64) {
 		total += n
 	}
 	return total
-}
-
-// guestMemoryIs keeps account of a guest's memory and warns.
-func (n *NIC) guestMemoryIs(s *guest.Session, bytes uint64) {
-	if w := n.memory.is(s, bytes); w != "" {
-		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
-	}
 }

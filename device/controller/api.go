@@ -1,0 +1,188 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// Config is what an API answers from.
+type Config struct {
+	Host    uint8
+	Name    string
+	Version string
+	Started time.Time
+
+	Shards     Shards
+	Links      Links       // to the peers; nil: none
+	Supervisor *Supervisor // nil: none
+	Warnings   *Warnings
+	Settings   *settings.Memory
+	Fitter     Fitter
+	Counters   func(control.Counters) // adds those that are not a shard's
+	Log        *slog.Logger
+}
+
+// Links are the links to the peers' connection managers.
+type Links interface {
+	Note(host uint8) string // what is wrong with one; "": nothing
+}
+
+// Fitter gives functions what they are set to have and no shard can make: windows and ports.
+type Fitter interface {
+	// Fit tells what could not be had for whom.
+	Fit() map[pfvf.ID]error
+}
+
+// Supervisor is the process that starts this one again.
+type Supervisor struct {
+	PID    int
+	Starts int // of workers, this one included
+	Stuck  int // workers replaced because their event loop was stuck
+
+	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
+	Upgraded func() (asked int, refused string)
+}
+
+// API answers operators. It implements control.Provider but for captures and traces.
+type API struct{ c Config }
+
+// NewAPI returns an API for shards that run or will.
+func NewAPI(c Config) *API { return &API{c} }
+
+// NIC describes the device.
+func (a *API) NIC(context.Context) (control.NIC, error) {
+	c := &a.c
+	v := control.NIC{Host: c.Host, Name: c.Name, Version: c.Version, PID: os.Getpid(), UptimeMS: time.Since(c.Started).Milliseconds()}
+	if s := c.Supervisor; s != nil {
+		v.PID, v.Worker, v.Starts, v.Stuck = s.PID, v.PID, s.Starts, s.Stuck
+		v.Upgrades, v.UpgradeRefused = s.Upgraded()
+	}
+	v.Warnings = c.Warnings.List()
+	err := c.Shards[0].Ask(func(s View, now vtime.Time) {
+		v.Uplinks = []control.Uplink{s.Uplink()}
+		v.Peers = s.Peers(now)
+	})
+	for i := range v.Peers {
+		if p := &v.Peers[i]; c.Links != nil && p.Note == "" {
+			p.Note = c.Links.Note(p.Host)
+		}
+	}
+	return v, err
+}
+
+// Functions describes every PF and VF that is there or was described.
+func (a *API) Functions(ctx context.Context) (list []control.Function, err error) {
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Describe(id)) })
+	if err != nil {
+		return nil, err
+	}
+	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
+		for _, id := range v.Absent() {
+			list = append(list, v.Describe(id))
+		}
+	})
+	slices.SortFunc(list, func(a, b control.Function) int { return int(a.Number) - int(b.Number) })
+	return list, err
+}
+
+// Connections describes every connection, established or not.
+func (a *API) Connections(context.Context) (list []control.Connection, err error) {
+	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Connections(now)...) })
+	return list, err
+}
+
+// Routes tells where plain IP goes.
+func (a *API) Routes(context.Context) (list []control.Route, err error) {
+	err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Routes()...) })
+	return list, err
+}
+
+// RotateKeys replaces the PSP master key and the keys of all peers.
+func (a *API) RotateKeys(context.Context) (r control.Rotation, err error) {
+	stopped := a.c.Shards.Each(func(v View, now vtime.Time) {
+		one, failed := v.RotateKeys(now)
+		if err == nil {
+			err = failed
+		}
+		r.Generation, r.Keys = one.Generation, r.Keys+one.Keys
+	})
+	if stopped != nil {
+		return r, stopped
+	}
+	return r, err
+}
+
+// Counters counts what passed, what was dropped and why.
+func (a *API) Counters(context.Context) (control.Counters, error) {
+	sum := control.Counters{}
+	err := a.c.Shards.Each(func(v View, _ vtime.Time) {
+		for name, n := range v.Counters() {
+			sum[name] += n
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.c.Counters(sum)
+	return sum, nil
+}
+
+// QPs describes every queue pair.
+func (a *API) QPs(ctx context.Context) (list []control.QP, err error) {
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.QPs(id)...) })
+	return list, err
+}
+
+// Queues describes every ring in guests' memory.
+func (a *API) Queues(ctx context.Context) (list []control.Queue, err error) {
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Queues(id)...) })
+	return list, err
+}
+
+// Credits describes the credit tree: NIC, host, functions and their connections.
+func (a *API) Credits(ctx context.Context) (list []control.CreditNode, err error) {
+	if err = a.c.Shards[0].Ask(func(v View, _ vtime.Time) { list = v.CreditRoots() }); err != nil {
+		return nil, err
+	}
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Credits(id)...) })
+	return list, err
+}
+
+// Keys describes the security associations. No answer holds a key.
+func (a *API) Keys(context.Context) (list []control.Key, err error) {
+	err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Keys()...) })
+	return list, err
+}
+
+// Violations lists the rules that drivers broke.
+func (a *API) Violations(ctx context.Context) (list []control.Violation, err error) {
+	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Violations(now, id)...) })
+	return list, err
+}
+
+// ClearViolations forgets the rules that drivers broke, and returns what it forgot.
+func (a *API) ClearViolations(ctx context.Context) (list []control.Violation, err error) {
+	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) {
+		list = append(list, v.Violations(now, id)...)
+		v.ClearViolations(id)
+	})
+	return list, err
+}
+
+// ID reads a function's name, with or without the host.
+func (a *API) ID(name string) (pfvf.ID, error) {
+	if strings.HasPrefix(name, "pf") {
+		name = fmt.Sprintf("h%d.%s", a.c.Host, name)
+	}
+	return pfvf.ParseID(name)
+}

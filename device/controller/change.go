@@ -1,0 +1,136 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// ChangeFunction is `vnic vf set`, enable, disable and reset.
+func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v control.Function, err error) {
+	id, err := a.ID(c.Function)
+	if err != nil {
+		return v, control.BadRequest{Err: err}
+	}
+	shard := a.c.Shards.Of(id)
+	var port *config.Port // as it was
+	stopped := shard.Ask(func(s View, now vtime.Time) {
+		port = s.Settings(id).Port
+		err = s.Change(now, id, &c)
+	})
+	switch {
+	case stopped != nil:
+		return v, stopped
+	case err != nil:
+		return v, control.BadRequest{Err: err}
+	}
+	unfit := a.c.Fitter.Fit()[id]
+	if unfit != nil && c.Set["port"] != "" { // the rest stays
+		_ = shard.Ask(func(s View, now vtime.Time) { s.SetPort(now, id, port) })
+		a.c.Fitter.Fit()
+		c.Set = maps.Clone(c.Set)
+		delete(c.Set, "port")
+	}
+	var is config.Function
+	stopped = shard.Ask(func(s View, _ vtime.Time) { // its port is up by now
+		v, is = s.Describe(id), s.Settings(id)
+	})
+	if stopped == nil {
+		if err := a.c.Settings.Note(id, &c, &is); err != nil {
+			a.c.Log.Warn("what was set of functions is lost when the NIC starts again", "err", err)
+		}
+	}
+	if unfit != nil {
+		return v, control.BadRequest{Err: unfit}
+	}
+	return v, stopped
+}
+
+// InjectFault gives a function a rule or a profile, or takes them back, and returns what there is
+// of it then.
+func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {
+	if c.Function == "" { // all of them
+		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.Mend(now) })
+	}
+	id, err := a.ID(c.Function)
+	if err != nil {
+		return nil, control.BadRequest{Err: err}
+	}
+	stopped := a.c.Shards.Of(id).Ask(func(v View, now vtime.Time) {
+		if err = v.Find(id); err == nil {
+			list, err = v.InjectFault(now, id, &c)
+		}
+	})
+	if stopped != nil {
+		return nil, stopped
+	}
+	if err != nil {
+		err = control.BadRequest{Err: err}
+	}
+	return list, err
+}
+
+// Faults lists what goes wrong on purpose.
+func (a *API) Faults(context.Context) (list []control.Fault, err error) {
+	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Faults(now)...) })
+	return list, err
+}
+
+// InjectLink changes what the uplink does to packets.
+func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Uplink, err error) {
+	switch c.Direction {
+	case "rx", "tx", "":
+	default:
+		return u, control.BadRequest{Err: fmt.Errorf("direction %q: write rx for what arrives, tx for what leaves, or nothing for both", c.Direction)}
+	}
+	stopped := a.c.Shards[0].Ask(func(v View, _ vtime.Time) {
+		if name := v.Uplink().Name; c.Uplink != "" && c.Uplink != name {
+			err = control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, name)}
+			return
+		}
+		if err = v.InjectLink(c.Direction, func(asked config.Impairment) (config.Impairment, error) { return changed(asked, c) }); err == nil {
+			u = v.Uplink()
+		}
+	})
+	return u, errors.Join(stopped, err)
+}
+
+// changed is what a direction is asked to do after a change.
+func changed(asked config.Impairment, c control.LinkChange) (config.Impairment, error) {
+	if c.Clear {
+		asked = config.NoImpairment()
+	}
+	i := DescribeImpairment(asked)
+	if len(c.Set) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(c.Set))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&i); err != nil {
+			return asked, control.BadRequest{Err: fmt.Errorf("set: %w; give fields of an impairment as GET /v1/nic shows them", err)}
+		}
+	}
+	asked = config.Impairment{
+		Loss: config.Share(i.Loss), Duplicate: config.Share(i.Duplicate), Reorder: config.Share(i.Reorder), Corrupt: config.Share(i.Corrupt), Mark: config.Share(i.Mark),
+		Delay: time.Duration(i.DelayNS), Jitter: time.Duration(i.JitterNS), ReorderDelay: time.Duration(i.ReorderDelayNS),
+		Rate: config.Rate(i.Rate), Queue: i.Queue, Down: i.Down, Seed: i.Seed,
+	}
+	if err := asked.Check(); err != nil {
+		return asked, control.BadRequest{Err: err}
+	}
+	return asked, nil
+}
+
+// DescribeImpairment shows what a direction of an uplink is asked to do.
+func DescribeImpairment(c config.Impairment) control.Impairment {
+	return control.Impairment{
+		Loss: float64(c.Loss), Duplicate: float64(c.Duplicate), Reorder: float64(c.Reorder), Corrupt: float64(c.Corrupt), Mark: float64(c.Mark),
+		DelayNS: int64(c.Delay), JitterNS: int64(c.Jitter), ReorderDelayNS: int64(c.ReorderDelay), Rate: int64(c.Rate), Queue: c.Queue, Down: c.Down, Seed: c.Seed,
+	}
+}

@@ -1,0 +1,87 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// fake is a shard with some functions.
+type fake struct {
+	View
+	ids     []pfvf.ID
+	gone    pfvf.ID
+	asked   int
+	most    int // functions in one Ask
+	now     int
+	stopped bool
+}
+
+var errStopped = errors.New("stopped")
+
+func (f *fake) Ask(ask func(View, vtime.Time)) error {
+	if f.stopped {
+		return errStopped
+	}
+	f.asked, f.now = f.asked+1, 0
+	ask(f, 7)
+	f.most = max(f.most, f.now)
+	return nil
+}
+
+func (f *fake) Present() []pfvf.ID { return f.ids }
+
+func (f *fake) Find(id pfvf.ID) error {
+	if id == f.gone {
+		return errors.New("it went away meanwhile")
+	}
+	return nil
+}
+
+func (f *fake) QPs(id pfvf.ID) []control.QP {
+	f.now++
+	return []control.QP{{QPN: uint32(id)}}
+}
+
+func (f *fake) Counters() control.Counters {
+	return control.Counters{"rdma.posted": uint64(len(f.ids))}
+}
+
+func numbers(from, n int) (ids []pfvf.ID) {
+	for i := range n {
+		ids = append(ids, pfvf.ID(from+i))
+	}
+	return ids
+}
+
+// TestEachFunctionAsksForFew: what grows with the functions is asked in pieces, of every shard, and
+// a function that goes away in between is left out.
+func TestEachFunctionAsksForFew(t *testing.T) {
+	a, b := &fake{ids: numbers(1, 50)}, &fake{ids: numbers(100, 3), gone: 101}
+	api := NewAPI(Config{Shards: Shards{a, b}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
+	list, err := api.QPs(t.Context())
+	if err != nil || len(list) != 52 || slices.ContainsFunc(list, func(q control.QP) bool { return q.QPN == 101 }) {
+		t.Errorf("%d queue pairs, %v", len(list), err)
+	}
+	if a.most != functionsPerAsk || a.asked != 1+7 {
+		t.Errorf("%d functions in one call, %d calls", a.most, a.asked)
+	}
+	v, err := api.Counters(t.Context())
+	if err != nil || v["rdma.posted"] != 53 || v["nic.warnings"] != 1 {
+		t.Error(v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := api.QPs(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	b.stopped = true
+	if _, err := api.QPs(t.Context()); !errors.Is(err, errStopped) {
+		t.Error(err)
+	}
+}
