@@ -58,7 +58,7 @@
 //
 //	Drain   finishes what is under way and goes on answering, with NotServing
 //	Close   ends it here; the peer finds out by itself
-//	Abort   ends it because the peer broke the rules, and says so
+//	Abort   ends it because the peer broke the rules
 //	Forget  drops the requests under way: their ends are told to nobody any more
 //
 // After Drain, Close or Abort the endpoint hears nothing more of the connection. When the transport

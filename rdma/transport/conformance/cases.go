@@ -1,0 +1,329 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+var cases = []struct {
+	name    string
+	options Options
+	run     func(*stage)
+}{
+	{"Sizes", Options{}, sizes},
+	{"Order", Options{}, order},
+	{"AtomicsOnce", Options{}, atomicsOnce},
+	{"NotReady", Options{}, notReady},
+	{"Refusals", Options{}, refusals},
+	{"RefusedAlone", Options{InError: true}, refusedAlone},
+	{"GatherFails", Options{}, gatherFails},
+	{"Spoiled", Options{InError: true}, spoiled},
+	{"Window", Options{}, window},
+	{"Blocked", Options{Narrow: true}, blocked},
+	{"LimitReads", Options{}, limitReads},
+	{"Forget", Options{}, forget},
+	{"Drain", Options{}, drain},
+	{"Close", Options{}, closed},
+	{"Abort", Options{}, aborted},
+	{"AttachedOnce", Options{}, attachedOnce},
+}
+
+// ended fails the case unless a request ended as it should.
+func (s *stage) ended(r *request, want abi.WCStatus) {
+	s.Helper()
+	if r.order == 0 || r.Status != want {
+		s.Errorf("%s of %d bytes: over %t, %s, want %s", r.WQE.Opcode, r.Length, r.order != 0, r.Status, want)
+	}
+}
+
+// sizes sends messages of every operation from nothing to many packets, one after the other.
+func sizes(s *stage) {
+	n := s.a.segment
+	for _, size := range []int{0, 1, 2, 3, 4, 5, n - 1, n, n + 1, 2 * n, 10*n + 3} {
+		for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm, abi.OpRead} {
+			clear(s.b.memory)
+			for i := range s.b.memory {
+				if op == abi.OpRead {
+					s.b.memory[i] = byte(i * 3)
+				}
+			}
+			s.b.receives = 1
+			s.b.messages = nil
+			r := s.a.post(op, size)
+			r.WQE.RemoteAddr = 8
+			s.until(func() bool { return s.a.allOver() })
+			s.ended(r, abi.WCSuccess)
+			if want := max(1, (size+n-1)/n); r.done != want || r.Pending != 0 {
+				s.Errorf("%s of %d bytes: %d packets done, %d pending, want %d", op, size, r.done, r.Pending, want)
+			}
+			if !r.TakesReceive() {
+				if !bytes.Equal(r.data, s.b.memory[8:8+size]) || len(s.b.messages) != 0 {
+					s.Fatalf("%s of %d bytes: data differs, or a message came", op, size)
+				}
+				continue
+			}
+			if len(s.b.messages) != 1 {
+				s.Fatalf("%s of %d bytes: %d messages", op, size, len(s.b.messages))
+			}
+			m := s.b.messages[0]
+			got := m.data
+			if op == abi.OpWriteImm {
+				got = s.b.memory[8 : 8+size]
+			}
+			if len(m.data) != size || !bytes.Equal(r.data, got) || m.op != op || m.failed != abi.WCSuccess || op != abi.OpSend && m.imm != r.WQE.Imm {
+				s.Fatalf("%s of %d bytes: %s of %d bytes, %#x, %s", op, size, m.op, len(m.data), m.imm, m.failed)
+			}
+		}
+	}
+}
+
+// order has many messages of different sizes under way in both directions: they complete in the
+// order sent, with their own data.
+func order(s *stage) {
+	const count = 60
+	for _, e := range []*end{s.a, s.b} {
+		e.receives = count
+		for i := range count {
+			e.post(abi.OpSendImm, i*37%1500)
+			e.post(abi.OpRead, i*53%700)
+		}
+	}
+	s.until(func() bool {
+		return s.a.allOver() && s.b.allOver() && len(s.a.messages) == count && len(s.b.messages) == count
+	})
+	for _, e := range []*end{s.a, s.b} {
+		from := s.a
+		if e == s.a {
+			from = s.b
+		}
+		for i, m := range e.messages {
+			if r := from.requests[2*i]; m.imm != r.WQE.Imm || !bytes.Equal(m.data, r.data) {
+				s.Fatalf("message %d is not what was sent", i)
+			}
+		}
+	}
+	if s.a.acct.PushesTx != s.b.acct.PushesRx || s.a.acct.PullsTx != s.b.acct.PullsRx {
+		s.Errorf("sent %d and %d, got %d and %d packets", s.a.acct.PushesTx, s.a.acct.PullsTx, s.b.acct.PushesRx, s.b.acct.PullsRx)
+	}
+}
+
+// atomicsOnce adds many times: nothing is added twice, whatever is sent again.
+func atomicsOnce(s *stage) {
+	const count = 100
+	ops := []abi.Opcode{abi.OpFetchAdd, abi.OpCmpSwap, abi.OpMaskedFetchAdd, abi.OpMaskedCmpSwap}
+	for i := range count {
+		r := s.a.post(ops[i%4], 8)
+		r.WQE.CompareAdd, r.WQE.Swap = 1, 1
+	}
+	s.until(s.a.allOver)
+	if s.b.atomics != count || s.b.memory[0] != count {
+		s.Fatalf("%d atomics, sum %d", s.b.atomics, s.b.memory[0])
+	}
+	for i, r := range s.a.requests {
+		if got := binary.LittleEndian.Uint64(r.data); got != uint64(i) || r.Status != abi.WCSuccess {
+			s.Fatalf("atomic %d got %d, %s", i, got, r.Status)
+		}
+	}
+}
+
+// notReady sends before there is a receive: the peer says so, again and again, and in the end the
+// message arrives, once.
+func notReady(s *stage) {
+	r := s.a.post(abi.OpSend, 3*s.a.segment)
+	s.until(func() bool { return r.notReady >= 3 })
+	if r.order != 0 || len(s.b.messages) != 0 {
+		s.Fatal("over without a receive")
+	}
+	behind := s.a.post(abi.OpSend, 9)
+	s.b.receives = 2
+	s.until(s.a.allOver)
+	s.ended(r, abi.WCSuccess)
+	s.ended(behind, abi.WCSuccess)
+	if len(s.b.messages) != 2 || !bytes.Equal(s.b.messages[0].data, r.data) || !bytes.Equal(s.b.messages[1].data, behind.data) {
+		s.Fatalf("%d messages", len(s.b.messages))
+	}
+	if s.b.acct.RNRTx == 0 || s.a.acct.RNRRx < 3 {
+		s.Errorf("%d answers given, %d received", s.b.acct.RNRTx, s.a.acct.RNRRx)
+	}
+}
+
+// refusals has the peer refuse for every reason, what is sent and what is asked for.
+func refusals(s *stage) {
+	for _, c := range []struct {
+		why  transport.Refusal
+		want abi.WCStatus
+	}{
+		{transport.Access, abi.WCRemAccessErr},
+		{transport.Invalid, abi.WCRemInvReqErr},
+		{transport.Operation, abi.WCRemOpErr},
+		{transport.NotServing, abi.WCRetryExcErr},
+	} {
+		for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpRead, abi.OpFetchAdd} {
+			s := s.again()
+			s.b.refuse, s.b.receives, s.b.serving = c.why, 1, c.why != transport.NotServing
+			r := s.a.post(op, 8)
+			s.until(s.a.allOver)
+			s.ended(r, c.want)
+			if c.why != transport.NotServing && r.Pulls() && len(s.b.refused) != 1 {
+				s.Errorf("%s: refused %v", op, s.b.refused)
+			}
+		}
+	}
+}
+
+// refusedAlone has the peer refuse messages that fail alone: those behind them arrive.
+func refusedAlone(s *stage) {
+	s.b.receives = 2
+	s.b.refuse, s.b.alone = transport.Access, true
+	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpRead} {
+		r := s.a.post(op, 8)
+		s.until(s.a.allOver)
+		s.ended(r, abi.WCRemAccessErr)
+	}
+	s.b.refuse = transport.Accepted
+	r := s.a.post(abi.OpSend, 8)
+	s.until(s.a.allOver)
+	s.ended(r, abi.WCSuccess)
+	if m := s.b.messages; len(m) != 2 || m[0].failed != abi.WCLocAccessErr || m[1].failed != abi.WCSuccess || !s.b.serving {
+		s.Errorf("messages %+v, serving %t", m, s.b.serving)
+	}
+}
+
+// gatherFails takes the memory of a request away before it is sent.
+func gatherFails(s *stage) {
+	s.b.receives = 1
+	r := s.a.post(abi.OpSend, 8)
+	r.gone = true
+	s.until(s.a.allOver)
+	s.ended(r, abi.WCLocProtErr)
+	if len(s.b.messages) != 0 || s.a.gathered == 0 {
+		s.Errorf("%d messages arrived, asked %d times", len(s.b.messages), s.a.gathered)
+	}
+}
+
+// spoiled does the same where requests complete in error: the peer learns of it, and what is behind
+// arrives.
+func spoiled(s *stage) {
+	s.b.receives = 2
+	r := s.a.post(abi.OpSend, 3*s.a.segment)
+	r.gone = true
+	behind := s.a.post(abi.OpSend, 8)
+	s.until(func() bool { return s.a.allOver() && len(s.b.messages) == 2 })
+	s.ended(r, abi.WCLocProtErr)
+	s.ended(behind, abi.WCSuccess)
+	if m := s.b.messages; m[0].failed != abi.WCRemAbortErr || m[1].failed != abi.WCSuccess || !bytes.Equal(m[1].data, behind.data) {
+		s.Errorf("messages %+v", m)
+	}
+}
+
+// window sends more than may be under way: Issue says so, and goes on after Done.
+func window(s *stage) {
+	r := s.a.post(abi.OpWrite, 60*s.a.segment)
+	for range 20 {
+		s.a.post(abi.OpWrite, 60*s.a.segment)
+	}
+	err := s.a.issue(s.now)
+	if pushes, pulls := s.a.conn.UnderWay(); !errors.Is(err, transport.ErrWindow) && !errors.Is(err, transport.ErrBlocked) || pushes == 0 || pulls != 0 {
+		s.Fatalf("%v with %d packets and %d READs under way", err, pushes, pulls)
+	}
+	s.until(s.a.allOver)
+	s.ended(r, abi.WCSuccess)
+	if pushes, _ := s.a.conn.UnderWay(); pushes != 0 || !bytes.Equal(s.b.memory[:len(r.data)], s.a.requests[20].data) {
+		s.Errorf("%d packets under way at the end, or other data", pushes)
+	}
+}
+
+// blocked sends with very little credit: Issue says so, Unblocked follows, and all arrives.
+func blocked(s *stage) {
+	for i := range 10 {
+		s.a.post([]abi.Opcode{abi.OpWrite, abi.OpRead}[i%2], 5*s.a.segment)
+	}
+	if err := s.a.issue(s.now); !errors.Is(err, transport.ErrBlocked) {
+		s.Fatalf("%v with credit for a few packets", err)
+	}
+	s.until(s.a.allOver)
+	for _, r := range s.a.requests {
+		s.ended(r, abi.WCSuccess)
+	}
+	if s.a.acct.CreditWaits == 0 {
+		s.Error("nobody counted the waits")
+	}
+}
+
+// limitReads bounds the READ packets under way.
+func limitReads(s *stage) {
+	s.a.conn.LimitReads(2)
+	s.a.post(abi.OpRead, 20*s.a.segment)
+	most := 0
+	s.until(func() bool {
+		_, pulls := s.a.conn.UnderWay()
+		most = max(most, pulls)
+		return s.a.allOver()
+	})
+	if most > 2 {
+		s.Errorf("%d under way", most)
+	}
+}
+
+// forget drops what is under way: nobody hears of it again.
+func forget(s *stage) {
+	for range 3 {
+		s.a.post(abi.OpSend, 2*s.a.segment) // there is no receive
+	}
+	s.until(func() bool { return s.a.requests[0].notReady > 0 })
+	s.a.call(s.a.conn.Forget)
+	if pushes, pulls := s.a.conn.UnderWay(); pushes != 0 || pulls != 0 {
+		s.Errorf("%d and %d packets under way", pushes, pulls)
+	}
+	gathered := s.a.gathered
+	s.a.requests, s.a.next = nil, 0
+	s.wait(1e9)
+	if s.a.over != 0 || s.a.gathered != gathered {
+		s.Error("forgotten requests go on")
+	}
+}
+
+// drain lets one end finish: what the other asks for is refused as if nobody were there.
+func drain(s *stage) {
+	s.b.call(func() { s.b.conn.Drain(s.now) })
+	s.b.finished = true
+	r := s.a.post(abi.OpWrite, 8)
+	s.until(func() bool { return s.a.allOver() || s.a.ended })
+	if !s.a.ended {
+		s.ended(r, abi.WCRetryExcErr)
+	}
+}
+
+// closed ends one end: the other finds out, and nothing of it is heard.
+func closed(s *stage) { s.ends(func() { s.b.conn.Close(s.now) }) }
+
+// aborted is closed, for a reason.
+func aborted(s *stage) { s.ends(func() { s.b.conn.Abort(s.now) }) }
+
+func (s *stage) ends(end func()) {
+	s.b.receives = 1
+	first := s.a.post(abi.OpSend, 8)
+	s.until(s.a.allOver)
+	s.ended(first, abi.WCSuccess)
+	s.b.call(end)
+	s.b.finished = true
+	r := s.a.post(abi.OpWrite, 8)
+	s.until(func() bool { return r.order != 0 || s.a.ended })
+	if s.a.ended && s.a.endedWith != abi.WCRetryExcErr {
+		s.Errorf("ended with %s", s.a.endedWith)
+	} else if !s.a.ended {
+		s.ended(r, abi.WCRetryExcErr)
+	}
+	s.wait(1e9)
+}
+
+// attachedOnce gives a connection away twice.
+func attachedOnce(s *stage) {
+	if _, ok := s.A.Attach(&transport.Terms{Endpoint: s.b, QPN: 1, Peer: 2, PathMTU: 256, Account: &s.b.acct}); ok {
+		s.Error("given away twice")
+	}
+}

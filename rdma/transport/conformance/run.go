@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// Options are what a case asks of a connection.
+type Options struct {
+	Ordered   bool
+	Unordered bool // messages complete as they come
+	InError   bool // a request that fails completes in error
+	PathMTU   int
+	Narrow    bool // credit for very few packets at a time
+}
+
+// Pair is a connection: both of its ends, and the way between them.
+type Pair struct {
+	A, B transport.Conn
+	// Step does all that can be done at now and says when something happens next.
+	Step func(now transport.Time) (next transport.Time)
+}
+
+// Open makes a connection for a case.
+type Open func(t testing.TB, o Options) *Pair
+
+// stage is a pair with its endpoints.
+type stage struct {
+	testing.TB
+	*Pair
+	a, b    *end
+	now     transport.Time
+	open    Open
+	options Options
+}
+
+// again is a new stage like s.
+func (s *stage) again() *stage { return s.open.stage(s.TB, s.options) }
+
+func (open Open) stage(t testing.TB, o Options) *stage {
+	t.Helper()
+	if o.PathMTU == 0 {
+		o.PathMTU = 256
+	}
+	p := open(t, o)
+	s := &stage{TB: t, Pair: p, a: newEnd(t, p.A), b: newEnd(t, p.B), now: 1e9, open: open, options: o}
+	if p.A.Ordered() != o.Ordered {
+		t.Fatalf("ordered: %t", p.A.Ordered())
+	}
+	s.a.attach(&o, 17, 18)
+	s.b.attach(&o, 18, 17)
+	return s
+}
+
+// until lets time pass until done, at most ten seconds.
+func (s *stage) until(done func() bool) {
+	s.Helper()
+	if !s.pass(10e9, done) {
+		for _, e := range []*end{s.a, s.b} {
+			s.Logf("%d of %d requests over, %d messages", e.over, len(e.requests), len(e.messages))
+		}
+		s.Fatal("not done after ten seconds")
+	}
+}
+
+// wait lets d pass.
+func (s *stage) wait(d transport.Time) { s.pass(d, func() bool { return false }) }
+
+func (s *stage) pass(d transport.Time, done func() bool) bool {
+	s.Helper()
+	for deadline := s.now + d; ; {
+		next := s.Step(s.now)
+		for s.issue() {
+			next = s.Step(s.now)
+		}
+		for _, e := range []*end{s.a, s.b} {
+			if e.unsettled {
+				s.Error("calls without a Settle")
+				e.unsettled = false
+			}
+		}
+		if done() {
+			return true
+		}
+		if next > deadline {
+			s.now = deadline
+			return false
+		}
+		s.now = max(s.now, next)
+	}
+}
+
+// issue has both ends hand on what they can, and reports whether that was anything.
+func (s *stage) issue() bool {
+	before := s.a.packets + s.b.packets
+	_, _ = s.a.issue(s.now), s.b.issue(s.now)
+	return s.a.packets+s.b.packets > before
+}
+
+// allOver reports whether all of an end's requests are.
+func (e *end) allOver() bool { return e.over == len(e.requests) }
+
+// Run holds a transport to the contract.
+func Run(t *testing.T, open Open) {
+	for _, c := range cases {
+		for _, ordered := range []bool{true, false} {
+			name := c.name + "/unordered"
+			if ordered {
+				name = c.name + "/ordered"
+			}
+			t.Run(name, func(t *testing.T) {
+				o := c.options
+				o.Ordered = ordered
+				s := open.stage(t, o)
+				c.run(s)
+			})
+		}
+	}
+}
