@@ -12,7 +12,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -62,7 +61,7 @@ func (v view) QPs(of pfvf.ID) (list []control.QP) {
 	if f.Verbs() == nil {
 		return nil
 	}
-	f.Verbs().EachQP(func(q *rdma.QPInfo) {
+	f.Verbs().EachQP(func(q *verbs.QPInfo) {
 		v := control.QP{
 			Function: f.ID.String(), QPN: q.Number, Type: q.Type.String(), State: q.State.String(), PeerQPN: q.Peer,
 			SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, Posted: q.Posted, InFlight: q.InFlight, Packets: q.Pushes + q.Pulls, Reads: q.Reads,

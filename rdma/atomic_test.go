@@ -74,7 +74,7 @@ func TestMaskedAtomics(t *testing.T) {
 			p.a.postMasked(x, m, p.ma.sge(8, 8))
 			c := p.a.send.wait(1)
 			success(t, c)
-			if c[0].ByteLen != 8 || c[0].Opcode != wcOpcode(x.Opcode) {
+			if c[0].ByteLen != 8 || c[0].Opcode != verbs.WCOpcode(x.Opcode) {
 				t.Fatalf("completion %+v", c[0])
 			}
 			want := masked(&x, &m, value)
@@ -90,7 +90,7 @@ func TestMaskedAtomics(t *testing.T) {
 // is lost.
 func TestAtomicsMeetTheGuest(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	mr := p.hosts[1].fn.Remote(p.b.q.pd, nil, p.mb.key, p.mb.addr, 8, abi.AccessRemoteAtomic)
+	mr := p.hosts[1].fn.Remote(p.hosts[1].fn.PD(p.pd[1]), nil, p.mb.key, p.mb.addr, 8, abi.AccessRemoteAtomic)
 	const n = 2000
 	var wg sync.WaitGroup
 	wg.Go(func() { // its own fields of the same word, through its own mapping

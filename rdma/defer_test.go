@@ -18,7 +18,7 @@ func TestRateIsNotTheReceivers(t *testing.T) {
 		orders(t, func(t *testing.T, ordered bool) {
 			p := newPair(t, ordered, 1<<16, worldConfig{}, qpConfig{log2: 9})
 			p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 0})
-			p.hosts[1].fn.rate.SetRate(p.now, rate)
+			p.hosts[1].fn.sched.rate.SetRate(p.now, rate)
 			const n = 150
 			for i := range n {
 				p.a.post(p.remote(abi.OpRead, i%8), p.ma.sge(0, 2000))

@@ -41,9 +41,9 @@ func TestDestroyAllKinds(t *testing.T) {
 			w.RemoteSRQN = x.srqs[i%2].number
 			x.a.post(w, p.ma.sge(0, r.IntN(4000)))
 		}
-		f.qps.Each(func(q *QP) {
-			if q != b.q && q != x.b.q {
-				q.destroy(p.now) // of the stage
+		f.EachQP(func(q *verbs.QPInfo) {
+			if q.Number != b.number && q.Number != x.b.number {
+				ok(t, f.DestroyQP(p.now, q.Number)) // of the stage
 			}
 		})
 		p.settle(r.Int64N(3e5))

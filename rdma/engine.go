@@ -2,7 +2,7 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/internal/fair"
-	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -24,16 +24,14 @@ type Engine struct {
 	cfg       Config
 	wires     []transport.Wire
 	active    fair.Round[Function] // with QPs in their ready lists, next visit first
-	works     pool[work]
-	datagrams pool[datagram]
-	polled    list.List[QP] // QPs whose send queue ran empty a short while ago
-	linger    list.List[QP] // failed QPs whose connection is still open, oldest first
-	stats     Stats         // of closed functions
+	datagrams pool.Pool[datagram]
+	stats     Stats // of closed functions
 	fns       []*Function
 	shared    verbs.Shared
 
 	linksWanted []*Link
-	grh         [grhSize]byte
+	grh         [verbs.GRHSize]byte
+	arrival     verbs.Arrival
 }
 
 // NewEngine makes an engine without functions.
@@ -57,6 +55,7 @@ func NewEngine(cfg Config) *Engine {
 		cfg.Quantum = 16 << 10
 	}
 	e := &Engine{cfg: cfg, active: fair.Round[Function]{Quantum: cfg.Quantum}}
+	e.shared.Bounds = verbs.Bounds{TurnOps: cfg.TurnOps, TurnBytes: cfg.TurnBytes, Linger: cfg.Linger, PollTime: cfg.PollTime}
 	for _, w := range wires {
 		e.wires = append(e.wires, w(e))
 	}
@@ -77,9 +76,7 @@ func (e *Engine) Stats() Stats {
 // lets the wires carry what they can. It reports whether work is left that could go on now;
 // work that waits for credit, a rate, a window, a fence or a peer does not count.
 func (e *Engine) Run(now vtime.Time) (more bool) {
-	for q := e.linger.First(); q != nil && q.lingerUntil <= now; q = e.linger.First() {
-		q.closeConn(now)
-	}
+	e.shared.CloseLingering(now)
 	e.shared.Timers.Run(now)
 	for range e.cfg.Turns {
 		if !e.visit(now) {
@@ -107,15 +104,19 @@ func (e *Engine) Ready() bool {
 
 // Deadline is when Run has timed work next, math.MaxInt64 when never.
 func (e *Engine) Deadline() vtime.Time {
-	at := e.shared.Timers.Deadline()
-	if q := e.linger.First(); q != nil {
-		at = min(at, q.lingerUntil)
-	}
+	at := e.shared.Deadline()
 	for _, w := range e.wires {
 		at = min(at, w.Deadline())
 	}
 	return at
 }
+
+// Poll looks at send queues that ran empty a short while ago, and Arm asks for a doorbell at the next
+// entry of each: see verbs.Shared. Both report whether one had work.
+func (e *Engine) Poll(now vtime.Time) (found bool) { return e.shared.Poll(now) }
+
+// Arm is called before the shard stops looking.
+func (e *Engine) Arm(now vtime.Time) (found bool) { return e.shared.Arm(now) }
 
 // forget drops a closed function and keeps its counters.
 func (e *Engine) forget(f *Function) {

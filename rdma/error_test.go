@@ -306,7 +306,7 @@ func TestPeerGone(t *testing.T) {
 	if u := p.hosts[0].credits.InUse(); u != (credit.Cost{}) {
 		t.Fatalf("credits in use %v", u)
 	}
-	if p.a.q.conn != nil {
+	if p.a.q.Connected() {
 		t.Fatal("connection still open")
 	}
 }

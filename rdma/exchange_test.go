@@ -31,8 +31,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.a.send.wait(3)
 	p.settle(10e6)
 	for i, want := range []Stats{
-		{Stats: verbs.Stats{Posted: 7, Completed: 7, Flushed: 2, Errors: 1}, Counters: transport.Counters{PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1}, QPErrors: 1, Doorbells: 7},
-		{Stats: verbs.Stats{Completed: 1}, Counters: transport.Counters{PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3}, QPErrors: 1, Doorbells: 1},
+		{Stats: verbs.Stats{Posted: 7, Completed: 7, Flushed: 2, Errors: 1, QPErrors: 1, Doorbells: 7}, Counters: transport.Counters{PushesTx: 7, PullsTx: 3, BytesTx: 3034, BytesRx: 1508, RNRRx: 1}},
+		{Stats: verbs.Stats{Completed: 1, QPErrors: 1, Doorbells: 1}, Counters: transport.Counters{PushesRx: 4, PullsRx: 3, BytesRx: 3010, RNRTx: 1, Refused: 3}},
 	} {
 		if got := p.hosts[i].fn.Stats(); got != want {
 			t.Errorf("host %d: %+v\nwant %+v", i, got, want)
@@ -125,25 +125,6 @@ func TestLinkDisconnected(t *testing.T) {
 	}
 }
 
-// TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of the other kind is not
-// looked at (F65, DRV-608).
-func TestFormOfAnEntry(t *testing.T) {
-	p := newPair(t, true, 8192, worldConfig{}, qpConfig{sge: 4, inline: 192})
-	for _, tc := range []struct {
-		x    abi.SendWQE
-		want abi.Clause
-	}{
-		{abi.SendWQE{NumSGE: 4, InlineLen: 193}, 0},
-		{abi.SendWQE{NumSGE: 5}, abi.DRV608},
-		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 0},
-		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, abi.DRV608},
-	} {
-		if got := p.a.q.brokenBy(&work{Request: transport.Request{WQE: tc.x}}); got != tc.want {
-			t.Errorf("%+v breaks %s, want %s", tc.x, got, tc.want)
-		}
-	}
-}
-
 // TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other (F65).
 func TestErrorWithoutANetwork(t *testing.T) {
 	w := newWorld(t, worldConfig{})
@@ -153,8 +134,8 @@ func TestErrorWithoutANetwork(t *testing.T) {
 	p := h.createQP(pd, qpConfig{})
 	h.rof().UseFalcon(nil)
 	p.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
-	if p.q.state != abi.QPStateErr {
-		t.Errorf("state %v", p.q.state)
+	if p.q.State() != abi.QPStateErr {
+		t.Errorf("state %v", p.q.State())
 	}
 }
 
@@ -163,6 +144,12 @@ func TestErrorWithoutANetwork(t *testing.T) {
 func TestPeerLeft(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+		f := p.hosts[0].fn
+		f.UseFeatures(abi.FeatureExtendedVerbs)
+		p.a, p.b = p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+		ok(t, f.ModifyQP(p.now, complete(p.a.number, verbs.AttrPath|abi.QPAttrMaxDestRdAtomic|abi.QPAttrMinRNRTimer, abi.QPStateRTR)))
+		ok(t, f.ModifyQP(p.now, complete(p.a.number, verbs.AttrRetry|abi.QPAttrMaxRdAtomic, abi.QPStateRTS)))
+		p.connect(p.a, p.b, true)
 		post := func() {
 			for i := range 3 {
 				x := p.remote(abi.OpWrite, 0)
@@ -175,11 +162,10 @@ func TestPeerLeft(t *testing.T) {
 			post()
 			p.settle(1e5)
 		}
-		p.a.q.wired = true
 		p.a.q.PeerLeft(p.now)
 		if !before {
-			if p.settle(1e5); p.a.q.state != abi.QPStateRTS {
-				t.Fatalf("state %v without work", p.a.q.state)
+			if p.settle(1e5); p.a.q.State() != abi.QPStateRTS {
+				t.Fatalf("state %v without work", p.a.q.State())
 			}
 			post()
 		}
@@ -202,7 +188,7 @@ func TestQPsThatWaitForTheRate(t *testing.T) {
 	waits := func(want ...uint32) {
 		t.Helper()
 		var got []uint32
-		p.hosts[0].fn.EachQP(func(i *QPInfo) {
+		p.hosts[0].fn.EachQP(func(i *verbs.QPInfo) {
 			if i.Rate {
 				got = append(got, i.Number)
 			}
@@ -215,13 +201,13 @@ func TestQPsThatWaitForTheRate(t *testing.T) {
 	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
 	waits() // the doorbell alone does not make it wait
 	success(t, p.a.send.wait(1))
-	p.hosts[0].fn.rate.SetRate(p.now, 1e6)
+	p.hosts[0].fn.sched.rate.SetRate(p.now, 1e6)
 	for range 20 {
 		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 40000))
 	}
 	p.step()
 	waits(p.a.number)
-	if idle.q.ready.On() != nil {
+	if idle.q.Queued.On() != nil {
 		t.Error("a queue pair without work is queued")
 	}
 }

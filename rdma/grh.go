@@ -6,9 +6,6 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// grhSize is the room before the data of a received datagram (abi.GRHSize).
-const grhSize = 40
-
 const (
 	protoUDP   = 17
 	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: what RoCE v2 has around the data
@@ -18,7 +15,7 @@ const (
 // of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what RoCE v2's would,
 // since that is what programs expect; verbs libraries check the IPv4 checksum to tell the two
 // apart.
-func (l *Link) putGRH(b *[grhSize]byte, n int) {
+func (l *Link) putGRH(b *[verbs.GRHSize]byte, n int) {
 	clear(b[:])
 	length := roceHeader + (n+3)&^3
 	if !verbs.IsIPv4(l.to.GID) {

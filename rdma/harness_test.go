@@ -349,11 +349,21 @@ func (c *cq) armWord(solicited bool) (ready bool) {
 type qp struct {
 	h          *host
 	number     uint32
-	q          *QP
+	q          *verbs.QP
 	send, recv *cq
 	sq, rq     *ring.Producer
 	sqMem      []byte
 	rqMem      []byte
+}
+
+// info is what can be seen of the queue pair.
+func (p *qp) info() (info verbs.QPInfo) {
+	p.h.fn.EachQP(func(i *verbs.QPInfo) {
+		if i.Number == p.number {
+			info = *i
+		}
+	})
+	return info
 }
 
 type qpConfig struct {
@@ -434,7 +444,7 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	p.number, st = h.fn.CreateQP(cmd)
 	ok(h.w.t, st)
 	p.q = h.fn.QP(p.number)
-	if p.q.datagrams() {
+	if typ := p.q.Type(); typ == abi.QPTypeUD || typ == abi.QPTypeGSI {
 		p.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrQKey, State: abi.QPStateInit, QKey: testQKey})
 		return p
 	}

@@ -158,7 +158,7 @@ func TestDoorbells(t *testing.T) {
 			if len(h.faults) != 1 || h.faults[0] != c.want || len(h.reasons[0]) < 20 {
 				t.Fatalf("told %v %q", h.faults, h.reasons)
 			}
-			if p.a.q.State() != abi.QPStateErr || p.a.q.conn != nil {
+			if p.a.q.State() != abi.QPStateErr || p.a.q.Connected() {
 				t.Fatal("QP of a stopped function goes on")
 			}
 			if _, st := h.fn.AllocPD(); st != abi.StatusBadState {

@@ -41,7 +41,7 @@ func (h *host) alias(pdn uint32, n, pages int) (key uint32, mem []byte) {
 // holds in the end says which of the source came last.
 func TestGreatestMessage(t *testing.T) {
 	const (
-		n           = maxMessage
+		n           = 1 << 31
 		from, to    = 251, 257 // pages, repeated
 		onePastLast = n / abi.PageSize
 	)

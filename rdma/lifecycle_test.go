@@ -224,7 +224,7 @@ func TestFlushOrder(t *testing.T) {
 		t.Fatalf("the driver asked for ERR and got %+v", p.hosts[0].async)
 	}
 	p.settle(2e9)
-	if p.a.q.conn != nil {
+	if p.a.q.Connected() {
 		t.Fatal("connection outlived its linger")
 	}
 }
@@ -237,7 +237,7 @@ func TestReset(t *testing.T) {
 		p.step()
 		for _, q := range []*qp{p.a, p.b} {
 			q.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset})
-			if q.q.State() != abi.QPStateReset || q.q.conn != nil {
+			if q.q.State() != abi.QPStateReset || q.q.Connected() {
 				t.Fatal("not reset")
 			}
 			clear(q.sqMem)
@@ -263,7 +263,7 @@ func TestDisconnected(t *testing.T) {
 	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 2000))
 	p.step()
 	p.a.q.Disconnected(p.now)
-	if p.a.q.conn != nil || p.a.send.wait(1)[0].Status != abi.WCWRFlushErr {
+	if p.a.q.Connected() || p.a.send.wait(1)[0].Status != abi.WCWRFlushErr {
 		t.Fatal("not flushed")
 	}
 	p.a.q.Disconnected(p.now)
@@ -335,7 +335,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 			if u := h.credits.InUse(); u != (credit.Cost{}) {
 				t.Fatalf("host %d: credits in use %v", i, u)
 			}
-			if !h.e.active.Empty() || !h.e.linger.Empty() {
+			if !h.e.active.Empty() || h.e.shared.Lingering() != 0 {
 				t.Fatalf("host %d: a QP is still queued", i)
 			}
 			if len(h.faults) > 0 {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -54,7 +55,7 @@ func TestDatagramLimit(t *testing.T) {
 			success(t, a.send.wait(1))
 			p.settle(1e9)
 			r, arrived := b.recv.poll()
-			if lost := p.hosts[0].fn.Stats().DatagramsLost - before; arrived != (n == most) || arrived && int(r.ByteLen) != n+grhSize || lost != uint64(n-most) {
+			if lost := p.hosts[0].fn.Stats().DatagramsLost - before; arrived != (n == most) || arrived && int(r.ByteLen) != n+verbs.GRHSize || lost != uint64(n-most) {
 				t.Errorf("%d bytes: arrived %t, %d lost", n, arrived, lost)
 			}
 		}

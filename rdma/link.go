@@ -79,30 +79,16 @@ func (f *Function) link(key LinkKey) *Link {
 	return l
 }
 
-// CreateAH makes an address handle, and asks for what will carry its datagrams.
-func (f *Function) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
-	if ahn, st = f.AHs.CreateAH(c); st == abi.StatusOK {
-		f.carrier(f.AH(ahn), true).want(now) // most queue pairs are strongly ordered
+// Carrier implements verbs.Carriers.
+func (f *Function) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
+	l := f.link(LinkKey{GID: to.GID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
+	if l.handles == 0 && l.conn == nil {
+		l.flow = to.FlowLabel
 	}
-	return ahn, st
-}
-
-// carrier returns the link that carries the datagrams to a of strongly ordered queue pairs, or of
-// others.
-func (f *Function) carrier(a *verbs.AH, ordered bool) *Link {
-	at := a.Carrier(ordered)
-	if *at == nil {
-		gid, path := a.To()
-		l := f.link(LinkKey{GID: gid, TrafficClass: path.TrafficClass, HopLimit: path.HopLimit, Ordered: ordered})
-		if l.handles == 0 && l.conn == nil {
-			l.flow = path.FlowLabel
-		}
-		if l.handles++; l.handles == 1 && l.state == linkOpen {
-			f.e.shared.Timers.Stop(&l.timer)
-		}
-		*at = l
+	if l.handles++; l.handles == 1 && l.state == linkOpen {
+		f.e.shared.Timers.Stop(&l.timer)
 	}
-	return (*at).(*Link)
+	return l
 }
 
 // Leave implements verbs.Carrier. The link is kept for a while, as another handle may soon name it.
@@ -170,8 +156,8 @@ func (e *Engine) NextLink() *Link {
 	return nil
 }
 
-// want asks the device for the connection.
-func (l *Link) want(now vtime.Time) {
+// Want implements verbs.Carrier: it asks the device for the connection.
+func (l *Link) Want(now vtime.Time) {
 	if l.state != linkIdle {
 		return
 	}
@@ -191,9 +177,9 @@ func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.wake()
 }
 
-// loses reports whether the link has no use for the datagram of w.
-func (l *Link) loses(w *work) bool {
-	return l.stalled || l.state == linkRefused || l.state == linkOpen && int(w.Length) > l.segment
+// loses reports whether the link has no use for a datagram of n bytes.
+func (l *Link) loses(n int) bool {
+	return l.stalled || l.state == linkRefused || l.state == linkOpen && n > l.segment
 }
 
 // Refused says that there is no connection now. Sends are lost until the next attempt.
@@ -218,7 +204,7 @@ func (l *Link) Disconnected(now vtime.Time) {
 		return
 	}
 	l.close(now)
-	l.f.settle(now)
+	l.f.Settle(now)
 }
 
 // Owns reports whether conn is the link's connection.
@@ -306,21 +292,14 @@ func (l *Link) Ended(now vtime.Time) {
 }
 
 // Settle implements transport.DatagramEndpoint.
-func (l *Link) Settle(now vtime.Time) { l.f.settle(now) }
+func (l *Link) Settle(now vtime.Time) { l.f.Settle(now) }
 
-// Deliver implements transport.DatagramEndpoint. A datagram that cannot be delivered is lost without
-// a word, to the sender and to the receiver (InfiniBand §9.8.3): only the counters tell.
+// Deliver implements transport.DatagramEndpoint.
 func (l *Link) Deliver(now vtime.Time, d *transport.Datagram, data []byte, id uint32) {
-	f := l.f
-	q := f.QP(d.To)
-	switch {
-	case len(data) > f.Limits().MTU, !f.Working(), q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
-		f.Account.DatagramsLost++
-	case q.attr.qkey != d.QKey:
-		f.stats.BadQKeys++
-	default:
-		q.receiveDatagram(now, l, d, data, id)
-	}
+	e := l.f.e
+	l.putGRH(&e.grh, len(data))
+	e.arrival = verbs.Arrival{Datagram: d, Data: data, GRH: &e.grh, SL: l.packetType(), Conn: l.conn, ID: id}
+	l.f.Objects.Deliver(now, &e.arrival)
 }
 
 // packetType is what completions of receives carry as service level: the RoCE packet type, as

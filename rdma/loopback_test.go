@@ -100,7 +100,7 @@ func TestLoopbackFlush(t *testing.T) {
 			}
 			p.b.receive(1, p.mb.sge(0, 4096))
 			p.settle(2e9)
-			if p.a.q.conn != nil {
+			if p.a.q.Connected() {
 				t.Fatal("connection outlived its linger")
 			}
 			if u := p.hosts[0].credits.InUse(); u != (credit.Cost{}) {

@@ -163,7 +163,7 @@ func runModel(t *testing.T, seed uint64) {
 		pr[0].peer, pr[1].peer = pr[1], pr[0]
 		w.connect(pr[0].p, pr[1].p, ordered)
 		for i, s := range pr {
-			if s.p.q.typ == abi.QPTypeRC && r.IntN(2) == 0 {
+			if s.p.q.Type() == abi.QPTypeRC && r.IntN(2) == 0 {
 				s.window = w.hosts[i].window(pds[i])
 				s.bindWindow(t, r)
 			}
@@ -263,7 +263,7 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 			if r.IntN(2) == 0 {
 				x.Opcode, x.CompareAdd = abi.OpMaskedCmpSwap, old^uint64(r.IntN(16))
 			}
-			c.Opcode = wcOpcode(x.Opcode)
+			c.Opcode = verbs.WCOpcode(x.Opcode)
 			binary.LittleEndian.PutUint64(target, masked(&x, &masks, old))
 		case 2:
 			x.Opcode, c.Opcode, x.CompareAdd = abi.OpFetchAdd, abi.WCOpFetchAdd, r.Uint64()

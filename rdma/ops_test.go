@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 var sizes = []int{0, 1, 3, 4, 7, 64, 191, 1023, 1024, 1025, 2048, 5000, 65536, 1 << 20, 1<<20 + 3}
@@ -130,7 +131,7 @@ func TestAtomics(t *testing.T) {
 			p.a.post(x, p.ma.sge(8, 8))
 			s := p.a.send.wait(1)
 			success(t, s)
-			if s[0].ByteLen != 8 || s[0].Opcode != wcOpcode(x.Opcode) {
+			if s[0].ByteLen != 8 || s[0].Opcode != verbs.WCOpcode(x.Opcode) {
 				t.Fatalf("completion %+v", s[0])
 			}
 			if got := binary.LittleEndian.Uint64(result); got != value {

@@ -4,7 +4,6 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
-	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -34,7 +33,7 @@ const (
 // datagram is one that a link took.
 type datagram struct {
 	transport.Datagram
-	data [maxDatagram]byte
+	data [verbs.MaxDatagram]byte
 }
 
 // outgoing is a link's queue.
@@ -43,9 +42,16 @@ type outgoing struct {
 	head, next, tail uint32
 	progress         vtime.Time      // when the destination was heard of, or the queue began
 	stalled          bool            // it was not for too long
-	blocked          []*QP           // that wait for a place
+	blocked          []verbs.Waiter  // that wait for a place
 	patience         timer.Handle    // of theirs
 	holding          list.Node[Link] // in Function.holding
+}
+
+// note notes a step of a datagram.
+func (d *datagram) note(f *Function, kind trace.Kind, flags uint8) {
+	if f.Trace.Wants(d.From) {
+		f.Trace.Add(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Flags: flags})
+	}
 }
 
 // stallDeadline ends the wait for a place in the queue of its link.
@@ -65,7 +71,7 @@ func (o *outgoing) get(number uint32) *datagram {
 
 // room finds a place for another datagram of q in the link's queue. Where there is none q waits for
 // it, or the datagram is lost: then the link is stalled.
-func (l *Link) room(now vtime.Time, q *QP) bool {
+func (l *Link) room(now vtime.Time, q verbs.Waiter) bool {
 	f := l.f
 	if l.tail-l.head == linkQueue {
 		l.block(now, q)
@@ -84,24 +90,32 @@ func (l *Link) room(now vtime.Time, q *QP) bool {
 	return true
 }
 
-// take copies the datagram of w. It reports false when the data is not to be had.
-func (l *Link) take(now vtime.Time, q *QP, w *work) bool {
+// Send implements verbs.Carrier.
+func (l *Link) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent {
+	switch l.Want(now); {
+	case l.loses(d.Length):
+		return verbs.Lost
+	case !l.room(now, d.From):
+		return verbs.Full
+	case l.loses(d.Length): // it was what room had to be made of
+		return verbs.Lost
+	case !l.take(now, d):
+		return verbs.Unreadable
+	}
+	return verbs.Taken
+}
+
+// take copies a datagram. It reports false when the data is not to be had.
+func (l *Link) take(now vtime.Time, x *verbs.Datagram) bool {
 	f := l.f
-	d := f.e.datagrams.get()
-	if w.WQE.Flags&abi.SendInline != 0 {
-		copy(d.data[:], w.inline)
-	} else if w.sges.Gather(verbs.Cursor{}, d.data[:w.Length]) != nil {
-		f.e.datagrams.put(d)
+	d := f.e.datagrams.Get()
+	if x.Inline != nil {
+		copy(d.data[:], x.Inline)
+	} else if x.SGEs.Gather(verbs.Cursor{}, d.data[:x.Length]) != nil {
+		f.e.datagrams.Put(d)
 		return false
 	}
-	x := &w.WQE
-	d.Datagram = transport.Datagram{
-		To: x.RemoteQPN, From: q.number, QKey: x.RemoteQKey, Imm: x.Imm, HasImm: x.Opcode == abi.OpSendImm,
-		Solicited: x.Flags&abi.SendSolicited != 0, Length: int(w.Length), Work: w.Index,
-	}
-	if x.RemoteQKey&abi.QKeyControlled != 0 {
-		d.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
-	}
+	d.Datagram = x.Datagram
 	if l.held == nil {
 		l.held = make([]*datagram, linkQueue)
 	}
@@ -163,7 +177,7 @@ func (l *Link) over(number uint32) {
 	if l.f.Trace != nil {
 		(*at).note(l.f, trace.Acked, 0)
 	}
-	l.f.e.datagrams.put(*at)
+	l.f.e.datagrams.Put(*at)
 	*at = nil
 	l.f.held--
 	for l.head != l.next && *l.place(l.head) == nil {
@@ -194,10 +208,8 @@ func (l *Link) giveUp(now vtime.Time) {
 }
 
 // block makes q wait for a place in the link's queue.
-func (l *Link) block(now vtime.Time, q *QP) {
-	q.waitCredit = true
-	if q.blocked != l {
-		q.blocked = l
+func (l *Link) block(now vtime.Time, q verbs.Waiter) {
+	if q.Wait(l) {
 		l.blocked = append(l.blocked, q)
 	}
 	if !l.patience.Armed() {
@@ -209,10 +221,7 @@ func (l *Link) block(now vtime.Time, q *QP) {
 func (l *Link) wake() {
 	for i, q := range l.blocked {
 		l.blocked[i] = nil
-		if q.blocked == l {
-			q.blocked, q.waitCredit = nil, false
-			q.wake()
-		}
+		q.Resume(l)
 	}
 	l.blocked = l.blocked[:0]
 }

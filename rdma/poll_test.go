@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -69,16 +70,22 @@ func TestShadowDoorbell(t *testing.T) {
 	success(t, p.a.send.wait(1))
 }
 
+// polled are the queue pairs whose send queue is polled, next first.
+func polled(e *Engine) (list []*verbs.QP) {
+	e.shared.EachPolled(func(q *verbs.QP) { list = append(list, q) })
+	return list
+}
+
 // TestPollEnds: a queue that stays empty is armed by itself, also when others keep the shard busy.
 func TestPollEnds(t *testing.T) {
 	p := shadowPair(t)
 	e := p.hosts[0].e
 	p.a.ring()
 	p.step()
-	if e.Poll(p.now) || e.polled.Empty() {
+	if e.Poll(p.now) || len(polled(e)) == 0 {
 		t.Fatal("not polled")
 	}
-	if e.Poll(p.now+e.cfg.PollTime) || !e.polled.Empty() {
+	if e.Poll(p.now+e.cfg.PollTime) || len(polled(e)) != 0 {
 		t.Fatal("polled for ever")
 	}
 	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
@@ -88,7 +95,7 @@ func TestPollEnds(t *testing.T) {
 
 // TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
 func TestPollFair(t *testing.T) {
-	const n = 3*pollQuantum + 5
+	const n = 3*verbs.PollQuantum + 5
 	p := newPair(t, true, 8192, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindQP: n + 1}}, arena: 64 << 20}, qpConfig{})
 	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	e := p.hosts[0].e
@@ -98,17 +105,12 @@ func TestPollFair(t *testing.T) {
 	}
 	for e.Run(p.now) {
 	}
-	seen := map[*QP]int{}
+	seen := map[*verbs.QP]int{}
 	for range 4 {
-		var order []*QP
-		for q := e.polled.First(); q != nil && len(order) < pollQuantum; q = q.polled.Next() {
-			order = append(order, q)
-		}
+		order := polled(e)[:verbs.PollQuantum]
 		e.Poll(p.now)
-		for i, q := 0, e.polled.First(); q != nil && i < pollQuantum; i, q = i+1, q.polled.Next() {
-			if q == order[0] {
-				t.Fatal("a queue that was looked at stands before others")
-			}
+		if slices.Contains(polled(e)[:verbs.PollQuantum], order[0]) {
+			t.Fatal("a queue that was looked at stands before others")
 		}
 		for _, q := range order {
 			seen[q]++
@@ -135,7 +137,7 @@ func TestPollLeaves(t *testing.T) {
 			p.a.ring()
 			p.step()
 			leave(p)
-			if e := p.hosts[0].e; !e.polled.Empty() || e.Poll(p.now) || e.Arm(p.now) {
+			if e := p.hosts[0].e; len(polled(e)) != 0 || e.Poll(p.now) || e.Arm(p.now) {
 				t.Error("still polled")
 			}
 		})
@@ -145,7 +147,7 @@ func TestPollLeaves(t *testing.T) {
 	p.step()
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr})
 	p.settle(1e6)
-	if !p.hosts[0].e.polled.Empty() {
+	if len(polled(p.hosts[0].e)) != 0 {
 		t.Fatal("polled in ERR")
 	}
 	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
@@ -167,7 +169,7 @@ func TestPollHostile(t *testing.T) {
 	if f := p.hosts[0].fn.Fault(); f != abi.FaultDoorbell {
 		t.Errorf("%s", f)
 	}
-	if !p.hosts[0].e.polled.Empty() {
+	if len(polled(p.hosts[0].e)) != 0 {
 		t.Error("still polled")
 	}
 }

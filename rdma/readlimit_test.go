@@ -21,8 +21,7 @@ func TestReadsInFlight(t *testing.T) {
 		}
 		most, cqes := 0, 0
 		p.run(1e9, func() bool {
-			_, pulls := p.a.q.underWay()
-			most = max(most, pulls)
+			most = max(most, p.a.info().Pulls)
 			for p.a.send.drop() {
 				cqes++
 			}
@@ -42,7 +41,7 @@ func TestReadsBeyondLimit(t *testing.T) {
 			qc := qpConfig{ordering: m.ordering}
 			p := newPair(t, m.ordered, 4096, worldConfig{}, qc)
 			p.a, p.b = p.hosts[0].createQP(p.pd[0], qc), p.hosts[1].createQP(p.pd[1], qc)
-			p.b.q.attr.maxDest = 2 // and nobody told the peer
+			p.b.modify(abi.ModifyQP{Mask: abi.QPAttrMaxDestRdAtomic, MaxDestRdAtomic: 2}) // and nobody told the peer
 			p.connect(p.a, p.b, m.ordered)
 			for range n {
 				p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 100))

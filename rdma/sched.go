@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // How QPs come to their turns: functions share by deficit round robin (package fair), the QPs of one
@@ -23,7 +24,8 @@ const opCost = 512
 
 // schedule is a function's place among the others.
 type schedule struct {
-	ready    list.List[QP] // QPs with work to issue or to flush, next turn first
+	f        *Function
+	ready    list.List[verbs.QP] // QPs with work to issue or to flush, next turn first
 	flow     fair.Flow[Function]
 	rate     *credit.Bucket
 	throttle timer.Handle // the rate is used up, until then
@@ -31,19 +33,38 @@ type schedule struct {
 }
 
 // covered reports whether the function has not used up what is guaranteed to it.
-func (f *Function) covered() bool { return f.credits != nil && f.credits.Spare(credit.ReqPktTx) > 0 }
-
-// enqueue gives a QP its place behind the others of its function, and the function its place among
-// the others.
-func (e *Engine) enqueue(q *QP) {
-	f := q.fn
-	f.ready.PushBack(&q.ready, q)
-	e.enter(f)
+func (f *Function) covered() bool {
+	return f.sched.credits != nil && f.sched.credits.Spare(credit.ReqPktTx) > 0
 }
 
+// Ready implements verbs.Scheduler: a QP gets its place behind the others of its function, and the
+// function its place among the others.
+func (s *schedule) Ready(q *verbs.QP) {
+	s.ready.PushBack(&q.Queued, q)
+	s.f.e.enter(s.f)
+}
+
+// May implements verbs.Scheduler.
+func (s *schedule) May(now vtime.Time) bool { return s.flow.Left() && s.rate.Ready(now) <= now }
+
+// Spend implements verbs.Scheduler.
+func (s *schedule) Spend(n int) {
+	s.flow.Charge(n + opCost)
+	s.rate.Charge(n)
+}
+
+// AnswerAt implements verbs.Scheduler.
+func (s *schedule) AnswerAt(now vtime.Time) vtime.Time { return s.rate.Ready(now) }
+
+// Answered implements verbs.Scheduler.
+func (s *schedule) Answered(n int) { s.rate.Charge(n) }
+
+// Freed implements verbs.Scheduler.
+func (s *schedule) Freed() { s.f.e.CreditsChanged() }
+
 func (e *Engine) enter(f *Function) {
-	if !f.throttle.Armed() && !f.flow.Waits() {
-		e.active.Enter(&f.flow, f, f.covered())
+	if !f.sched.throttle.Armed() && !f.sched.flow.Waits() {
+		e.active.Enter(&f.sched.flow, f, f.covered())
 	}
 }
 
@@ -53,47 +74,41 @@ func (e *Engine) visit(now vtime.Time) bool {
 	if f == nil {
 		return false
 	}
-	q := f.ready.First()
+	q := f.sched.ready.First()
 	switch {
 	case q == nil: // its last QP left otherwise
-		e.active.Settle(&f.flow, false, false)
+		e.active.Settle(&f.sched.flow, false, false)
 		return true
-	case f.rate.Limited() && f.Working():
-		if at := f.rate.Ready(now); at > now {
+	case f.sched.rate.Limited() && f.Working():
+		if at := f.sched.rate.Ready(now); at > now {
 			e.setAside(f, at)
 			return true
 		}
 	}
-	q.ready.Remove()
-	if next := f.ready.First(); next != nil {
-		next.prefetch() // comes while this one works
+	q.Queued.Remove()
+	if next := f.sched.ready.First(); next != nil {
+		next.Prefetch() // comes while this one works
 	}
-	if q.turn(now) {
-		f.ready.PushBack(&q.ready, q)
+	if q.Turn(now) {
+		f.sched.ready.PushBack(&q.Queued, q)
 	}
-	f.settle(now)
-	if !f.flow.Waits() { // closed
+	f.Settle(now)
+	if !f.sched.flow.Waits() { // closed
 		return true
 	}
-	e.active.Settle(&f.flow, !f.ready.Empty(), f.covered())
+	e.active.Settle(&f.sched.flow, !f.sched.ready.Empty(), f.covered())
 	return true
 }
 
 // SetWeight makes the function issue so many times what one of weight 1 does; 0 is 1.
-func (f *Function) SetWeight(weight int) { f.flow.Weight = weight }
-
-// spend books a packet of n bytes that the function issued.
-func (f *Function) spend(n int) {
-	f.flow.Charge(n + opCost)
-	f.rate.Charge(n)
-}
+func (f *Function) SetWeight(weight int) { f.sched.flow.Weight = weight }
 
 // setAside takes a function whose rate is used up out of the round, until it lets it go on.
 func (e *Engine) setAside(f *Function, at vtime.Time) {
-	f.flow.Leave()
+	f.sched.flow.Leave()
 	f.Account.RateWaits++
 	e.CreditsChanged() // what its QPs were offered is for others now
-	e.shared.Timers.Set(&f.throttle, rateReady{f}, at)
+	e.shared.Timers.Set(&f.sched.throttle, rateReady{f}, at)
 }
 
 // rateReady brings a function back whose rate lets it go on.
@@ -104,19 +119,19 @@ func (r rateReady) Due(vtime.Time) { r.f.e.enter(r.f) }
 
 // unschedule takes a function out.
 func (e *Engine) unschedule(f *Function) {
-	f.flow.Leave()
-	e.shared.Timers.Stop(&f.throttle)
+	f.sched.flow.Leave()
+	e.shared.Timers.Stop(&f.sched.throttle)
 }
 
 // UseRate bounds what the function sends by a token bucket, which others may charge too.
-func (f *Function) UseRate(b *credit.Bucket) { f.rate = b }
+func (f *Function) UseRate(b *credit.Bucket) { f.sched.rate = b }
 
 // UseCredits names the function's node of the credit tree, for what is guaranteed to it.
-func (f *Function) UseCredits(n *credit.Node) { f.credits = n }
+func (f *Function) UseCredits(n *credit.Node) { f.sched.credits = n }
 
 // RateChanged looks anew at a function that waits for its rate.
 func (e *Engine) RateChanged(now vtime.Time, f *Function) {
-	if f.throttle.Armed() {
-		e.shared.Timers.Set(&f.throttle, rateReady{f}, now)
+	if f.sched.throttle.Armed() {
+		e.shared.Timers.Set(&f.sched.throttle, rateReady{f}, now)
 	}
 }

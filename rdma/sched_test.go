@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -27,8 +28,8 @@ func TestRoundRobin(t *testing.T) {
 		if !e.Run(p.now) {
 			t.Fatal("no more work")
 		}
-		big, _ := p.a.q.underWay()
-		if small, _ := a.q.underWay(); big != want.big || small != want.small {
+		big := p.a.info().Pushes
+		if small := a.info().Pushes; big != want.big || small != want.small {
 			t.Fatalf("%d and %d packets issued, want %d and %d", big, small, want.big, want.small)
 		}
 	}
@@ -99,8 +100,8 @@ func TestPullFlood(t *testing.T) {
 		return c
 	}
 	attacker := open(w.hosts[0].fe, 1, 2, 1, 2)
-	b.q.attr.maxDest = 255 // it was told that it may
-	ok(t, b.q.Connect(w.now, h.rof().Over(open(h.fe, 2, 1, 2, 1)), 9, pathMTU, [16]byte{}))
+	conn := serves255{h.rof().Over(open(h.fe, 2, 1, 2, 1))} // the attacker was told that it may
+	ok(t, b.q.Connect(w.now, conn, 9, pathMTU, [16]byte{}))
 	dropping := true
 	w.sim.Filter = func(from int, p []byte) sim.Verdict {
 		typ, _ := falconwire.Peek(p)
@@ -148,6 +149,14 @@ func (u *readsULP) HandleEvent(_ falcon.Time, ev *falcon.Event) {
 	}
 }
 
+// serves255 lets the peer have more READs unanswered than a queue pair allows.
+type serves255 struct{ transport.Conn }
+
+func (c serves255) Attach(t *transport.Terms) (segment int, ok bool) {
+	t.Serves = 255
+	return c.Conn.Attach(t)
+}
+
 func TestRetryTime(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	if got := p.a.q.RetryTime(); got != 0 {
@@ -156,7 +165,7 @@ func TestRetryTime(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retry uint8
 		want           falcon.Time
-	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, leastGiveUp}} {
+	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, 500e6}} {
 		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrTimeout | abi.QPAttrRetryCnt, Timeout: c.timeout, RetryCnt: c.retry})
 		if got := p.a.q.RetryTime(); got != c.want {
 			t.Errorf("timeout %d, retry %d: %d, want %d", c.timeout, c.retry, got, c.want)

@@ -173,7 +173,7 @@ func (f *Function) unwire(qpn uint32) {
 }
 
 // mtuOf is the path MTU that a queue pair's connection begins with.
-func (f *Function) mtuOf(q *rdma.QP) int {
+func (f *Function) mtuOf(q *verbs.QP) int {
 	if n := q.PathMTU(); n != 0 {
 		return min(n, f.set.cfg.MTU)
 	}

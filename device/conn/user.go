@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -35,7 +36,7 @@ type User interface {
 
 // qpUser is a queue pair.
 type qpUser struct {
-	qp   *rdma.QP
+	qp   *verbs.QP
 	rdma *rof.Engine
 	conn *rof.Conn
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // A queue pair that its driver takes to RTR itself, with the peer's number and
@@ -163,7 +163,7 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 
 // wireSelf connects a queue pair with itself. There is nobody to agree with, so
 // the connection manager does not know of it.
-func (f *Function) wireSelf(now falcon.Time, q *rdma.QP) {
+func (f *Function) wireSelf(now falcon.Time, q *verbs.QP) {
 	cid, err := f.set.cfg.CIDs.Alloc(f.number())
 	if err != nil {
 		return // its work fails for want of a peer

@@ -3,42 +3,72 @@ package verbs
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // AH is an address handle: where the datagrams of a work request go.
 type AH struct {
 	number   uint32
 	pd       *PD
-	gid      [16]byte
-	path     Path
-	carriers [2]Carrier // unordered, ordered
+	to       Address
+	carriers [2]Carrier // unordered, ordered; made when they are wanted
+}
+
+// Address is where datagrams go, and how.
+type Address struct {
+	GID [16]byte
+	Path
+}
+
+// Carriers makes what carries the datagrams to an address of strongly ordered queue pairs, or of
+// others.
+type Carriers interface {
+	Carrier(to *Address, ordered bool) Carrier
 }
 
 // Carrier carries the datagrams of the address handles that name it.
 type Carrier interface {
+	// Want says that datagrams will follow.
+	Want(now vtime.Time)
+	// Send copies a datagram, or says why not.
+	Send(now vtime.Time, d *Datagram) Sent
 	// Leave says that a handle does not name it any more.
 	Leave(now vtime.Time)
 }
 
-// To is where datagrams go.
-func (a *AH) To() (gid [16]byte, path *Path) { return a.gid, &a.path }
-
-// PD is the protection domain of the handle.
-func (a *AH) PD() *PD { return a.pd }
-
-// Carrier is where to keep what carries the datagrams of strongly ordered queue pairs, or of others.
-func (a *AH) Carrier(ordered bool) *Carrier {
-	if ordered {
-		return &a.carriers[1]
-	}
-	return &a.carriers[0]
+// Datagram is one that is to be sent, with the place of its data.
+type Datagram struct {
+	transport.Datagram
+	SGEs   SGL
+	Inline []byte // instead of SGEs
+	From   Waiter
 }
+
+// Waiter is who sends datagrams.
+type Waiter interface {
+	// Wait says that c has no place now; Resume follows. It reports whether that is news.
+	Wait(c Carrier) (news bool)
+	// Resume says that c may have a place.
+	Resume(c Carrier)
+}
+
+// Sent is what became of a datagram.
+type Sent uint8
+
+// What becomes of datagrams.
+const (
+	Taken      Sent = iota
+	Lost            // nobody is there
+	Full            // the sender waits
+	Unreadable      // its data is not to be had
+)
 
 // AHs are the address handles of a function.
 type AHs struct {
-	owner *Owner
-	pds   *PDs
-	table Table[AH]
+	owner    *Owner
+	pds      *PDs
+	carriers Carriers
+	table    Table[AH]
 }
 
 // AH returns the address handle called ahn, nil when there is none.
@@ -47,7 +77,7 @@ func (t *AHs) AH(ahn uint32) *AH { return t.table.Get(ahn) }
 // CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address
 // shows when datagrams arrive there, or do not. The MAC address says nothing here, where no
 // Ethernet header travels; multicast is not carried.
-func (t *AHs) CreateAH(c *abi.CreateAH) (ahn uint32, st abi.Status) {
+func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := t.pds.PD(c.PDN)
 	path, st := PathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
 	switch {
@@ -64,10 +94,23 @@ func (t *AHs) CreateAH(c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	case t.table.Full():
 		return 0, abi.StatusNoResources
 	}
-	a := &AH{pd: pd, gid: c.DGID, path: path}
+	a := &AH{pd: pd, to: Address{GID: c.DGID, Path: path}}
 	a.number, _ = t.table.Add(a)
 	pd.users++
+	t.carrier(a, true).Want(now) // most queue pairs are strongly ordered
 	return a.number, abi.StatusOK
+}
+
+// carrier returns what carries the datagrams to a of strongly ordered queue pairs, or of others.
+func (t *AHs) carrier(a *AH, ordered bool) Carrier {
+	at := &a.carriers[0]
+	if ordered {
+		at = &a.carriers[1]
+	}
+	if *at == nil {
+		*at = t.carriers.Carrier(&a.to, ordered)
+	}
+	return *at
 }
 
 // DestroyAH destroys an address handle. Sends that use it go on.
@@ -86,6 +129,6 @@ func (t *AHs) DestroyAH(now vtime.Time, ahn uint32) abi.Status {
 	return abi.StatusOK
 }
 
-func (t *AHs) count() int        { return t.table.InUse() }
-func (t *AHs) setLimit(most int) { t.table.SetLimit(most) }
-func (t *AHs) closeAll()         { t.table.Each(func(a *AH) { t.table.Remove(a.number) }) }
+func (t *AHs) count() int          { return t.table.InUse() }
+func (t *AHs) setLimit(most int)   { t.table.SetLimit(most) }
+func (t *AHs) closeAll(vtime.Time) { t.table.Each(func(a *AH) { t.table.Remove(a.number) }) }

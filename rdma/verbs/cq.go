@@ -320,7 +320,7 @@ func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 func (t *CQs) count() int        { return t.table.InUse() }
 func (t *CQs) setLimit(most int) { t.table.SetLimit(most) }
 
-func (t *CQs) closeAll() {
+func (t *CQs) closeAll(vtime.Time) {
 	t.table.Each(func(c *CQ) {
 		c.stop()
 		t.table.Remove(c.number)

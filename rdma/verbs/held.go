@@ -33,8 +33,8 @@ func (c *CQ) Release(now vtime.Time) {
 	}
 }
 
-// ReleaseAll writes all completions that wait. It reports whether there were any.
-func (t *CQs) ReleaseAll(now vtime.Time) (any bool) {
+// releaseAll writes all completions that wait. It reports whether there were any.
+func (t *CQs) releaseAll(now vtime.Time) (any bool) {
 	t.table.Each(func(c *CQ) {
 		any = any || len(c.waiting) > 0
 		c.Release(now)

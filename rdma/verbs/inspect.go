@@ -22,8 +22,8 @@ type QueueInfo struct {
 	Armed, Overflowed  bool // completion queue
 }
 
-// Info describes the queue of a queue pair.
-func (u *WorkQueue) Info() QueueInfo {
+// info describes the queue of a queue pair.
+func (u *WorkQueue) info() QueueInfo {
 	kind := SendQueue
 	if u.kind == abi.RingRQ {
 		kind = RecvQueue
@@ -31,12 +31,61 @@ func (u *WorkQueue) Info() QueueInfo {
 	return QueueInfo{Kind: kind, Number: u.number, Entries: u.Entries(), Producer: u.Producer(), Consumer: u.Index()}
 }
 
-// EachCQ calls f for every completion queue.
-func (t *CQs) EachCQ(f func(*QueueInfo)) {
+// eachCQ calls f for every completion queue.
+func (t *CQs) eachCQ(f func(*QueueInfo)) {
 	t.table.Each(func(c *CQ) {
 		f(&QueueInfo{
 			Kind: CompletionQueue, Number: c.number, Entries: c.ring.Entries(), Producer: c.ring.Next(), Consumer: c.ring.Consumer(),
 			Armed: c.armed != disarmed, Overflowed: c.failed,
 		})
 	})
+}
+
+// QPInfo is what can be seen of a queue pair from outside.
+type QPInfo struct {
+	Number, Peer     uint32
+	PeerGID          [16]byte
+	Type             abi.QPType
+	State            abi.QPState
+	SendCQ, RecvCQ   uint32
+	Posted           uint32 // send requests seen in memory and not read
+	InFlight         uint32 // read and not completed
+	Pushes, Pulls    int    // packets with the transport
+	Reads            int    // READ and atomic requests in progress
+	PathMTU          int
+	RetryCnt         uint8
+	RNRRetry         uint8
+	MaxRdAtomic      uint8
+	CreditWait, Rate bool // waits for credit, for its function's rate
+}
+
+// EachQP calls f for every queue pair, in the order of their places. Whether it waits for the rate is
+// the scheduler's to know.
+func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
+	t.each(func(q *QP) {
+		r := &q.req
+		pushes, pulls := q.underWay()
+		f(q, &QPInfo{
+			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
+			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
+			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: pushes, Pulls: pulls, Reads: r.reads,
+			PathMTU: q.PathMTU(), RetryCnt: q.attr.retryCnt, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,
+			CreditWait: q.waitCredit,
+		})
+	})
+}
+
+// EachQueue calls f for every send, receive and completion queue.
+func (o *Objects) EachQueue(f func(*QueueInfo)) {
+	o.QPs.each(func(q *QP) {
+		for _, u := range []*WorkQueue{&q.sq, &q.rq} {
+			if !u.Open() {
+				continue
+			}
+			info := u.info()
+			info.Polled = u == &q.sq && q.polled.On() != nil
+			f(&info)
+		}
+	})
+	o.eachCQ(f)
 }

@@ -1,5 +1,7 @@
 package verbs
 
+import "github.com/falcon-vnic/vnic/internal/vtime"
+
 // Kind is a kind of objects. Their order is that of abi.ObjectCounts.
 type Kind int
 
@@ -46,7 +48,7 @@ func (k Kind) String() string { return kinds[k].name }
 type collection interface {
 	count() int
 	setLimit(most int)
-	closeAll() // for a function that ends
+	closeAll(now vtime.Time) // for a function that ends
 }
 
 // newTable makes the table of a kind.

@@ -3,6 +3,7 @@ package verbs
 import (
 	"math/bits"
 
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -170,7 +171,7 @@ func (r *Regions) remove(m *MR) {
 	r.table.Remove(keyNumber(m.key))
 }
 
-func (r *Regions) closeAll() {
+func (r *Regions) closeAll(vtime.Time) {
 	r.table.Each(func(m *MR) {
 		if !m.window {
 			r.remove(m)

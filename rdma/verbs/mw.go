@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/falcon-vnic/vnic/queues/abi"
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
 
 // A memory window of type 2B is bound by a work request to a part of a region, for the peer of the
 // queue pair that bound it alone, and made invalid by another, of either side (InfiniBand §10.6.7):
@@ -18,7 +21,7 @@ type windows struct{ of *Regions }
 func (w windows) count() int   { return w.of.windows }
 func (w windows) setLimit(int) { w.of.setLimit(w.of.owner.limits.Objects[KindMR]) }
 
-func (w windows) closeAll() {
+func (w windows) closeAll(vtime.Time) {
 	w.of.table.Each(func(m *MR) {
 		if m.window {
 			w.of.remove(m)

@@ -1,8 +1,11 @@
 package verbs
 
-import "github.com/falcon-vnic/vnic/queues"
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues"
+)
 
-// Objects are the objects of one function, queue pairs aside. Numbers and keys of one function mean
+// Objects are the objects of one function. Numbers and keys of one function mean
 // nothing to another.
 type Objects struct {
 	Owner
@@ -12,10 +15,12 @@ type Objects struct {
 	CQs
 	SRQs
 	AHs
+	QPs
 }
 
-// Init makes the objects of a function over the guest memory mem.
-func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier) {
+// Init makes the objects of a function over the guest memory mem: sched gives its queue pairs their
+// turns, carriers carry their datagrams.
+func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, carriers Carriers) {
 	owner := &o.Owner
 	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
 	l := &owner.limits
@@ -28,12 +33,18 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 		owner: owner, shared: shared, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs,
 		table: newTable[SRQ](KindSRQ, l),
 	}
-	o.AHs = AHs{owner: owner, pds: &o.PDs, table: newTable[AH](KindAH, l)}
+	o.AHs = AHs{owner: owner, pds: &o.PDs, carriers: carriers, table: newTable[AH](KindAH, l)}
+	o.QPs = QPs{
+		owner: owner, shared: shared, sched: sched, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs, srqs: &o.SRQs, ahs: &o.AHs,
+		table: newTable[QP](KindQP, l),
+	}
 }
 
-// collection is the objects of a kind, nil of queue pairs.
+// collection is the objects of a kind.
 func (o *Objects) collection(k Kind) collection {
 	switch k {
+	case KindQP:
+		return &o.QPs
 	case KindCQ:
 		return &o.CQs
 	case KindMR:
@@ -46,18 +57,15 @@ func (o *Objects) collection(k Kind) collection {
 		return &o.SRQs
 	case KindMW:
 		return windows{&o.Regions}
-	case KindXRCD:
+	default:
 		return &o.XRCDs
 	}
-	return nil
 }
 
 // each calls f for the objects of each kind.
 func (o *Objects) each(f func(k Kind, c collection)) {
 	for k := range Kinds {
-		if c := o.collection(k); c != nil {
-			f(k, c)
-		}
+		f(k, o.collection(k))
 	}
 }
 
@@ -74,8 +82,15 @@ func (o *Objects) Counts() (n Counts) {
 	return n
 }
 
-// Close destroys every object, of which no queue pair is left, and ends the function.
-func (o *Objects) Close() {
-	o.each(func(_ Kind, c collection) { c.closeAll() })
+// Close destroys every object, first the queue pairs, and ends the function.
+func (o *Objects) Close(now vtime.Time) {
+	o.each(func(_ Kind, c collection) { c.closeAll(now) })
 	o.closed, o.dirty = true, false
+}
+
+// Release writes all completions that Faults.Hold kept back. It reports whether there were any.
+func (o *Objects) Release(now vtime.Time) (any bool) {
+	any = o.releaseAll(now)
+	o.Settle(now)
+	return any
 }

@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/falcon-vnic/vnic/queues/abi"
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
 
 // Domain is what holds others together. It goes when nothing is in it any more.
 type Domain struct {
@@ -77,6 +80,6 @@ func (d *domains) close(number uint32) abi.Status {
 	return abi.StatusOK
 }
 
-func (d *domains) count() int        { return d.table.InUse() }
-func (d *domains) setLimit(most int) { d.table.SetLimit(most) }
-func (d *domains) closeAll()         { d.table.Each(func(x *Domain) { d.table.Remove(x.number) }) }
+func (d *domains) count() int          { return d.table.InUse() }
+func (d *domains) setLimit(most int)   { d.table.SetLimit(most) }
+func (d *domains) closeAll(vtime.Time) { d.table.Each(func(x *Domain) { d.table.Remove(x.number) }) }

@@ -93,8 +93,13 @@ func (u *WorkQueue) Producer() uint32 { return u.ring.Producer() }
 // Index is the index of the entry that is read next.
 func (u *WorkQueue) Index() uint32 { return u.ring.Next() }
 
-// Ready is how many entries were seen in memory and not read.
-func (u *WorkQueue) Ready() uint32 { return u.ring.Ready() }
+// Ready is how many entries were seen in memory and not read; 0 where there is no queue.
+func (u *WorkQueue) Ready() uint32 {
+	if !u.Open() {
+		return 0
+	}
+	return u.ring.Ready()
+}
 
 // Reset forgets everything posted. The driver clears the header itself before it uses the queue
 // again.

@@ -1,10 +1,44 @@
 package verbs
 
-import "github.com/falcon-vnic/vnic/queues/abi"
+import (
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/pool"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
 
 // Shared is what the functions of one shard use together, since one goroutine owns them all.
 type Shared struct {
 	Timers Timers
-	Entry  [4096]byte // one queue entry, as read from guest memory
-	cqe    [abi.CQESize]byte
+	Bounds
+
+	polled    list.List[QP] // whose send queue ran empty a short while ago
+	lingering list.List[QP] // failed ones whose connection is still open, oldest first
+	sends     pool.Pool[SendWR]
+
+	entry    [4096]byte // one queue entry, as read from guest memory
+	cqe      [abi.CQESize]byte
+	datagram Datagram
+}
+
+// Bounds are how much queue pairs do at a time, and for how long.
+type Bounds struct {
+	TurnOps   int        // work requests one QP starts per turn
+	TurnBytes int        // data bytes one QP issues per turn
+	Linger    vtime.Time // how long a failed QP keeps its connection to tell the peer
+	PollTime  vtime.Time // how long an empty send queue is polled before it is armed
+}
+
+// Scheduler gives the queue pairs of a function their turns.
+type Scheduler interface {
+	// Ready says that q has something to do, for QP.Turn.
+	Ready(q *QP)
+	// May reports whether the function may issue another packet now. Spend books one of n bytes.
+	May(now vtime.Time) bool
+	Spend(n int)
+	// AnswerAt is when the function's rate lets it answer a READ or atomic. Answered charges it.
+	AnswerAt(now vtime.Time) vtime.Time
+	Answered(n int)
+	// Freed says that a queue pair does not want the credit that it may have been offered.
+	Freed()
 }

@@ -3,6 +3,7 @@ package verbs
 import (
 	"math/bits"
 
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -158,9 +159,9 @@ func (s *SRQ) destroy() {
 	}
 }
 
-func (t *SRQs) count() int        { return t.table.InUse() }
-func (t *SRQs) setLimit(most int) { t.table.SetLimit(most) }
-func (t *SRQs) closeAll()         { t.table.Each((*SRQ).destroy) }
+func (t *SRQs) count() int          { return t.table.InUse() }
+func (t *SRQs) setLimit(most int)   { t.table.SetLimit(most) }
+func (t *SRQs) closeAll(vtime.Time) { t.table.Each((*SRQ).destroy) }
 
 // Basic reports whether QPs can be created with the queue.
 func (s *SRQ) Basic() bool { return s.typ == abi.SRQTypeBasic }
@@ -201,7 +202,7 @@ func (s *SRQ) Doorbell(index uint32) { s.queue.Doorbell(index) }
 
 // Take reads the next entry into v. ok is false when there is none.
 func (s *SRQ) Take(v *Receive) (ok bool) {
-	b, ok := s.queue.Next(s.in.shared.Entry[:])
+	b, ok := s.queue.Next(s.in.shared.entry[:])
 	if !ok {
 		return false
 	}

@@ -7,6 +7,9 @@ type Stats struct {
 	Flushed     uint64 // CQEs among them with WCWRFlushErr
 	Errors      uint64 // CQEs among them with any other error
 	CQOverflows uint64 // completion queues that overflowed
+	QPErrors    uint64 // QPs that moved to ERR by themselves
+	BadQKeys    uint64 // datagrams with the wrong Q_Key
+	Doorbells   uint64 // doorbells taken
 }
 
 // Add adds x to s.
@@ -16,4 +19,7 @@ func (s *Stats) Add(x *Stats) {
 	s.Flushed += x.Flushed
 	s.Errors += x.Errors
 	s.CQOverflows += x.CQOverflows
+	s.QPErrors += x.QPErrors
+	s.BadQKeys += x.BadQKeys
+	s.Doorbells += x.Doorbells
 }

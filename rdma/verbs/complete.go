@@ -1,20 +1,19 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Gather implements transport.Requester.
 func (q *QP) Gather(r *transport.Request, offset uint32, dst []byte) error {
 	w := q.req.work(r.Slot)
 	if w.WQE.Flags&abi.SendInline != 0 {
-		copy(dst, w.inline[offset:])
+		copy(dst, w.Inline[offset:])
 		return nil
 	}
-	return w.sges.Gather(w.at(offset), dst)
+	return w.SGEs.Gather(w.at(offset), dst)
 }
 
 // Element implements transport.Requester.
@@ -23,19 +22,13 @@ func (q *QP) Element(r *transport.Request, offset uint32) (addr uint64, lkey, le
 	if offset >= w.Length {
 		return 0, 0, 0
 	}
-	return w.sges.At(w.at(offset))
+	return w.SGEs.At(w.at(offset))
 }
 
 // Scatter implements transport.Requester.
 func (q *QP) Scatter(r *transport.Request, offset uint32, src []byte) error {
 	w := q.req.work(r.Slot)
-	return w.sges.Scatter(w.at(offset), src)
-}
-
-// at is the place of offset in the request's list.
-func (w *work) at(offset uint32) (c verbs.Cursor) {
-	c.Advance(w.sges, offset)
-	return c
+	return w.SGEs.Scatter(w.at(offset), src)
 }
 
 // Unanswered implements transport.Requester. The request fails when it is certain that no answer
@@ -43,7 +36,7 @@ func (w *work) at(offset uint32) (c verbs.Cursor) {
 func (q *QP) Unanswered(now vtime.Time, r *transport.Request) {
 	q.req.work(r.Slot).unanswered = true
 	if !q.patience.Armed() && q.attr.timeout != 0 { // 0 is for ever
-		q.fn.e.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
@@ -84,7 +77,7 @@ func (q *QP) complete(now vtime.Time) {
 		}
 		over := w.Issued && w.Pending == 0
 		if over && w.WQE.Opcode == abi.OpReadInv && w.Status == abi.WCSuccess {
-			w.Status = q.fn.Invalidate(q.pd, &q.windows, w.WQE.Imm)
+			w.Status = q.regions.Invalidate(q.pd, &q.windows, w.WQE.Imm)
 		}
 		switch {
 		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !q.survives(w):
@@ -115,7 +108,7 @@ func (q *QP) complete(now vtime.Time) {
 
 // survives reports whether the failure of w is its own matter: not where requests do not complete
 // in error, nor where the transport gave up or lost its place.
-func (q *QP) survives(w *work) bool {
+func (q *QP) survives(w *SendWR) bool {
 	switch w.Status {
 	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
 		return false
@@ -131,7 +124,7 @@ func (q *QP) retireWorks() {
 }
 
 // retireWork takes the work at head out of the ring.
-func (q *QP) retireWork() *work {
+func (q *QP) retireWork() *SendWR {
 	r := &q.req
 	w := r.take(r.head)
 	r.head++
@@ -152,18 +145,18 @@ func (q *QP) finish(now vtime.Time, st abi.WCStatus) {
 }
 
 // report writes the completion of w, unless it succeeded unsignaled.
-func (q *QP) report(now vtime.Time, w *work, st abi.WCStatus) {
+func (q *QP) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 	if st == abi.WCSuccess && !q.sigAll && w.WQE.Flags&abi.SendSignaled == 0 {
-		if q.fn.Trace != nil {
+		if q.owner.Trace != nil {
 			q.noteSilent(w)
 		}
 		return
 	}
-	if q.fn.Trace != nil {
+	if q.owner.Trace != nil {
 		q.noteCompleting(w)
 	}
 	cqe := abi.CQE{
-		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: wcOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
+		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
 	}
 	if st == abi.WCSuccess && w.Pulls() {
 		cqe.ByteLen = w.Length

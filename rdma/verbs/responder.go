@@ -1,51 +1,10 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
-
-// responder is the receiving half of a QP. Messages that take a receive are numbered from 1 on each
-// connection; receives is a ring by that number.
-//
-//	message   oldest unfinished       newest that has a receive
-//	──────────┬───────────────────────┬──────────────────────
-//	   done   │ receives taken for it │ receives in the queue
-type responder struct {
-	message  uint32 // number of the oldest unfinished message
-	fetched  uint32 // of the message the next receive in the RQ will serve
-	receives []verbs.Receive
-	maxSGE   int
-	srq      *verbs.SRQ // that the packet at hand names (XRC)
-}
-
-// connect prepares for a new connection.
-// receives is the depth of the queue that receives come from.
-func (r *responder) connect(ordered bool, receives uint32) {
-	r.drop()
-	r.message, r.fetched = 1, 1
-	n := uint32(1) // an ordered connection has one message in progress
-	if !ordered {
-		n = min(receives, maxMessages)
-	}
-	if uint32(len(r.receives)) != n {
-		r.receives = make([]verbs.Receive, n)
-		sges := make(verbs.SGL, int(n)*r.maxSGE)
-		for i := range r.receives {
-			r.receives[i].SGEs, sges = sges[:0:r.maxSGE], sges[r.maxSGE:]
-		}
-	}
-}
-
-// drop forgets messages in progress.
-func (r *responder) drop() {
-	r.fetched = r.message
-	for i := range r.receives {
-		r.receives[i].Release()
-	}
-}
 
 // Heard implements transport.Responder. A driver that waits in RTR learns that it may go on.
 func (q *QP) Heard() {
@@ -54,7 +13,7 @@ func (q *QP) Heard() {
 	}
 	q.heard = true
 	if q.state == abi.QPStateRTR {
-		q.fn.Event(abi.EventCommEst, q.number, 0, "")
+		q.owner.Event(abi.EventCommEst, q.number, 0, "")
 	}
 }
 
@@ -66,7 +25,7 @@ func (q *QP) Address(srqn uint32) bool {
 	if q.typ != abi.QPTypeXRCRecv {
 		return false
 	}
-	s := q.fn.SRQ(srqn)
+	s := q.in.srqs.SRQ(srqn)
 	q.rsp.srq = s
 	return s != nil && s.In(q.xrcd)
 }
@@ -94,8 +53,8 @@ func (q *QP) Place(now vtime.Time, p *transport.Packet, data []byte) transport.V
 // place checks the rights a packet needs and writes its data to memory. It returns with an error the
 // receive the packet hit and the status of that, if any; without one a status when the message has
 // no data.
-func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *verbs.Receive, abi.WCStatus) {
-	var v *verbs.Receive
+func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
+	var v *Receive
 	if p.TakesReceive() {
 		s := q.source()
 		switch {
@@ -125,10 +84,10 @@ func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *verbs.
 		switch {
 		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
 			return transport.Invalid, v, abi.WCLocLenErr
-		case p.Op == abi.OpSendInv && q.fn.Invalidatable(q.domain(), &q.windows, p.Imm) == nil:
+		case p.Op == abi.OpSendInv && q.regions.Invalidatable(q.domain(), &q.windows, p.Imm) == nil:
 			return transport.Access, v, abi.WCSuccess
 		}
-		var c verbs.Cursor
+		var c Cursor
 		c.Advance(v.SGEs, p.Offset)
 		if v.SGEs.Scatter(c, data) != nil {
 			return transport.Operation, v, abi.WCLocProtErr
@@ -178,7 +137,7 @@ func (q *QP) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) 
 	if !m.Aligned(x.Addr) {
 		return 0, transport.Invalid
 	}
-	if original, err := m.Atomic(x.Addr, &verbs.Atomic{Op: x.Op, Compare: x.Compare, SwapAdd: x.SwapAdd, Masks: x.Masks}); err == nil {
+	if original, err := m.Atomic(x.Addr, &Atomic{Op: x.Op, Compare: x.Compare, SwapAdd: x.SwapAdd, Masks: x.Masks}); err == nil {
 		return original, transport.Accepted
 	}
 	return 0, transport.Operation
@@ -186,24 +145,24 @@ func (q *QP) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) 
 
 // remote looks up a region or window for the peer: the right must be given by the QP and by the
 // region, and a window must be bound to the QP.
-func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *verbs.MR {
+func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if q.attr.access&right == 0 {
 		return nil
 	}
-	if q.fn.Faults() != nil && q.fn.Faults().Key(q.number) {
+	if q.owner.Faults() != nil && q.owner.Faults().Key(q.number) {
 		return nil
 	}
-	return q.fn.Remote(q.domain(), &q.windows, rkey, va, n, right)
+	return q.regions.Remote(q.domain(), &q.windows, rkey, va, n, right)
 }
 
 // RNRTimer implements transport.Responder.
 func (q *QP) RNRTimer() uint8 { return q.attr.minRNRTimer }
 
 // AnswerAt implements transport.Responder.
-func (q *QP) AnswerAt(now vtime.Time) vtime.Time { return q.fn.rate.Ready(now) }
+func (q *QP) AnswerAt(now vtime.Time) vtime.Time { return q.sched.AnswerAt(now) }
 
 // Answered implements transport.Responder.
-func (q *QP) Answered(n int) { q.fn.rate.Charge(n) }
+func (q *QP) Answered(n int) { q.sched.Answered(n) }
 
 // Refused implements transport.Responder: the QP moves to ERR because a request of the peer was
 // refused.
@@ -233,7 +192,7 @@ func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.
 		r.receive(r.message).Done = false
 		r.message++
 	}
-	if q.fn.Trace != nil {
+	if q.owner.Trace != nil {
 		q.noteReceiving(q.conn.ID(), p.ID)
 	}
 	if failed != abi.WCSuccess {
@@ -252,7 +211,7 @@ func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.
 		if pd == nil {
 			pd = v.SRQ.PD() // XRC
 		}
-		if m := q.fn.Invalidatable(pd, &q.windows, p.Imm); m != nil {
+		if m := q.regions.Invalidatable(pd, &q.windows, p.Imm); m != nil {
 			m.InvalidateRemote()
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, p.Imm

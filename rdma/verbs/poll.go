@@ -1,4 +1,4 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -17,27 +17,27 @@ import (
 // looks once more (DEV-607). Receive queues need no polling: they are read when a message wants
 // one.
 
-// pollQuantum is how many queues one Poll looks at; those that were not come first the next time.
-const pollQuantum = 64
+// PollQuantum is how many queues one Poll looks at; those that were not come first the next time.
+const PollQuantum = 64
 
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It
 // reports whether there is an entry after all.
 func (q *QP) watch(now vtime.Time) (more bool) {
-	if !q.fn.EventIndex() {
+	if !q.owner.EventIndex() {
 		return q.sq.Sleep()
 	}
 	q.sq.Commit()
-	q.pollUntil = now + q.fn.e.cfg.PollTime
-	q.fn.e.polled.PushBack(&q.polled, q)
+	q.pollUntil = now + q.shared.PollTime
+	q.shared.polled.PushBack(&q.polled, q)
 	return false
 }
 
 // Poll looks at send queues that ran empty a short while ago, each in its turn, and arms those that
 // stayed empty. It reports whether one had work, which the next Run does.
-func (e *Engine) Poll(now vtime.Time) (found bool) {
-	last := e.polled.Last()
-	for range pollQuantum {
-		q := e.polled.First()
+func (s *Shared) Poll(now vtime.Time) (found bool) {
+	last := s.polled.Last()
+	for range PollQuantum {
+		q := s.polled.First()
 		if q == nil {
 			break
 		}
@@ -47,14 +47,14 @@ func (e *Engine) Poll(now vtime.Time) (found bool) {
 		case !ok:
 		case n > 0 || now >= q.pollUntil && q.sq.Sleep():
 			found = true
-			if q.fn.Trace != nil {
+			if q.owner.Trace != nil {
 				q.noteEntries(trace.Found, q.sq.Producer())
 			}
 			q.wake()
 		case now < q.pollUntil:
-			e.polled.PushBack(&q.polled, q)
+			s.polled.PushBack(&q.polled, q)
 		}
-		q.fn.settle(now)
+		q.in.Settle(now)
 		if q == last {
 			break
 		}
@@ -64,17 +64,48 @@ func (e *Engine) Poll(now vtime.Time) (found bool) {
 
 // Arm asks for a doorbell at the next entry of every queue that is polled. It is called before the
 // shard stops looking, and reports whether one had work meanwhile.
-func (e *Engine) Arm(now vtime.Time) (found bool) {
-	for q := e.polled.First(); q != nil; q = e.polled.First() {
+func (s *Shared) Arm(now vtime.Time) (found bool) {
+	for q := s.polled.First(); q != nil; q = s.polled.First() {
 		q.polled.Remove()
 		if q.sq.Sleep() {
 			found = true
-			if q.fn.Trace != nil {
+			if q.owner.Trace != nil {
 				q.noteEntries(trace.Found, q.sq.Producer())
 			}
 			q.wake()
 		}
-		q.fn.settle(now)
+		q.in.Settle(now)
 	}
 	return found
+}
+
+// CloseLingering closes the connections of failed queue pairs that had their time.
+func (s *Shared) CloseLingering(now vtime.Time) {
+	for q := s.lingering.First(); q != nil && q.lingerUntil <= now; q = s.lingering.First() {
+		q.closeConn(now)
+	}
+}
+
+// Deadline is when a timer fires or CloseLingering has something to do next.
+func (s *Shared) Deadline() vtime.Time {
+	at := s.Timers.Deadline()
+	if q := s.lingering.First(); q != nil {
+		at = min(at, q.lingerUntil)
+	}
+	return at
+}
+
+// EachPolled calls f for the queue pairs whose send queue is polled, next first.
+func (s *Shared) EachPolled(f func(*QP)) {
+	for q := s.polled.First(); q != nil; q = q.polled.Next() {
+		f(q)
+	}
+}
+
+// Lingering is how many failed queue pairs keep their connection.
+func (s *Shared) Lingering() (n int) {
+	for q := s.lingering.First(); q != nil; q = q.lingering.Next() {
+		n++
+	}
+	return n
 }

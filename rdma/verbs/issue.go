@@ -1,4 +1,4 @@
-package rdma
+package verbs
 
 import (
 	"errors"
@@ -6,72 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
-
-// requester is the sending half of a QP.
-//
-//	     head            next          tail      producer
-//	──────┬───────────────┬─────────────┬───────────┬──
-//	      │  with the     │ read, not   │ in guest  │
-//	      │  connection   │ issued      │ memory    │
-//
-// Works complete in order at head. They are of the engine's pool.
-type requester struct {
-	e                *Engine
-	works            []*work // ring
-	head, next, tail uint32
-	maxSGE           int
-	maxInline        int
-	reads            int // READ and atomic works started and not completed
-}
-
-func (r *requester) init(e *Engine, works uint32, maxSGE, maxInline int) {
-	r.e, r.maxSGE, r.maxInline = e, maxSGE, maxInline
-	r.works = make([]*work, works)
-}
-
-// forget drops the works.
-func (r *requester) forget() {
-	r.reads = 0
-	for ; r.head != r.tail; r.head++ {
-		r.release(r.take(r.head))
-	}
-	r.head, r.next, r.tail = 0, 0, 0
-}
-
-// add gives the work at tail its place in the ring, with room for what the QP's requests may have.
-func (r *requester) add() *work {
-	w := r.e.works.get()
-	if cap(w.sges) < r.maxSGE {
-		w.sges = make(verbs.SGL, 0, r.maxSGE)
-	}
-	if cap(w.inline) < r.maxInline {
-		w.inline = make([]byte, 0, r.maxInline)
-	}
-	w.Slot = r.tail
-	*r.place(r.tail) = w
-	r.tail++
-	return w
-}
-
-// take empties a place of the ring. The work that had it must be released.
-func (r *requester) take(index uint32) *work {
-	at := r.place(index)
-	w := *at
-	*at = nil
-	return w
-}
-
-func (r *requester) release(w *work) {
-	clear(w.sges) // the pool must not keep regions alive
-	*w = work{sges: w.sges[:0], inline: w.inline[:0]}
-	r.e.works.put(w)
-}
-
-func (r *requester) place(index uint32) **work { return &r.works[index&uint32(len(r.works)-1)] }
-
-func (r *requester) work(index uint32) *work { return *r.place(index) }
 
 // dropRequests takes back what the connection has. Answers to it are not recognised any more.
 func (q *QP) dropRequests() {
@@ -92,11 +27,9 @@ func (q *QP) underWay() (pushes, pulls int) {
 // issue starts works and hands their packets to the connection until the turn's quantum is used up
 // or something has to be waited for. It reports whether the quantum was the reason.
 func (q *QP) issue(now vtime.Time) (more bool) {
-	cfg := &q.fn.e.cfg
-	f := q.fn
-	ops, bytes := cfg.TurnOps, cfg.TurnBytes
+	ops, bytes := q.shared.TurnOps, q.shared.TurnBytes
 	more = true
-	for ops > 0 && bytes > 0 && f.flow.Left() && f.rate.Ready(now) <= now {
+	for ops > 0 && bytes > 0 && q.sched.May(now) {
 		n, started, ok := q.issuePacket(now)
 		if started {
 			ops--
@@ -115,7 +48,7 @@ func (q *QP) issue(now vtime.Time) (more bool) {
 }
 
 // nextWork returns the next work to issue, nil when there is none.
-func (q *QP) nextWork() *work {
+func (q *QP) nextWork() *SendWR {
 	r := &q.req
 	if r.next == r.tail {
 		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
@@ -152,9 +85,9 @@ func (q *QP) issuePacket(now vtime.Time) (n int, started, ok bool) {
 		return 0, started, false
 	}
 	if w.Pulls() {
-		q.fn.spend(0)
+		q.sched.Spend(0)
 	} else {
-		q.fn.spend(n)
+		q.sched.Spend(n)
 	}
 	if w.Issued {
 		q.req.next++
@@ -175,7 +108,7 @@ func (q *QP) notIssued(now vtime.Time, err error) {
 // admitWork looks at the next work, of which nothing was issued. pass says that it is the
 // transport's turn. Works that concern this side only, and those that failed, end here; ok is then
 // whether the next may follow at once.
-func (q *QP) admitWork(now vtime.Time, w *work) (pass, ok bool) {
+func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	r := &q.req
 	if q.state != abi.QPStateRTS {
 		return false, false // SQD
@@ -206,15 +139,15 @@ func (q *QP) admitWork(now vtime.Time, w *work) (pass, ok bool) {
 // issueInside carries out a request that concerns this side only. A key becomes invalid when
 // nothing before the request can use it any more. It reports whether the next request may follow at
 // once.
-func (q *QP) issueInside(now vtime.Time, w *work) bool {
+func (q *QP) issueInside(now vtime.Time, w *SendWR) bool {
 	r := &q.req
 	if w.WQE.Opcode == abi.OpLocalInv {
 		if r.head != r.next {
 			return false // a completion wakes the QP
 		}
-		w.Status = q.fn.Invalidate(q.pd, &q.windows, w.WQE.Imm)
+		w.Status = q.regions.Invalidate(q.pd, &q.windows, w.WQE.Imm)
 	} else {
-		w.Status = q.fn.Bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
+		w.Status = q.regions.Bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
 	}
 	w.started, w.Issued = true, true
 	goOn := w.Status == abi.WCSuccess || q.cie

@@ -1,18 +1,17 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // ModifyQP changes state and attributes. Without a state it changes attributes as a transition from
 // the state to itself. All of m is checked before anything changes.
-func (f *Function) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
-	if !f.Working() {
+func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
+	if !t.owner.Working() {
 		return abi.StatusBadState
 	}
-	q := f.QP(m.QPN)
+	q := t.QP(m.QPN)
 	if q == nil {
 		return abi.StatusNotFound
 	}
@@ -21,7 +20,7 @@ func (f *Function) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		to = m.State
 	}
 	switch {
-	case !verbs.InRange(f.Limits(), m):
+	case !InRange(t.owner.Limits(), m):
 		return abi.StatusInvalidArgument
 	case m.Mask&abi.QPAttrCurState != 0 && m.CurState != q.state:
 		return abi.StatusInvalidArgument
@@ -31,14 +30,14 @@ func (f *Function) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusInvalidArgument // the connection is to this peer
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
-	if f.Extended() || m.Mask&^verbs.AttrWhenever != 0 {
-		if st := verbs.Allowed(q.typ, q.state, to, m.Mask); st != abi.StatusOK {
+	if t.owner.Extended() || m.Mask&^AttrWhenever != 0 {
+		if st := Allowed(q.typ, q.state, to, m.Mask); st != abi.StatusOK {
 			return st
 		}
 	}
 	if to == abi.QPStateReset {
 		q.reset(now)
-		f.settle(now)
+		t.Settle(now)
 		return abi.StatusOK
 	}
 	if q.state == abi.QPStateReset && to == abi.QPStateInit {
@@ -47,47 +46,15 @@ func (f *Function) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	}
 	q.set(m)
 	q.change(now, to)
-	f.settle(now)
+	t.Settle(now)
 	return abi.StatusOK
 }
 
-// set takes over the attributes that m names.
+// set takes over what m names.
 func (q *QP) set(m *abi.ModifyQP) {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
-	a := &q.attr
-	for _, v := range []struct {
-		bit uint32
-		to  *uint8
-		v   uint8
-	}{
-		{abi.QPAttrTimeout, &a.timeout, m.Timeout},
-		{abi.QPAttrRetryCnt, &a.retryCnt, m.RetryCnt},
-		{abi.QPAttrRNRRetry, &a.rnrRetry, m.RNRRetry},
-		{abi.QPAttrMinRNRTimer, &a.minRNRTimer, m.MinRNRTimer},
-		{abi.QPAttrMaxRdAtomic, &a.maxRdAtomic, m.MaxRdAtomic},
-		{abi.QPAttrMaxDestRdAtomic, &a.maxDest, m.MaxDestRdAtomic},
-	} {
-		if has(v.bit) {
-			*v.to = v.v
-		}
-	}
+	q.attr.set(m)
 	q.limitReads()
-	a.timed = a.timed || has(abi.QPAttrTimeout|abi.QPAttrRetryCnt)
-	if has(abi.QPAttrAccess) {
-		a.access = m.Access
-	}
-	if has(abi.QPAttrPathMTU) {
-		a.pathMTU = m.PathMTU
-	}
-	if has(abi.QPAttrQKey) {
-		a.qkey = m.QKey
-	}
-	if has(abi.QPAttrPKeyIndex) {
-		a.pkeyIndex = m.PKeyIndex
-	}
-	if has(abi.QPAttrSQPSN) {
-		a.sqPSN = m.SQPSN
-	}
 	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
 		q.wired, q.peer, q.peerGID = true, m.DestQPN, m.DGID
 	}
@@ -123,7 +90,7 @@ func (q *QP) drained(now vtime.Time) {
 	if q.sendCQ != nil { // an XRC target has none
 		q.sendCQ.Release(now)
 	}
-	q.fn.Event(abi.EventSQDrained, q.number, 0, "")
+	q.owner.Event(abi.EventSQDrained, q.number, 0, "")
 }
 
 // draining reports whether works that were begun are still outstanding.
@@ -142,8 +109,8 @@ func (q *QP) serving() bool {
 }
 
 // QueryQP returns state and attributes.
-func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
-	q := f.QP(qpn)
+func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
+	q := t.QP(qpn)
 	if q == nil {
 		return abi.QueryQPResult{}, abi.StatusNotFound
 	}
@@ -161,15 +128,15 @@ func (f *Function) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 }
 
 // SetQPPath sets the path of a queue pair before it has a connection.
-func (f *Function) SetQPPath(p *abi.QPPath) abi.Status {
-	if !f.Working() {
+func (t *QPs) SetQPPath(p *abi.QPPath) abi.Status {
+	if !t.owner.Working() {
 		return abi.StatusBadState
 	}
-	q := f.QP(p.QPN)
+	q := t.QP(p.QPN)
 	if q == nil {
 		return abi.StatusNotFound
 	}
-	path, st := verbs.PathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
+	path, st := PathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
 	switch {
 	case q.datagrams():
 		return abi.StatusInvalidArgument // each has the path of its address handle
@@ -183,8 +150,8 @@ func (f *Function) SetQPPath(p *abi.QPPath) abi.Status {
 }
 
 // QueryQPPath returns what SetQPPath set.
-func (f *Function) QueryQPPath(qpn uint32) (abi.QPPath, abi.Status) {
-	q := f.QP(qpn)
+func (t *QPs) QueryQPPath(qpn uint32) (abi.QPPath, abi.Status) {
+	q := t.QP(qpn)
 	if q == nil {
 		return abi.QPPath{}, abi.StatusNotFound
 	}
@@ -193,4 +160,4 @@ func (f *Function) QueryQPPath(qpn uint32) (abi.QPPath, abi.Status) {
 }
 
 // Path is the path the driver asked for.
-func (q *QP) Path() verbs.Path { return q.attr.path }
+func (q *QP) Path() Path { return q.attr.path }

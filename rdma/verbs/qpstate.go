@@ -1,9 +1,8 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go;
@@ -31,8 +30,8 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 		return
 	}
 	q.enterErr(now)
-	q.fn.stats.QPErrors++
-	q.fn.Event(typ, q.number, uint32(st), reason)
+	q.owner.Stats.QPErrors++
+	q.owner.Event(typ, q.number, uint32(st), reason)
 }
 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend
@@ -61,13 +60,13 @@ func (q *QP) enterErr(now vtime.Time) {
 		return
 	}
 	q.state = abi.QPStateErr
-	q.fn.e.CreditsChanged() // it may have been offered some
-	q.fn.e.shared.Timers.Stop(&q.patience)
+	q.sched.Freed() // it may have been offered some
+	q.shared.Timers.Stop(&q.patience)
 	q.polled.Remove() // flushing reads the queue and arms it
 	q.dropRequests()
 	if q.conn != nil {
-		q.lingerUntil = now + q.fn.e.cfg.Linger
-		q.fn.e.linger.PushBack(&q.lingering, q)
+		q.lingerUntil = now + q.shared.Linger
+		q.shared.lingering.PushBack(&q.lingering, q)
 	}
 	q.wake()
 }
@@ -79,8 +78,8 @@ func (q *QP) reset(now vtime.Time) {
 	q.leaveConn(now)
 	q.sq.Reset()
 	q.rq.Reset()
-	q.fn.Unbind(&q.windows)
-	q.attr = q.fn.defaultAttributes()
+	q.regions.Unbind(&q.windows)
+	q.attr = defaultAttributes(q.owner.Limits())
 	q.state = abi.QPStateReset
 }
 
@@ -98,73 +97,8 @@ func (q *QP) abandon(now vtime.Time) {
 func (q *QP) stopWork() {
 	q.req.forget()
 	q.rsp.drop()
-	q.ready.Remove()
+	q.Queued.Remove()
 	q.polled.Remove()
-	q.fn.e.shared.Timers.Stop(&q.patience)
+	q.shared.Timers.Stop(&q.patience)
 	q.waitCredit = false
-}
-
-// closeConn closes the connection and forgets it; falcon's last events for it find no owner.
-func (q *QP) closeConn(now vtime.Time) {
-	if c := q.letGo(); c != nil {
-		if q.violated {
-			c.Abort(now)
-		} else {
-			c.Close(now)
-		}
-	}
-}
-
-// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device
-// closes it.
-func (q *QP) leaveConn(now vtime.Time) {
-	if q.violated {
-		q.closeConn(now)
-	} else if c := q.letGo(); c != nil {
-		c.Drain(now)
-	}
-}
-
-// letGo forgets the connection, and returns it.
-func (q *QP) letGo() transport.Conn {
-	q.lingering.Remove()
-	c := q.conn
-	q.conn = nil
-	q.forgetPeer()
-	return c
-}
-
-// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that
-// cannot carry out any more is flushed, as if it had ended already. Disconnected or PeerLeft
-// follows.
-func (q *QP) PeerLeaves() { q.leaving = true }
-
-// forgetPeer forgets whose connection the QP had, unless the driver named him.
-func (q *QP) forgetPeer() {
-	if !q.wired {
-		q.peer, q.peerGID = 0, [16]byte{}
-	}
-	q.peerIRD = anyIRD
-}
-
-// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
-// its connection is closed at once.
-func (q *QP) Disconnected(now vtime.Time) {
-	if q.conn == nil {
-		return
-	}
-	q.enterErr(now)
-	q.leaveConn(now)
-	q.fn.settle(now)
-}
-
-// Ended implements transport.Endpoint: the transport gave the connection up.
-func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
-	q.lingering.Remove()
-	q.conn = nil
-	if q.leaving && !q.wired {
-		q.enterErr(now)
-	}
-	q.fail(now, st, reason)
-	q.forgetPeer()
 }

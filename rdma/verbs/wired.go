@@ -1,4 +1,4 @@
-package rdma
+package verbs
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (q *QP) Connected() bool { return q.conn != nil }
 // fails by itself, needs no peer. It reports whether there may be more of that; without work it
 // asks for a doorbell.
 func (q *QP) awaitPeer(now vtime.Time) (more bool) {
-	for range q.fn.e.cfg.TurnOps {
+	for range q.shared.TurnOps {
 		w := q.nextWork()
 		switch {
 		case w == nil:
@@ -46,11 +46,11 @@ func (q *QP) awaitPeer(now vtime.Time) (more bool) {
 // awaitSend sees to it that work for the peer does not wait for ever.
 func (q *QP) awaitSend(now vtime.Time) {
 	switch {
-	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.fn.Working():
+	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.owner.Working():
 	case q.peerLeft:
 		q.failAlone(now, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever
-		q.fn.e.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
@@ -61,7 +61,7 @@ func (q *QP) Due(now vtime.Time) {
 	} else {
 		q.failUnanswered(now)
 	}
-	q.fn.settle(now)
+	q.in.Settle(now)
 }
 
 // failUnanswered fails the oldest work request whose response was lost.
@@ -104,5 +104,5 @@ func (q *QP) PeerLeft(now vtime.Time) {
 	} else {
 		q.wake()
 	}
-	q.fn.settle(now)
+	q.in.Settle(now)
 }

@@ -1,29 +1,14 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
-
-// oldest returns the receive of the oldest unfinished message that has one.
-func (r *responder) oldest() (*verbs.Receive, bool) {
-	for i := range uint32(len(r.receives)) {
-		if v := r.receive(r.message + i); v.Taken {
-			return v, true
-		}
-	}
-	return nil, false
-}
-
-func (r *responder) receive(number uint32) *verbs.Receive {
-	return &r.receives[number&uint32(len(r.receives)-1)]
-}
 
 // receiveFor returns the receive of the message of that number. Messages take the receives of a
 // QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is
 // nil when none is posted, or none can be held: the peer has to wait.
-func (q *QP) receiveFor(number uint32) *verbs.Receive {
+func (q *QP) receiveFor(number uint32) *Receive {
 	r := &q.rsp
 	if number-r.message >= uint32(len(r.receives)) {
 		return nil
@@ -36,11 +21,11 @@ func (q *QP) receiveFor(number uint32) *verbs.Receive {
 		return v
 	}
 	for ; r.fetched-r.message <= number-r.message; r.fetched++ {
-		b, ok := q.rq.Next(q.fn.e.shared.Entry[:])
+		b, ok := q.rq.Next(q.shared.entry[:])
 		if !ok {
 			return nil
 		}
-		r.receive(r.fetched).Fill(&q.rq, &q.fn.Regions, q.pd, b)
+		r.receive(r.fetched).Fill(&q.rq, q.regions, q.pd, b)
 		q.rq.Commit()
 	}
 	return r.receive(number)
@@ -48,7 +33,7 @@ func (q *QP) receiveFor(number uint32) *verbs.Receive {
 
 // source is the shared queue the packet at hand receives from, nil when the QP has a queue of its
 // own.
-func (q *QP) source() *verbs.SRQ {
+func (q *QP) source() *SRQ {
 	if q.typ == abi.QPTypeXRCRecv {
 		return q.rsp.srq
 	}
@@ -57,7 +42,7 @@ func (q *QP) source() *verbs.SRQ {
 
 // domain is the protection domain the requests of the peer are checked against: the QP's, or that
 // of the XRC SRQ the packet at hand names.
-func (q *QP) domain() *verbs.PD {
+func (q *QP) domain() *PD {
 	if q.typ == abi.QPTypeXRCRecv {
 		return q.rsp.srq.PD()
 	}
@@ -65,7 +50,7 @@ func (q *QP) domain() *verbs.PD {
 }
 
 // completeRecv writes the completion of v, whose slot is free then.
-func (q *QP) completeRecv(now vtime.Time, v *verbs.Receive, cqe *abi.CQE, solicited bool) {
+func (q *QP) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solicited bool) {
 	cq := q.recvCQ
 	cqe.WRID, cqe.QPN = v.WRID, q.number
 	if s := v.SRQ; s != nil {
@@ -79,6 +64,6 @@ func (q *QP) completeRecv(now vtime.Time, v *verbs.Receive, cqe *abi.CQE, solici
 }
 
 // finishRecv completes a receive in error.
-func (q *QP) finishRecv(now vtime.Time, v *verbs.Receive, st abi.WCStatus) {
+func (q *QP) finishRecv(now vtime.Time, v *Receive, st abi.WCStatus) {
 	q.completeRecv(now, v, &abi.CQE{SrcQP: q.peer, Status: st, Opcode: abi.WCOpRecv}, false)
 }

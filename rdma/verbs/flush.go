@@ -1,4 +1,4 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -13,7 +13,7 @@ const flushTurn = 64
 func (q *QP) flush(now vtime.Time) (more bool) {
 	send := q.flushSends(now)
 	recv := q.flushRecvs(now)
-	return (send || recv) && q.fn.Working() && q.state == abi.QPStateErr
+	return (send || recv) && q.owner.Working() && q.state == abi.QPStateErr
 }
 
 func (q *QP) flushSends(now vtime.Time) (more bool) {
@@ -24,15 +24,15 @@ func (q *QP) flushSends(now vtime.Time) (more bool) {
 			q.finish(now, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.sq.Next(q.fn.e.shared.Entry[:])
+		b, ok := q.sq.Next(q.shared.entry[:])
 		if !ok {
 			return q.sq.Sleep()
 		}
 		var x abi.SendWQE
 		x.Unmarshal(b)
-		q.fn.Owner.Stats.Posted++
+		q.owner.Stats.Posted++
 		q.sendCQ.Post(now, &abi.CQE{
-			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: wcOpcode(x.Opcode),
+			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: WCOpcode(x.Opcode),
 		}, false)
 	}
 	q.sq.Commit()
@@ -43,7 +43,7 @@ func (q *QP) flushSends(now vtime.Time) (more bool) {
 func (q *QP) lastReceive() {
 	if !q.rq.Open() && q.typ != abi.QPTypeXRCSend && !q.lastWQE {
 		q.lastWQE = true
-		q.fn.Event(abi.EventLastWQE, q.number, 0, "")
+		q.owner.Event(abi.EventLastWQE, q.number, 0, "")
 	}
 }
 
@@ -53,7 +53,7 @@ func (q *QP) flushRecvs(now vtime.Time) (more bool) {
 			q.finishRecv(now, v, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := q.rq.Next(q.fn.e.shared.Entry[:])
+		b, ok := q.rq.Next(q.shared.entry[:])
 		if !ok {
 			q.lastReceive()
 			return q.rq.Sleep()

@@ -1,21 +1,23 @@
-package rdma
+package verbs
 
 import (
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // parts looks up what a queue pair is made of, which depends on its type.
-func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
-	q := &QP{fn: f, typ: c.Type, sigAll: c.SigAll == 1, attr: f.defaultAttributes(), peerIRD: anyIRD}
+func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
+	q := &QP{
+		in: t, owner: t.owner, regions: t.regions, shared: t.shared, sched: t.sched,
+		typ: c.Type, sigAll: c.SigAll == 1, attr: defaultAttributes(t.owner.Limits()), peerIRD: anyIRD,
+	}
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
-		q.pd, q.sendCQ, q.recvCQ = f.PD(c.PDN), f.CQ(c.SendCQ), f.CQ(c.RecvCQ)
+		q.pd, q.sendCQ, q.recvCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)
 		if q.pd == nil || q.sendCQ == nil || q.recvCQ == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.SRQN != 0 {
-			if q.srq = f.SRQ(c.SRQN); q.srq == nil {
+			if q.srq = t.srqs.SRQ(c.SRQN); q.srq == nil {
 				return nil, abi.StatusNotFound
 			}
 			if !q.srq.Basic() {
@@ -23,14 +25,14 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 			}
 		}
 	case abi.QPTypeXRCSend:
-		if q.pd, q.sendCQ = f.PD(c.PDN), f.CQ(c.SendCQ); q.pd == nil || q.sendCQ == nil {
+		if q.pd, q.sendCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ); q.pd == nil || q.sendCQ == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.RecvCQ != 0 || c.SRQN != 0 {
 			return nil, abi.StatusInvalidArgument
 		}
 	case abi.QPTypeXRCRecv:
-		if q.xrcd = f.XRCD(c.XRCDN); q.xrcd == nil {
+		if q.xrcd = t.xrcds.XRCD(c.XRCDN); q.xrcd == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.PDN != 0 || c.SendCQ != 0 || c.RecvCQ != 0 || c.SRQN != 0 {
@@ -54,26 +56,26 @@ func (f *Function) parts(c *abi.CreateQP) (*QP, abi.Status) {
 }
 
 // CreateQP makes a queue pair in state RESET.
-func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
-	if !f.Working() {
+func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
+	if !t.owner.Working() {
 		return 0, abi.StatusBadState
 	}
-	q, st := f.parts(c)
+	q, st := t.parts(c)
 	if st != abi.StatusOK {
-		f.brokeXRC(c, st)
+		t.brokeXRC(c, st)
 		return 0, st
 	}
-	l := f.Limits()
+	l := t.owner.Limits()
 	if int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline {
 		return 0, abi.StatusTooLarge
 	}
-	sq := verbs.QueueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
-	rq := verbs.QueueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: verbs.RecvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
+	sq := QueueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
+	rq := QueueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: RecvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
 	queues := []struct {
 		has  bool
-		to   *verbs.WorkQueue
+		to   *WorkQueue
 		kind abi.Ring
-		p    verbs.QueueParams
+		p    QueueParams
 		min  uint8 // log2 of the stride
 	}{
 		{c.Type != abi.QPTypeXRCRecv, &q.sq, abi.RingSQ, sq, 6},
@@ -87,33 +89,33 @@ func (f *Function) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		}
 		if st != abi.StatusOK {
 			if u.has && u.p.Read > 1<<u.p.Log2Stride {
-				f.Broke(abi.DRV608, abi.RingAdmin, 0, 0, nil)
+				t.owner.Broke(abi.DRV608, abi.RingAdmin, 0, 0, nil)
 			} else if !u.has {
-				f.brokeXRC(c, st)
+				t.brokeXRC(c, st)
 			}
 			return 0, st
 		}
 	}
 	switch {
-	case c.Type == abi.QPTypeGSI && f.gsi != nil:
+	case c.Type == abi.QPTypeGSI && t.gsi != nil:
 		return 0, abi.StatusBusy
-	case c.Type != abi.QPTypeGSI && f.qps.Full():
+	case c.Type != abi.QPTypeGSI && t.table.Full():
 		return 0, abi.StatusNoResources
 	}
 	for _, u := range queues {
 		if !u.has {
 			continue
 		}
-		if *u.to, st = f.OpenQueue(u.kind, u.p); st != abi.StatusOK {
+		if *u.to, st = t.owner.OpenQueue(u.kind, u.p); st != abi.StatusOK {
 			return 0, st
 		}
 	}
-	q.req.init(f.e, min(q.sq.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
+	q.req.init(&t.shared.sends, min(q.sq.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
 	q.rsp.maxSGE = q.maxRecvSGE(c)
 	if c.Type == abi.QPTypeGSI {
-		q.number, f.gsi = gsiNumber, q
+		q.number, t.gsi = gsiNumber, q
 	} else {
-		q.number, _ = f.qps.Add(q)
+		q.number, _ = t.table.Add(q)
 	}
 	if q.datagrams() { // there is no connection to wait for
 		q.rsp.connect(true, 0)
@@ -130,7 +132,7 @@ func (q *QP) maxRecvSGE(c *abi.CreateQP) int {
 	case q.srq != nil:
 		return q.srq.MaxSGE()
 	case q.typ == abi.QPTypeXRCRecv:
-		return q.fn.Limits().SGEs
+		return q.owner.Limits().SGEs
 	}
 	return int(c.MaxRecvSGE)
 }
@@ -145,9 +147,9 @@ func (q *QP) count(n int) {
 }
 
 // brokeXRC reports that an XRC QP was to be made with parts it does not have.
-func (f *Function) brokeXRC(c *abi.CreateQP, st abi.Status) {
+func (t *QPs) brokeXRC(c *abi.CreateQP, st abi.Status) {
 	if st == abi.StatusInvalidArgument && (c.Type == abi.QPTypeXRCSend || c.Type == abi.QPTypeXRCRecv) {
-		f.Broke(abi.DRV924, abi.RingAdmin, 0, 0, nil)
+		t.owner.Broke(abi.DRV924, abi.RingAdmin, 0, 0, nil)
 	}
 }
 

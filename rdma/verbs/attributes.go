@@ -1,0 +1,82 @@
+package verbs
+
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// attributes are what ModifyQP sets, with the meaning and units of ibv_qp_attr.
+type attributes struct {
+	access      uint32 // abi.Access bits allowed to the peer
+	pathMTU     abi.PathMTU
+	minRNRTimer uint8
+	retryCnt    uint8
+	rnrRetry    uint8
+	timeout     uint8
+	maxRdAtomic uint8
+	maxDest     uint8
+	timed       bool // the driver set timeout or retryCnt
+	pkeyIndex   uint16
+	qkey        uint32
+	sqPSN       uint32
+	path        Path
+}
+
+// defaultAttributes hold until ModifyQP says otherwise.
+func defaultAttributes(l *Limits) attributes {
+	n := uint8(l.ReadAtomic)
+	return attributes{minRNRTimer: 12, retryCnt: 7, rnrRetry: 7, timeout: 14, maxRdAtomic: n, maxDest: n}
+}
+
+// set takes over the attributes that m names.
+func (a *attributes) set(m *abi.ModifyQP) {
+	has := func(bit uint32) bool { return m.Mask&bit != 0 }
+	for _, v := range []struct {
+		bit uint32
+		to  *uint8
+		v   uint8
+	}{
+		{abi.QPAttrTimeout, &a.timeout, m.Timeout},
+		{abi.QPAttrRetryCnt, &a.retryCnt, m.RetryCnt},
+		{abi.QPAttrRNRRetry, &a.rnrRetry, m.RNRRetry},
+		{abi.QPAttrMinRNRTimer, &a.minRNRTimer, m.MinRNRTimer},
+		{abi.QPAttrMaxRdAtomic, &a.maxRdAtomic, m.MaxRdAtomic},
+		{abi.QPAttrMaxDestRdAtomic, &a.maxDest, m.MaxDestRdAtomic},
+	} {
+		if has(v.bit) {
+			*v.to = v.v
+		}
+	}
+	a.timed = a.timed || has(abi.QPAttrTimeout|abi.QPAttrRetryCnt)
+	if has(abi.QPAttrAccess) {
+		a.access = m.Access
+	}
+	if has(abi.QPAttrPathMTU) {
+		a.pathMTU = m.PathMTU
+	}
+	if has(abi.QPAttrQKey) {
+		a.qkey = m.QKey
+	}
+	if has(abi.QPAttrPKeyIndex) {
+		a.pkeyIndex = m.PKeyIndex
+	}
+	if has(abi.QPAttrSQPSN) {
+		a.sqPSN = m.SQPSN
+	}
+}
+
+// leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than
+// verbs programs, which expect hardware, are willing to wait.
+const leastGiveUp vtime.Time = 500e6
+
+// retryTime is QP.RetryTime.
+func (a *attributes) retryTime() vtime.Time {
+	switch {
+	case !a.timed:
+		return 0
+	case a.timeout == 0:
+		return vtime.Never
+	default:
+		return max(vtime.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
+	}
+}

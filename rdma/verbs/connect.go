@@ -1,0 +1,111 @@
+package verbs
+
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// Connect takes a QP from INIT to RTS over conn, which nobody else has; one that its driver takes
+// through RTR itself stays where it is. pathMTU is the path MTU agreed on with the peer in bytes; a
+// packet carries at most that much data, and less where conn's own MTU leaves less.
+// StatusBadState: the QP is not in INIT; StatusInvalidArgument: an MTU too small.
+func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
+	if !q.owner.Working() || q.conn != nil ||
+		q.state != abi.QPStateInit && q.state != abi.QPStateRTR && q.state != abi.QPStateRTS {
+		return abi.StatusBadState
+	}
+	segment, ok := conn.Attach(&transport.Terms{
+		Endpoint: q, QPN: q.number, Peer: peerQPN, PathMTU: pathMTU, XRC: q.typ == abi.QPTypeXRCSend || q.typ == abi.QPTypeXRCRecv,
+		Unordered: q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic), Account: &q.owner.Account,
+	})
+	if !ok {
+		return abi.StatusInvalidArgument
+	}
+	q.peer, q.peerGID = peerQPN, peerGID
+	if m := abi.PathMTUFor(pathMTU); m != 0 {
+		q.attr.pathMTU = m
+	}
+	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = conn, segment, false, false, false, false
+	q.rsp.connect(conn.Ordered(), q.receives())
+	if q.state == abi.QPStateInit {
+		q.state = abi.QPStateRTS
+	}
+	q.shared.Timers.Stop(&q.patience)
+	q.wake()
+	return abi.StatusOK
+}
+
+// Unblocked implements transport.Endpoint.
+func (q *QP) Unblocked(vtime.Time) {
+	q.waitCredit = false
+	q.wake()
+}
+
+// Settle implements transport.Endpoint.
+func (q *QP) Settle(now vtime.Time) { q.in.Settle(now) }
+
+// closeConn closes the connection and forgets it; falcon's last events for it find no owner.
+func (q *QP) closeConn(now vtime.Time) {
+	if c := q.letGo(); c != nil {
+		if q.violated {
+			c.Abort(now)
+		} else {
+			c.Close(now)
+		}
+	}
+}
+
+// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device
+// closes it.
+func (q *QP) leaveConn(now vtime.Time) {
+	if q.violated {
+		q.closeConn(now)
+	} else if c := q.letGo(); c != nil {
+		c.Drain(now)
+	}
+}
+
+// letGo forgets the connection, and returns it.
+func (q *QP) letGo() transport.Conn {
+	q.lingering.Remove()
+	c := q.conn
+	q.conn = nil
+	q.forgetPeer()
+	return c
+}
+
+// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that
+// cannot carry out any more is flushed, as if it had ended already. Disconnected or PeerLeft
+// follows.
+func (q *QP) PeerLeaves() { q.leaving = true }
+
+// forgetPeer forgets whose connection the QP had, unless the driver named him.
+func (q *QP) forgetPeer() {
+	if !q.wired {
+		q.peer, q.peerGID = 0, [16]byte{}
+	}
+	q.peerIRD = anyIRD
+}
+
+// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
+// its connection is closed at once.
+func (q *QP) Disconnected(now vtime.Time) {
+	if q.conn == nil {
+		return
+	}
+	q.enterErr(now)
+	q.leaveConn(now)
+	q.in.Settle(now)
+}
+
+// Ended implements transport.Endpoint: the transport gave the connection up.
+func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
+	q.lingering.Remove()
+	q.conn = nil
+	if q.leaving && !q.wired {
+		q.enterErr(now)
+	}
+	q.fail(now, st, reason)
+	q.forgetPeer()
+}

@@ -1,0 +1,168 @@
+package verbs
+
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// Queue pairs of the unreliable datagram service. They have no connection of their own: each work
+// request names an address handle, whose link carries it in one packet. It completes, successfully,
+// when the link took it (outgoing.go) or it cannot arrive; only errors of its own entry and memory
+// are errors, which move the QP to SQE.
+
+// datagrams reports whether the QP is of the datagram service.
+func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
+
+// gsiNumber is the number of the general services interface's queue pair, one per function, for
+// connection management between the kernels of guests.
+const gsiNumber = 1
+
+// groupQPN is the number that stands for a multicast group.
+const groupQPN = 0xffffff
+
+// checkDatagram looks at what is particular to datagrams in a work request whose length is known.
+func (q *QP) checkDatagram(w *SendWR) abi.WCStatus {
+	x := &w.WQE
+	a := q.in.ahs.AH(x.AHN)
+	switch {
+	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm,
+		x.RemoteQPN >= groupQPN,
+		a == nil || a.pd != q.pd:
+		return abi.WCLocQPOpErr
+	case int(w.Length) > q.owner.Limits().MTU:
+		return abi.WCLocLenErr
+	}
+	w.carrier = q.in.ahs.carrier(a, q.Ordered())
+	return abi.WCSuccess
+}
+
+// issueDatagram is issuePacket for the work at next, which is sound: its carrier takes its datagram,
+// or it is lost.
+func (q *QP) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) {
+	x := &w.WQE
+	d := &q.shared.datagram
+	*d = Datagram{
+		Datagram: transport.Datagram{
+			To: x.RemoteQPN, From: q.number, QKey: x.RemoteQKey, Imm: x.Imm, HasImm: x.Opcode == abi.OpSendImm,
+			Solicited: x.Flags&abi.SendSolicited != 0, Length: int(w.Length), Work: w.Index,
+		},
+		SGEs: w.SGEs, From: q,
+	}
+	if x.RemoteQKey&abi.QKeyControlled != 0 {
+		d.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
+	}
+	if x.Flags&abi.SendInline != 0 {
+		d.SGEs, d.Inline = nil, w.Inline
+	}
+	switch w.carrier.Send(now, d) {
+	case Taken:
+		n = int(w.Length)
+		q.sched.Spend(n)
+	case Lost:
+		q.owner.Account.DatagramsLost++
+	case Full:
+		return 0, false, false
+	case Unreadable:
+		w.Status = abi.WCLocProtErr
+	}
+	w.started, w.Issued = true, true
+	q.req.next++
+	q.complete(now)
+	return n, true, true
+}
+
+// Wait implements Waiter.
+func (q *QP) Wait(c Carrier) (news bool) {
+	news = q.blocked != c
+	q.blocked, q.waitCredit = c, true
+	return news
+}
+
+// Resume implements Waiter.
+func (q *QP) Resume(c Carrier) {
+	if q.blocked == c {
+		q.blocked, q.waitCredit = nil, false
+		q.wake()
+	}
+}
+
+// Arrival is a datagram that arrived.
+type Arrival struct {
+	*transport.Datagram
+	Data []byte
+	GRH  *[GRHSize]byte         // what is put before the data
+	SL   uint8                  // what completions have as service level
+	Conn transport.DatagramConn // that brought it
+	ID   uint32                 // names it there, for traces
+}
+
+// GRHSize is the room before the data of a received datagram (abi.GRHSize).
+const GRHSize = 40
+
+// Deliver hands a datagram to its queue pair. One that cannot be delivered is lost without a word,
+// to the sender and to the receiver (InfiniBand §9.8.3): only the counters tell.
+func (t *QPs) Deliver(now vtime.Time, d *Arrival) {
+	q := t.QP(d.To)
+	switch {
+	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
+		t.owner.Account.DatagramsLost++
+	case q.attr.qkey != d.QKey:
+		t.owner.Stats.BadQKeys++
+	default:
+		q.receiveDatagram(now, d)
+	}
+}
+
+// receiveDatagram delivers a datagram to the next receive, behind the room for the GRH.
+func (q *QP) receiveDatagram(now vtime.Time, d *Arrival) {
+	v := q.receiveFor(q.rsp.message)
+	total := GRHSize + len(d.Data)
+	switch {
+	case v == nil:
+		q.owner.Account.DatagramsLost++
+		return
+	case v.Status != abi.WCSuccess:
+		st := v.Status
+		q.failReceive(now, v, st)
+		return
+	case uint64(total) > v.Capacity: // the receive stays for one that fits
+		q.owner.Account.DatagramsLost++
+		return
+	}
+	cqe := abi.CQE{
+		ByteLen: uint32(total), SrcQP: d.From, Opcode: abi.WCOpRecv, Flags: abi.WCFlagGRH, SL: d.SL,
+	}
+	if d.HasImm {
+		cqe.Flags |= abi.WCFlagImm
+		cqe.Imm = d.Imm
+	}
+	var c Cursor
+	err := v.SGEs.Scatter(c, d.GRH[:])
+	if err == nil {
+		c.Advance(v.SGEs, GRHSize)
+		err = v.SGEs.Scatter(c, d.Data)
+	}
+	if err != nil {
+		q.failReceive(now, v, abi.WCLocProtErr)
+		return
+	}
+	q.rsp.message++
+	q.owner.Account.PushesRx++
+	q.owner.Account.BytesRx += uint64(len(d.Data))
+	if q.traced() {
+		d.Conn.NoteDelivered(d.Datagram, d.ID)
+		q.noteReceiving(d.Conn.ID(), d.ID)
+	}
+	q.completeRecv(now, v, &cqe, d.Solicited)
+}
+
+// failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
+// unless it completes in error.
+func (q *QP) failReceive(now vtime.Time, v *Receive, st abi.WCStatus) {
+	q.rsp.message++
+	q.finishRecv(now, v, st)
+	if !q.cie {
+		q.fail(now, st, "receive work request failed: "+st.String())
+	}
+}

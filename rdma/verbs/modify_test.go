@@ -1,0 +1,97 @@
+package verbs
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// silent is a driver that is told nothing, and a scheduler that does nothing.
+type silent struct{}
+
+func (silent) CQEvent(uint32)                                   {}
+func (silent) AsyncEvent(abi.EventType, uint32, uint32, string) {}
+func (silent) Fault(abi.Fault, string)                          {}
+func (silent) Violation(*abi.Violation)                         {}
+func (silent) Ready(*QP)                                        {}
+func (silent) May(vtime.Time) bool                              { return false }
+func (silent) Spend(int)                                        {}
+func (silent) AnswerAt(now vtime.Time) vtime.Time               { return now }
+func (silent) Answered(int)                                     {}
+func (silent) Freed()                                           {}
+
+// complete is a ModifyQP that sets every attribute of mask to a good value.
+func complete(qpn, mask uint32, state abi.QPState) *abi.ModifyQP {
+	return &abi.ModifyQP{
+		QPN: qpn, Mask: mask | abi.QPAttrState, State: state, PathMTU: abi.MTU1024, MinRNRTimer: 1, RetryCnt: 7, RNRRetry: 7, Timeout: 14,
+		MaxRdAtomic: 1, MaxDestRdAtomic: 1, DestQPN: 0x123456, RQPSN: 0xffffff, SQPSN: 1, DGID: [16]byte{15: 9}, Access: abi.AccessRemoteRead, QKey: 0x11,
+	}
+}
+
+var everyState = []abi.QPState{
+	abi.QPStateReset, abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr,
+}
+
+// TestTransitions tries every change of state of both tables with no attribute, with exactly the
+// required ones, with each required one left out, with each optional one, and with each that is
+// neither.
+func TestTransitions(t *testing.T) {
+	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUD} {
+		var o Objects
+		o.Init(&Shared{}, nil, Limits{}, silent{}, silent{}, nil)
+		o.UseFeatures(abi.FeatureExtendedVerbs)
+		q := &QP{in: &o.QPs, owner: &o.Owner, regions: &o.Regions, shared: &Shared{}, sched: silent{}, typ: typ}
+		q.number, _ = o.QPs.table.Add(q)
+		try := func(from, to abi.QPState, mask uint32) abi.Status {
+			q.state = from
+			m := complete(q.number, mask, to)
+			q.peerGID = m.DGID
+			st := o.ModifyQP(0, m)
+			if got := q.state; st == abi.StatusOK && got != to || st != abi.StatusOK && got != from {
+				t.Fatalf("%v %v→%v: %v, but the QP is in %v", typ, from, to, st, got)
+			}
+			return st
+		}
+		for _, from := range everyState {
+			for _, to := range everyState {
+				var row *Transition
+				for i, x := range Transitions(typ) {
+					if x.From == from && x.To == to {
+						row = &Transitions(typ)[i]
+					}
+				}
+				switch {
+				case to == abi.QPStateReset:
+					row = &Transition{}
+				case to == abi.QPStateErr && from != abi.QPStateReset:
+					row = &Transition{}
+				}
+				if row == nil {
+					if st := try(from, to, 0); st != abi.StatusBadState {
+						t.Errorf("%v %v→%v: %v, want wrong state", typ, from, to, st)
+					}
+					continue
+				}
+				for bit := uint32(1); bit != 0; bit <<= 1 {
+					if bit == abi.QPAttrState || bit == abi.QPAttrCurState {
+						continue
+					}
+					mask, want := row.Required|bit, abi.StatusInvalidArgument
+					switch {
+					case row.Required&bit != 0:
+						mask = row.Required &^ bit
+					case row.Optional&bit != 0:
+						want = abi.StatusOK
+					}
+					if st := try(from, to, mask); st != want {
+						t.Errorf("%v %v→%v with %#x: %v, want %v", typ, from, to, mask, st, want)
+					}
+				}
+				if st := try(from, to, row.Required); st != abi.StatusOK {
+					t.Errorf("%v %v→%v: %v", typ, from, to, st)
+				}
+			}
+		}
+	}
+}

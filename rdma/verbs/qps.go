@@ -1,0 +1,86 @@
+package verbs
+
+import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// QPs are the queue pairs of a function.
+type QPs struct {
+	owner   *Owner
+	shared  *Shared
+	sched   Scheduler
+	pds     *PDs
+	xrcds   *XRCDs
+	regions *Regions
+	cqs     *CQs
+	srqs    *SRQs
+	ahs     *AHs
+	table   Table[QP]
+	gsi     *QP // has number 1
+}
+
+// QP returns the queue pair called qpn, nil when there is none.
+func (t *QPs) QP(qpn uint32) *QP {
+	if qpn == gsiNumber {
+		return t.gsi
+	}
+	return t.table.Get(qpn)
+}
+
+// each calls do for every queue pair, which it may destroy.
+func (t *QPs) each(do func(*QP)) {
+	t.table.Each(do)
+	if t.gsi != nil {
+		do(t.gsi)
+	}
+}
+
+func (t *QPs) count() int              { return t.table.InUse() }
+func (t *QPs) setLimit(most int)       { t.table.SetLimit(most) }
+func (t *QPs) closeAll(now vtime.Time) { t.each(func(q *QP) { q.destroy(now) }) }
+
+// DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
+func (t *QPs) DestroyQP(now vtime.Time, qpn uint32) abi.Status {
+	q := t.QP(qpn)
+	if q == nil {
+		return abi.StatusNotFound
+	}
+	q.destroy(now)
+	return abi.StatusOK
+}
+
+func (q *QP) destroy(now vtime.Time) {
+	q.stopWork()
+	q.leaveConn(now)
+	q.state = abi.QPStateReset
+	q.regions.Unbind(&q.windows)
+	if q == q.in.gsi {
+		q.in.gsi = nil
+	} else {
+		q.in.table.Remove(q.number)
+	}
+	q.count(-1)
+}
+
+// Settle finishes what Stop and a CQ overflow began. Every entry point ends with it.
+func (t *QPs) Settle(now vtime.Time) {
+	for t.owner.Unsettled() {
+		stopped := !t.owner.Working()
+		t.each(func(q *QP) {
+			switch {
+			case stopped:
+				q.abandon(now)
+			case q.sendCQ.Broken() || q.recvCQ.Broken():
+				q.fail(now, abi.WCGeneralErr, "completion queue failed")
+			}
+		})
+		t.srqs.FailBroken()
+	}
+}
+
+// Unstick looks at all send queues again that Faults.Stuck may have kept back.
+func (t *QPs) Unstick(now vtime.Time) {
+	t.each((*QP).wake)
+	t.Settle(now)
+}

@@ -1,0 +1,70 @@
+package verbs
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// maxMessage is the longest message in bytes (InfiniBand: 2^31).
+const maxMessage = 1 << 31
+
+// SendWR is one send work request: a copy of what the driver posted, made once, with its checks'
+// outcome.
+type SendWR struct {
+	transport.Request
+	SGEs   SGL
+	Inline []byte // data of an inline request
+	bind   abi.BindMW
+
+	started    bool    // counted as READ or atomic, past its fence
+	done       bool    // reported, out of order
+	unanswered bool    // the response to a packet was for another QP
+	carrier    Carrier // of a datagram
+}
+
+// inside reports whether the request concerns this side only.
+func (w *SendWR) inside() bool { return w.WQE.Opcode == abi.OpLocalInv || w.WQE.Opcode == abi.OpBindMW }
+
+// local completes a request that concerns this side only from the rest of its entry.
+func (w *SendWR) local(rest []byte) abi.WCStatus {
+	x := &w.WQE
+	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 {
+		return abi.WCLocQPOpErr
+	}
+	if x.Opcode == abi.OpBindMW {
+		if len(rest) < abi.BindMWSize {
+			return abi.WCLocQPOpErr
+		}
+		w.bind.Unmarshal(rest)
+	}
+	return abi.WCSuccess
+}
+
+// at is the place of offset in the request's list.
+func (w *SendWR) at(offset uint32) (c Cursor) {
+	c.Advance(w.SGEs, offset)
+	return c
+}
+
+// WCOpcode is the operation a completion of op reports.
+func WCOpcode(op abi.Opcode) abi.WCOpcode {
+	switch op {
+	case abi.OpWrite, abi.OpWriteImm:
+		return abi.WCOpWrite
+	case abi.OpRead, abi.OpReadInv:
+		return abi.WCOpRead
+	case abi.OpLocalInv:
+		return abi.WCOpLocalInv
+	case abi.OpBindMW:
+		return abi.WCOpBindMW
+	case abi.OpCmpSwap:
+		return abi.WCOpCmpSwap
+	case abi.OpFetchAdd:
+		return abi.WCOpFetchAdd
+	case abi.OpMaskedCmpSwap:
+		return abi.WCOpMaskedCmpSwap
+	case abi.OpMaskedFetchAdd:
+		return abi.WCOpMaskedFetchAdd
+	}
+	return abi.WCOpSend
+}

@@ -1,0 +1,47 @@
+package verbs
+
+import "github.com/falcon-vnic/vnic/rdma/trace"
+
+// What a function notes of its requests while somebody traces it. Callers look first whether there
+// is a ring: nothing else of this is on the data path.
+
+// UseTrace makes the function note in r what happens to its requests; nil: nothing any more.
+func (o *Owner) UseTrace(r *trace.Ring) { o.Trace = r }
+
+// traced reports whether the QP's requests are noted.
+func (q *QP) traced() bool { return q.owner.Trace != nil && q.owner.Trace.Wants(q.number) }
+
+// noteEntries notes that entries of the send queue up to index are there.
+func (q *QP) noteEntries(kind trace.Kind, index uint32) {
+	if q.traced() {
+		q.owner.Trace.Add(&trace.Event{Kind: kind, Work: q.number, Index: index})
+	}
+}
+
+// noteRead notes that w was read.
+func (q *QP) noteRead(w *SendWR) {
+	if q.traced() {
+		q.owner.Trace.Add(&trace.Event{Kind: trace.Read, Work: q.number, Index: w.Index, Op: uint8(w.WQE.Opcode), Arg: w.WQE.WRID, Extra: w.Length})
+	}
+}
+
+// noteCompleting says that the CQE of w is next.
+func (q *QP) noteCompleting(w *SendWR) {
+	if q.traced() {
+		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index})
+	}
+}
+
+// noteSilent notes that w is complete and gets no CQE.
+func (q *QP) noteSilent(w *SendWR) {
+	if q.traced() {
+		q.owner.Trace.Add(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index, Flags: trace.Silent})
+	}
+}
+
+// noteReceiving says that the next CQE is for the receive of a packet of connection conn.
+func (q *QP) noteReceiving(conn, id uint32) {
+	if q.traced() {
+		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Conn: conn, Index: id, Flags: trace.Responder})
+	}
+}
