@@ -312,15 +312,15 @@ func TestRegisters(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	for _, r := range abi.Registers {
-		_, st := d.fn.ReadRegister(r.Offset, r.Width)
+		_, st := d.fn.Registers().Read(r.Offset, r.Width)
 		if want := abi.StatusOK; r.Readable != (st == want) {
 			t.Errorf("read of %s: %s", r.Name, st)
 		}
-		if _, st := d.fn.ReadRegister(r.Offset, 12-r.Width); st != abi.StatusInvalidArgument {
+		if _, st := d.fn.Registers().Read(r.Offset, 12-r.Width); st != abi.StatusInvalidArgument {
 			t.Errorf("read of %s with the wrong width: %s", r.Name, st)
 		}
 		if !r.Writable {
-			if st := d.fn.WriteRegister(v.now, r.Offset, r.Width, 0); st != abi.StatusDenied {
+			if st := d.fn.Registers().Write(v.now, r.Offset, r.Width, 0); st != abi.StatusDenied {
 				t.Errorf("write of %s: %s", r.Name, st)
 			}
 		}
@@ -339,21 +339,21 @@ func TestRegisters(t *testing.T) {
 		{abi.RegControl, 4, 77, abi.StatusInvalidArgument},
 		{abi.RegControl, 4, uint64(abi.ControlReset), abi.StatusOK},
 	} {
-		if st := d.fn.WriteRegister(v.now, c.offset, c.width, c.value); st != c.want {
+		if st := d.fn.Registers().Write(v.now, c.offset, c.width, c.value); st != c.want {
 			t.Errorf("write of %#x to %#x: %s, want %s", c.value, c.offset, st, c.want)
 		}
 	}
 	d.enable()
-	if st := d.fn.WriteRegister(v.now, abi.RegAdminSQ, 8, 0); st != abi.StatusBadState {
+	if st := d.fn.Registers().Write(v.now, abi.RegAdminSQ, 8, 0); st != abi.StatusBadState {
 		t.Errorf("admin queue moved while running: %s", st)
 	}
-	if got := d.fn.Register(abi.RegMAC); got != 0x01_00_01_4e_56_02 {
+	if got := d.fn.Registers().Value(abi.RegMAC); got != 0x01_00_01_4e_56_02 {
 		t.Errorf("MAC register %#x", got)
 	}
-	if got := d.fn.Register(abi.RegFunction); pfvf.ID(got).String() != "h1.pf0.vf1" {
+	if got := d.fn.Registers().Value(abi.RegFunction); pfvf.ID(got).String() != "h1.pf0.vf1" {
 		t.Errorf("function register %#x", got)
 	}
-	if hi, lo := d.fn.Register(abi.RegGIDHi), d.fn.Register(abi.RegGIDLo); hi != 0 || lo != 0xffff_c0a8_640b {
+	if hi, lo := d.fn.Registers().Value(abi.RegGIDHi), d.fn.Registers().Value(abi.RegGIDLo); hi != 0 || lo != 0xffff_c0a8_640b {
 		t.Errorf("GID registers %#x %#x", hi, lo)
 	}
 }

@@ -281,7 +281,7 @@ func TestUnassignedFunctions(t *testing.T) {
 		if f.Lifecycle.State() != abi.StateDisabled || f.Attach(&guest.Binding{}) != abi.StatusDenied {
 			t.Errorf("%s in %s", f.ID, f.Lifecycle.State())
 		}
-		if f.WriteRegister(0, abi.RegControl, 4, uint64(abi.ControlReset)) != abi.StatusDenied {
+		if f.Registers().Write(0, abi.RegControl, 4, uint64(abi.ControlReset)) != abi.StatusDenied {
 			t.Errorf("%s was reset out of DISABLED", f.ID)
 		}
 	}

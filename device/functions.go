@@ -114,7 +114,7 @@ func (fs *functionSet) forget(f *function) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
 	}
-	f.Mend(fs.shard.now)
+	f.Faults.End(fs.shard.now)
 	f.Credits.Drop()
 	fs.shard.conns.Remove(f.conns)
 	delete(fs.byID, f.ID)
@@ -173,7 +173,7 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	}
 	for _, f := range fs.ofPF(pf) {
 		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || parent.Link != pfvf.LinkDisable)
-		up = up && !f.LinkHeldDown()
+		up = up && !f.Faults.LinkDown()
 		if up != f.LinkUp {
 			f.LinkUp = up
 			f.TellLink()

@@ -145,7 +145,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	if cqe := d.done(); cqe.Status != abi.WCSuccess {
 		t.Fatal(cqe.Status)
 	}
-	if got := d.fn.Register(abi.RegGIDLo); got != 0xffffc0a8644d {
+	if got := d.fn.Registers().Value(abi.RegGIDLo); got != 0xffffc0a8644d {
 		t.Errorf("GID %x", got)
 	}
 
@@ -155,7 +155,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	if cqe := d.done(); cqe.Status != abi.WCSuccess {
 		t.Fatal(cqe.Status)
 	}
-	if f := d.fn; !f.Trust || f.SpoofCheck || f.Rate.Rate() != 125e6 || f.Register(abi.RegMaxTxRate) != 1000 || f.Register(abi.RegCreditLimitReqPktTx) != 8 {
+	if f := d.fn; !f.Trust || f.SpoofCheck || f.Rate.Rate() != 125e6 || f.Registers().Value(abi.RegMaxTxRate) != 1000 || f.Registers().Value(abi.RegCreditLimitReqPktTx) != 8 {
 		t.Errorf("%+v", f.Function)
 	}
 	if st, _ := d.command(abi.AdminOpCreateQP, &abi.CreateQP{
@@ -170,8 +170,8 @@ func TestOperatorSetsVF(t *testing.T) {
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || ev.Number != uint32(vfID(0, 4000)) {
 		t.Errorf("%+v", ev)
 	}
-	if d.fn.Verbs() != nil || d.fn.Register(abi.RegMAC) != 0x990000000002 {
-		t.Errorf("not reset, or MAC %x", d.fn.Register(abi.RegMAC))
+	if d.fn.Verbs() != nil || d.fn.Registers().Value(abi.RegMAC) != 0x990000000002 {
+		t.Errorf("not reset, or MAC %x", d.fn.Registers().Value(abi.RegMAC))
 	}
 	bystander()
 	clear(d.mem)
@@ -183,7 +183,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateDisabled) {
 		t.Errorf("%+v", ev)
 	}
-	if st := d.fn.WriteRegister(v.now, abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusDenied {
+	if st := d.fn.Registers().Write(v.now, abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusDenied {
 		t.Errorf("a disabled function's driver resets it: %s", st)
 	}
 	_ = d.ch.Close(nil)
@@ -288,7 +288,7 @@ func TestPFManagesVFs(t *testing.T) {
 		MAC:  [6]byte{2, 0, 0, 0, 0, 20}, Tenant: 7, GID: gid, MaxTxRate: 500, Link: abi.LinkEnable, MaxQP: 9,
 	}))
 	pf.must(abi.AdminOpVFEnable, &abi.VFNumber{VF: 20})
-	if n := pf.fn.Register(abi.RegNumVF); n != 5 || pf.fn.Register(abi.RegTotalVF) != pfvf.MaxVF {
+	if n := pf.fn.Registers().Value(abi.RegNumVF); n != 5 || pf.fn.Registers().Value(abi.RegTotalVF) != pfvf.MaxVF {
 		t.Errorf("%d VFs", n)
 	}
 	var q abi.QueryVFResult
@@ -475,8 +475,8 @@ func TestLinkState(t *testing.T) {
 	a, b := pair(v)
 	link := func(want uint32) {
 		t.Helper()
-		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.Register(abi.RegLinkUp) != uint64(want) {
-			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.Register(abi.RegLinkUp), want)
+		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.Registers().Value(abi.RegLinkUp) != uint64(want) {
+			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.Registers().Value(abi.RegLinkUp), want)
 		}
 	}
 	v.mustOperate(0, "pf0.vf1", "", "state", "disable")

@@ -22,7 +22,7 @@ func (v view) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) (
 // Mend implements controller.View.
 func (v view) Mend(now falcon.Time) {
 	for _, f := range v.s.guests.Faulty() {
-		f.Mend(now)
+		f.Faults.End(now)
 	}
 }
 
@@ -30,17 +30,17 @@ func (v view) Mend(now falcon.Time) {
 func changeFaults(now falcon.Time, f *guest.Function, c *control.FaultChange) error {
 	switch {
 	case c.Add != nil:
-		if err := f.InjectFault(now, *c.Add); err != nil {
+		if err := f.Faults.Inject(now, *c.Add); err != nil {
 			return fmt.Errorf("%s: %w", f.ID, err)
 		}
 	case c.Profile == "none":
-		f.DropProfile(now)
+		f.Faults.DropProfile(now)
 	case c.Profile != "":
-		return f.UseProfile(c.Profile, c.Seed)
+		return f.Faults.UseProfile(c.Profile, c.Seed)
 	case c.Clear && c.ID == 0:
-		f.Mend(now)
+		f.Faults.End(now)
 	case c.Clear:
-		if !f.RemoveFault(now, c.ID) {
+		if !f.Faults.Remove(now, c.ID) {
 			return fmt.Errorf("%s: there is no rule %d; see vnic inject list", f.ID, c.ID)
 		}
 	default:
@@ -58,10 +58,10 @@ func (v view) Faults(now falcon.Time) (list []control.Fault) {
 }
 
 func listFaults(now falcon.Time, f *guest.Function) (list []control.Fault) {
-	if name, seed, did := f.Profile(); name != "" {
+	if name, seed, did := f.Faults.Profile(); name != "" {
 		list = append(list, control.Fault{Function: f.ID.String(), Rule: fault.Rule{Kind: fault.Kind("profile " + name), Seed: seed}, Seen: did.Sum(), Hits: did.Sum()})
 	}
-	for _, a := range f.Faults() {
+	for _, a := range f.Faults.Rules() {
 		list = append(list, control.Fault{
 			Function: f.ID.String(), ID: a.ID, Rule: a.Rule, Seen: a.Seen, Hits: a.Hits, Over: a.Over(now), AgeMS: (now - a.Since()) / 1e6, RemainsMS: a.Remains(now) / 1e6,
 		})

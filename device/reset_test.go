@@ -50,7 +50,7 @@ func TestLifecycleModel(t *testing.T) {
 			apply(pfvf.Reset)
 			f := d.fn
 			cqs, async := d.ch.Waiting()
-			if f.Verbs() != nil || len(f.conns.IDs()) != 0 || f.Register(abi.RegAdminSQ)|f.Register(abi.RegAdminCQ)|f.Register(abi.RegAdminEntries)|f.Register(abi.RegFault) != 0 ||
+			if f.Verbs() != nil || len(f.conns.IDs()) != 0 || f.Registers().Value(abi.RegAdminSQ)|f.Registers().Value(abi.RegAdminCQ)|f.Registers().Value(abi.RegAdminEntries)|f.Registers().Value(abi.RegFault) != 0 ||
 				len(async) != 0 || len(cqs) != 0 {
 				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.Verbs(), len(f.conns.IDs()), len(async))
 			}
@@ -134,14 +134,14 @@ func TestLifecycleModel(t *testing.T) {
 				if model == abi.StateReady { // DEV-305: else it has no effect
 					apply(pfvf.Fault)
 					connected = false
-					if d.fn.Register(abi.RegFault) != uint64(abi.FaultDoorbell) {
-						t.Fatal("fault code", d.fn.Register(abi.RegFault))
+					if d.fn.Registers().Value(abi.RegFault) != uint64(abi.FaultDoorbell) {
+						t.Fatal("fault code", d.fn.Registers().Value(abi.RegFault))
 					}
 				}
 			},
 			"reset": func(*rapid.T) { reset() },
 			"": func(t *rapid.T) {
-				if got := abi.State(d.fn.Register(abi.RegState)); got != model {
+				if got := abi.State(d.fn.Registers().Value(abi.RegState)); got != model {
 					t.Fatalf("state %s, want %s", got, model)
 				}
 			},

@@ -59,7 +59,7 @@ func (view view) Describe(id pfvf.ID) control.Function {
 	v.State, v.LinkUp, v.Resets = f.Lifecycle.State().String(), f.LinkUp, f.Lifecycle.Resets()
 	if !id.IsVF() {
 		v.Type = "pf"
-		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.Register(abi.RegNumVF))
+		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.Registers().Value(abi.RegNumVF))
 	}
 	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
 		v.Fault = code.String() + ": " + reason

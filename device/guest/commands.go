@@ -9,7 +9,7 @@ import (
 
 // adminDoorbell takes the producer index of a doorbell and begins to work.
 func (f *Function) adminDoorbell(now falcon.Time, producer uint32) {
-	if f.admin.ring(producer) && !f.inBacklog && (f.faults == nil || !f.faults.postpone()) {
+	if f.admin.ring(producer) && !f.inBacklog && (f.Faults.in == nil || !f.Faults.in.postpone()) {
 		f.runAdmin(now)
 	}
 }
@@ -37,17 +37,32 @@ func (f *Function) resumeAdmin(now falcon.Time) {
 	}
 }
 
+// resetByFault implements victim.
+func (f *Function) resetByFault(now falcon.Time) {
+	f.owner.TakeVFsDown(now)
+	f.TakeDown(now, "an injected fault reset it")
+}
+
+// linkMoved implements victim.
+func (f *Function) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
+
+// starve implements victim.
+func (f *Function) starve(on bool) {
+	f.Credits.Starve(on)
+	f.owner.CreditsChanged()
+}
+
 // settle implements adminUser.
 func (f *Function) settle(now falcon.Time) { f.conns.Settle(now) }
 
 // command implements adminUser.
 func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
-	if f.faults != nil {
-		if st, fails := f.faults.command(cmd); fails {
+	if in := f.Faults.in; in != nil {
+		if st, fails := in.command(cmd); fails {
 			return st
 		}
 	}
-	a, caller := &f.admin, abi.Caller{PF: !f.ID.IsVF(), Features: f.binding.Features}
+	a, caller := &f.admin, abi.Caller{PF: !f.ID.IsVF(), Features: f.driver.Features}
 	a.busy, a.told = true, 0
 	st := abi.Dispatch(&commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now), f: f, now: now}, caller, cmd, result)
 	a.busy = false
@@ -87,7 +102,7 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 
 // QueryMemory implements abi.QueryHandler: what the function reaches at the moment.
 func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status) {
-	w, ranges := c.f.binding.Memory.Range(int(index))
+	w, ranges := c.f.driver.Memory.Range(int(index))
 	if w.Size == 0 {
 		return abi.QueryMemoryResult{}, abi.StatusNotFound
 	}
@@ -122,13 +137,13 @@ func (c *commands) ReregMR(p *abi.ReregMR) (st abi.Status) {
 
 // CreateCQ implements abi.VerbsHandler. The CQ may have its events in an event queue.
 func (c *commands) CreateCQ(p *abi.CreateCQ) (cqn uint32, st abi.Status) {
-	q, st := Choose(c.f.binding.events, p.Vector)
+	q, st := Choose(c.f.driver.events, p.Vector)
 	if st != abi.StatusOK {
 		return 0, st
 	}
 	cqn, st = c.Function.CreateCQ(p)
 	if st == abi.StatusOK && q != nil {
-		c.f.cqEvents.Add(cqn, q)
+		c.f.byCQ.Add(cqn, q)
 	}
 	return cqn, st
 }
@@ -137,7 +152,7 @@ func (c *commands) CreateCQ(p *abi.CreateCQ) (cqn uint32, st abi.Status) {
 func (c *commands) DestroyCQ(cqn uint32) abi.Status {
 	st := c.Function.DestroyCQ(cqn)
 	if st == abi.StatusOK {
-		c.f.cqEvents.Remove(cqn)
+		c.f.byCQ.Remove(cqn)
 	}
 	return st
 }

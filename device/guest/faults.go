@@ -3,118 +3,112 @@ package guest
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// injected returns what goes wrong in the function on purpose, made if there was nothing.
-func (f *Function) injected() *injection {
-	if f.faults == nil {
-		f.faults = &injection{f: f, now: &f.set.now}
-		f.set.faulty = append(f.set.faulty, f)
-		if f.verbs != nil {
-			f.verbs.UseFaults(f.faults)
-		}
-	}
-	return f.faults
+// Faults are what goes wrong in a function because the operator wants it, by rules and by a profile.
+type Faults struct {
+	f       victim
+	now     *falcon.Time  // of the Step in progress
+	changed func(on bool) // something can go wrong from now on, or nothing any more
+	in      *injection    // nil: in service
+	split   atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
 }
 
-// InjectFault has a rule make things go wrong in the function.
-func (f *Function) InjectFault(now falcon.Time, r fault.Rule) error {
-	x := f.injected()
-	if _, err := x.rules.Add(now, r); err != nil {
-		f.mendIdle(now)
+// begin returns what goes wrong, made if there was nothing.
+func (x *Faults) begin() *injection {
+	if x.in == nil {
+		x.in = &injection{f: x.f, now: x.now}
+		x.changed(true)
+		if v := x.f.Verbs(); v != nil {
+			v.UseFaults(x.in)
+		}
+	}
+	return x.in
+}
+
+// Inject has a rule make things go wrong.
+func (x *Faults) Inject(now falcon.Time, r fault.Rule) error {
+	in := x.begin()
+	if _, err := in.rules.Add(now, r); err != nil {
+		x.endIdle(now)
 		return err
 	}
-	x.settle(now)
+	in.settle(now)
 	return nil
 }
 
-// RemoveFault takes one rule back. It reports whether there was one.
-func (f *Function) RemoveFault(now falcon.Time, id uint32) bool {
-	if f.faults == nil || !f.faults.rules.Remove(id) {
+// Remove takes one rule back. It reports whether there was one.
+func (x *Faults) Remove(now falcon.Time, id uint32) bool {
+	if x.in == nil || !x.in.rules.Remove(id) {
 		return false
 	}
-	f.faults.settle(now)
-	f.mendIdle(now)
+	x.in.settle(now)
+	x.endIdle(now)
 	return true
 }
 
 // UseProfile has the function do what no driver likes, by a seed.
-func (f *Function) UseProfile(name string, seed uint64) error {
+func (x *Faults) UseProfile(name string, seed uint64) error {
 	if name != HostileProfile {
 		return fmt.Errorf("profile %q: there are %s and none", name, HostileProfile)
 	}
-	f.injected().profile = newProfile(name, seed)
-	f.split.Store(cmp.Or(seed, 1))
+	x.begin().profile = newProfile(name, seed)
+	x.split.Store(cmp.Or(seed, 1))
 	return nil
 }
 
 // DropProfile has the function be as others are.
-func (f *Function) DropProfile(now falcon.Time) {
-	if f.faults == nil {
+func (x *Faults) DropProfile(now falcon.Time) {
+	if x.in == nil {
 		return
 	}
-	f.faults.profile = nil
-	f.split.Store(0)
-	f.faults.settle(now)
-	f.mendIdle(now)
+	x.in.profile = nil
+	x.split.Store(0)
+	x.in.settle(now)
+	x.endIdle(now)
 }
 
-// mendIdle mends the function if nothing can go wrong.
-func (f *Function) mendIdle(now falcon.Time) {
-	if f.faults.idle() {
-		f.Mend(now)
+// endIdle ends everything if nothing can go wrong.
+func (x *Faults) endIdle(now falcon.Time) {
+	if x.in.idle() {
+		x.End(now)
 	}
 }
 
-// Mend takes all faults off the function.
-func (f *Function) Mend(now falcon.Time) {
-	if f.faults == nil {
+// End takes all faults off the function.
+func (x *Faults) End(now falcon.Time) {
+	if x.in == nil {
 		return
 	}
-	f.faults.end(now)
-	f.faults = nil
-	f.split.Store(0)
-	f.set.faulty = slices.DeleteFunc(f.set.faulty, func(g *Function) bool { return g == f })
-	if f.verbs != nil {
-		f.verbs.UseFaults(nil)
+	x.in.end(now)
+	x.in = nil
+	x.split.Store(0)
+	x.changed(false)
+	if v := x.f.Verbs(); v != nil {
+		v.UseFaults(nil)
 	}
 }
 
-// Profile names the profile in use, with its seed, and what it did; "": there is none.
-func (f *Function) Profile() (name string, seed uint64, did Acts) {
-	if f.faults == nil || f.faults.profile == nil {
+// Profile names the profile in use, with its seed and what it did; "": there is none.
+func (x *Faults) Profile() (name string, seed uint64, did Acts) {
+	if x.in == nil || x.in.profile == nil {
 		return "", 0, Acts{}
 	}
-	p := f.faults.profile
+	p := x.in.profile
 	return p.name, p.seed, p.did
 }
 
-// Faults are the rules by which something goes wrong in the function.
-func (f *Function) Faults() []*fault.Active {
-	if f.faults == nil {
+// Rules are those by which something goes wrong.
+func (x *Faults) Rules() []*fault.Active {
+	if x.in == nil {
 		return nil
 	}
-	return f.faults.rules.Rules()
+	return x.in.rules.Rules()
 }
 
-// LinkHeldDown is whether a fault holds the function's link down.
-func (f *Function) LinkHeldDown() bool { return f.faults != nil && f.faults.down != 0 }
-
-// resetByFault implements victim.
-func (f *Function) resetByFault(now falcon.Time) {
-	f.owner.TakeVFsDown(now)
-	f.TakeDown(now, "an injected fault reset it")
-}
-
-// linkMoved implements victim.
-func (f *Function) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
-
-// starve implements victim.
-func (f *Function) starve(on bool) {
-	f.Credits.Starve(on)
-	f.owner.CreditsChanged()
-}
+// LinkDown is whether a fault holds the function's link down.
+func (x *Faults) LinkDown() bool { return x.in != nil && x.in.down != 0 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -63,18 +62,16 @@ type Owner interface {
 // its admin queues, and the driver, if there is one. It belongs to its Set's shard.
 type Function struct {
 	*pfvf.Function
+	Events
+	Faults Faults
+
 	set   *Set
 	owner Owner
 	conns Connections
 	is    Settings
 
-	binding  *Binding // nil: nobody is attached
-	verbs    *rdma.Function
-	admin    admin
-	cqEvents CQEvents
-
-	faults *injection    // nil: in service
-	split  atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
+	verbs *rdma.Function // nil: not in service
+	admin admin
 
 	inBacklog  bool // stands in the set's backlog, also after a reset
 	violations Violations
@@ -94,6 +91,8 @@ var (
 func (s *Set) Add(id *pfvf.Function, owner Owner) *Function {
 	f := &Function{Function: id, set: s, owner: owner}
 	f.admin.user = f
+	f.Faults.f, f.Faults.now, f.Faults.changed = f, &s.now, func(on bool) { s.faultsChanged(f, on) }
+	f.Events = Events{of: id, to: f, faults: &f.Faults}
 	return f
 }
 
@@ -117,7 +116,7 @@ func (f *Function) Settings() Settings { return f.is }
 func (f *Function) Verbs() *rdma.Function { return f.verbs }
 
 // Driver is who has the function, nil if nobody has.
-func (f *Function) Driver() *Binding { return f.binding }
+func (f *Function) Driver() *Binding { return f.driver }
 
 // AdminQueue describes the admin submission queue of a function in service.
 func (f *Function) AdminQueue() (entries, producer, consumer, waiting uint32) {
@@ -136,13 +135,13 @@ func (f *Function) Attach(b *Binding) abi.Status {
 	switch {
 	case f.Lifecycle.State() == abi.StateDisabled:
 		return abi.StatusDenied
-	case f.binding != nil:
+	case f.driver != nil:
 		return abi.StatusBusy
 	}
 	if f.Lifecycle.State() == abi.StateError { // left by the session before
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
-	b.function, f.binding = f, b
+	b.function, f.driver = f, b
 	f.violations.Begin()
 	return abi.StatusOK
 }
@@ -154,10 +153,10 @@ func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
 	if fault != nil {
 		f.breached(now, fault)
 	}
-	if f.binding != b {
+	if f.driver != b {
 		return
 	}
-	f.binding = nil
+	f.driver = nil
 	switch f.Lifecycle.State() {
 	case abi.StateError, abi.StateDisabled:
 		f.clear(now)
@@ -172,16 +171,16 @@ func (f *Function) enable() abi.Status {
 	if err := f.Lifecycle.Apply(pfvf.Enable); err != nil {
 		return abi.StatusBadState
 	}
-	mem := f.binding.Memory
+	mem := f.driver.Memory
 	if err := f.admin.start(mem); err != nil {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
 	f.verbs = f.set.cfg.Engine.NewFunction(uint32(f.ID), mem, f.is.Limits, f)
-	f.verbs.UseFeatures(f.binding.Features)
+	f.verbs.UseFeatures(f.driver.Features)
 	f.verbs.UseStrict(f.set.cfg.Strict)
-	if f.faults != nil {
-		f.verbs.UseFaults(f.faults)
+	if f.Faults.in != nil {
+		f.verbs.UseFaults(f.Faults.in)
 	}
 	if f.set.cfg.Strict {
 		judgePages(f, mem, f.admin.sqAddr, f.admin.cqAddr)
@@ -206,15 +205,15 @@ func (f *Function) Reset(now falcon.Time) {
 func (f *Function) clear(now falcon.Time) {
 	f.release(now)
 	f.admin = admin{user: f}
-	if f.faults != nil {
-		f.faults.forget()
+	if f.Faults.in != nil {
+		f.Faults.in.forget()
 	}
 	f.faultCode, f.faultReason = abi.FaultNone, ""
 }
 
 // release gives back every object and connection.
 func (f *Function) release(now falcon.Time) {
-	f.cqEvents.Clear()
+	f.byCQ.Clear()
 	f.conns.Stop(now)
 	if f.verbs != nil {
 		f.verbs.Close(now)
@@ -231,7 +230,7 @@ func (f *Function) TakeDown(now falcon.Time, reason string) {
 	}
 	f.set.cfg.Log(now, slog.LevelInfo, "function reset", "function", f.ID.String(), "reason", reason)
 	f.Reset(now)
-	f.forgetEvents()
+	f.forget()
 	f.TellState(reason)
 }
 
@@ -239,7 +238,7 @@ func (f *Function) TakeDown(now falcon.Time, reason string) {
 func (f *Function) Disable(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
-	f.forgetEvents()
+	f.forget()
 	f.TellState("disabled")
 }
 
@@ -298,8 +297,8 @@ func (f *Function) breached(now falcon.Time, fault error) {
 
 // Describe names the function and who drives it, for logs.
 func (f *Function) Describe() string {
-	if f.binding == nil {
+	if f.driver == nil {
 		return f.ID.String()
 	}
-	return fmt.Sprintf("%s (%s)", f.ID, Name(f.binding.Peer))
+	return fmt.Sprintf("%s (%s)", f.ID, Name(f.driver.Peer))
 }

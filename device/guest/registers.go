@@ -11,7 +11,7 @@ import (
 
 // handle carries out one thing a driver asked.
 func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
-	if f.binding != b {
+	if f.driver != b {
 		return // the session is gone
 	}
 	switch it.Kind {
@@ -24,12 +24,12 @@ func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
 		}
 		f.doorbell(now, &it.Doorbell)
 	case RegRead:
-		v, st := f.ReadRegister(it.Offset, it.Width)
+		v, st := f.Registers().Read(it.Offset, it.Width)
 		judgeRegister(f, it, st, f.Lifecycle.State())
 		b.reply(it.Tag, &abi.RegReply{Status: st, Value: v})
 	case RegWrite:
 		before := f.Lifecycle.State()
-		st := f.WriteRegister(now, it.Offset, it.Width, it.Value)
+		st := f.Registers().Write(now, it.Offset, it.Width, it.Value)
 		judgeRegister(f, it, st, before)
 		b.reply(it.Tag, &abi.RegReply{Status: st})
 	}
@@ -65,8 +65,14 @@ func lookup(offset, width uint32) (*abi.Register, abi.Status) {
 	return r, abi.StatusOK
 }
 
-// ReadRegister reads a register as its driver does.
-func (f *Function) ReadRegister(offset, width uint32) (uint64, abi.Status) {
+// Registers are a function's, as its driver reaches them.
+type Registers struct{ *Function }
+
+// Registers returns the function's.
+func (f *Function) Registers() Registers { return Registers{f} }
+
+// Read reads a register.
+func (f Registers) Read(offset, width uint32) (uint64, abi.Status) {
 	r, st := lookup(offset, width)
 	if st != abi.StatusOK {
 		return 0, st
@@ -74,11 +80,11 @@ func (f *Function) ReadRegister(offset, width uint32) (uint64, abi.Status) {
 	if !r.Readable {
 		return 0, abi.StatusDenied
 	}
-	return f.Register(offset), abi.StatusOK
+	return f.Value(offset), abi.StatusOK
 }
 
-// Register returns the value of a readable register.
-func (f *Function) Register(offset uint32) uint64 {
+// Value returns the value of a readable register.
+func (f Registers) Value(offset uint32) uint64 {
 	gid, l := f.gid(), &f.is.Limits
 	switch offset {
 	case abi.RegMagic:
@@ -141,7 +147,7 @@ func (f *Function) Register(offset uint32) uint64 {
 	return f.share(offset)
 }
 
-func (f *Function) gid() [16]byte {
+func (f Registers) gid() [16]byte {
 	if !f.Addr.IsValid() {
 		return [16]byte{}
 	}
@@ -149,7 +155,7 @@ func (f *Function) gid() [16]byte {
 }
 
 // share is a register that tells a function its share of the NIC: link, rate, VFs, credits.
-func (f *Function) share(offset uint32) uint64 {
+func (f Registers) share(offset uint32) uint64 {
 	switch offset {
 	case abi.RegLinkUp:
 		if f.LinkUp {
@@ -173,8 +179,8 @@ func (f *Function) share(offset uint32) uint64 {
 	return uint64(part[(offset-first)/size][(offset-first)%size/4])
 }
 
-// WriteRegister writes a register as its driver does.
-func (f *Function) WriteRegister(now falcon.Time, offset, width uint32, v uint64) abi.Status {
+// Write writes a register.
+func (f Registers) Write(now falcon.Time, offset, width uint32, v uint64) abi.Status {
 	r, st := lookup(offset, width)
 	switch {
 	case st != abi.StatusOK:
@@ -209,7 +215,7 @@ func (f *Function) WriteRegister(now falcon.Time, offset, width uint32, v uint64
 	return abi.StatusOK
 }
 
-func (f *Function) control(now falcon.Time, c abi.Control) abi.Status {
+func (f Registers) control(now falcon.Time, c abi.Control) abi.Status {
 	switch c {
 	case abi.ControlEnable:
 		if f.Lifecycle.State() != abi.StateReset {
@@ -225,7 +231,7 @@ func (f *Function) control(now falcon.Time, c abi.Control) abi.Status {
 		}
 		f.owner.TakeVFsDown(now)
 		f.Reset(now)
-		f.forgetEvents()
+		f.forget()
 		return abi.StatusOK
 	}
 	return abi.StatusInvalidArgument

@@ -162,7 +162,7 @@ func (s *Session) Driver() string { return s.b.Driver }
 func (s *Session) Name() string { return s.f.ID.String() }
 
 // Split is a seed by which messages to the driver are to be cut in pieces; 0: they are not.
-func (s *Session) Split() uint64 { return s.f.split.Load() }
+func (s *Session) Split() uint64 { return s.f.Faults.split.Load() }
 
 // Put hands on what the driver asks, waiting for room. It reports false when the session is over.
 func (s *Session) Put(r Request) bool { return s.in.Put(r) }

@@ -108,7 +108,16 @@ func (s *Set) AdvanceFaults(now falcon.Time) {
 		return
 	}
 	for _, f := range slices.Clone(s.faulty) {
-		f.faults.advance(now)
+		f.Faults.in.advance(now)
+	}
+}
+
+// faultsChanged says that things can go wrong in a function, or not any more.
+func (s *Set) faultsChanged(f *Function, on bool) {
+	if on {
+		s.faulty = append(s.faulty, f)
+	} else {
+		s.faulty = slices.DeleteFunc(s.faulty, func(g *Function) bool { return g == f })
 	}
 }
 
@@ -122,7 +131,7 @@ func (s *Set) Unfinished() int { return len(s.faulted) + len(s.backlog) }
 func (s *Set) Deadline() falcon.Time {
 	at := s.Bells.Deadline()
 	for _, f := range s.faulty {
-		at = min(at, f.faults.deadline(s.now))
+		at = min(at, f.Faults.in.deadline(s.now))
 	}
 	return at
 }

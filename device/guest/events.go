@@ -1,0 +1,88 @@
+package guest
+
+import (
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Events are what the driver of a function hears without having asked.
+type Events struct {
+	of     *pfvf.Function
+	to     judge
+	faults *Faults
+	driver *Binding // nil: nobody is there
+	byCQ   CQEvents
+}
+
+// CQEvent implements verbs.Notifier.
+func (e *Events) CQEvent(cqn uint32) {
+	if in := e.faults.in; in == nil || !in.cqEvent(cqn) {
+		e.sendCQ(cqn)
+	}
+}
+
+func (e *Events) sendCQ(cqn uint32) {
+	if !e.byCQ.Post(cqn) && e.driver != nil {
+		e.driver.cqEvent(cqn)
+	}
+}
+
+// AsyncEvent implements verbs.Notifier.
+func (e *Events) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
+	e.Notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
+}
+
+// Notify sends an event with text, which is cut to what an event has room for, or with private data.
+func (e *Events) Notify(ev *abi.AsyncEvent, priv string) {
+	if e.driver == nil {
+		return
+	}
+	ev.PrivLen = uint16(copy(ev.Priv[:], abi.Shorten(priv, len(ev.Priv))))
+	if in := e.faults.in; in == nil || !in.asyncEvent(ev) {
+		e.sendAsync(ev)
+	}
+}
+
+func (e *Events) sendAsync(ev *abi.AsyncEvent) {
+	if e.driver != nil && !e.driver.asyncEvent(ev) {
+		e.to.Broke(abi.DRV205, abi.RingStream, 0, 0, nil)
+	}
+}
+
+// deliver implements victim.
+func (e *Events) deliver(ev *lateEvent) {
+	if ev.async != nil {
+		e.sendAsync(ev.async)
+	} else {
+		e.sendCQ(ev.cqn)
+	}
+}
+
+// forget drops the events that the driver has not taken: they speak of objects that are gone.
+func (e *Events) forget() {
+	if e.driver != nil {
+		e.driver.Channel.Forget()
+	}
+}
+
+// knows is whether there is a driver that knows a feature.
+func (e *Events) knows(feature uint64) bool { return e.driver != nil && e.driver.Features&feature != 0 }
+
+// TellState tells the driver what became of the function without its doing.
+func (e *Events) TellState(reason string) {
+	if e.knows(abi.FeatureFunctionEvents) {
+		e.Notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(e.of.ID), Status: uint32(e.of.Lifecycle.State())}, reason)
+	}
+}
+
+// TellLink tells the driver that its link went up or down.
+func (e *Events) TellLink() {
+	if !e.knows(abi.FeatureFunctionEvents) {
+		return
+	}
+	ev := abi.AsyncEvent{Type: abi.EventLinkState}
+	if e.of.LinkUp {
+		ev.Status = 1
+	}
+	e.Notify(&ev, "")
+}
