@@ -115,7 +115,7 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 	onCutLoop(t, func(l *thread.Thread, s *Shard, uplink *fullPort, send func(frames, segments int)) {
 		before := uplink.Stats()
 		send(4, 47) // a whole burst: there may be more
-		for len(s.tx.Pending()) == 0 || s.plain.busy() {
+		for len(s.tx.Pending()) == 0 || s.plain.gw.Busy() {
 			if !l.Turn() {
 				t.Fatal("nothing was kept")
 			}
@@ -141,7 +141,7 @@ func TestSleepAfterFullQueue(t *testing.T) {
 		send(4, 47)
 		for l.Turn() {
 		}
-		if s.tx.Slot() != nil || !s.plain.busy() {
+		if s.tx.Slot() != nil || !s.plain.gw.Busy() {
 			t.Fatal("the queue is not full")
 		}
 		uplink.full = false

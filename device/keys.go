@@ -50,7 +50,7 @@ func (k peerKeys) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
 func (k peerKeys) ForgetSAs(host cm.HostID) {
 	k.s.keys.ForgetPeer(host)
 	k.s.txSAs.ForgetPeer(host)
-	k.s.plain.forgetKeys(host)
+	k.s.plain.gw.ForgetKeys(host)
 }
 
 // HandleKeys implements conn.PeerKeys.
@@ -71,7 +71,7 @@ func (k peerKeys) HandleKeys(now falcon.Time, o *cm.Output) {
 // takeKey seals with what a peer gave us, where something is sealed for it.
 func (s *Shard) takeKey(u security.Use, sa cm.SA) error {
 	if u.Class == cm.ClassGateway {
-		return s.tunnelKey(u, sa)
+		return s.plain.gw.TakeKey(s.txSAs, u, sa)
 	}
 	if !s.txSAs.Has(u) {
 		return nil

@@ -20,21 +20,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// plainIP is a shard's part in the plain IP of its functions' ports. The gateway decides where
-// packets go; keys, sealing and the underlay are here.
+// plainIP is a shard's part in the plain IP of its functions' ports: the gateway, and what the ports
+// are set to.
 //
-//	port ▶ gateway ▶ cut ▶ psp seal ▶ underlay ▶ tx queue
-//	frame ▶ underlay ▶ psp open ▶ gateway ▶ join ▶ port
+//	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
+//	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
 type plainIP struct {
 	gw    *gateway.Gateway
 	ports []*functionPort
-
-	in     []gateway.PortInput // taken, in order; those before next are done
-	next   int
-	cut    gateway.Forward // of the frame before next, while cutting
-	cuts   bool
-	first  bool // the ports fill the tx queue before the transport does
-	denied uint64
+	first bool // the ports fill the tx queue before the transport does
 }
 
 // functionPort is a function's port as the shard knows it.
@@ -49,12 +43,6 @@ type functionPort struct {
 	stats   func() tap.Stats    // of the device, nil: none
 }
 
-// tunnelEnd is the owner's part of a gateway.Tunnel.
-type tunnelEnd struct {
-	peer *peer
-	tx   *security.TxSA // nil: no key yet
-}
-
 // gatewayMAC is what the guest of a function's port sees of all other stations.
 func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 	m := config.FunctionMAC(host, pf, vf)
@@ -66,6 +54,10 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 func (s *Shard) newPlainIP() error {
 	s.plain.gw = gateway.New(s.cfg.Uplink.MTU - s.cfg.SealedOverhead())
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.tellPanic(s.now, "a packet of plain IP", v, frame) }
+	for i := range s.cfg.Peers {
+		p := &s.cfg.Peers[i]
+		s.plain.gw.AddPeer(gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows})
+	}
 	for _, n := range s.cfg.AllFunctions() {
 		if n.Port == nil {
 			continue
@@ -98,7 +90,7 @@ func (s *Shard) syncPorts() {
 		}
 	})
 	for i := range s.cfg.Peers { // a port may have come to a tenant where peers have some
-		s.askForKeys(s.cfg.Peers[i].Host)
+		s.plain.gw.AskForKeys(s.cfg.Peers[i].Host, s.cm)
 	}
 }
 
@@ -151,67 +143,17 @@ func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
 // PortsChanged takes in what a peer says of its ports, and asks it for keys where packets for it may
 // come.
 func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
-	to := s.peers[host]
 	var addrs []gateway.Address
-	refused := map[config.PeerFunction]bool{}
 	for _, p := range s.cm.PortsOf(host) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
-		if !to.cfg.Allows(p.Tenant, a) {
-			s.plain.denied++
-			f := config.PeerFunction{Tenant: p.Tenant, Address: a}
-			if refused[f] = true; !to.refused[f] {
-				s.log.line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
-					"peer", host, "tenant", p.Tenant, "address", a, "function", pfvf.ID(p.Function).String())
-			}
-			continue
-		}
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
 	}
-	to.refused = refused
-	s.plain.gw.Learn(host, addrs)
-	s.askForKeys(host)
-	s.underlay.Resolve(now, to.underlay)
-}
-
-// askForKeys asks a peer for keys of the tunnels to it that have none.
-func (s *Shard) askForKeys(host cm.HostID) {
-	s.plain.gw.Tunnels(host, func(t *gateway.Tunnel) {
-		if t.User == nil {
-			t.User = &tunnelEnd{peer: s.peers[host]}
-		}
-		if end := t.User.(*tunnelEnd); end.tx == nil {
-			_ = s.cm.RequestRekey(host, t.Tenant, cm.ClassGateway, 0)
-		}
-	})
-}
-
-// tunnelKey makes a tunnel seal with what the peer gave us.
-func (s *Shard) tunnelKey(u security.Use, sa cm.SA) error {
-	t := s.plain.gw.Tunnel(u.Peer, u.Tenant)
-	if t == nil || t.User == nil {
-		return nil // not asked for
+	for _, a := range s.plain.gw.Learn(host, addrs) {
+		s.log.line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
+			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
 	}
-	tx, err := s.txSAs.Give(u, sa)
-	if err == nil {
-		t.User.(*tunnelEnd).tx = tx
-	}
-	return err
-}
-
-// forgetKeys drops what a peer gave us that has lost it.
-func (p *plainIP) forgetKeys(host cm.HostID) {
-	p.gw.Tunnels(host, func(t *gateway.Tunnel) {
-		if end, ok := t.User.(*tunnelEnd); ok {
-			end.tx = nil
-		}
-	})
-}
-
-// take begins with frames of ports.
-func (p *plainIP) take(in []gateway.PortInput) {
-	if len(in) > 0 {
-		p.in, p.next = in, 0
-	}
+	s.plain.gw.AskForKeys(host, s.cm)
+	s.underlay.Resolve(now, s.peers[host].underlay)
 }
 
 // up tells whether a function's port takes part in the network.
@@ -219,59 +161,45 @@ func (p *plainIP) up(id pfvf.ID) bool {
 	return slices.ContainsFunc(p.ports, func(f *functionPort) bool { return f.id == id && f.Up() })
 }
 
-// busy tells whether frames of ports are still to be sealed.
-func (p *plainIP) busy() bool { return p.next < len(p.in) || p.cuts }
-
 // transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits
 // where it is.
 func (s *Shard) transmitPlain(now falcon.Time) {
-	p := &s.plain
-	for p.busy() {
-		if !p.cuts {
-			in := &p.in[p.next]
-			p.next++
-			p.cuts = p.gw.FromPort(now, in.Port, in.Frame, in.Offload, &p.cut)
-			continue
+	for {
+		f := s.plain.gw.Outgoing(now)
+		if f == nil {
+			return
 		}
 		b := s.tx.Slot()
 		if b == nil {
 			return
 		}
-		packet := s.nextPlain(now)
+		packet := s.nextPlain(now, f)
 		if packet == nil {
-			p.cuts = false
+			s.plain.gw.EndFrame()
 			continue
 		}
-		s.sealPlain(now, b, packet)
+		s.sealPlain(now, b, f, packet)
 	}
 }
 
 // nextPlain cuts the next packet from the frame at hand.
-func (s *Shard) nextPlain(now falcon.Time) []byte {
-	defer s.survive(now, "a frame of a port", s.plain.cut.Packet)
-	return s.plain.cut.Next()
+func (s *Shard) nextPlain(now falcon.Time, f *gateway.Forward) []byte {
+	defer s.survive(now, "a frame of a port", f.Packet)
+	return f.Next()
 }
 
 // sealPlain seals one packet of a port and queues the frame.
-//
-//	Ethernet | IP | UDP | PSP, cookie | inner IP … | ICV
-func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
-	f := &s.plain.cut
-	end, _ := f.Tunnel.User.(*tunnelEnd)
-	stats := s.plain.gw.Stats()
-	if end == nil || end.tx == nil {
-		stats.Reasons[gateway.DropNoKey]++
+func (s *Shard) sealPlain(now falcon.Time, b []byte, f *gateway.Forward, packet []byte) {
+	if !s.plain.gw.HasKey(f.Tunnel) {
 		return
 	}
 	s.capturePlain(captureOut, now, f.Tunnel, packet)
-	sealed, err := end.tx.SealPlain(now, b[s.underlay.Headroom():], packet)
+	sealed, err := s.plain.gw.Seal(now, f.Tunnel, b[s.underlay.Headroom():], packet)
 	if err != nil {
 		s.drops.count(dropTxSeal)
 		return
 	}
-	stats.TunnelPackets++
-	stats.TunnelBytes += uint64(len(packet))
-	total, ok := s.underlay.OutputClass(now, end.peer.underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
+	total, ok := s.underlay.OutputClass(now, f.Tunnel.Underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
 	if !ok {
 		return // kept by the underlay until the neighbour answers, or counted there
 	}
@@ -283,30 +211,23 @@ func (s *Shard) sealPlain(now falcon.Time, b, packet []byte) {
 // receivePlain takes an opened packet of the gateway class to the port it is for. The key says
 // which peer sealed it for which tenant; the cookie must agree.
 func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	gw := s.plain.gw
 	if len(s.plain.ports) == 0 {
 		s.drops.count(dropNoGateway)
 		return
 	}
-	reasons := &s.plain.gw.Stats().Reasons
-	if !o.OwnCookie() {
-		reasons[gateway.DropWrongVC]++
+	if !gw.OwnCookie(o) {
 		return
 	}
 	if p := s.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
 		s.underlay.Authenticated(now, d)
 	}
-	packet, ok := o.Plain()
-	if !ok {
-		reasons[gateway.DropHeader]++
-		return
-	}
-	t := s.plain.gw.Tunnel(o.Use.Peer, o.Use.Tenant)
+	t, packet := gw.Opened(o)
 	if t == nil {
-		reasons[gateway.DropWrongSource]++ // says it has no port, or has not said yet that it has
 		return
 	}
 	s.capturePlain(captureIn, now, t, packet)
-	s.plain.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
+	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
 // describePort names a port for logs.
@@ -316,19 +237,7 @@ func (p *functionPort) describePort() string {
 
 // counts adds the counters of the gateway.
 func (p *plainIP) counts(v control.Counters) {
-	st := p.gw.Stats()
-	for r, n := range st.Reasons {
-		if r != 0 {
-			v["gateway."+gateway.Reason(r).String()] = n
-		}
-	}
-	for name, n := range map[string]uint64{
-		"from_ports": st.FromPorts, "from_port_bytes": st.FromPortBytes, "to_ports": st.ToPorts, "to_port_bytes": st.ToPortBytes,
-		"segments": st.Segments, "coalesced": st.Coalesced, "local": st.Local, "tunnel_tx_packets": st.TunnelPackets, "tunnel_tx_bytes": st.TunnelBytes,
-		"tunnel_rx_packets": st.TunnelIn, "tunnel_rx_bytes": st.TunnelInBytes, "addresses_refused": p.denied,
-	} {
-		v["gateway."+name] = n
-	}
+	p.gw.Stats().Each(func(name string, n uint64) { v["gateway."+name] = n })
 	for _, port := range p.ports {
 		at := "port." + port.Name + "."
 		for r, n := range port.Drops {
@@ -359,8 +268,7 @@ func (s *Shard) routes() (list []control.Route) {
 		case e.Port != nil:
 			r.Kind, r.Port = "port", e.Port.Name
 		case e.Tunnel != nil:
-			end, _ := e.Tunnel.User.(*tunnelEnd)
-			r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, end != nil && end.tx != nil
+			r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, e.Tunnel.Sealed()
 		}
 		list = append(list, r)
 	}

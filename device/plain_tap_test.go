@@ -170,7 +170,7 @@ func (w *world) waitTunnels() {
 func (s *Shard) keyless() (n int) {
 	for host := range s.peers {
 		t := s.plain.gw.Tunnel(host, 7)
-		if t == nil || t.User == nil || t.User.(*tunnelEnd).tx == nil {
+		if t == nil || !t.Sealed() {
 			n++
 		}
 	}

@@ -129,7 +129,7 @@ const (
 
 // FD implements thread.Ports.
 func (ps *portSet) FD() int {
-	if ps.shard.plain.busy() {
+	if ps.shard.plain.gw.Busy() {
 		return -1
 	}
 	return ps.epoll
@@ -137,7 +137,7 @@ func (ps *portSet) FD() int {
 
 // Read implements thread.Ports.
 func (ps *portSet) Read() []gateway.PortInput {
-	if ps.shard.plain.busy() {
+	if ps.shard.plain.gw.Busy() {
 		return nil
 	}
 	if ps.paused > 0 {

@@ -40,7 +40,6 @@ type peer struct {
 	cfg      *config.Peer
 	host     cm.HostID
 	underlay netip.Addr
-	refused  map[config.PeerFunction]bool // of the ports that it told of last
 
 	otherMode     falcon.Time // of its last packet in another psp.mode; 0: none
 	otherModeTold falcon.Time // when the log said so last
@@ -159,12 +158,12 @@ func txBufferSize(cfg *config.Config) int {
 func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.counters.steps++
 	s.now = now
-	sealing := s.plain.busy()
+	sealing := s.plain.gw.Busy()
 	for _, fd := range in.Rung {
 		s.guests.Bells.Rang(fd)
 	}
 	found := s.guests.Begin(now) // first: a guest may have woken this thread
-	s.plain.take(in.FromPorts)
+	s.plain.gw.Take(in.FromPorts)
 	if s.capture.wantPorts {
 		s.captureFromPorts(now, in.FromPorts)
 	}
@@ -199,7 +198,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.AdvanceFaults(now)
 	s.cm.Run(now)
 	s.guests.Show()
-	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.busy()
+	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)

@@ -108,13 +108,13 @@ func (v *virtual) step() {
 				v.peers[i].put(peerNews{kind: newsMessage, msg: v.mail[i][0].msg})
 				v.mail[i] = v.mail[i][1:]
 			}
-			if len(v.ports[i]) > 0 && !s.plain.busy() {
+			if len(v.ports[i]) > 0 && !s.plain.gw.Busy() {
 				in.FromPorts, v.ports[i] = v.ports[i], nil
 				again = true
 			}
 			s.Step(v.now, &in, &v.outs[i])
 			v.outs[i].Do()
-			again = again || v.outs[i].More || s.plain.busy()
+			again = again || v.outs[i].More || s.plain.gw.Busy()
 			for _, f := range s.plain.gw.Output() {
 				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
 			}

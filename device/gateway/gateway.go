@@ -54,13 +54,6 @@ type Port struct {
 // Up tells whether the port takes part.
 func (p *Port) Up() bool { return p.up }
 
-// Tunnel is where packets for a peer's functions in a tenant go.
-type Tunnel struct {
-	Peer   uint8
-	Tenant uint32
-	User   any // the owner's: keys and addresses
-}
-
 // target is what an address leads to: a port of ours, a tunnel, or the gateway itself.
 type target struct {
 	port   *Port
@@ -76,14 +69,6 @@ type tenant struct {
 	tunnels map[uint8]*Tunnel // by peer
 }
 
-// Address is where a peer's function is.
-type Address struct {
-	Tenant   uint32
-	Addr     netip.Addr
-	Function uint32
-	MTU      int // of its port, bytes of IP packet
-}
-
 // Gateway carries plain IP between the ports of a NIC and its peers. See the package comment.
 type Gateway struct {
 	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
@@ -91,9 +76,12 @@ type Gateway struct {
 	mtu     int // of tunnels, by our own uplink
 	tenants map[uint32]*tenant
 	ports   []*Port
-	learned map[uint8][]Address // by peer
-	holds   bool                // more changes are to come before the tables are made anew
+	peers   map[uint8]Peer
+	learned map[uint8][]Address      // by peer
+	refused map[uint8]map[place]bool // the same
+	holds   bool                     // more changes are to come before the tables are made anew
 	stale   bool
+	taken   taken
 	replies replies
 	out     output
 	last    cache
@@ -103,7 +91,10 @@ type Gateway struct {
 // New returns a gateway without ports. mtu is the longest packet that fits a sealed frame on the
 // uplink.
 func New(mtu int) *Gateway {
-	g := &Gateway{mtu: mtu, tenants: map[uint32]*tenant{}, learned: map[uint8][]Address{}}
+	g := &Gateway{
+		mtu: mtu, tenants: map[uint32]*tenant{},
+		peers: map[uint8]Peer{}, learned: map[uint8][]Address{}, refused: map[uint8]map[place]bool{},
+	}
 	g.out.init()
 	return g
 }
@@ -156,30 +147,6 @@ func (g *Gateway) Ports() []*Port { return g.ports }
 
 // Stats returns the counters, which move.
 func (g *Gateway) Stats() *Stats { return &g.stats }
-
-// Learn replaces what is known of a peer's functions.
-func (g *Gateway) Learn(peer uint8, addrs []Address) {
-	g.learned[peer] = addrs
-	g.rebuild()
-}
-
-// Tunnel returns the tunnel to a peer in a tenant, nil when no port of ours or no address of the
-// peer's needs one.
-func (g *Gateway) Tunnel(peer uint8, tenant uint32) *Tunnel {
-	if t := g.tenants[tenant]; t != nil {
-		return t.tunnels[peer]
-	}
-	return nil
-}
-
-// Tunnels calls f for each tunnel to a peer, in the order of tenants.
-func (g *Gateway) Tunnels(peer uint8, f func(*Tunnel)) {
-	for _, t := range g.sorted() {
-		if u := t.tunnels[peer]; u != nil {
-			f(u)
-		}
-	}
-}
 
 func (g *Gateway) sorted() []*tenant {
 	list := make([]*tenant, 0, len(g.tenants))
@@ -235,19 +202,10 @@ func (g *Gateway) rebuild() {
 	for _, h := range peers {
 		for _, a := range g.learned[h] {
 			if t := g.tenants[a.Tenant]; t != nil {
-				put(t, a.Addr, target{tunnel: t.tunnel(h), mtu: min(g.mtu, a.MTU)})
+				put(t, a.Addr, target{tunnel: g.tunnel(t, h), mtu: min(g.mtu, a.MTU)})
 			}
 		}
 	}
-}
-
-func (t *tenant) tunnel(peer uint8) *Tunnel {
-	u := t.tunnels[peer]
-	if u == nil {
-		u = &Tunnel{Peer: peer, Tenant: t.Tenant}
-		t.tunnels[peer] = u
-	}
-	return u
 }
 
 // find returns where packets to a go.
