@@ -4,7 +4,7 @@
 //	guests                         ┌────────────────── Shard (one OS thread) ─────────────────┐
 //	 conn ─ session ─▶ mailbox ─┐  │ registers · admin commands · doorbells (registers, admin) │
 //	        (reader)            ├─▶│ inbox                                                     │
-//	peers                       │  │   rdma ◀────────▶ falcon ◀────▶ slot{conn, guard, SAs}    │
+//	peers                       │  │   rdma ◀────────▶ falcon ◀────▶ conn.Slot                 │
 //	 cmlink ──────▶ peer mail ──┤  │     ▲                  ▲          psp open, seal          │
 //	control API ──▶ call ───────┘  │ guest memory        cm, timers    underlay ◀──▶ tx queue  │
 //	ports (TAP) ◀▶ loop ─────────▶ │ gateway ◀───────▶ keys of peer and tenant                 │
@@ -13,11 +13,9 @@
 //	        (writer)
 //
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
-// asks is in device/guest;
-// connections come and go in cmglue.go, those inside the NIC in loopback.go,
-// those of queue pairs that drivers wire themselves in wiring.go, datagrams'
-// links in datagram.go; keys.go joins device/security, which seals and opens, to the
-// connection manager; the thread is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
+// asks is in device/guest; connections are agreed on, found and ended in
+// device/conn, which connections.go puts together; keys.go joins device/security,
+// which seals and opens, to the connection manager; the thread is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
 // with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
 // in shared memory (guest.Bells); before it parks it arms them, so that a doorbell
