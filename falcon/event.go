@@ -34,7 +34,6 @@ type upcall struct {
 // emit appends an upcall, whose other fields the caller sets.
 func (c *Conn) emit(kind EventKind) *upcall {
 	u := c.e.events.Push()
-	*u = upcall{}
-	u.ev.Kind, u.ev.Conn = kind, c
+	*u = upcall{ev: Event{Kind: kind, Conn: c}}
 	return u
 }

@@ -42,7 +42,9 @@ func (r *Round[T]) Urgent() bool { return !r.express.Empty() }
 // Enter puts f, the flow of v, at the end of the express list or of the others. One that is in the
 // round already stays where it is.
 func (r *Round[T]) Enter(f *Flow[T], v *T, express bool) {
-	f.of = v
+	if f.of != v {
+		f.of = v
+	}
 	r.list(express).PushBack(&f.node, f)
 }
 

@@ -19,7 +19,7 @@ type Node[T any] struct {
 	next *Node[T] // nil: the last
 	prev *Node[T] // of the first: the last
 	on   *List[T] // nil: in none
-	of   *T
+	of   *T       // set for good the first time
 }
 
 // Empty reports whether nothing is in the list.
@@ -41,12 +41,19 @@ func (l *List[T]) Last() *T {
 	return l.head.prev.of
 }
 
+func (n *Node[T]) enter(l *List[T], v *T) {
+	n.on = l
+	if n.of != v { // a comparison costs less than to write a pointer
+		n.of = v
+	}
+}
+
 // PushBack puts n, the node of v, at the end. One that is in a list already stays where it is.
 func (l *List[T]) PushBack(n *Node[T], v *T) {
 	if n.on != nil {
 		return
 	}
-	n.on, n.of = l, v
+	n.enter(l, v)
 	if l.head == nil {
 		l.head, n.prev = n, n
 		return
@@ -60,7 +67,7 @@ func (l *List[T]) PushFront(n *Node[T], v *T) {
 	if n.on != nil {
 		return
 	}
-	n.on, n.of = l, v
+	n.enter(l, v)
 	n.next, n.prev = l.head, n
 	if l.head != nil {
 		n.prev, l.head.prev = l.head.prev, n
@@ -78,7 +85,7 @@ func (n *Node[T]) InsertAfter(at *Node[T], v *T) {
 		at.on.PushBack(n, v)
 		return
 	}
-	n.on, n.of = at.on, v
+	n.enter(at.on, v)
 	n.next, n.prev = at.next, at
 	at.next.prev, at.next = n, n
 }
@@ -99,7 +106,7 @@ func (n *Node[T]) Remove() {
 	} else {
 		n.prev.next = n.next
 	}
-	*n = Node[T]{}
+	n.on, n.next, n.prev = nil, nil, nil
 }
 
 // On is the list that n is in, nil if it is in none.
