@@ -113,8 +113,8 @@ func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 	limits := verbs.Limits{
 		MTU: mtu, QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
 	}
-	for k, n := range l.Objects() {
-		limits.Objects[k] = int(*n)
+	for k := range abi.NumObjects {
+		limits.Objects[k] = int(*l.Quotas.Of(k))
 	}
 	return limits.WithDefaults()
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // bigRegion is the registration of as much memory as there can be: a page list
@@ -116,7 +115,7 @@ func TestRegMRInPieces(t *testing.T) {
 			t.Errorf("command behind it: %+v", cqe)
 		}
 	}
-	if n := a.fn.Verbs().Counts()[verbs.KindMR]; n != 1 {
+	if n := a.fn.Verbs().Counts()[abi.ObjectMR]; n != 1 {
 		t.Errorf("%d regions", n)
 	}
 }

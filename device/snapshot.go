@@ -13,7 +13,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Peers implements controller.View.
@@ -40,8 +39,9 @@ func (view view) Describe(id pfvf.ID) control.Function {
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
 		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
 		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
-		MaxQP: c.Limits.QP, MaxCQ: c.Limits.CQ, MaxMR: c.Limits.MR, MaxPD: c.Limits.PD,
-		MaxAH: c.Limits.AH, MaxSRQ: c.Limits.SRQ, MaxMW: c.Limits.MW, MaxXRCD: c.Limits.XRCD,
+	}
+	for k := range abi.NumObjects {
+		*v.MayHave(k) = *c.Limits.Quotas.Of(k)
 	}
 	if c.Address.IsValid() {
 		v.Addr = c.Address.String()
@@ -69,8 +69,9 @@ func (view view) Describe(id pfvf.ID) control.Function {
 	}
 	if in := f.Verbs(); in != nil {
 		n, st := in.Counts(), in.Stats()
-		v.QPs, v.CQs, v.MRs, v.PDs = n[verbs.KindQP], n[verbs.KindCQ], n[verbs.KindMR], n[verbs.KindPD]
-		v.AHs, v.SRQs, v.MWs, v.XRCDs = n[verbs.KindAH], n[verbs.KindSRQ], n[verbs.KindMW], n[verbs.KindXRCD]
+		for k := range abi.NumObjects {
+			*v.Has(k) = n[k]
+		}
 		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
 	}
 	return v

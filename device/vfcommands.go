@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // vfCommands carries out the commands by which a PF manages one of its VFs, at one moment: nothing
@@ -135,9 +134,18 @@ func (f *function) editVF(to *config.Function, c *abi.SetVF) error {
 		check := c.SpoofCheck == 1
 		to.SpoofCheck = &check
 	}
-	for i, n := range []uint32{c.MaxQP, c.MaxCQ, c.MaxMR, c.MaxPD} {
-		if has(abi.VFAttrMaxQP << i) {
-			if err := f.editQuota(to, i, n); err != nil {
+	for _, q := range []struct {
+		bit  uint32
+		kind abi.Object
+		n    uint32
+	}{
+		{abi.VFAttrMaxQP, abi.ObjectQP, c.MaxQP},
+		{abi.VFAttrMaxCQ, abi.ObjectCQ, c.MaxCQ},
+		{abi.VFAttrMaxMR, abi.ObjectMR, c.MaxMR},
+		{abi.VFAttrMaxPD, abi.ObjectPD, c.MaxPD},
+	} {
+		if has(q.bit) {
+			if err := f.editQuota(to, q.kind, q.n); err != nil {
 				return err
 			}
 		}
@@ -147,31 +155,31 @@ func (f *function) editVF(to *config.Function, c *abi.SetVF) error {
 
 // editObjects is the SetVFObjects command.
 func (f *function) editObjects(to *config.Function, c *abi.SetVFObjects) error {
-	kinds := len(to.Limits.Objects())
-	if c.Mask>>kinds != 0 {
+	if c.Mask>>abi.NumObjects != 0 {
 		return fmt.Errorf("a bit that is not defined")
 	}
-	for i := range kinds {
-		if c.Mask>>i&1 == 0 {
+	var counts abi.ObjectCounts
+	counts.Unmarshal(c.Counts[:])
+	for k := range abi.NumObjects {
+		if c.Mask>>k&1 == 0 {
 			continue
 		}
-		if err := f.editQuota(to, i, binary.LittleEndian.Uint32(c.Counts[4*i:])); err != nil {
+		if err := f.editQuota(to, k, *counts.Of(k)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// editQuota sets how many objects a VF may have, of the kind that is in place i of
-// abi.ObjectCounts.
-func (f *function) editQuota(to *config.Function, i int, n uint32) error {
+// editQuota sets how many objects of a kind a VF may have.
+func (f *function) editQuota(to *config.Function, k abi.Object, n uint32) error {
 	switch {
 	case n == 0:
 		return fmt.Errorf("a quota of 0")
-	case n > *f.cfg.Limits.Objects()[i] && !f.Trust:
+	case n > *f.cfg.Limits.Quotas.Of(k) && !f.Trust:
 		return &refusal{abi.StatusTooLarge, "above the PF's own quota"}
 	}
-	*to.Limits.Objects()[i] = n
+	*to.Limits.Quotas.Of(k) = n
 	return nil
 }
 
@@ -233,7 +241,7 @@ func (c *vfCommands) QueryVF() (abi.QueryVFResult, abi.Status) {
 	}
 	if v := f.Verbs(); v != nil {
 		n := v.Counts()
-		r.QPs, r.MRs = uint32(n[verbs.KindQP]), uint32(n[verbs.KindMR])
+		r.QPs, r.MRs = uint32(n[abi.ObjectQP]), uint32(n[abi.ObjectMR])
 	}
 	return r, abi.StatusOK
 }
@@ -264,23 +272,20 @@ func (c *vfCommands) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st
 
 // queryObjects tells how many objects a function may have, or has.
 func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
-	var raw [abi.ObjectCountsSize]byte
-	put := func(kind int, n uint32) { binary.LittleEndian.PutUint32(raw[4*kind:], n) } // in the order of verbs.Kind
 	switch part {
 	case abi.CreditLimit:
 		c := s.funcs.settings(id)
-		for k, n := range c.Limits.Objects() {
-			put(k, *n)
+		for k := range abi.NumObjects {
+			*o.Of(k) = *c.Limits.Quotas.Of(k)
 		}
 	case abi.CreditInUse:
 		if f := s.funcs.byID[id]; f != nil && f.Verbs() != nil {
 			for k, n := range f.Verbs().Counts() {
-				put(k, uint32(n))
+				*o.Of(abi.Object(k)) = uint32(n)
 			}
 		}
 	default:
 		return o, abi.StatusInvalidArgument
 	}
-	o.Unmarshal(raw[:])
 	return o, abi.StatusOK
 }

@@ -598,7 +598,7 @@ func TestLinkLife(t *testing.T) {
 
 // TestAHs checks the commands of address handles.
 func TestAHs(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindAH: 2}}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectAH: 2}}})
 	h := w.hosts[0]
 	pd, st := h.fn.AllocPD()
 	ok(t, st)

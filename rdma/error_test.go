@@ -357,7 +357,7 @@ func TestDeregister(t *testing.T) {
 
 // TestStaleKeys registers again and again: no old key becomes valid for another region soon.
 func TestStaleKeys(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindMR: 2}}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectMR: 2}}})
 	h := w.hosts[0]
 	pd, _ := h.fn.AllocPD()
 	addr := h.alloc(4096)

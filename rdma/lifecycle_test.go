@@ -347,7 +347,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 
 // TestLimits holds the refusals of commands.
 func TestLimits(t *testing.T) {
-	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindPD: 2, verbs.KindMR: 1, verbs.KindCQ: 1, verbs.KindQP: 1}, QPEntries: 64, CQEntries: 64, SGEs: 2, Inline: 64}})
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectPD: 2, abi.ObjectMR: 1, abi.ObjectCQ: 1, abi.ObjectQP: 1}, QPEntries: 64, CQEntries: 64, SGEs: 2, Inline: 64}})
 	h := w.hosts[0]
 	pd, _ := h.fn.AllocPD()
 	if _, st := h.fn.AllocPD(); st != abi.StatusOK {
@@ -415,7 +415,7 @@ func TestLimits(t *testing.T) {
 	create("unmapped", abi.StatusMemoryFault, func(c *abi.CreateQP) { c.SQPages = 0 })
 	create("good", abi.StatusOK, func(*abi.CreateQP) {})
 	create("second", abi.StatusNoResources, func(*abi.CreateQP) {})
-	if c := h.fn.Counts(); c != (verbs.Counts{verbs.KindPD: 2, verbs.KindMR: 1, verbs.KindCQ: 1, verbs.KindQP: 1}) {
+	if c := h.fn.Counts(); c != (verbs.Counts{abi.ObjectPD: 2, abi.ObjectMR: 1, abi.ObjectCQ: 1, abi.ObjectQP: 1}) {
 		t.Errorf("counts %+v", c)
 	}
 }

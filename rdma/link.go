@@ -98,7 +98,7 @@ func (l *Link) Leave(now vtime.Time) {
 	const spare = 64
 	f := l.f
 	l.handles--
-	if l.handles == 0 && !l.passive && len(f.links) > 2*f.Counts()[verbs.KindAH]+f.Limits().Links+spare {
+	if l.handles == 0 && !l.passive && len(f.links) > 2*f.Counts()[abi.ObjectAH]+f.Limits().Links+spare {
 		l.close(now)
 		return
 	}

@@ -96,7 +96,7 @@ func TestPollEnds(t *testing.T) {
 // TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
 func TestPollFair(t *testing.T) {
 	const n = 3*verbs.PollQuantum + 5
-	p := newPair(t, true, 8192, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{verbs.KindQP: n + 1}}, arena: 64 << 20}, qpConfig{})
+	p := newPair(t, true, 8192, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectQP: n + 1}}, arena: 64 << 20}, qpConfig{})
 	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
 	e := p.hosts[0].e
 	for range n {

@@ -27,39 +27,39 @@ func TestQuotas(t *testing.T) {
 	cqn, st := f.CreateCQ(&abi.CreateCQ{Log2Entries: 1, Levels: levels, Pages: list})
 	ok(t, st)
 	kinds := []struct {
-		kind    verbs.Kind
+		kind    abi.Object
 		have    int
 		make    func() (uint32, abi.Status)
 		destroy func(uint32) abi.Status
 	}{
-		{verbs.KindPD, 1, f.AllocPD, f.DeallocPD},
-		{verbs.KindCQ, 1, func() (uint32, abi.Status) {
+		{abi.ObjectPD, 1, f.AllocPD, f.DeallocPD},
+		{abi.ObjectCQ, 1, func() (uint32, abi.Status) {
 			return f.CreateCQ(&abi.CreateCQ{Log2Entries: 1, Levels: levels, Pages: list})
 		}, f.DestroyCQ},
-		{verbs.KindMR, 0, func() (uint32, abi.Status) {
+		{abi.ObjectMR, 0, func() (uint32, abi.Status) {
 			key, _, st := f.RegMR(&abi.RegMR{PDN: pd, Length: 100, Pages: list, Levels: levels})
 			return key, st
 		}, f.DeregMR},
-		{verbs.KindMW, 0, func() (uint32, abi.Status) { return f.AllocMW(&abi.AllocMW{PDN: pd, Type: abi.MWType2}) }, f.DeallocMW},
-		{verbs.KindQP, 0, func() (uint32, abi.Status) {
+		{abi.ObjectMW, 0, func() (uint32, abi.Status) { return f.AllocMW(&abi.AllocMW{PDN: pd, Type: abi.MWType2}) }, f.DeallocMW},
+		{abi.ObjectQP, 0, func() (uint32, abi.Status) {
 			return f.CreateQP(&abi.CreateQP{
 				PDN: pd, SendCQ: cqn, RecvCQ: cqn, Type: abi.QPTypeRC, SQLog2Entries: 1, RQLog2Entries: 1, SQLog2Stride: 6, RQLog2Stride: 5,
 				SQLevels: levels, RQLevels: levels, SQPages: list, RQPages: list,
 			})
 		}, func(qpn uint32) abi.Status { return f.DestroyQP(w.now, qpn) }},
-		{verbs.KindSRQ, 0, func() (uint32, abi.Status) {
+		{abi.ObjectSRQ, 0, func() (uint32, abi.Status) {
 			return f.CreateSRQ(&abi.CreateSRQ{PDN: pd, Log2Entries: 1, Log2Stride: 5, Levels: levels, Pages: list})
 		}, f.DestroySRQ},
-		{verbs.KindXRCD, 0, f.OpenXRCD, f.CloseXRCD},
-		{verbs.KindAH, 0, func() (uint32, abi.Status) {
+		{abi.ObjectXRCD, 0, f.OpenXRCD, f.CloseXRCD},
+		{abi.ObjectAH, 0, func() (uint32, abi.Status) {
 			return f.CreateAH(w.now, &abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid()})
 		}, func(ahn uint32) abi.Status { return f.DestroyAH(w.now, ahn) }},
 	}
-	if len(kinds) != int(verbs.Kinds) {
-		t.Fatalf("%d kinds are counted, %d tested", verbs.Kinds, len(kinds))
+	if len(kinds) != int(abi.NumObjects) {
+		t.Fatalf("%d kinds are counted, %d tested", abi.NumObjects, len(kinds))
 	}
-	count := func(k verbs.Kind) int { return f.Counts()[k] }
-	made := map[verbs.Kind][]uint32{}
+	count := func(k abi.Object) int { return f.Counts()[k] }
+	made := map[abi.Object][]uint32{}
 	for range 2 { // everything full before anything goes, and once more
 		for _, k := range kinds {
 			for i := k.have; i < n; i++ {
@@ -87,7 +87,7 @@ func TestQuotas(t *testing.T) {
 		}
 		f.SetLimits(limits)
 	}
-	if got := f.Counts(); got != (verbs.Counts{verbs.KindPD: 1, verbs.KindCQ: 1}) {
+	if got := f.Counts(); got != (verbs.Counts{abi.ObjectPD: 1, abi.ObjectCQ: 1}) {
 		t.Errorf("left %+v", got)
 	}
 	for range n {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // showing is one thing `vnic show` knows: how to ask for it and how to print it.
@@ -137,14 +138,21 @@ func printNIC(w io.Writer, v any) {
 }
 
 func printFunctions(w io.Writer, v any) {
-	fmt.Fprintln(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\tQP\tCQ\tMR\tMW\tSRQ\tXRCD\tAH\tLINK\tMBIT/S\tFAULT")
+	fmt.Fprint(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\t")
+	for k := range abi.NumObjects {
+		fmt.Fprintf(w, "%s\t", k)
+	}
+	fmt.Fprintln(w, "LINK\tMBIT/S\tFAULT")
 	for _, f := range v.([]control.Function) {
 		rate := "-"
 		if f.MaxTxRate > 0 {
 			rate = fmt.Sprint(f.MaxTxRate)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n",
-			f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached, f.QPs, f.CQs, f.MRs, f.MWs, f.SRQs, f.XRCDs, f.AHs, upDown(f.LinkUp), rate, f.Fault)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t", f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached)
+		for k := range abi.NumObjects {
+			fmt.Fprintf(w, "%d\t", *f.Has(k))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", upDown(f.LinkUp), rate, f.Fault)
 	}
 }
 

@@ -22,7 +22,7 @@ func topSamples() (was, is sample) {
 	was.functions = []control.Function{{ID: "h1.pf0.vf1", TxBytes: 10}, {ID: "h1.pf0.vf2"}}
 	is.functions = []control.Function{
 		{ID: "h1.pf0.vf1", State: "READY", TxBytes: 10, LinkUp: true},
-		{ID: "h1.pf0.vf2", State: "ERROR", TxBytes: 2e6, QPs: 2, Fault: "bad doorbell: \x1b[31mred"},
+		{ID: "h1.pf0.vf2", State: "ERROR", TxBytes: 2e6, Objects: control.Objects{QPs: 2}, Fault: "bad doorbell: \x1b[31mred"},
 	}
 	is.credits = []control.CreditNode{{Name: "h1.pf0.vf2", InUse: map[string]uint32{"req-pkt-tx": 5}, Limit: map[string]uint32{"req-pkt-tx": 64}}}
 	return was, is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // vfOptions are what all of `vnic vf` take.
@@ -166,8 +167,13 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 		fmt.Fprintf(tw, "  link/ether %s\ttenant %d\taddress %s\n", f.MAC, f.Tenant, or(f.Addr, "none"))
 		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s, weight %d\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, f.Weight, onOff(f.Trust), onOff(f.SpoofCheck))
 		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
-		fmt.Fprintf(tw, "  QP %d of %d, CQ %d of %d\tMR %d of %d, PD %d of %d\tresets %d\n", f.QPs, f.MaxQP, f.CQs, f.MaxCQ, f.MRs, f.MaxMR, f.PDs, f.MaxPD, f.Resets)
-		fmt.Fprintf(tw, "  SRQ %d of %d, XRC domains %d of %d\tMW %d of %d, AH %d of %d\n", f.SRQs, f.MaxSRQ, f.XRCDs, f.MaxXRCD, f.MWs, f.MaxMW, f.AHs, f.MaxAH)
+		for k := range abi.NumObjects { // two in a column, four in a line
+			fmt.Fprintf(tw, "%s%s %d of %d", [...]string{"  ", ", ", "\t", ", "}[k%4], k, *f.Has(k), *f.MayHave(k))
+			if k%4 == 3 || k == abi.NumObjects-1 {
+				fmt.Fprintln(tw)
+			}
+		}
+		fmt.Fprintf(tw, "  resets %d\n", f.Resets)
 		if p := f.Port; p != nil {
 			fmt.Fprintf(tw, "  port %s, %s, %s\tmtu %d\t%s\n", p.Name, p.Mode, upDown(p.Up), p.MTU, portPlace(p))
 		}

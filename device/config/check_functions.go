@@ -214,30 +214,20 @@ func checkWindow(r *report, path string, w *Window) {
 }
 
 func checkLimits(r *report, path string, l *Limits) {
-	for _, c := range []struct {
-		key   string
-		value uint32
-		max   uint32
-	}{
-		{"qp", l.QP, 1<<16 - 2},
-		{"cq", l.CQ, 1 << 16},
-		{"mr", l.MR, 1 << 20},
-		{"pd", l.PD, 1 << 16},
-		{"ah", l.AH, 1 << 20},
-		{"srq", l.SRQ, 1<<16 - 1},
-		{"mw", l.MW, 1 << 20},
-		{"xrcd", l.XRCD, 1<<16 - 1},
-		{"qp_entries", l.QPEntries, 1 << abi.MaxQueueLog2},
-		{"cq_entries", l.CQEntries, 1 << abi.MaxQueueLog2},
-		{"read_atomic", l.ReadAtomic, 128},
-	} {
-		if r.zeros[path+"."+c.key] {
-			c.value = 0 // behind the default
+	check := func(key string, value, most uint32) {
+		if r.zeros[path+"."+key] {
+			value = 0 // behind the default
 		}
-		if c.value > c.max || r.zeros[path+"."+c.key] {
-			r.add(path+"."+c.key, fmt.Sprintf("%d is out of range", c.value), fmt.Sprintf("use 1 to %d", c.max))
+		if value > most || r.zeros[path+"."+key] {
+			r.add(path+"."+key, fmt.Sprintf("%d is out of range", value), fmt.Sprintf("use 1 to %d", most))
 		}
 	}
+	for k := range abi.NumObjects {
+		check(k.Info().Key, *l.Quotas.Of(k), k.Info().Most)
+	}
+	check("qp_entries", l.QPEntries, 1<<abi.MaxQueueLog2)
+	check("cq_entries", l.CQEntries, 1<<abi.MaxQueueLog2)
+	check("read_atomic", l.ReadAtomic, 128)
 	if l.PageLists > 1<<30 {
 		r.add(path+".page_lists", fmt.Sprintf("%d bytes are too much for one function", l.PageLists), "use at most 1G; 64M holds the page lists of 64 GiB")
 	}

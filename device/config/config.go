@@ -199,23 +199,11 @@ type Window struct {
 
 // Limits bounds what one function may create. Zero means the default.
 type Limits struct {
-	QP         uint32 `yaml:"qp"`
-	CQ         uint32 `yaml:"cq"`
-	MR         uint32 `yaml:"mr"`
-	PD         uint32 `yaml:"pd"`
-	AH         uint32 `yaml:"ah"`
-	SRQ        uint32 `yaml:"srq"`
-	MW         uint32 `yaml:"mw"`
-	XRCD       uint32 `yaml:"xrcd"`
+	Quotas
 	QPEntries  uint32 `yaml:"qp_entries"`
 	CQEntries  uint32 `yaml:"cq_entries"`
 	ReadAtomic uint32 `yaml:"read_atomic"` // outstanding READ and atomic requests per QP
 	PageLists  Size   `yaml:"page_lists"`  // memory of the NIC for the page lists of all MRs
-}
-
-// Objects are the quotas of objects in the order of abi.ObjectCounts.
-func (l *Limits) Objects() [8]*uint32 {
-	return [...]*uint32{&l.QP, &l.CQ, &l.MR, &l.PD, &l.AH, &l.SRQ, &l.MW, &l.XRCD}
 }
 
 // Credits is an amount of the NIC's packet resources: the six counters of

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Defaults, one place. docs/vnic.example.yaml repeats them for people.
@@ -19,7 +21,7 @@ const (
 	DefaultVsockPort    = 7000
 )
 
-var defaultLimits = Limits{QP: 256, CQ: 512, MR: 4096, PD: 256, AH: 4096, SRQ: 256, MW: 4096, XRCD: 64, QPEntries: 4096, CQEntries: 65536, ReadAtomic: 64, PageLists: 64 << 20}
+var defaultLimits = Limits{Quotas: defaultQuotas(), QPEntries: 4096, CQEntries: 65536, ReadAtomic: 64, PageLists: 64 << 20}
 
 var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,
@@ -102,13 +104,20 @@ func (c *Config) setDefaults() {
 	}
 }
 
+func defaultQuotas() (q Quotas) {
+	for k := range abi.NumObjects {
+		*q.Of(k) = k.Info().Initial
+	}
+	return q
+}
+
 func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 	if f.MAC.IsZero() {
 		f.MAC = FunctionMAC(host, pf, vf)
 	}
 	l, d := &f.Limits, defaultLimits
-	for i, q := range d.Objects() {
-		set(l.Objects()[i], *q)
+	for k := range abi.NumObjects {
+		set(l.Quotas.Of(k), *d.Quotas.Of(k))
 	}
 	set(&l.QPEntries, d.QPEntries)
 	set(&l.CQEntries, d.CQEntries)

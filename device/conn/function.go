@@ -114,7 +114,7 @@ func (f *Function) number() uint32 { return uint32(f.ID) }
 // ended another that the peer has not confirmed; an address handle has one for each ordering; and
 // there are those that other functions open to it for datagrams.
 func (f *Function) SetLimits(l *verbs.Limits) {
-	f.set.cfg.CIDs.SetQuota(f.number(), 2*l.Objects[verbs.KindQP]+2*l.Objects[verbs.KindAH]+l.Links)
+	f.set.cfg.CIDs.SetQuota(f.number(), 2*l.Objects[abi.ObjectQP]+2*l.Objects[abi.ObjectAH]+l.Links)
 }
 
 // IDs lists the connection manager's ids of the function's connections.

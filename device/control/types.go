@@ -142,14 +142,7 @@ type Function struct {
 	MAC      string `json:"mac"`
 	Guest    string `json:"guest,omitempty"`    // who may drive it: "cid 1001" or "unix client1"
 	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix"
-	QPs      int    `json:"qps"`
-	CQs      int    `json:"cqs"`
-	MRs      int    `json:"mrs"`
-	PDs      int    `json:"pds"`
-	AHs      int    `json:"ahs"`
-	SRQs     int    `json:"srqs"`
-	MWs      int    `json:"mws"`
-	XRCDs    int    `json:"xrcds"`
+	Objects
 
 	Link       string `json:"link"` // "auto", "enable", "disable"
 	LinkUp     bool   `json:"link_up"`
@@ -157,22 +150,15 @@ type Function struct {
 	Weight     uint8  `json:"weight"`
 	Trust      bool   `json:"trust"`
 	SpoofCheck bool   `json:"spoofcheck"`
-	MaxQP      uint32 `json:"max_qp"`
-	MaxCQ      uint32 `json:"max_cq"`
-	MaxMR      uint32 `json:"max_mr"`
-	MaxPD      uint32 `json:"max_pd"`
-	MaxAH      uint32 `json:"max_ah"`
-	MaxSRQ     uint32 `json:"max_srq"`
-	MaxMW      uint32 `json:"max_mw"`
-	MaxXRCD    uint32 `json:"max_xrcd"`
-	Port       *Port  `json:"port,omitempty"`
-	DMAWindow  string `json:"dma_window,omitempty"` // "address+size"; "": all of the guest's memory
-	TotalVFs   int    `json:"total_vfs,omitempty"`  // of a PF: highest VF number that may be enabled
-	NumVFs     int    `json:"num_vfs,omitempty"`    // of a PF: enabled
-	Resets     uint64 `json:"resets"`
-	TxBytes    uint64 `json:"tx_bytes"` // data bytes of SENDs and WRITEs issued
-	RxBytes    uint64 `json:"rx_bytes"` // data bytes placed in its memory
-	RateWaits  uint64 `json:"rate_waits"`
+	Quotas
+	Port      *Port  `json:"port,omitempty"`
+	DMAWindow string `json:"dma_window,omitempty"` // "address+size"; "": all of the guest's memory
+	TotalVFs  int    `json:"total_vfs,omitempty"`  // of a PF: highest VF number that may be enabled
+	NumVFs    int    `json:"num_vfs,omitempty"`    // of a PF: enabled
+	Resets    uint64 `json:"resets"`
+	TxBytes   uint64 `json:"tx_bytes"` // data bytes of SENDs and WRITEs issued
+	RxBytes   uint64 `json:"rx_bytes"` // data bytes placed in its memory
+	RateWaits uint64 `json:"rate_waits"`
 }
 
 // Port is a function's Ethernet port.

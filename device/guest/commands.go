@@ -4,7 +4,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // adminDoorbell takes the producer index of a doorbell and begins to work.
@@ -93,7 +92,7 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 		MaxMRSize: abi.MaxMRSize,
 		// EUI-64 of the MAC address.
 		NodeGUID: uint64(m[0]^2)<<56 | uint64(m[1])<<48 | uint64(m[2])<<40 | 0xfffe<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]),
-		MaxQP:    uint32(l.Objects[verbs.KindQP]), MaxCQ: uint32(l.Objects[verbs.KindCQ]), MaxMR: uint32(l.Objects[verbs.KindMR]), MaxPD: uint32(l.Objects[verbs.KindPD]),
+		MaxQP:    uint32(l.Objects[abi.ObjectQP]), MaxCQ: uint32(l.Objects[abi.ObjectCQ]), MaxMR: uint32(l.Objects[abi.ObjectMR]), MaxPD: uint32(l.Objects[abi.ObjectPD]),
 		MaxQPEntries: uint32(l.QPEntries), MaxCQEntries: uint32(l.CQEntries),
 		MaxSGE: uint16(l.SGEs), MaxInline: uint16(l.Inline), MaxReadAtomic: uint8(l.ReadAtomic),
 		PathMTU: abi.PathMTUFor(c.f.set.cfg.MTU),

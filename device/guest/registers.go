@@ -6,7 +6,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // handle carries out one thing a driver asked.
@@ -126,13 +125,13 @@ func (f Registers) Value(offset uint32) uint64 {
 	case abi.RegDMAWindowLength:
 		return f.is.Window.Size
 	case abi.RegMaxQP:
-		return uint64(l.Objects[verbs.KindQP])
+		return uint64(l.Objects[abi.ObjectQP])
 	case abi.RegMaxCQ:
-		return uint64(l.Objects[verbs.KindCQ])
+		return uint64(l.Objects[abi.ObjectCQ])
 	case abi.RegMaxMR:
-		return uint64(l.Objects[verbs.KindMR])
+		return uint64(l.Objects[abi.ObjectMR])
 	case abi.RegMaxPD:
-		return uint64(l.Objects[verbs.KindPD])
+		return uint64(l.Objects[abi.ObjectPD])
 	case abi.RegMaxSGE:
 		return uint64(l.SGEs)
 	case abi.RegMaxInline:

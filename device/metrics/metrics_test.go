@@ -29,7 +29,7 @@ func (f *fake) NIC(context.Context) (control.NIC, error) {
 
 func (f *fake) Functions(context.Context) (list []control.Function, err error) {
 	for i := range f.functions {
-		list = append(list, control.Function{ID: fmt.Sprintf("h1.pf0.vf%d", i+1), State: "READY", QPs: 2, TxBytes: 10, LinkUp: true})
+		list = append(list, control.Function{ID: fmt.Sprintf("h1.pf0.vf%d", i+1), State: "READY", Objects: control.Objects{QPs: 2}, TxBytes: 10, LinkUp: true})
 	}
 	return list, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Setting is one thing that can be set of a function.
@@ -25,7 +26,10 @@ type Setting struct {
 	Text func(of *config.Function) string
 }
 
-var table = []Setting{
+var table = slices.Concat(identity, quotas(), shares)
+
+// identity is what a function is and may do.
+var identity = []Setting{
 	{
 		Key: "mac", Value: "ADDRESS", Help: "of the function and of its direct port", Resets: true,
 		Set:  func(to *config.Function, text string) error { return to.MAC.UnmarshalText([]byte(text)) },
@@ -62,14 +66,18 @@ var table = []Setting{
 		Set:  func(to *config.Function, text string) error { return to.Link.UnmarshalText([]byte(text)) },
 		Text: func(of *config.Function) string { return of.Link.String() },
 	},
-	quotaOf("max_qp", "queue pairs", func(l *config.Limits) *uint32 { return &l.QP }),
-	quotaOf("max_cq", "completion queues", func(l *config.Limits) *uint32 { return &l.CQ }),
-	quotaOf("max_mr", "memory regions", func(l *config.Limits) *uint32 { return &l.MR }),
-	quotaOf("max_pd", "protection domains", func(l *config.Limits) *uint32 { return &l.PD }),
-	quotaOf("max_ah", "address handles", func(l *config.Limits) *uint32 { return &l.AH }),
-	quotaOf("max_srq", "shared receive queues", func(l *config.Limits) *uint32 { return &l.SRQ }),
-	quotaOf("max_mw", "memory windows", func(l *config.Limits) *uint32 { return &l.MW }),
-	quotaOf("max_xrcd", "XRC domains", func(l *config.Limits) *uint32 { return &l.XRCD }),
+}
+
+// quotas are how many objects a function may have.
+func quotas() (list []Setting) {
+	for k := range abi.NumObjects {
+		list = append(list, quotaOf("max_"+k.Info().Key, k.Info().Doc, func(l *config.Limits) *uint32 { return l.Quotas.Of(k) }))
+	}
+	return list
+}
+
+// shares are what it may use, and its port.
+var shares = []Setting{
 	quotaOf("qp_entries", "entries of a queue pair's rings", func(l *config.Limits) *uint32 { return &l.QPEntries }),
 	quotaOf("cq_entries", "entries of a completion queue", func(l *config.Limits) *uint32 { return &l.CQEntries }),
 	{

@@ -34,8 +34,8 @@ func (l Limits) WithDefaults() Limits {
 		}
 		*v = min(*v, most)
 	}
-	for k := range kinds {
-		fill(&l.Objects[k], kinds[k].initial, kinds[k].most)
+	for k := range abi.NumObjects {
+		fill(&l.Objects[k], int(k.Info().Initial), tables[k].most)
 	}
 	fill(&l.PageListBytes, 64<<20, 1<<30) // registers 64 GiB of scattered pages
 	fill(&l.Links, 256, 1<<16)

@@ -124,7 +124,7 @@ func (r *Regions) count() int { return r.table.InUse() - r.windows }
 
 // setLimit takes the limit over. Neither kind takes the other's room.
 func (r *Regions) setLimit(most int) {
-	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[KindMW], r.windows))
+	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[abi.ObjectMW], r.windows))
 }
 
 // Keys are the numbers of the table with the generation in the low byte, where programs expect the

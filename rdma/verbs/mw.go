@@ -19,7 +19,7 @@ type Bindings struct{ windows int }
 type windows struct{ of *Regions }
 
 func (w windows) count() int   { return w.of.windows }
-func (w windows) setLimit(int) { w.of.setLimit(w.of.owner.limits.Objects[KindMR]) }
+func (w windows) setLimit(int) { w.of.setLimit(w.of.owner.limits.Objects[abi.ObjectMR]) }
 
 func (w windows) closeAll(vtime.Time) {
 	w.of.table.Each(func(m *MR) {
@@ -39,7 +39,7 @@ func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 		return 0, abi.StatusNotFound
 	case c.Type != abi.MWType2:
 		return 0, abi.StatusUnsupported
-	case r.windows >= r.owner.limits.Objects[KindMW]:
+	case r.windows >= r.owner.limits.Objects[abi.ObjectMW]:
 		return 0, abi.StatusNoResources
 	}
 	m := &MR{owner: r.owner, pd: pd, window: true}

@@ -3,6 +3,7 @@ package verbs
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Objects are the objects of one function. Numbers and keys of one function mean
@@ -24,38 +25,38 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 	owner := &o.Owner
 	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
 	l := &owner.limits
-	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](KindPD, l)}}
-	o.XRCDs = XRCDs{domains{owner: owner, table: newTable[Domain](KindXRCD, l)}}
-	o.Regions = Regions{owner: owner, pds: &o.PDs, table: newTable[MR](KindMR, l)}
-	o.Regions.setLimit(l.Objects[KindMR])
-	o.CQs = CQs{owner: owner, shared: shared, table: newTable[CQ](KindCQ, l)}
+	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](abi.ObjectPD, l)}}
+	o.XRCDs = XRCDs{domains{owner: owner, table: newTable[Domain](abi.ObjectXRCD, l)}}
+	o.Regions = Regions{owner: owner, pds: &o.PDs, table: newTable[MR](abi.ObjectMR, l)}
+	o.Regions.setLimit(l.Objects[abi.ObjectMR])
+	o.CQs = CQs{owner: owner, shared: shared, table: newTable[CQ](abi.ObjectCQ, l)}
 	o.SRQs = SRQs{
 		owner: owner, shared: shared, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs,
-		table: newTable[SRQ](KindSRQ, l),
+		table: newTable[SRQ](abi.ObjectSRQ, l),
 	}
-	o.AHs = AHs{owner: owner, pds: &o.PDs, carriers: carriers, table: newTable[AH](KindAH, l)}
+	o.AHs = AHs{owner: owner, pds: &o.PDs, carriers: carriers, table: newTable[AH](abi.ObjectAH, l)}
 	o.QPs = QPs{
 		owner: owner, shared: shared, sched: sched, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs, srqs: &o.SRQs, ahs: &o.AHs,
-		table: newTable[QP](KindQP, l),
+		table: newTable[QP](abi.ObjectQP, l),
 	}
 }
 
 // collection is the objects of a kind.
-func (o *Objects) collection(k Kind) collection {
+func (o *Objects) collection(k abi.Object) collection {
 	switch k {
-	case KindQP:
+	case abi.ObjectQP:
 		return &o.QPs
-	case KindCQ:
+	case abi.ObjectCQ:
 		return &o.CQs
-	case KindMR:
+	case abi.ObjectMR:
 		return &o.Regions
-	case KindPD:
+	case abi.ObjectPD:
 		return &o.PDs
-	case KindAH:
+	case abi.ObjectAH:
 		return &o.AHs
-	case KindSRQ:
+	case abi.ObjectSRQ:
 		return &o.SRQs
-	case KindMW:
+	case abi.ObjectMW:
 		return windows{&o.Regions}
 	default:
 		return &o.XRCDs
@@ -63,8 +64,8 @@ func (o *Objects) collection(k Kind) collection {
 }
 
 // each calls f for the objects of each kind.
-func (o *Objects) each(f func(k Kind, c collection)) {
-	for k := range Kinds {
+func (o *Objects) each(f func(k abi.Object, c collection)) {
+	for k := range abi.NumObjects {
 		f(k, o.collection(k))
 	}
 }
@@ -73,18 +74,18 @@ func (o *Objects) each(f func(k Kind, c collection)) {
 // enough are gone.
 func (o *Objects) SetLimits(limits Limits) {
 	o.limits = limits.WithDefaults()
-	o.each(func(k Kind, c collection) { c.setLimit(o.limits.Objects[k]) })
+	o.each(func(k abi.Object, c collection) { c.setLimit(o.limits.Objects[k]) })
 }
 
 // Counts returns the number of objects in use.
 func (o *Objects) Counts() (n Counts) {
-	o.each(func(k Kind, c collection) { n[k] = c.count() })
+	o.each(func(k abi.Object, c collection) { n[k] = c.count() })
 	return n
 }
 
 // Close destroys every object, first the queue pairs, and ends the function.
 func (o *Objects) Close(now vtime.Time) {
-	o.each(func(_ Kind, c collection) { c.closeAll(now) })
+	o.each(func(_ abi.Object, c collection) { c.closeAll(now) })
 	o.closed, o.dirty = true, false
 }
 

@@ -39,7 +39,7 @@ func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 		return nil, abi.StatusTooLarge
 	case badTranslation(c), badAccess(c.Access), c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
 		return nil, abi.StatusInvalidArgument
-	case r.count() >= r.owner.limits.Objects[KindMR]:
+	case r.count() >= r.owner.limits.Objects[abi.ObjectMR]:
 		return nil, abi.StatusNoResources // before the page list is read
 	}
 	g := &Registration{regions: r, mr: &MR{

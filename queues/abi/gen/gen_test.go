@@ -36,7 +36,7 @@ func TestRunWritesAll(t *testing.T) {
 	if err := run(dir); err == nil {
 		t.Error("no error without the folders")
 	}
-	for _, d := range []string{"queues/abi", "docs/abi", "guestlib/c"} {
+	for _, d := range []string{"queues/abi", "docs/abi", "guestlib/c", "device/config", "device/control"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,9 @@ func outputs(a *schema.ABI) ([]output, error) {
 		{"queues/abi/clauses_gen.go", goClauses},
 		{"queues/abi/commands_gen.go", goCommands},
 		{"queues/abi/reserved_gen.go", goReserved},
+		{"queues/abi/objects_gen.go", goObjects},
+		{"device/config/quotas_gen.go", goQuotas},
+		{"device/control/objects_gen.go", goShown},
 	} {
 		code, err := file.render(a)
 		if err != nil {

@@ -8,17 +8,6 @@ var inspectCommands = []Command{
 	{Name: "QueryObjects", Code: 50, Group: "Query", Params: "QueryObjects", Result: "ObjectCounts", Doc: "returns how many objects of each kind the function may have, or has (1.2).", Errors: "InvalidArgument (part)"},
 }
 
-var objectCounts = Struct{Name: "ObjectCounts", Size: 32, Doc: "ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).", Fields: []Field{
-	{Name: "QPs", Offset: 0, Kind: U32, Doc: "queue pairs; that of type GSI does not count."},
-	{Name: "CQs", Offset: 4, Kind: U32, Doc: "completion queues."},
-	{Name: "MRs", Offset: 8, Kind: U32, Doc: "memory regions."},
-	{Name: "PDs", Offset: 12, Kind: U32, Doc: "protection domains."},
-	{Name: "AHs", Offset: 16, Kind: U32, Doc: "address handles."},
-	{Name: "SRQs", Offset: 20, Kind: U32, Doc: "shared receive queues."},
-	{Name: "MWs", Offset: 24, Kind: U32, Doc: "memory windows."},
-	{Name: "XRCDs", Offset: 28, Kind: U32, Doc: "XRC domains."},
-}}
-
 var inspectEnums = []Enum{
 	{Name: "Ring", Prefix: "Ring", Base: U8, Doc: "Ring says where a driver broke a rule.", Values: []Value{
 		{Name: "Stream", Value: 0, Text: "stream", Doc: "messages of the control stream."},
@@ -50,7 +39,7 @@ var inspectStructs = []Struct{
 	{Name: "QueryObjects", Size: 8, Doc: "QueryObjects holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "Part", Offset: 0, Kind: U8, Enum: "CreditPart", Doc: "limit or in use."},
 	}},
-	objectCounts,
+	objectCounts(),
 	{Name: "QueryViolation", Size: 8, Doc: "QueryViolation holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "Index", Offset: 0, Kind: U32, Doc: "violation, 0 for the newest."},
 	}},

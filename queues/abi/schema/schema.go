@@ -17,6 +17,7 @@ var V1 = ABI{
 	Admin:     slices.Concat(adminStructs, inspectStructs, objectStructs, vfStructs),
 	Queues:    append(queueStructs, windowStructs...),
 	Clauses:   clauses,
+	Objects:   objectKinds,
 }
 
 var consts = []Const{

@@ -151,6 +151,7 @@ type ABI struct {
 	Admin        []Struct // admin queue entries, parameters and results
 	Queues       []Struct // queue headers and descriptors
 	Clauses      []Clause // rules for drivers, by number
+	Objects      []ObjectKind
 }
 
 // Structs returns every structure in the order of the reference.
