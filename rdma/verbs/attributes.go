@@ -80,3 +80,7 @@ func (a *attributes) retryTime() vtime.Time {
 		return max(vtime.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
 	}
 }
+
+// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers
+// in guests are slower than the timeouts of verbs programs, which expect hardware.
+const patience vtime.Time = 8e9

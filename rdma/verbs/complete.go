@@ -7,8 +7,8 @@ import (
 )
 
 // Gather implements transport.Requester.
-func (q *QP) Gather(r *transport.Request, offset uint32, dst []byte) error {
-	w := q.req.work(r.Slot)
+func (s *requester) Gather(r *transport.Request, offset uint32, dst []byte) error {
+	w := s.req.work(r.Slot)
 	if w.WQE.Flags&abi.SendInline != 0 {
 		copy(dst, w.Inline[offset:])
 		return nil
@@ -17,8 +17,8 @@ func (q *QP) Gather(r *transport.Request, offset uint32, dst []byte) error {
 }
 
 // Element implements transport.Requester.
-func (q *QP) Element(r *transport.Request, offset uint32) (addr uint64, lkey, left uint32) {
-	w := q.req.work(r.Slot)
+func (s *requester) Element(r *transport.Request, offset uint32) (addr uint64, lkey, left uint32) {
+	w := s.req.work(r.Slot)
 	if offset >= w.Length {
 		return 0, 0, 0
 	}
@@ -26,22 +26,24 @@ func (q *QP) Element(r *transport.Request, offset uint32) (addr uint64, lkey, le
 }
 
 // Scatter implements transport.Requester.
-func (q *QP) Scatter(r *transport.Request, offset uint32, src []byte) error {
-	w := q.req.work(r.Slot)
+func (s *requester) Scatter(r *transport.Request, offset uint32, src []byte) error {
+	w := s.req.work(r.Slot)
 	return w.SGEs.Scatter(w.at(offset), src)
 }
 
 // Unanswered implements transport.Requester. The request fails when it is certain that no answer
 // comes.
-func (q *QP) Unanswered(now vtime.Time, r *transport.Request) {
-	q.req.work(r.Slot).unanswered = true
-	if !q.patience.Armed() && q.attr.timeout != 0 { // 0 is for ever
-		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
+	q := s.q
+	s.req.work(r.Slot).unanswered = true
+	if !s.patience.Armed() && q.attr.timeout != 0 { // 0 is for ever
+		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
 // Done implements transport.Requester: it completes what can be completed.
-func (q *QP) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
+func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
+	q := s.q
 	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.leaving {
 		st = abi.WCWRFlushErr
 		if q.wired {
@@ -51,25 +53,27 @@ func (q *QP) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor 
 	if st != abi.WCSuccess && r.Status == abi.WCSuccess {
 		r.Status, r.Vendor = st, vendor
 	}
-	q.complete(now)
-	q.drained(now)
+	s.complete(now)
+	s.drained(now)
 	q.wake()
 }
 
 // PeerNotReady implements transport.Requester. RNR retry 7 is for ever.
-func (q *QP) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
+func (s *requester) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
+	q := s.q
 	if retry := int(q.attr.rnrRetry); retry < 7 && times > retry {
 		if r.Status == abi.WCSuccess {
 			r.Status = abi.WCRNRRetryExcErr
 		}
-		q.complete(now)
+		s.complete(now)
 	}
 }
 
 // complete ends works in order, as far as they are done; in unordered mode those that are done, in
 // any. The first one that failed moves the QP to ERR or SQE, unless its requests complete in error.
-func (q *QP) complete(now vtime.Time) {
-	r := &q.req
+func (s *requester) complete(now vtime.Time) {
+	q := s.q
+	r := &s.req
 	for i := r.head; i != r.tail; i++ {
 		w := r.work(i)
 		if w.done {
@@ -80,35 +84,36 @@ func (q *QP) complete(now vtime.Time) {
 			w.Status = q.regions.Invalidate(q.pd, &q.windows, w.WQE.Imm)
 		}
 		switch {
-		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !q.survives(w):
+		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !s.survives(w):
 			st := w.Status
-			q.report(now, w, st)
+			s.report(now, w, st)
 			w.done = true
-			q.retireWorks()
-			q.failSend(now, st)
+			s.req.retireDone()
+			s.failSend(now, st)
 			return
 		case over:
 			if w.Pulls() && w.started {
 				r.reads--
 			}
-			q.report(now, w, w.Status)
+			s.report(now, w, w.Status)
 			w.done = true
 			if !q.unordered {
-				q.retireWorks()
+				s.req.retireDone()
 			}
-			if !q.serving() {
+			if !q.Serving() {
 				return
 			}
 		case !q.unordered:
 			return
 		}
 	}
-	q.retireWorks()
+	s.req.retireDone()
 }
 
 // survives reports whether the failure of w is its own matter: not where requests do not complete
 // in error, nor where the transport gave up or lost its place.
-func (q *QP) survives(w *SendWR) bool {
+func (s *requester) survives(w *SendWR) bool {
+	q := s.q
 	switch w.Status {
 	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
 		return false
@@ -116,44 +121,27 @@ func (q *QP) survives(w *SendWR) bool {
 	return q.cie
 }
 
-// retireWorks takes the works at head that were reported out of the ring.
-func (q *QP) retireWorks() {
-	for r := &q.req; r.head != r.tail && r.work(r.head).done; {
-		r.release(q.retireWork())
-	}
-}
-
-// retireWork takes the work at head out of the ring.
-func (q *QP) retireWork() *SendWR {
-	r := &q.req
-	w := r.take(r.head)
-	r.head++
-	if r.next-r.head > r.tail-r.head {
-		r.next = r.head // it failed before it was issued
-	}
-	return w
-}
-
 // finish takes the work at head out of the ring, with a completion unless it has one or succeeded
 // unsignaled.
-func (q *QP) finish(now vtime.Time, st abi.WCStatus) {
-	w := q.retireWork()
+func (s *requester) finish(now vtime.Time, st abi.WCStatus) {
+	w := s.req.retire()
 	if !w.done {
-		q.report(now, w, st)
+		s.report(now, w, st)
 	}
-	q.req.release(w)
+	s.req.release(w)
 }
 
 // report writes the completion of w, unless it succeeded unsignaled.
-func (q *QP) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
-	if st == abi.WCSuccess && !q.sigAll && w.WQE.Flags&abi.SendSignaled == 0 {
+func (s *requester) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
+	q := s.q
+	if st == abi.WCSuccess && !s.sigAll && w.WQE.Flags&abi.SendSignaled == 0 {
 		if q.owner.Trace != nil {
-			q.noteSilent(w)
+			s.noteSilent(w)
 		}
 		return
 	}
 	if q.owner.Trace != nil {
-		q.noteCompleting(w)
+		s.noteCompleting(w)
 	}
 	cqe := abi.CQE{
 		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
@@ -164,5 +152,5 @@ func (q *QP) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 	if st == abi.WCSuccess && w.WQE.Opcode == abi.OpReadInv {
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.WQE.Imm
 	}
-	q.sendCQ.Post(now, &cqe, false)
+	s.sendCQ.Post(now, &cqe, false)
 }

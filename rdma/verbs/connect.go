@@ -37,8 +37,9 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 }
 
 // Unblocked implements transport.Endpoint.
-func (q *QP) Unblocked(vtime.Time) {
-	q.waitCredit = false
+func (s *requester) Unblocked(vtime.Time) {
+	q := s.q
+	s.waitCredit = false
 	q.wake()
 }
 
@@ -108,4 +109,13 @@ func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 	}
 	q.fail(now, st, reason)
 	q.forgetPeer()
+}
+
+// dropRequests takes back what the connection has. Answers to it are not recognised any more.
+func (s *requester) dropRequests() {
+	q := s.q
+	s.req.reads = 0
+	if q.conn != nil {
+		q.conn.Forget()
+	}
 }

@@ -8,8 +8,9 @@ import (
 func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{
 		in: t, owner: t.owner, regions: t.regions, shared: t.shared, sched: t.sched,
-		typ: c.Type, sigAll: c.SigAll == 1, attr: defaultAttributes(t.owner.Limits()), peerIRD: anyIRD,
+		typ: c.Type, attr: defaultAttributes(t.owner.Limits()), peerIRD: anyIRD,
 	}
+	q.requester.q, q.responder.q, q.sigAll = q, q, c.SigAll == 1
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
 		q.pd, q.sendCQ, q.recvCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)
@@ -127,23 +128,15 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 }
 
 // maxRecvSGE is the most SGEs a receive of the QP can have.
-func (q *QP) maxRecvSGE(c *abi.CreateQP) int {
+func (r *responder) maxRecvSGE(c *abi.CreateQP) int {
+	q := r.q
 	switch {
-	case q.srq != nil:
-		return q.srq.MaxSGE()
+	case r.srq != nil:
+		return r.srq.MaxSGE()
 	case q.typ == abi.QPTypeXRCRecv:
 		return q.owner.Limits().SGEs
 	}
 	return int(c.MaxRecvSGE)
-}
-
-// count adds n to the users of everything the QP is made of.
-func (q *QP) count(n int) {
-	q.pd.Use(n)
-	q.sendCQ.Use(n)
-	q.recvCQ.Use(n)
-	q.srq.Use(n)
-	q.xrcd.Use(n)
 }
 
 // brokeXRC reports that an XRC QP was to be made with parts it does not have.

@@ -11,18 +11,12 @@ import (
 // when the link took it (outgoing.go) or it cannot arrive; only errors of its own entry and memory
 // are errors, which move the QP to SQE.
 
-// datagrams reports whether the QP is of the datagram service.
-func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
-
-// gsiNumber is the number of the general services interface's queue pair, one per function, for
-// connection management between the kernels of guests.
-const gsiNumber = 1
-
 // groupQPN is the number that stands for a multicast group.
 const groupQPN = 0xffffff
 
 // checkDatagram looks at what is particular to datagrams in a work request whose length is known.
-func (q *QP) checkDatagram(w *SendWR) abi.WCStatus {
+func (s *requester) checkDatagram(w *SendWR) abi.WCStatus {
+	q := s.q
 	x := &w.WQE
 	a := q.in.ahs.AH(x.AHN)
 	switch {
@@ -39,7 +33,8 @@ func (q *QP) checkDatagram(w *SendWR) abi.WCStatus {
 
 // issueDatagram is issuePacket for the work at next, which is sound: its carrier takes its datagram,
 // or it is lost.
-func (q *QP) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) {
+func (s *requester) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) {
+	q := s.q
 	x := &w.WQE
 	d := &q.shared.datagram
 	*d = Datagram{
@@ -67,22 +62,23 @@ func (q *QP) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) 
 		w.Status = abi.WCLocProtErr
 	}
 	w.started, w.Issued = true, true
-	q.req.next++
-	q.complete(now)
+	s.req.next++
+	s.complete(now)
 	return n, true, true
 }
 
 // Wait implements Waiter.
-func (q *QP) Wait(c Carrier) (news bool) {
-	news = q.blocked != c
-	q.blocked, q.waitCredit = c, true
+func (s *requester) Wait(c Carrier) (news bool) {
+	news = s.blocked != c
+	s.blocked, s.waitCredit = c, true
 	return news
 }
 
 // Resume implements Waiter.
-func (q *QP) Resume(c Carrier) {
-	if q.blocked == c {
-		q.blocked, q.waitCredit = nil, false
+func (s *requester) Resume(c Carrier) {
+	q := s.q
+	if s.blocked == c {
+		s.blocked, s.waitCredit = nil, false
 		q.wake()
 	}
 }
@@ -105,7 +101,7 @@ const GRHSize = 40
 func (t *QPs) Deliver(now vtime.Time, d *Arrival) {
 	q := t.QP(d.To)
 	switch {
-	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.serving() || q.recvCQ.Broken():
+	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.Serving() || q.recvCQ.Broken():
 		t.owner.Account.DatagramsLost++
 	case q.attr.qkey != d.QKey:
 		t.owner.Stats.BadQKeys++
@@ -115,8 +111,9 @@ func (t *QPs) Deliver(now vtime.Time, d *Arrival) {
 }
 
 // receiveDatagram delivers a datagram to the next receive, behind the room for the GRH.
-func (q *QP) receiveDatagram(now vtime.Time, d *Arrival) {
-	v := q.receiveFor(q.rsp.message)
+func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
+	q := r.q
+	v := r.receiveFor(r.rsp.message)
 	total := GRHSize + len(d.Data)
 	switch {
 	case v == nil:
@@ -124,7 +121,7 @@ func (q *QP) receiveDatagram(now vtime.Time, d *Arrival) {
 		return
 	case v.Status != abi.WCSuccess:
 		st := v.Status
-		q.failReceive(now, v, st)
+		r.failReceive(now, v, st)
 		return
 	case uint64(total) > v.Capacity: // the receive stays for one that fits
 		q.owner.Account.DatagramsLost++
@@ -144,24 +141,25 @@ func (q *QP) receiveDatagram(now vtime.Time, d *Arrival) {
 		err = v.SGEs.Scatter(c, d.Data)
 	}
 	if err != nil {
-		q.failReceive(now, v, abi.WCLocProtErr)
+		r.failReceive(now, v, abi.WCLocProtErr)
 		return
 	}
-	q.rsp.message++
+	r.rsp.message++
 	q.owner.Account.PushesRx++
 	q.owner.Account.BytesRx += uint64(len(d.Data))
 	if q.traced() {
 		d.Conn.NoteDelivered(d.Datagram, d.ID)
-		q.noteReceiving(d.Conn.ID(), d.ID)
+		r.noteReceiving(d.Conn.ID(), d.ID)
 	}
-	q.completeRecv(now, v, &cqe, d.Solicited)
+	r.completeRecv(now, v, &cqe, d.Solicited)
 }
 
 // failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
 // unless it completes in error.
-func (q *QP) failReceive(now vtime.Time, v *Receive, st abi.WCStatus) {
-	q.rsp.message++
-	q.finishRecv(now, v, st)
+func (r *responder) failReceive(now vtime.Time, v *Receive, st abi.WCStatus) {
+	q := r.q
+	r.rsp.message++
+	r.finishRecv(now, v, st)
 	if !q.cie {
 		q.fail(now, st, "receive work request failed: "+st.String())
 	}

@@ -33,3 +33,6 @@ func (o *Owner) UseFaults(x Faults) { o.faults = x }
 
 // Faults is what goes wrong now, nil for nothing.
 func (o *Owner) Faults() Faults { return o.faults }
+
+// stuck reports whether the send queue of a queue pair is kept back.
+func (o *Owner) stuck(qpn uint32) bool { return o.faults != nil && o.faults.Stuck(qpn) }

@@ -64,7 +64,10 @@ type QPInfo struct {
 func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 	t.each(func(q *QP) {
 		r := &q.req
-		pushes, pulls := q.underWay()
+		var pushes, pulls int
+		if q.conn != nil {
+			pushes, pulls = q.conn.UnderWay()
+		}
 		f(q, &QPInfo{
 			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
 			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),

@@ -8,29 +8,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// dropRequests takes back what the connection has. Answers to it are not recognised any more.
-func (q *QP) dropRequests() {
-	q.req.reads = 0
-	if q.conn != nil {
-		q.conn.Forget()
-	}
-}
-
-// underWay is how many packets the connection has.
-func (q *QP) underWay() (pushes, pulls int) {
-	if q.conn != nil {
-		pushes, pulls = q.conn.UnderWay()
-	}
-	return pushes, pulls
-}
-
 // issue starts works and hands their packets to the connection until the turn's quantum is used up
 // or something has to be waited for. It reports whether the quantum was the reason.
-func (q *QP) issue(now vtime.Time) (more bool) {
+func (s *requester) issue(now vtime.Time) (more bool) {
+	q := s.q
 	ops, bytes := q.shared.TurnOps, q.shared.TurnBytes
 	more = true
 	for ops > 0 && bytes > 0 && q.sched.May(now) {
-		n, started, ok := q.issuePacket(now)
+		n, started, ok := s.issuePacket(now)
 		if started {
 			ops--
 		}
@@ -40,21 +25,22 @@ func (q *QP) issue(now vtime.Time) (more bool) {
 		}
 		bytes -= max(n, 1)
 	}
-	if r := &q.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
-		return q.watch(now)
+	if r := &s.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
+		return s.watch(now)
 	}
-	q.sq.Commit()
+	s.sq.Commit()
 	return more
 }
 
 // nextWork returns the next work to issue, nil when there is none.
-func (q *QP) nextWork() *SendWR {
-	r := &q.req
+func (s *requester) nextWork() *SendWR {
+	q := s.q
+	r := &s.req
 	if r.next == r.tail {
 		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
 			return nil // a completion or a change of state wakes the QP
 		}
-		if _, ok := q.fetch(); !ok {
+		if _, ok := s.fetch(); !ok {
 			return nil
 		}
 	}
@@ -63,25 +49,26 @@ func (q *QP) nextWork() *SendWR {
 
 // issuePacket issues one packet of the next work and returns its data bytes; started says that it
 // was the first. ok is false when nothing can be issued now.
-func (q *QP) issuePacket(now vtime.Time) (n int, started, ok bool) {
-	w := q.nextWork()
+func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
+	q := s.q
+	w := s.nextWork()
 	switch {
 	case w == nil:
 		return 0, false, false
 	case q.datagrams() && w.Status == abi.WCSuccess && q.state == abi.QPStateRTS:
-		return q.issueDatagram(now, w)
+		return s.issueDatagram(now, w)
 	case !w.started:
-		if pass, ok := q.admitWork(now, w); !pass {
+		if pass, ok := s.admitWork(now, w); !pass {
 			return 0, ok, ok
 		}
 		w.started, started = true, true
 		if w.Pulls() {
-			q.req.reads++
+			s.req.reads++
 		}
 	}
 	n, err := q.conn.Issue(now, &w.Request)
 	if err != nil {
-		q.notIssued(now, err)
+		s.notIssued(now, err)
 		return 0, started, false
 	}
 	if w.Pulls() {
@@ -90,30 +77,31 @@ func (q *QP) issuePacket(now vtime.Time) (n int, started, ok bool) {
 		q.sched.Spend(n)
 	}
 	if w.Issued {
-		q.req.next++
+		s.req.next++
 	}
 	return n, started, true
 }
 
 // notIssued takes the connection's word why it did not take a packet.
-func (q *QP) notIssued(now vtime.Time, err error) {
+func (s *requester) notIssued(now vtime.Time, err error) {
 	switch {
 	case errors.Is(err, transport.ErrBlocked):
-		q.waitCredit = true
+		s.waitCredit = true
 	case errors.Is(err, transport.ErrFailed):
-		q.complete(now)
+		s.complete(now)
 	} // otherwise an event wakes the QP, or ends it
 }
 
 // admitWork looks at the next work, of which nothing was issued. pass says that it is the
 // transport's turn. Works that concern this side only, and those that failed, end here; ok is then
 // whether the next may follow at once.
-func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
-	r := &q.req
+func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
+	q := s.q
+	r := &s.req
 	if q.state != abi.QPStateRTS {
 		return false, false // SQD
 	}
-	if q.tooLong(w) && w.Status == abi.WCSuccess {
+	if s.tooLong(w) && w.Status == abi.WCSuccess {
 		w.Status = abi.WCLocLenErr
 	}
 	switch {
@@ -126,12 +114,12 @@ func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 		if q.cie {
 			r.next++
 		}
-		q.complete(now)
+		s.complete(now)
 		return false, q.cie
 	case w.WQE.Flags&abi.SendFence != 0 && r.reads > 0, w.Pulls() && r.reads >= int(q.attr.maxRdAtomic):
 		return false, false
 	case w.inside():
-		return false, q.issueInside(now, w)
+		return false, s.issueInside(now, w)
 	}
 	return true, true
 }
@@ -139,8 +127,9 @@ func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 // issueInside carries out a request that concerns this side only. A key becomes invalid when
 // nothing before the request can use it any more. It reports whether the next request may follow at
 // once.
-func (q *QP) issueInside(now vtime.Time, w *SendWR) bool {
-	r := &q.req
+func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
+	q := s.q
+	r := &s.req
 	if w.WQE.Opcode == abi.OpLocalInv {
 		if r.head != r.next {
 			return false // a completion wakes the QP
@@ -154,6 +143,6 @@ func (q *QP) issueInside(now vtime.Time, w *SendWR) bool {
 	if goOn {
 		r.next++
 	}
-	q.complete(now)
+	s.complete(now)
 	return goOn
 }

@@ -1,5 +1,8 @@
 package verbs
 
+// maxMessages bounds the messages of the peer that hold a receive of a QP.
+const maxMessages = 128
+
 // messages are those of the peer that take a receive of a QP. They are numbered from 1 on each
 // connection; receives is a ring by that number.
 //

@@ -82,30 +82,16 @@ func (q *QP) change(now vtime.Time, to abi.QPState) {
 
 // drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any
 // more. It finds their completions then (DEV-908), also where they were kept back on purpose.
-func (q *QP) drained(now vtime.Time) {
-	if q.state != abi.QPStateSQD || !q.sqdNotify || q.draining() {
+func (s *requester) drained(now vtime.Time) {
+	q := s.q
+	if q.state != abi.QPStateSQD || !s.sqdNotify || s.req.begun() {
 		return
 	}
-	q.sqdNotify = false
-	if q.sendCQ != nil { // an XRC target has none
-		q.sendCQ.Release(now)
+	s.sqdNotify = false
+	if s.sendCQ != nil { // an XRC target has none
+		s.sendCQ.Release(now)
 	}
 	q.owner.Event(abi.EventSQDrained, q.number, 0, "")
-}
-
-// draining reports whether works that were begun are still outstanding.
-func (q *QP) draining() bool {
-	r := &q.req
-	return r.head != r.next || r.next != r.tail && r.work(r.next).started
-}
-
-// serving reports whether the QP takes requests of its peer.
-func (q *QP) serving() bool {
-	switch q.state {
-	case abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE:
-		return true
-	}
-	return false
 }
 
 // QueryQP returns state and attributes.
@@ -121,7 +107,7 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
 		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sqPSN,
 	}
-	if q.state == abi.QPStateSQD && q.draining() {
+	if q.state == abi.QPStateSQD && q.req.begun() {
 		r.Draining = 1
 	}
 	return r, abi.StatusOK

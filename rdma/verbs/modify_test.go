@@ -42,6 +42,7 @@ func TestTransitions(t *testing.T) {
 		o.Init(&Shared{}, nil, Limits{}, silent{}, silent{}, nil)
 		o.UseFeatures(abi.FeatureExtendedVerbs)
 		q := &QP{in: &o.QPs, owner: &o.Owner, regions: &o.Regions, shared: &Shared{}, sched: silent{}, typ: typ}
+		q.requester.q, q.responder.q = q, q
 		q.number, _ = o.QPs.table.Add(q)
 		try := func(from, to abi.QPState, mask uint32) abi.Status {
 			q.state = from

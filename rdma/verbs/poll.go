@@ -22,13 +22,14 @@ const PollQuantum = 64
 
 // watch is called when the send queue is empty: it is polled for a while, or armed at once. It
 // reports whether there is an entry after all.
-func (q *QP) watch(now vtime.Time) (more bool) {
+func (s *requester) watch(now vtime.Time) (more bool) {
+	q := s.q
 	if !q.owner.EventIndex() {
-		return q.sq.Sleep()
+		return s.sq.Sleep()
 	}
-	q.sq.Commit()
-	q.pollUntil = now + q.shared.PollTime
-	q.shared.polled.PushBack(&q.polled, q)
+	s.sq.Commit()
+	s.pollUntil = now + q.shared.PollTime
+	q.shared.polled.PushBack(&s.polled, q)
 	return false
 }
 

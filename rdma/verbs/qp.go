@@ -8,11 +8,6 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-const (
-	maxWorks    = 128 // send work requests read and not completed, per QP
-	maxMessages = 128 // of the peer that hold a receive, per QP
-)
-
 // QP is a queue pair. Which of its parts there are depends on its type:
 //
 //	          PD  send CQ, SQ  receive CQ, receives from
@@ -29,44 +24,57 @@ type QP struct {
 	number uint32
 	typ    abi.QPType
 	pd     *PD
-	sendCQ *CQ
-	recvCQ *CQ
+	xrcd   *XRCD // XRCRecv
 	state  abi.QPState
 	attr   attributes
-	srq    *SRQ  // shared receive queue it was created with
-	xrcd   *XRCD // XRCRecv
-	sigAll bool
-	sq, rq WorkQueue
 
 	ordering  abi.Ordering
 	unordered bool // ordering is OrderingUnordered
 	cie       bool // a request that fails completes in error, and the QP goes on
 
-	conn       transport.Conn // nil while there is none
-	peer       uint32
-	peerGID    [16]byte
-	segment    int // most data bytes of one packet
-	waitCredit bool
-	blocked    Carrier      // has the QP in its list
-	peerIRD    uint8        // that the peer takes
-	heard      bool         // a packet of the peer arrived
-	violated   bool         // one of them was no valid request
-	wired      bool         // the driver named the peer
-	peerLeft   bool         // a wired QP had a connection
-	leaving    bool         // the peer ends the connection
-	patience   timer.Handle // of a wired QP without one
-	lastWQE    bool         // EventLastWQE was sent
-	windows    Bindings
-	sqdNotify  bool // the driver wants to know when the send queue is drained
+	conn     transport.Conn // nil while there is none
+	peer     uint32
+	peerGID  [16]byte
+	segment  int   // most data bytes of one packet
+	peerIRD  uint8 // that the peer takes
+	violated bool  // a packet of the peer was no valid request
+	wired    bool  // the driver named the peer
+	peerLeft bool  // a wired QP had a connection
+	leaving  bool  // the peer ends the connection
+	windows  Bindings
 
-	req sendRing
-	rsp messages
+	requester
+	responder
 
 	Queued      list.Node[QP] // in the scheduler's list: has work to issue or to flush
-	polled      list.Node[QP] // in Shared.polled: send queue ran empty
-	pollUntil   vtime.Time
 	lingering   list.Node[QP] // in Shared.lingering: failed, connection still open
 	lingerUntil vtime.Time
+}
+
+// requester is the half of a queue pair that sends.
+type requester struct {
+	q          *QP
+	sendCQ     *CQ
+	sq         WorkQueue
+	req        sendRing
+	sigAll     bool
+	sqdNotify  bool          // the driver wants to know when the send queue is drained
+	waitCredit bool          // nothing can be issued before Unblocked, or Resume
+	blocked    Carrier       // has the QP in its list
+	patience   timer.Handle  // of requests that nobody may answer
+	polled     list.Node[QP] // in Shared.polled: send queue ran empty
+	pollUntil  vtime.Time
+}
+
+// responder is the half of a queue pair that serves its peer.
+type responder struct {
+	q       *QP
+	recvCQ  *CQ
+	rq      WorkQueue
+	srq     *SRQ // shared receive queue it was created with
+	rsp     messages
+	heard   bool // a packet of the peer arrived
+	lastWQE bool // EventLastWQE was sent
 }
 
 // Number is the queue pair number, 24 bits.
@@ -131,23 +139,28 @@ func (q *QP) wake() {
 	default:
 		return
 	}
-	if q.stuck() {
+	if q.owner.stuck(q.number) {
 		return
 	}
 	q.sched.Ready(q)
 }
 
-// stuck reports whether the send queue is kept back.
-func (q *QP) stuck() bool { return q.owner.Faults() != nil && q.owner.Faults().Stuck(q.number) }
-
 // receives is how many messages of the peer can hold a receive at a time, where their order does
 // not limit it to one.
-func (q *QP) receives() uint32 {
+func (r *responder) receives() uint32 {
+	q := r.q
 	switch {
 	case q.typ == abi.QPTypeXRCRecv:
 		return maxMessages
-	case q.srq != nil:
-		return q.srq.Entries()
+	case r.srq != nil:
+		return r.srq.Entries()
 	}
-	return q.rq.Entries()
+	return r.rq.Entries()
 }
+
+// datagrams reports whether the QP is of the datagram service.
+func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
+
+// gsiNumber is the number of the general services interface's queue pair, one per function, for
+// connection management between the kernels of guests.
+const gsiNumber = 1

@@ -84,3 +84,12 @@ func (t *QPs) Unstick(now vtime.Time) {
 	t.each((*QP).wake)
 	t.Settle(now)
 }
+
+// count adds n to the users of everything the QP is made of.
+func (q *QP) count(n int) {
+	q.pd.Use(n)
+	q.sendCQ.Use(n)
+	q.recvCQ.Use(n)
+	q.srq.Use(n)
+	q.xrcd.Use(n)
+}

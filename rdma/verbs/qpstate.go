@@ -36,7 +36,8 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 
 // failSend ends sending because of a work request that completed with st. Datagrams do not depend
 // on each other: their QP goes on receiving.
-func (q *QP) failSend(now vtime.Time, st abi.WCStatus) {
+func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
+	q := s.q
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
 		q.enterErr(now)
 		return
@@ -47,8 +48,8 @@ func (q *QP) failSend(now vtime.Time, st abi.WCStatus) {
 	}
 	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
 		q.state = abi.QPStateSQE
-		q.polled.Remove()
-		q.dropRequests()
+		s.polled.Remove()
+		s.dropRequests()
 		q.wake()
 	}
 }

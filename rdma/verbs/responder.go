@@ -7,32 +7,41 @@ import (
 )
 
 // Heard implements transport.Responder. A driver that waits in RTR learns that it may go on.
-func (q *QP) Heard() {
-	if q.heard {
+func (r *responder) Heard() {
+	q := r.q
+	if r.heard {
 		return
 	}
-	q.heard = true
+	r.heard = true
 	if q.state == abi.QPStateRTR {
 		q.owner.Event(abi.EventCommEst, q.number, 0, "")
 	}
 }
 
 // Serving implements transport.Responder.
-func (q *QP) Serving() bool { return q.serving() }
+func (r *responder) Serving() bool {
+	switch r.q.state {
+	case abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE:
+		return true
+	}
+	return false
+}
 
 // Address implements transport.Responder: with XRC, an SRQ of the QP's domain.
-func (q *QP) Address(srqn uint32) bool {
+func (r *responder) Address(srqn uint32) bool {
+	q := r.q
 	if q.typ != abi.QPTypeXRCRecv {
 		return false
 	}
 	s := q.in.srqs.SRQ(srqn)
-	q.rsp.srq = s
+	r.rsp.srq = s
 	return s != nil && s.In(q.xrcd)
 }
 
 // Place implements transport.Responder.
-func (q *QP) Place(now vtime.Time, p *transport.Packet, data []byte) transport.Verdict {
-	refusal, v, st := q.place(p, data)
+func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) transport.Verdict {
+	q := r.q
+	refusal, v, st := r.place(p, data)
 	switch {
 	case refusal == transport.Accepted, refusal == transport.NotReady:
 		return transport.Verdict{Refusal: refusal, Failed: st}
@@ -44,26 +53,27 @@ func (q *QP) Place(now vtime.Time, p *transport.Packet, data []byte) transport.V
 		return transport.Verdict{Refusal: refusal, Alone: true, Failed: st}
 	}
 	if v != nil && st != abi.WCSuccess {
-		q.finishRecv(now, v, st)
+		r.finishRecv(now, v, st)
 	}
-	q.Refused(now, refusal)
+	r.Refused(now, refusal)
 	return transport.Verdict{Refusal: refusal}
 }
 
 // place checks the rights a packet needs and writes its data to memory. It returns with an error the
 // receive the packet hit and the status of that, if any; without one a status when the message has
 // no data.
-func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
+func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
+	q := r.q
 	var v *Receive
 	if p.TakesReceive() {
-		s := q.source()
+		s := r.source()
 		switch {
-		case int32(p.Message-q.rsp.message) < 0:
+		case int32(p.Message-r.rsp.message) < 0:
 			return transport.Invalid, nil, abi.WCSuccess
 		case s != nil && s.Failed():
 			return transport.Operation, nil, abi.WCSuccess
 		}
-		if v = q.receiveFor(p.Message); v == nil {
+		if v = r.receiveFor(p.Message); v == nil {
 			return transport.NotReady, nil, abi.WCSuccess
 		}
 		switch {
@@ -84,7 +94,7 @@ func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *Receiv
 		switch {
 		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
 			return transport.Invalid, v, abi.WCLocLenErr
-		case p.Op == abi.OpSendInv && q.regions.Invalidatable(q.domain(), &q.windows, p.Imm) == nil:
+		case p.Op == abi.OpSendInv && q.regions.Invalidatable(r.domain(), &q.windows, p.Imm) == nil:
 			return transport.Access, v, abi.WCSuccess
 		}
 		var c Cursor
@@ -100,7 +110,7 @@ func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *Receiv
 	if len(data) == 0 {
 		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
 	}
-	m := q.remote(p.RKey, p.Addr, uint64(len(data)), abi.AccessRemoteWrite)
+	m := r.remote(p.RKey, p.Addr, uint64(len(data)), abi.AccessRemoteWrite)
 	if m == nil {
 		return transport.Access, v, abi.WCSuccess
 	}
@@ -111,14 +121,15 @@ func (q *QP) place(p *transport.Packet, data []byte) (transport.Refusal, *Receiv
 }
 
 // Read implements transport.Responder.
-func (q *QP) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
+func (r *responder) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
+	q := r.q
 	switch {
 	case q.attr.maxDest == 0:
 		return nil, transport.Invalid
 	case n == 0:
 		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not looked at
 	}
-	m := q.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
+	m := r.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
 	if m == nil {
 		return nil, transport.Access
 	}
@@ -126,11 +137,12 @@ func (q *QP) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transpo
 }
 
 // Atomic implements transport.Responder.
-func (q *QP) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) {
+func (r *responder) Atomic(x *transport.Atomic) (original uint64, why transport.Refusal) {
+	q := r.q
 	if q.attr.maxDest == 0 || x.Addr&7 != 0 {
 		return 0, transport.Invalid
 	}
-	m := q.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
+	m := r.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
 	if m == nil {
 		return 0, transport.Access
 	}
@@ -145,30 +157,32 @@ func (q *QP) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) 
 
 // remote looks up a region or window for the peer: the right must be given by the QP and by the
 // region, and a window must be bound to the QP.
-func (q *QP) remote(rkey uint32, va, n uint64, right uint32) *MR {
+func (r *responder) remote(rkey uint32, va, n uint64, right uint32) *MR {
+	q := r.q
 	if q.attr.access&right == 0 {
 		return nil
 	}
 	if q.owner.Faults() != nil && q.owner.Faults().Key(q.number) {
 		return nil
 	}
-	return q.regions.Remote(q.domain(), &q.windows, rkey, va, n, right)
+	return q.regions.Remote(r.domain(), &q.windows, rkey, va, n, right)
 }
 
 // RNRTimer implements transport.Responder.
-func (q *QP) RNRTimer() uint8 { return q.attr.minRNRTimer }
+func (r *responder) RNRTimer() uint8 { return r.q.attr.minRNRTimer }
 
 // AnswerAt implements transport.Responder.
-func (q *QP) AnswerAt(now vtime.Time) vtime.Time { return q.sched.AnswerAt(now) }
+func (r *responder) AnswerAt(now vtime.Time) vtime.Time { return r.q.sched.AnswerAt(now) }
 
 // Answered implements transport.Responder.
-func (q *QP) Answered(n int) { q.sched.Answered(n) }
+func (r *responder) Answered(n int) { r.q.sched.Answered(n) }
 
 // Refused implements transport.Responder: the QP moves to ERR because a request of the peer was
 // refused.
-func (q *QP) Refused(now vtime.Time, r transport.Refusal) {
+func (r *responder) Refused(now vtime.Time, why transport.Refusal) {
+	q := r.q
 	typ, st, reason := abi.EventQPFatal, abi.WCRemOpErr, "refused a request of the peer"
-	switch r {
+	switch why {
 	case transport.Sequence:
 		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "a request of the peer was out of sequence"
 	case transport.Invalid:
@@ -184,19 +198,20 @@ func (q *QP) Refused(now vtime.Time, r transport.Refusal) {
 
 // Complete implements transport.Responder. In unordered mode it moves on to the oldest message that
 // is not complete.
-func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
-	r := &q.rsp
-	v := r.receive(p.Message)
+func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
+	q := r.q
+	m := &r.rsp
+	v := m.receive(p.Message)
 	v.Done = true
-	for r.receive(r.message).Done {
-		r.receive(r.message).Done = false
-		r.message++
+	for m.receive(m.message).Done {
+		m.receive(m.message).Done = false
+		m.message++
 	}
 	if q.owner.Trace != nil {
-		q.noteReceiving(q.conn.ID(), p.ID)
+		r.noteReceiving(q.conn.ID(), p.ID)
 	}
 	if failed != abi.WCSuccess {
-		q.finishRecv(now, v, failed)
+		r.finishRecv(now, v, failed)
 		return
 	}
 	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: q.peer, Opcode: abi.WCOpRecv}
@@ -216,5 +231,5 @@ func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, p.Imm
 	}
-	q.completeRecv(now, v, &cqe, p.Solicited)
+	r.completeRecv(now, v, &cqe, p.Solicited)
 }

@@ -5,38 +5,40 @@ import (
 )
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
-func (q *QP) fetch() (w *SendWR, ok bool) {
-	b, ok := q.sq.Next(q.shared.entry[:])
+func (s *requester) fetch() (w *SendWR, ok bool) {
+	q := s.q
+	b, ok := s.sq.Next(q.shared.entry[:])
 	if !ok {
 		return nil, false
 	}
-	r := &q.req
+	r := &s.req
 	w = r.add()
 	q.owner.Stats.Posted++
-	w.Index = q.sq.Index() - 1
+	w.Index = s.sq.Index() - 1
 	w.WQE.Unmarshal(b)
-	w.Status = q.check(w, b[abi.SendWQEHeader:])
+	w.Status = s.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.Status == abi.WCSuccess {
-		w.Status = q.checkDatagram(w)
+		w.Status = s.checkDatagram(w)
 	}
 	if q.owner.Faults() != nil && w.Status == abi.WCSuccess {
 		w.Status = q.owner.Faults().Work(q.number, w.WQE.Opcode)
 	}
 	if q.owner.strict && w.reserved(b) {
-		q.sq.Broke(abi.DRV102, b)
+		s.sq.Broke(abi.DRV102, b)
 	}
-	if clause := q.brokenBy(w); clause != 0 {
-		q.sq.Broke(clause, b)
+	if clause := s.brokenBy(w); clause != 0 {
+		s.sq.Broke(clause, b)
 	}
 	if q.owner.Trace != nil {
-		q.noteRead(w)
+		s.noteRead(w)
 	}
 	return w, true
 }
 
 // check completes w from the rest of its entry and says what is wrong with it. From here on the
 // shared memory of the entry is not looked at again.
-func (q *QP) check(w *SendWR, rest []byte) abi.WCStatus {
+func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
+	q := s.q
 	x := &w.WQE
 	var need uint32
 	switch x.Opcode {
@@ -60,14 +62,14 @@ func (q *QP) check(w *SendWR, rest []byte) abi.WCStatus {
 		switch {
 		case need != 0 || x.NumSGE != 0:
 			return abi.WCLocQPOpErr
-		case x.InlineLen > uint32(q.req.maxInline):
+		case x.InlineLen > uint32(s.req.maxInline):
 			return abi.WCLocLenErr
 		}
 		w.Inline = append(w.Inline, rest[:x.InlineLen]...)
 		w.Length = x.InlineLen
 		return abi.WCSuccess
 	}
-	if int(x.NumSGE) > q.req.maxSGE {
+	if int(x.NumSGE) > s.req.maxSGE {
 		return abi.WCLocQPOpErr
 	}
 	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
@@ -100,13 +102,14 @@ func (w *SendWR) reserved(entry []byte) bool {
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
 // which is no matter of the ABI.
-func (q *QP) brokenBy(w *SendWR) abi.Clause {
+func (s *requester) brokenBy(w *SendWR) abi.Clause {
+	q := s.q
 	x := &w.WQE
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
 	switch {
 	case masked && !q.owner.Extended():
 		return abi.DRV103
-	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(q.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > q.req.maxSGE:
+	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.req.maxSGE:
 		return abi.DRV608
 	case masked && x.NumSGE != 1:
 		return abi.DRV611
@@ -117,6 +120,7 @@ func (q *QP) brokenBy(w *SendWR) abi.Clause {
 // tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over
 // Falcon §6.4): messages that take a receive have one packet. It holds when there is a connection,
 // whose size of packets that is.
-func (q *QP) tooLong(w *SendWR) bool {
+func (s *requester) tooLong(w *SendWR) bool {
+	q := s.q
 	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)
 }

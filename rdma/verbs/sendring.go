@@ -2,6 +2,9 @@ package verbs
 
 import "github.com/falcon-vnic/vnic/internal/pool"
 
+// maxWorks bounds the send work requests of a QP that were read and are not complete.
+const maxWorks = 128
+
 // sendRing is the send work requests of a QP that were read and are not complete.
 //
 //	     head            next          tail      producer
@@ -65,3 +68,25 @@ func (r *sendRing) release(w *SendWR) {
 func (r *sendRing) place(index uint32) **SendWR { return &r.works[index&uint32(len(r.works)-1)] }
 
 func (r *sendRing) work(index uint32) *SendWR { return *r.place(index) }
+
+// retireDone takes the works at head that were reported out of the ring.
+func (r *sendRing) retireDone() {
+	for r.head != r.tail && r.work(r.head).done {
+		r.release(r.retire())
+	}
+}
+
+// retire takes the work at head out of the ring.
+func (r *sendRing) retire() *SendWR {
+	w := r.take(r.head)
+	r.head++
+	if r.next-r.head > r.tail-r.head {
+		r.next = r.head // it failed before it was issued
+	}
+	return w
+}
+
+// begun reports whether works that were begun are still outstanding.
+func (r *sendRing) begun() bool {
+	return r.head != r.next || r.next != r.tail && r.work(r.next).started
+}

@@ -12,35 +12,40 @@ func (o *Owner) UseTrace(r *trace.Ring) { o.Trace = r }
 func (q *QP) traced() bool { return q.owner.Trace != nil && q.owner.Trace.Wants(q.number) }
 
 // noteEntries notes that entries of the send queue up to index are there.
-func (q *QP) noteEntries(kind trace.Kind, index uint32) {
+func (s *requester) noteEntries(kind trace.Kind, index uint32) {
+	q := s.q
 	if q.traced() {
 		q.owner.Trace.Add(&trace.Event{Kind: kind, Work: q.number, Index: index})
 	}
 }
 
 // noteRead notes that w was read.
-func (q *QP) noteRead(w *SendWR) {
+func (s *requester) noteRead(w *SendWR) {
+	q := s.q
 	if q.traced() {
 		q.owner.Trace.Add(&trace.Event{Kind: trace.Read, Work: q.number, Index: w.Index, Op: uint8(w.WQE.Opcode), Arg: w.WQE.WRID, Extra: w.Length})
 	}
 }
 
 // noteCompleting says that the CQE of w is next.
-func (q *QP) noteCompleting(w *SendWR) {
+func (s *requester) noteCompleting(w *SendWR) {
+	q := s.q
 	if q.traced() {
 		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index})
 	}
 }
 
 // noteSilent notes that w is complete and gets no CQE.
-func (q *QP) noteSilent(w *SendWR) {
+func (s *requester) noteSilent(w *SendWR) {
+	q := s.q
 	if q.traced() {
 		q.owner.Trace.Add(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index, Flags: trace.Silent})
 	}
 }
 
 // noteReceiving says that the next CQE is for the receive of a packet of connection conn.
-func (q *QP) noteReceiving(conn, id uint32) {
+func (r *responder) noteReceiving(conn, id uint32) {
+	q := r.q
 	if q.traced() {
 		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Conn: conn, Index: id, Flags: trace.Responder})
 	}

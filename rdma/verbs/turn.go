@@ -15,7 +15,7 @@ func (q *QP) Prefetch() {
 // Turn does the QP's share of work: new requests in RTS, what is left of those begun in SQD,
 // flushing in ERR and SQE. It reports whether more is left that can go on now.
 func (q *QP) Turn(now vtime.Time) (more bool) {
-	if !q.owner.Working() || q.stuck() {
+	if !q.owner.Working() || q.owner.stuck(q.number) {
 		return false
 	}
 	switch q.state {
@@ -27,7 +27,9 @@ func (q *QP) Turn(now vtime.Time) (more bool) {
 	case abi.QPStateSQE:
 		return q.flushSends(now)
 	case abi.QPStateErr:
-		return q.flush(now)
+		// In the order of posting: those read before, then those still in guest memory.
+		send, recv := q.flushSends(now), q.flushRecvs(now)
+		return (send || recv) && q.owner.Working() && q.state == abi.QPStateErr
 	}
 	return false
 }

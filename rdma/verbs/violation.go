@@ -65,3 +65,10 @@ func (o *Owner) BrokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	}
 	o.Broke(clause, where, d.Queue, d.Index, b[:])
 }
+
+// rungInReset reports a doorbell for a queue of a QP in RESET.
+func (o *Owner) rungInReset(kind abi.Ring, qpn, index uint32) {
+	if index != 0 {
+		o.Broke(abi.DRV601, kind, qpn, index, word(index))
+	}
+}

@@ -12,10 +12,6 @@ import (
 // left, the QP behaves as if its packets were lost: it may be in RTR or RTS for ever, but work that
 // is posted fails after a while.
 
-// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers
-// in guests are slower than the timeouts of verbs programs, which expect hardware.
-const patience vtime.Time = 8e9
-
 // Wired reports whether the driver named the peer, and how.
 func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer, q.peerGID, q.wired }
 
@@ -25,18 +21,19 @@ func (q *QP) Connected() bool { return q.conn != nil }
 // awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what
 // fails by itself, needs no peer. It reports whether there may be more of that; without work it
 // asks for a doorbell.
-func (q *QP) awaitPeer(now vtime.Time) (more bool) {
+func (s *requester) awaitPeer(now vtime.Time) (more bool) {
+	q := s.q
 	for range q.shared.TurnOps {
-		w := q.nextWork()
+		w := s.nextWork()
 		switch {
 		case w == nil:
-			return q.sq.Sleep() && q.state == abi.QPStateRTS
+			return s.sq.Sleep() && q.state == abi.QPStateRTS
 		case !w.inside() && w.Status == abi.WCSuccess:
-			q.sq.Commit()
-			q.awaitSend(now)
+			s.sq.Commit()
+			s.awaitSend(now)
 			return false
 		}
-		if _, ok := q.admitWork(now, w); !ok {
+		if _, ok := s.admitWork(now, w); !ok {
 			return false // flushed, or a completion wakes the QP
 		}
 	}
@@ -44,34 +41,37 @@ func (q *QP) awaitPeer(now vtime.Time) (more bool) {
 }
 
 // awaitSend sees to it that work for the peer does not wait for ever.
-func (q *QP) awaitSend(now vtime.Time) {
+func (s *requester) awaitSend(now vtime.Time) {
+	q := s.q
 	switch {
-	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.owner.Working():
+	case q.state != abi.QPStateRTS || s.patience.Armed() || !q.owner.Working():
 	case q.peerLeft:
-		q.failAlone(now, "its queue pair has gone")
+		s.failAlone(now, "its queue pair has gone")
 	case q.attr.timeout != 0: // 0 is for ever
-		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
 // Due ends the patience: with a peer that is not there, or one whose response was dropped.
-func (q *QP) Due(now vtime.Time) {
+func (s *requester) Due(now vtime.Time) {
+	q := s.q
 	if q.conn == nil {
-		q.failAlone(now, "it did not get ready to receive")
+		s.failAlone(now, "it did not get ready to receive")
 	} else {
-		q.failUnanswered(now)
+		s.failUnanswered(now)
 	}
 	q.in.Settle(now)
 }
 
 // failUnanswered fails the oldest work request whose response was lost.
-func (q *QP) failUnanswered(now vtime.Time) {
-	r := &q.req
+func (s *requester) failUnanswered(now vtime.Time) {
+	q := s.q
+	r := &s.req
 	for i := r.head; i != r.tail; i++ {
 		if w := r.work(i); w.unanswered && !w.done {
-			q.report(now, w, abi.WCRespTimeoutErr)
+			s.report(now, w, abi.WCRespTimeoutErr)
 			w.done = true
-			q.retireWorks()
+			s.req.retireDone()
 			q.fail(now, abi.WCRespTimeoutErr, "a response was not for this queue pair")
 			return
 		}
@@ -79,21 +79,22 @@ func (q *QP) failUnanswered(now vtime.Time) {
 }
 
 // failAlone fails the oldest work request because there is no peer.
-func (q *QP) failAlone(now vtime.Time, reason string) {
-	r := &q.req
+func (s *requester) failAlone(now vtime.Time, reason string) {
+	q := s.q
+	r := &s.req
 	if r.head == r.tail {
-		if _, ok := q.fetch(); !ok {
+		if _, ok := s.fetch(); !ok {
 			return
 		}
 	}
-	q.finish(now, abi.WCRetryExcErr)
+	s.finish(now, abi.WCRetryExcErr)
 	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
 }
 
 // PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells
 // a verbs program so before it sends, and what it received stays.
 func (q *QP) PeerLeft(now vtime.Time) {
-	if !q.serving() {
+	if !q.Serving() {
 		q.Disconnected(now)
 		return
 	}
