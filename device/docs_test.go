@@ -101,7 +101,7 @@ func TestMetricsConventions(t *testing.T) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "of vnic show counters") {
-			t.Errorf("device/metrics/help.go lacks: %s", line)
+			t.Errorf("device/counters/rooms.go has no help text for: %s", line)
 		}
 	}
 	if !bytes.Contains(text, []byte("vnic_falcon_packets_sent_total")) {

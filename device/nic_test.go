@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -89,7 +90,7 @@ func testOperations(t *testing.T, w *world) {
 		}
 		// On a busy machine a packet may be sent twice; nothing else is the transport's to drop.
 		for r := wire.DropNone + 1; r < wire.DropCount; r++ {
-			name := "falcon.drop_" + counterName(r.String())
+			name := "falcon.drop_" + counters.Name(r.String())
 			if n := w.counter(i, name); n != 0 && r != wire.DropDuplicate && r != wire.DropBehindWindow && r != wire.DropStaleAck {
 				t.Errorf("NIC %d: %s is %d", i+1, name, n)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
@@ -237,18 +238,16 @@ func (p *functionPort) describePort() string {
 
 // counts adds the counters of the gateway.
 func (p *plainIP) counts(v control.Counters) {
-	p.gw.Stats().Each(func(name string, n uint64) { v["gateway."+name] = n })
+	counters.AddGateway(v, p.gw.Stats())
 	for _, port := range p.ports {
-		at := "port." + port.Name + "."
 		for r, n := range port.Drops {
 			if n != 0 {
-				v[at+gateway.Reason(r).String()] = n
+				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
 			}
 		}
 		if port.stats != nil { // the device belongs to the shard's thread, as this does
 			st := port.stats()
-			v[at+"rx_frames"], v[at+"rx_bytes"], v[at+"rx_dropped"] = st.RxFrames, st.RxBytes, st.RxDropped
-			v[at+"tx_frames"], v[at+"tx_bytes"], v[at+"tx_dropped"] = st.TxFrames, st.TxBytes, st.TxDropped
+			counters.AddPort(v, port.Name, &st)
 		}
 	}
 }

@@ -2,15 +2,13 @@ package device
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/thread"
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -129,9 +127,7 @@ func (view view) RotateKeys(now falcon.Time) (v control.Rotation, err error) {
 // Counters implements controller.View. The uplink belongs to the shard's thread.
 func (view view) Counters() control.Counters {
 	v, p, t := view.s.counts(), view.n.deps.Uplink.Stats(), view.n.thread
-	v["uplink.rx_frames"], v["uplink.rx_bytes"], v["uplink.rx_dropped"] = p.RxFrames, p.RxBytes, p.RxDropped
-	v["uplink.rx_superframes"], v["uplink.tx_superframes"] = p.RxSuperframes, p.TxSuperframes
-	v["uplink.tx_frames"], v["uplink.tx_bytes"], v["uplink.tx_dropped"] = p.TxFrames, p.TxBytes, p.TxDropped
+	counters.OfUplink.Add(v, &p)
 	countImpaired(v, "rx", t.Impaired(thread.RX))
 	countImpaired(v, "tx", t.Impaired(thread.TX))
 	v["drop.uplink_error"] = t.Errors()
@@ -140,84 +136,40 @@ func (view view) Counters() control.Counters {
 
 // countRest adds the counters that are not a shard's.
 func (n *NIC) countRest(v control.Counters) {
+	c := counters.NIC{Warnings: uint64(len(n.warnings.List()))}
 	if n.link != nil {
 		l := n.link.Stats()
-		v["cmlink.refused_identity"], v["cmlink.handshake_failed"], v["cmlink.down"] = l.RefusedIdentity, l.HandshakeFailed, l.Down
-		v["cmlink.ousted"] = l.Ousted
-		v["cmlink.messages_in"], v["cmlink.messages_out"] = l.MessagesIn, l.MessagesOut
+		counters.OfLinks.Add(v, &l)
 	}
 	if s := n.deps.Supervisor; s != nil {
-		v["worker.starts"], v["worker.stuck"] = uint64(s.Starts), uint64(s.Stuck)
+		c.Starts, c.Stuck = uint64(s.Starts), uint64(s.Stuck)
+		counters.OfWorker.Add(v, &c)
 	}
 	if n.deps.Capture != nil {
-		v["capture.dropped"] = n.deps.Capture.Drops()
+		c.CaptureDropped = n.deps.Capture.Drops()
+		counters.OfCapture.Add(v, &c)
 	}
-	v["nic.warnings"] = uint64(len(n.warnings.List()))
+	counters.OfNIC.Add(v, &c)
 }
 
 // counts gathers the shard's counters and those of its rooms.
 func (s *Shard) counts() control.Counters {
-	c, keys := &s.counters, s.keys.Stats()
-	v := control.Counters{
-		"shard.steps": c.steps, "shard.rx_packets": c.rxPackets, "shard.rx_bytes": c.rxBytes,
-		"shard.tx_packets": c.txPackets, "shard.tx_bytes": c.txBytes,
-		"shard.doorbells": s.guests.Doorbells, "shard.admin_commands": s.guests.Commands, "shard.bells_muted": s.guests.Bells.Muted, "shard.interrupts": s.guests.Interrupts(),
-		"shard.cids_in_use": uint64(s.cm.CIDsInUse()), "psp.rx_sas": uint64(keys.SPIs), "psp.tx_sas": uint64(s.txSAs.Len()),
-		"psp.rotations": keys.Rotations, "psp.rx_sas_unsettled": uint64(keys.Unsettled),
+	v, keys := control.Counters{}, s.keys.Stats()
+	c := counters.Shard{
+		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
+		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), CIDsInUse: uint64(s.cm.CIDsInUse()),
 	}
+	psp := counters.PSP{RxSAs: uint64(keys.SPIs), TxSAs: uint64(s.txSAs.Len()), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled)}
+	falcon, rdma, manager := s.falcon.Stats(), s.rdma.Stats(), s.cm.Stats()
+	counters.OfShard.Add(v, &c)
+	counters.OfPSP.Add(v, &psp)
+	counters.AddFalcon(v, falcon)
+	counters.OfRDMA.Add(v, &rdma)
+	counters.OfCM.Add(v, &manager)
+	counters.AddUnderlay(v, s.underlay.Stats()[:])
+	s.plain.counts(v)
 	for r, n := range s.drops {
 		v["drop."+dropReason(r).String()] = n
 	}
-	s.plain.counts(v)
-	for r, n := range s.underlay.Stats() {
-		v["underlay."+counterName(underlay.Verdict(r).String())] = n
-	}
-	f := s.falcon.Stats()
-	for r, n := range f.Drops {
-		if r != 0 {
-			v["falcon.drop_"+counterName(wire.Drop(r).String())] = n
-		}
-	}
-	for code := range f.NackCodesSent {
-		if name := counterName(wire.NackCode(code).String()); wire.NackCode(code).Valid() {
-			v["falcon.nack_sent_"+name], v["falcon.nack_received_"+name] = f.NackCodesSent[code], f.NackCodesReceived[code]
-		}
-	}
-	v["falcon.nack_received_reserved"] = f.NackCodesReceived[0]
-	for code, n := range f.Completions {
-		if name := falcon.Completion(code).Name(); name != "" {
-			v["falcon.completion_"+counterName(name)] = n
-		}
-	}
-	for name, n := range map[string]uint64{
-		"acks_received": f.AcksReceived, "extended_acks_received": f.ExtendedAcksReceived, "resyncs_received": f.ResyncsReceived,
-		"own_sent": f.OWNSent, "own_received": f.OWNReceived,
-		"packets_received": f.PacketsReceived, "packets_sent": f.PacketsSent, "data_sent": f.DataSent, "ecn_marked": f.ECNMarked,
-		"acks_sent": f.AcksSent, "extended_acks_sent": f.ExtendedAcksSent, "nacks_sent": f.NacksSent, "nacks_received": f.NacksReceived,
-		"resyncs_sent": f.ResyncsSent, "timeout_retransmits": f.TimeoutRetransmits, "early_retransmits": f.EarlyRetransmits,
-		"spurious_timeouts": f.SpuriousTimeouts, "spurious_early": f.SpuriousEarly, "answer_timeouts": f.AnswerTimeouts, "probes": f.Probes,
-		"xoffs": f.Xoffs, "txn_timeouts": f.TxnTimeouts, "conns_failed": f.ConnsClosed[falcon.CloseResync], "conns_left_by_peer": f.ConnsClosed[falcon.ClosePeer],
-		"conns_violated": f.ConnsClosed[falcon.CloseULP], "conns_without_keys": f.ConnsClosed[falcon.CloseKeys], "credit_errors": f.CreditErrors,
-		"rue_events": f.RUEEvents, "rue_busy": f.RUEBusy, "rue_skipped": f.RUESkipped, "rejected": f.Rejected, "red_zone": f.RedZone, "evicted": f.Evicted, "reclaimed": f.Reclaimed,
-		"fill_errors": f.FillErrors, "repaths": f.Repaths, "ignored_acks": f.IgnoredAcks, "conns": uint64(f.Conns), "tx_contexts": uint64(f.TxContexts), "rx_contexts": uint64(f.RxContexts), "rx_cells": uint64(f.RxCells),
-	} {
-		v["falcon."+name] = n
-	}
-	m := s.cm.Stats()
-	m.Each(func(name string, n uint64) { v["cm."+name] = n })
-	r := s.rdma.Stats()
-	for name, n := range map[string]uint64{
-		"posted": r.Posted, "completed": r.Completed, "flushed": r.Flushed, "errors": r.Errors,
-		"pushes_tx": r.PushesTx, "pulls_tx": r.PullsTx, "bytes_tx": r.BytesTx, "pushes_rx": r.PushesRx, "pulls_rx": r.PullsRx, "bytes_rx": r.BytesRx,
-		"rnr_tx": r.RNRTx, "rnr_rx": r.RNRRx, "pulls_deferred": r.PullsDeferred, "refused": r.Refused, "credit_waits": r.CreditWaits, "rate_waits": r.RateWaits, "qp_errors": r.QPErrors, "cq_overflows": r.CQOverflows,
-		"datagrams_lost": r.DatagramsLost, "bad_qkeys": r.BadQKeys, "cid_mismatches": r.CIDMismatches,
-	} {
-		v["rdma."+name] = n
-	}
 	return v
-}
-
-// counterName makes a counter's name of a description.
-func counterName(s string) string {
-	return strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(s))
 }

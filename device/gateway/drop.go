@@ -70,20 +70,3 @@ type Stats struct {
 	TunnelIn, TunnelInBytes    uint64 // opened
 	AddressesRefused           uint64 // that peers told of and may not have
 }
-
-// Each calls f for each counter.
-func (s *Stats) Each(f func(name string, n uint64)) {
-	for r, n := range s.Reasons {
-		if Reason(r) != none {
-			f(Reason(r).String(), n)
-		}
-	}
-	for name, n := range map[string]uint64{
-		"from_ports": s.FromPorts, "from_port_bytes": s.FromPortBytes, "to_ports": s.ToPorts, "to_port_bytes": s.ToPortBytes,
-		"segments": s.Segments, "coalesced": s.Coalesced, "local": s.Local,
-		"tunnel_tx_packets": s.TunnelPackets, "tunnel_tx_bytes": s.TunnelBytes,
-		"tunnel_rx_packets": s.TunnelIn, "tunnel_rx_bytes": s.TunnelInBytes, "addresses_refused": s.AddressesRefused,
-	} {
-		f(name, n)
-	}
-}

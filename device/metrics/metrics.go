@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
 )
 
 // MaxFunctions have series of their own.
@@ -98,12 +100,6 @@ func (v *Server) Close() error {
 	return err
 }
 
-// gauges are the counters that go down too.
-var gauges = map[string]bool{
-	"shard.cids_in_use": true, "psp.rx_sas": true, "psp.tx_sas": true, "psp.rx_sas_unsettled": true,
-	"falcon.conns": true, "falcon.tx_contexts": true, "falcon.rx_contexts": true, "falcon.rx_cells": true, "nic.warnings": true,
-}
-
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
@@ -111,15 +107,6 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	info = describe("vnic_info", "The NIC: always 1.", "nic", "host", "version")
 	up   = describe("vnic_peer_up", "Whether the connection manager of a peer is reached.", "peer")
-	drop = describe("vnic_drops_total", "Packets that ended at this NIC and not at a function.", "stage", "reason")
-
-	portFrames  = describe("vnic_port_frames_total", "Frames that passed a function's port, seen from the NIC.", "port", "direction")
-	portBytes   = describe("vnic_port_bytes_total", "Bytes that passed a function's port, seen from the NIC.", "port", "direction")
-	portDropped = describe("vnic_port_dropped_frames_total", "Frames that the device of a port did not give or take whole.", "port", "direction")
-	impaired    = describe("vnic_impaired_packets_total", "Packets that passed while the uplink was impaired on purpose, by what became of them.", "direction", "effect")
-
-	nacks       = describe("vnic_falcon_nacks_total", "NACKs of the transport by what they refuse.", "direction", "code")
-	completions = describe("vnic_falcon_completions_total", "Transactions of the transport that ended, by how (Falcon §11).", "code")
 
 	functionState  = describe("vnic_functions", "Functions by state.", "state")
 	functionLink   = describe("vnic_function_link_up", "Whether the link of a function is up.", "function")
@@ -167,60 +154,37 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	collectCredits(out, gauge, credits)
 }
 
-// count shows a counter called "stage.name". What there is several of is one metric with labels.
-func count(out chan<- prometheus.Metric, name string, v uint64) {
-	stage, what, _ := strings.Cut(name, ".")
-	reason, isDrop := strings.CutPrefix(what, "drop_")
-	completion, isCompletion := strings.CutPrefix(what, "completion_")
-	sent, isSent := strings.CutPrefix(what, "nack_sent_")
-	received, isReceived := strings.CutPrefix(what, "nack_received_")
-	counter := func(d *prometheus.Desc, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+// families are those of counters, as Prometheus knows them.
+var families = func() map[*counters.Family]*prometheus.Desc {
+	m := map[*counters.Family]*prometheus.Desc{}
+	for i := range counters.Families {
+		f := &counters.Families[i]
+		m[f] = describe(f.Metric, f.Help, f.Labels...)
 	}
-	switch {
-	case stage == "drop":
-		counter(drop, "device", what)
-	case isDrop:
-		counter(drop, stage, reason)
-	case isCompletion:
-		counter(completions, completion)
-	case isSent:
-		counter(nacks, "tx", sent)
-	case isReceived:
-		counter(nacks, "rx", received)
-	case name == "falcon.nacks_sent", name == "falcon.nacks_received": // the sums of those
-	case stage == "impair":
-		direction, effect, _ := strings.Cut(what, "_")
-		counter(impaired, direction, effect)
-	case stage == "port":
-		countPort(counter, what)
-	case gauges[name]:
-		out <- prometheus.MustNewConstMetric(describe("vnic_"+stage+"_"+what, helpOf(name)), prometheus.GaugeValue, float64(v))
-	default:
-		if direction, ok := strings.CutPrefix(what, "bytes_"); ok { // the unit comes last
-			what = direction + "_bytes"
-		}
-		counter(describe("vnic_"+stage+"_"+what+"_total", helpOf(name)))
-	}
-}
+	return m
+}()
 
-// countPort shows a counter "NAME.rx_bytes" of a port. NAME is a network device's and may have
-// dots.
-func countPort(counter func(*prometheus.Desc, ...string), what string) {
-	dot := strings.LastIndexByte(what, '.')
-	direction, unit, ok := strings.Cut(what[dot+1:], "_")
-	desc := map[string]*prometheus.Desc{"frames": portFrames, "bytes": portBytes, "dropped": portDropped}[unit]
-	if dot < 0 || !ok || desc == nil {
+// count shows a counter called "room.what". What there is several of is one metric with labels.
+func count(out chan<- prometheus.Metric, name string, v uint64) {
+	f, labels, hidden := counters.FamilyOf(name)
+	switch {
+	case hidden:
+		return
+	case f != nil:
+		out <- prometheus.MustNewConstMetric(families[f], prometheus.CounterValue, float64(v), labels...)
 		return
 	}
-	counter(desc, what[:dot], direction)
-}
-
-func helpOf(name string) string {
-	if text := help[name]; text != "" {
-		return text
+	c := counters.Of(name)
+	help := cmp.Or(c.Help, "Counter "+name+" of vnic show counters.")
+	room, what, _ := strings.Cut(name, ".")
+	if c.Gauge {
+		out <- prometheus.MustNewConstMetric(describe("vnic_"+room+"_"+what, help), prometheus.GaugeValue, float64(v))
+		return
 	}
-	return "Counter " + name + " of vnic show counters."
+	if direction, ok := strings.CutPrefix(what, "bytes_"); ok { // the unit comes last
+		what = direction + "_bytes"
+	}
+	out <- prometheus.MustNewConstMetric(describe("vnic_"+room+"_"+what+"_total", help), prometheus.CounterValue, float64(v))
 }
 
 type showGauge func(d *prometheus.Desc, v float64, labels ...string)

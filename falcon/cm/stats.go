@@ -30,35 +30,6 @@ type Stats struct {
 // Stats returns the counters.
 func (m *Manager) Stats() Stats { return m.stats }
 
-// Each calls f for every counter with its name.
-func (s *Stats) Each(f func(name string, value uint64)) {
-	f("sent", s.Sent)
-	f("received", s.Received)
-	f("send_dropped", s.SendDropped)
-	f("malformed", s.Malformed)
-	f("tenant_refused", s.TenantRefused)
-	f("gid_refused", s.GIDRefused)
-	f("no_listener", s.NoListener)
-	f("limit_refused", s.LimitRefused)
-	f("cut_short", s.CutShort)
-	f("duplicate_req", s.DuplicateREQ)
-	f("bad_rep", s.BadREP)
-	f("unknown_connection", s.UnknownConnection)
-	f("illegal_events", s.IllegalEvents)
-	f("retries", s.Retries)
-	f("timeouts", s.Timeouts)
-	f("established", s.Established)
-	f("disconnected", s.Disconnected)
-	f("spi_refused", s.SPIRefused)
-	f("peer_restarts", s.PeerRestarts)
-	f("keys_received", s.KeysReceived)
-	f("rekeyed", s.Rekeyed)
-	f("rekey_requests", s.RekeyRequests)
-	f("route_tenant_refused", s.RouteTenantRefused)
-	f("route_function_refused", s.RouteFunctionRefused)
-	f("route_conflicts", s.RouteConflicts)
-}
-
 // ConnectionInfo describes a connection. It holds no key.
 type ConnectionInfo struct {
 	Params
