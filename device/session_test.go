@@ -23,6 +23,7 @@ import (
 type rawClient struct {
 	t    testing.TB
 	conn *net.UnixConn
+	mem  []byte // that it shares, at device address 0
 }
 
 // dialRaw attaches with one memfd of 64 KiB at device address 0.
@@ -40,6 +41,11 @@ func dialRaw(t testing.TB, socket string) *rawClient {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
 		t.Fatal(err)
 	}
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +65,7 @@ func dialRaw(t testing.TB, socket string) *rawClient {
 	if _, err := io.ReadFull(c, answer[:]); err != nil || answer != [8]byte{} {
 		t.Fatalf("preamble answered %x, %v", answer, err)
 	}
-	return &rawClient{t, c}
+	return &rawClient{t, c, mem}
 }
 
 func (c *rawClient) send(b []byte) {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -41,7 +42,10 @@ type Channel struct {
 	onEnd   func(error)
 }
 
-var _ guest.Channel = (*Channel)(nil)
+var (
+	_ guest.Channel = (*Channel)(nil)
+	_ guest.Carrier = (*Channel)(nil)
+)
 
 // Open says hello for a driver and returns its channel. The error is a *guest.Refusal where the
 // device refuses it.
@@ -52,6 +56,23 @@ func Open(desk guest.Desk, g guest.Guest, from guest.Key, attachment string, hel
 	c.session, err = guest.Open(desk, g, from, attachment, hello, c)
 	return c, err
 }
+
+// Serve waits until the session is to end, and ends it.
+func (c *Channel) Serve() {
+	c.mu.Lock()
+	for !c.ended {
+		c.change.Wait()
+	}
+	c.mu.Unlock()
+	_ = c.session.Close(nil)
+	c.change.Broadcast()
+}
+
+// Expect implements guest.Carrier: the driver has said hello already.
+func (c *Channel) Expect(time.Duration) {}
+
+// Drop implements guest.Carrier.
+func (c *Channel) Drop() { c.End() }
 
 // Session is the driver's.
 func (c *Channel) Session() *guest.Session { return c.session }
