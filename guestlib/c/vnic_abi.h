@@ -483,6 +483,59 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_QUERY_VF_OBJECTS = 73, /* PF only: returns how many objects a VF may have, or has (1.2). */
 };
 
+/* Rules of docs/abi that a driver can break: struct vnic_violation, clause. */
+enum vnic_clause {
+	VNIC_DRV_101 = 101, /* integers that are not little-endian. */
+	VNIC_DRV_102 = 102, /* reserved bytes or bits that are not zero. */
+	VNIC_DRV_103 = 103, /* a feature that is not in use on both sides. */
+	VNIC_DRV_201 = 201, /* a message whose length is impossible. */
+	VNIC_DRV_202 = 202, /* a hello that is late or repeated. */
+	VNIC_DRV_204 = 204, /* replies not matched by tag. */
+	VNIC_DRV_205 = 205, /* a stream that is not read. */
+	VNIC_DRV_206 = 206, /* a message that is not for a driver to send, or a part of a doorbell record. */
+	VNIC_DRV_208 = 208, /* memory taken back before the end of the stream. */
+	VNIC_DRV_210 = 210, /* objects used of before the end of a stream. */
+	VNIC_DRV_301 = 301, /* admin registers written outside RESET, or admin pages that are not zero. */
+	VNIC_DRV_304 = 304, /* something else than a reset after a fault. */
+	VNIC_DRV_306 = 306, /* a register accessed at another offset, with another width or against its access mode. */
+	VNIC_DRV_307 = 307, /* waiting for completions of before a reset. */
+	VNIC_DRV_401 = 401, /* a device address outside the memory of the function. */
+	VNIC_DRV_402 = 402, /* memory taken away from a queue or a region. */
+	VNIC_DRV_403 = 403, /* a page list with addresses that are not of pages, or too far apart. */
+	VNIC_DRV_501 = 501, /* more admin commands than the queue has entries. */
+	VNIC_DRV_502 = 502, /* an admin doorbell that moved back. */
+	VNIC_DRV_504 = 504, /* completions not matched by ID. */
+	VNIC_DRV_601 = 601, /* a queue area that is not zero, or work posted in RESET. */
+	VNIC_DRV_602 = 602, /* a producer that moved back or overfills its queue. */
+	VNIC_DRV_603 = 603, /* a doorbell ahead of the producer in memory. */
+	VNIC_DRV_604 = 604, /* a doorbell that is missing. */
+	VNIC_DRV_608 = 608, /* an entry with more than its queue was created for. */
+	VNIC_DRV_611 = 611, /* a masked atomic without its masks and one SGE. */
+	VNIC_DRV_701 = 701, /* a completion queue area that is not zero. */
+	VNIC_DRV_703 = 703, /* completions read without the phase. */
+	VNIC_DRV_704 = 704, /* a consumer that moved back or past the entries written. */
+	VNIC_DRV_705 = 705, /* a completion queue that overflowed. */
+	VNIC_DRV_708 = 708, /* a completion queue armed by a doorbell ahead of the entries written. */
+	VNIC_DRV_709 = 709, /* a completion queue armed by its word ahead of the entries written. */
+	VNIC_DRV_710 = 710, /* an event that was not expected. */
+	VNIC_DRV_720 = 720, /* a resized completion queue that is not armed again. */
+	VNIC_DRV_801 = 801, /* a doorbell for a queue that does not exist. */
+	VNIC_DRV_803 = 803, /* doorbells that are not coalesced. */
+	VNIC_DRV_902 = 902, /* a queue pair connected in another state than INIT. */
+	VNIC_DRV_911 = 911, /* a service number that is the NICs' own. */
+	VNIC_DRV_922 = 922, /* work posted to the old area of a shared receive queue. */
+	VNIC_DRV_923 = 923, /* a queue pair destroyed before its last receive came. */
+	VNIC_DRV_924 = 924, /* an XRC queue pair with parts that it does not have. */
+	VNIC_DRV_950 = 950, /* two ends with different orderings or error modes. */
+	VNIC_DRV_1001 = 1001, /* a window used without a look at its header. */
+	VNIC_DRV_1002 = 1002, /* a window used before the reply to the hello. */
+	VNIC_DRV_1003 = 1003, /* a bell ring whose producer is impossible. */
+	VNIC_DRV_1004 = 1004, /* doorbell messages, or a change of state, beside a bell ring in use. */
+	VNIC_DRV_1007 = 1007, /* bells rung for nothing. */
+	VNIC_DRV_1009 = 1009, /* sleep without the event index of an event queue. */
+	VNIC_DRV_1010 = 1010, /* an event queue whose consumer is impossible, or that is not taken. */
+};
+
 /* MsgHeader starts every message of the control stream. */
 struct vnic_msg_header {
 	vnic_le32 length; /* bytes of the whole message, header included: 16 to MaxMessage. */

@@ -67,6 +67,11 @@ typedef uint64_t vnic_le64;
 		}
 		p.f("};\n")
 	}
+	p.f("\n/* Rules of docs/abi that a driver can break: struct vnic_violation, clause. */\nenum vnic_clause {\n")
+	for _, c := range a.Clauses {
+		p.f("\t%s = %d, /* %s. */\n", clauseMacro(&c), c.Number, c.Doc)
+	}
+	p.f("};\n")
 	for _, s := range a.Structs() {
 		cStruct(p, s)
 	}
@@ -116,6 +121,9 @@ func cFieldDoc(f *schema.Field) string {
 	}
 	return f.Doc
 }
+
+// clauseMacro is the name of a rule: VNIC_DRV_602.
+func clauseMacro(c *schema.Clause) string { return fmt.Sprintf("VNIC_DRV_%d", c.Number) }
 
 // macro turns "MaxMRSize" into "VNIC_MAX_MR_SIZE".
 func macro(name string) string { return "VNIC_" + strings.ToUpper(snake(name)) }

@@ -54,6 +54,9 @@ func TestCHeader(t *testing.T) {
 			print(macro(e.Prefix+v.Name), v.Value)
 		}
 	}
+	for _, c := range a.Clauses {
+		print(clauseMacro(&c), uint64(c.Number))
+	}
 	for _, s := range a.Structs() {
 		name := "struct vnic_" + snake(s.Name)
 		print("sizeof("+name+")", uint64(s.Size))

@@ -210,6 +210,11 @@ func docCodes(p *printer, a *schema.ABI) {
 			p.f("| %d | `%s%s` | %s | %s |\n", v.Value, e.Prefix, v.Name, cell(v.Doc), cell(v.Action))
 		}
 	}
+	p.f("\n### Clause\n\nRules for drivers in [index.md](index.md), as Violation names them, and what breaks each.\n\n")
+	p.f("| number | broken by | not noticed, because |\n|---|---|---|\n")
+	for _, c := range a.Clauses {
+		p.f("| %d | %s | %s |\n", c.Number, cell(c.Doc), cell(orDash(c.Unseen)))
+	}
 }
 
 // cell makes text safe in a table.

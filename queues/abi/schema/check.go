@@ -234,6 +234,7 @@ func (c *checker) rules(cmd *Command) {
 func (c *checker) clauses() {
 	last := 0
 	for _, k := range c.abi.Clauses {
+		c.name(fmt.Sprintf("DRV%d", k.Number), "clause")
 		if k.Number <= last || k.Doc == "" {
 			c.fail("DRV-%d: behind DRV-%d, or without text", k.Number, last)
 		}
