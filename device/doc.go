@@ -15,22 +15,25 @@
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
 // asks is in device/guest; connections are agreed on, found and ended in
 // device/conn, which connections.go puts together; keys.go joins device/security,
-// which seals and opens, to the connection manager; the thread is in loop.go. Plain IP of functions' ports is in plain.go and ports_linux.go,
+// which seals and opens, to the connection manager; the thread is device/thread.
+// Plain IP of functions' ports is in plain.go and ports_linux.go,
 // with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
 // in shared memory (guest.Bells); before it parks it arms them, so that a doorbell
 // record comes in through the inbox or a guest's eventfd ends the ppoll. Events
 // of completion queues go out by message or by an event queue and an interrupt
 // (guest.EventQueues). What functions have that takes I/O, windows and ports, is fitted to
-// their settings outside the shard (fitting.go); what operators set is handed to the
-// next NIC (remember.go). Captures are fed by capture.go, timelines of requests by trace.go.
+// their settings outside the shard (fitting.go); what operators set (device/settings) is handed
+// to the next NIC. Operators are answered by device/controller, which sees a shard as a view
+// (inspect.go, snapshot.go, operator.go, inject.go). Captures are fed by capture.go, timelines of requests by trace.go.
 //
 // # Ownership and concurrency
 //
 // A Shard owns its functions with all their objects, connections and keys, and
 // belongs to one goroutine: the caller of Step. Step reads no clock and does no
-// I/O, so whole NICs run in virtual time under a seed (shard_test.go). Around
-// it, loop reads and writes the uplink, tells the time, and sleeps in ppoll.
+// I/O, so whole NICs run in virtual time under a seed (shard_test.go): what it
+// wants done leaves as effects. Around it, device/thread reads and writes the
+// uplink, tells the time, does the effects, and sleeps in ppoll.
 //
 // Everything else enters through the inbox, except the doorbell records in shared
 // memory, of which each Step takes a bounded number. A source (a session's mailbox, a
