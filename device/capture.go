@@ -125,7 +125,7 @@ func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.
 		way = "to"
 	}
 	whose := "no function of this NIC"
-	if p := s.plain.gw.PortOf(t.Tenant, packet, dir == captureOut); p != nil {
+	if p := s.plain.gw.EndpointOf(t.Tenant, packet, dir == captureOut); p != nil {
 		whose = fmt.Sprintf("%s, port %s", pfvf.ID(p.Function), p.Name)
 	}
 	s.capture.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, t.Tenant, way, t.Peer))
@@ -134,7 +134,7 @@ func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.
 // captureFromPorts takes what guests sent.
 func (s *Shard) captureFromPorts(now falcon.Time, in []gateway.PortInput) {
 	for i := range in {
-		if p := s.plain.portOf(in[i].Port); p != nil {
+		if p := portOf(in[i].From); p != nil {
 			s.capture.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
 		}
 	}
@@ -142,21 +142,18 @@ func (s *Shard) captureFromPorts(now falcon.Time, in []gateway.PortInput) {
 
 // captureToPort takes what a guest is given.
 func (s *Shard) captureToPort(f *gateway.PortFrame) {
-	if p := s.plain.portOf(f.Port); p != nil {
+	if !s.capture.wantPorts {
+		return
+	}
+	if p := portOf(f.To); p != nil {
 		s.capture.port(captureOut, s.now, p, &f.Offload, f.Parts...)
 	}
 }
 
-// portOf is the port that the gateway knows as g.
-func (p *plainIP) portOf(g *gateway.Port) *functionPort {
-	if l, ok := g.User.(*loopPort); ok {
-		return l.port
-	}
-	i := slices.IndexFunc(p.ports, func(f *functionPort) bool { return f.Port == g })
-	if i < 0 {
-		return nil
-	}
-	return p.ports[i]
+// portOf is the port that the gateway knows as p.
+func portOf(p *gateway.Endpoint) *functionPort {
+	f, _ := p.Owner.(*functionPort)
+	return f
 }
 
 // described names the port in a capture.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -31,6 +32,19 @@ func (l watchedLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
+// watchedPort tells of each change of its link, and does nothing else.
+type watchedPort struct {
+	gateway.Port
+	tell func()
+}
+
+func (watchedPort) USO() bool { return false }
+
+func (p watchedPort) SetLink(bool) error {
+	p.tell()
+	return nil
+}
+
 // TestStepDoesNoIO: what a Step wants of descriptors, devices and logs leaves as effects, and is
 // done only when those are.
 func TestStepDoesNoIO(t *testing.T) {
@@ -46,7 +60,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	d.setUp()
 	v.idle(cmDelay)
 	s.log.log = slog.New(watchedLog{slog.DiscardHandler, func() { does("log") }})
-	s.plain.ports[0].setLink = func(bool) error { does("carrier"); return nil }
+	s.plain.ports[0].Port = watchedPort{tell: func() { does("carrier") }}
 	s.guests.Bells.Wait = func(int, bool) error { does("epoll"); return nil }
 	bell := newTestBell(t)
 	answered := make(chan struct{})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/inbox"
-	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -68,7 +67,7 @@ func (n *NIC) fitWindows(m misfits) error {
 // more and opens those they have now. Devices come and go outside the shard:
 // the kernel takes its time. do calls what is the shard's to do.
 func (n *NIC) fitPorts(m misfits, do func(func(falcon.Time)) error) error {
-	var gone []*tap.Function
+	var gone []device
 	var come []*functionPort
 	err := do(func(falcon.Time) { gone, come = n.changedPorts() })
 	for _, dev := range gone {
@@ -91,7 +90,7 @@ func (n *NIC) fitPorts(m misfits, do func(func(falcon.Time)) error) error {
 
 // changedPorts takes out the ports that are not as functions are set to have them,
 // and returns their devices and the ports that are missing.
-func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
+func (n *NIC) changedPorts() (gone []device, come []*functionPort) {
 	s := n.shard
 	wanted := map[pfvf.ID]*config.Port{}
 	for _, f := range s.funcs.all {
@@ -103,14 +102,14 @@ func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
 	before := len(s.plain.ports)
 	s.plain.gw.Update(func() {
 		s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *functionPort) bool {
-			if !p.lost && p.User != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
+			if !p.Lost && p.Port != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
 				delete(wanted, p.id)
 				return false
 			}
 			if dev := n.ports.remove(p); dev != nil {
 				gone = append(gone, dev)
 			}
-			s.plain.gw.RemovePort(p.Port)
+			s.plain.gw.RemoveEndpoint(p.Endpoint)
 			return true
 		})
 	})
@@ -128,9 +127,9 @@ func (n *NIC) changedPorts() (gone []*tap.Function, come []*functionPort) {
 
 // addPort gives the NIC a port with its device. When it fails the device is not
 // the NIC's.
-func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err error) {
+func (n *NIC) addPort(now falcon.Time, p *functionPort, dev device) (err error) {
 	s := n.shard
-	p.Port = s.plain.gw.AddPort(p.cfg.Name, uint32(p.id), gatewayMAC(p.id.Host(), p.id.PF(), p.id.VF()))
+	s.plain.join(p)
 	if err = n.ports.add(p, dev); err == nil {
 		s.plain.ports = append(slices.Clone(s.plain.ports), p)
 		if err = s.announce(); err == nil {
@@ -140,7 +139,7 @@ func (n *NIC) addPort(now falcon.Time, p *functionPort, dev *tap.Function) (err 
 		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
 	}
 	n.ports.remove(p)
-	s.plain.gw.RemovePort(p.Port)
+	s.plain.gw.RemoveEndpoint(p.Endpoint)
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -12,7 +11,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -34,14 +32,16 @@ type plainIP struct {
 
 // functionPort is a function's port as the shard knows it.
 type functionPort struct {
-	*gateway.Port
-	id      pfvf.ID
-	cfg     *config.Port
-	rate    *credit.Bucket      // of the function; nil: it is disabled
-	uso     bool                // what the device can
-	lost    bool                // the device is gone
-	setLink func(up bool) error // tells the guest's side; nil: there is no device
-	stats   func() tap.Stats    // of the device, nil: none
+	*gateway.Endpoint
+	id   pfvf.ID
+	cfg  *config.Port
+	rate *credit.Bucket // of the function; nil: it is disabled
+}
+
+// join makes the gateway know a port.
+func (p *plainIP) join(f *functionPort) {
+	f.Endpoint = p.gw.AddEndpoint(f.cfg.Name, uint32(f.id), gatewayMAC(f.id.Host(), f.id.PF(), f.id.VF()))
+	f.Owner = f
 }
 
 // gatewayMAC is what the guest of a function's port sees of all other stations.
@@ -67,8 +67,9 @@ func (s *Shard) newPlainIP() error {
 		if err != nil {
 			return err
 		}
-		p := s.plain.gw.AddPort(n.Port.Name, uint32(id), gatewayMAC(s.cfg.NIC.Host, n.PF, n.VF))
-		s.plain.ports = append(s.plain.ports, &functionPort{Port: p, id: id, cfg: n.Port})
+		p := &functionPort{id: id, cfg: n.Port}
+		s.plain.join(p)
+		s.plain.ports = append(s.plain.ports, p)
 	}
 	return nil
 }
@@ -97,17 +98,17 @@ func (s *Shard) syncPorts() {
 
 func (s *Shard) syncPort(p *functionPort) {
 	f, fn := s.funcs.settings(p.id), s.funcs.byID[p.id]
-	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.lost
+	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.Lost
 	p.rate = nil
 	if fn != nil {
 		p.rate = &fn.Rate
 	}
-	s.plain.gw.Configure(p.Port, gateway.PortConfig{
+	s.plain.gw.Configure(p.Endpoint, gateway.EndpointConfig{
 		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: f.Addresses(), MTU: p.cfg.MTU, Assign: *p.cfg.Assign,
-		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.uso,
+		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.TakesUSO(),
 	}, up)
-	if set := p.setLink; set != nil {
-		s.effects.Add(effect.Func(func() { _ = set(up) })) // a device that is gone has no carrier either
+	if port := p.Port; port != nil {
+		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
 }
 
@@ -134,7 +135,7 @@ func (s *Shard) portAddresses() (list []cm.Port) {
 
 // lostPort takes out a port whose device is gone.
 func (s *Shard) lostPort(now falcon.Time, p *functionPort) {
-	p.lost = true
+	p.Lost = true
 	if err := s.announce(); err != nil { // fewer than before
 		s.log.line(now, slog.LevelError, "ports not told to peers", "err", err)
 	}
@@ -155,11 +156,6 @@ func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
 	}
 	s.plain.gw.AskForKeys(host, s.cm)
 	s.underlay.Resolve(now, s.peers[host].underlay)
-}
-
-// up tells whether a function's port takes part in the network.
-func (p *plainIP) up(id pfvf.ID) bool {
-	return slices.ContainsFunc(p.ports, func(f *functionPort) bool { return f.id == id && f.Up() })
 }
 
 // transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits
@@ -245,8 +241,8 @@ func (p *plainIP) counts(v control.Counters) {
 				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
 			}
 		}
-		if port.stats != nil { // the device belongs to the shard's thread, as this does
-			st := port.stats()
+		if port.Port != nil { // it belongs to the shard's thread, as this does
+			st := port.Port.Stats()
 			counters.AddPort(v, port.Name, &st)
 		}
 	}
@@ -264,8 +260,8 @@ func (s *Shard) routes() (list []control.Route) {
 		switch {
 		case e.Router:
 			r.Kind = "router"
-		case e.Port != nil:
-			r.Kind, r.Port = "port", e.Port.Name
+		case e.Endpoint != nil:
+			r.Kind, r.Port = "port", e.Endpoint.Name
 		case e.Tunnel != nil:
 			r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, e.Tunnel.Sealed()
 		}

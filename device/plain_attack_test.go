@@ -17,7 +17,7 @@ import (
 func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
 	p := v.shards[side].plain.ports[port]
 	f := append(append(dst[:len(dst):len(dst)], p.MAC[:]...), byte(etherType>>8), byte(etherType))
-	v.ports[side] = append(v.ports[side], gateway.PortInput{Port: p.Port, Frame: append(f, packet...), Offload: off})
+	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
 }
 
 // dhcpDiscover is a packet with a DHCP message of a client with this MAC, whose last option says n

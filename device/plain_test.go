@@ -55,7 +55,7 @@ func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
 	for i := range n {
 		ip[28+i] = byte(i * 3)
 	}
-	v.ports[side] = append(v.ports[side], gateway.PortInput{Port: p.Port, Frame: f})
+	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: f})
 }
 
 var (

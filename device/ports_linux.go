@@ -26,11 +26,12 @@ const (
 // so that a turn asks once whichever there are, and an idle port costs nothing. It implements
 // thread.Ports.
 type portSet struct {
-	shard *Shard
-	epoll int
-	ports []*loopPort // by number; nil: free
-	log   *slog.Logger
-	clock func() int64
+	shard     *Shard
+	epoll     int
+	delivered func(*gateway.PortFrame)
+	ports     []*loopPort // by number; nil: free
+	log       *slog.Logger
+	clock     func() int64
 
 	paused int
 	rest   bool // what was read last is perhaps not all that waits
@@ -40,9 +41,37 @@ type portSet struct {
 	in     []gateway.PortInput
 }
 
+// device is a port as the set reads it.
+type device interface {
+	gateway.Port
+	FD() int // readable when there is a frame
+	Remove() error
+	Close() error
+}
+
+// tapPort is a TAP as a port.
+type tapPort struct{ *tap.Function }
+
+func (p tapPort) Read(b []byte) (int, gateway.Offload, error) {
+	n, off, err := p.Function.Read(b)
+	return n, gateway.Offload(off), err
+}
+
+func (p tapPort) Write(parts [][]byte, off gateway.Offload) bool {
+	return p.Function.Write(parts, tap.Offload(off))
+}
+
+func (p tapPort) Stats() gateway.PortStats {
+	st := p.Function.Stats()
+	return gateway.PortStats{
+		RxFrames: st.RxFrames, RxBytes: st.RxBytes, RxDropped: st.RxDropped,
+		TxFrames: st.TxFrames, TxBytes: st.TxBytes, TxDropped: st.TxDropped,
+	}
+}
+
 // loopPort is one port: its device, and what the shard knows of it.
 type loopPort struct {
-	dev    *tap.Function
+	dev    device
 	port   *functionPort
 	number int32
 	paused int64 // until then nothing is read: the function has sent what it may; 0: not
@@ -75,11 +104,11 @@ func newPortSet(s *Shard, clock func() int64, log *slog.Logger) (*portSet, error
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return &portSet{shard: s, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
+	return &portSet{shard: s, delivered: s.captureToPort, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
 }
 
 // add gives a port its device, which is the set's from then on.
-func (ps *portSet) add(p *functionPort, dev *tap.Function) error {
+func (ps *portSet) add(p *functionPort, dev device) error {
 	i := slices.Index(ps.ports, nil)
 	if i < 0 {
 		i = len(ps.ports)
@@ -87,39 +116,44 @@ func (ps *portSet) add(p *functionPort, dev *tap.Function) error {
 	}
 	l := &loopPort{dev: dev, port: p, number: int32(i)}
 	ps.ports[i] = l
-	p.User, p.uso, p.stats, p.setLink = l, dev.USO(), dev.Stats, dev.SetLink
+	p.Port = dev
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
-		return fmt.Errorf("port %s: epoll: %w", dev.Name(), err)
+		return fmt.Errorf("port %s: epoll: %w", p.Name, err)
 	}
 	return nil
 }
 
 // remove takes a port out and returns its device, which is the caller's to close; nil: it has none.
-func (ps *portSet) remove(p *functionPort) *tap.Function {
-	l, ok := p.User.(*loopPort)
-	if !ok {
+func (ps *portSet) remove(p *functionPort) device {
+	i := slices.IndexFunc(ps.ports, func(l *loopPort) bool { return l != nil && l.port == p })
+	if i < 0 {
 		return nil
 	}
+	l := ps.ports[i]
 	if l.paused != 0 {
 		ps.paused--
 	}
-	if !p.lost {
+	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
-	ps.ports[l.number] = nil
-	p.lost, p.stats, p.setLink = true, nil, nil // frames under way for it are dropped and counted
+	ps.ports[i] = nil
+	p.Lost, p.Port = true, nil // frames under way for it are dropped and counted
 	return l.dev
 }
 
-func openPort(c *config.Port, keeper tap.Keeper) (*tap.Function, error) {
+func openPort(c *config.Port, keeper tap.Keeper) (device, error) {
 	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
 	if c.Mode == config.PortDirect {
 		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
 		// the rest. Frames that others made are not to be cut for it.
 		fc.Segs = max(2, superframePayload/(c.MTU+sealedAdds))
 	}
-	return tap.OpenFunction(fc)
+	f, err := tap.OpenFunction(fc)
+	if err != nil {
+		return nil, err
+	}
+	return tapPort{f}, nil
 }
 
 const (
@@ -167,7 +201,7 @@ func (ps *portSet) Read() []gateway.PortInput {
 				break
 			}
 			ps.rest = ps.rest || total+size >= portBurst/n
-			ps.in = append(ps.in, gateway.PortInput{Port: p.port.Port, Frame: room[:size:size], Offload: gateway.Offload(off)})
+			ps.in = append(ps.in, gateway.PortInput{From: p.port.Endpoint, Frame: room[:size:size], Offload: off})
 			room = room[size:]
 			total += size
 			if p.port.rate != nil {
@@ -220,7 +254,7 @@ func (ps *portSet) Deadline() (at int64) {
 
 // fail takes a port out whose device is gone; everything else goes on.
 func (ps *portSet) fail(p *loopPort, err error) {
-	if p.port.lost {
+	if p.port.Lost {
 		return
 	}
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, p.dev.FD(), nil)
@@ -228,35 +262,8 @@ func (ps *portSet) fail(p *loopPort, err error) {
 	ps.shard.lostPort(ps.clock(), p.port)
 }
 
-// Write implements thread.Ports. What a port does not take is dropped and counted, as any network
-// interface does.
-func (ps *portSet) Write() {
-	s := ps.shard
-	gw := s.plain.gw
-	if !gw.Waiting() {
-		return
-	}
-	frames := gw.Output()
-	for i := range frames {
-		f := &frames[i]
-		if dev := ps.device(f.Port); dev != nil && dev.Write(f.Parts, tap.Offload(f.Offload)) {
-			gw.Wrote(f)
-			if s.capture.wantPorts {
-				s.captureToPort(f)
-			}
-		} else {
-			gw.Refused(f)
-		}
-	}
-	gw.Done()
-}
-
-func (ps *portSet) device(p *gateway.Port) *tap.Function {
-	if l, ok := p.User.(*loopPort); ok && !l.port.lost {
-		return l.dev
-	}
-	return nil
-}
+// Write implements thread.Ports.
+func (ps *portSet) Write() { ps.shard.plain.gw.Deliver(ps.delivered) }
 
 // close removes the devices.
 func (ps *portSet) close() {

@@ -45,7 +45,7 @@ func (view view) Describe(id pfvf.ID) control.Function {
 		v.Addr = c.Address.String()
 	}
 	if p := c.Port; p != nil {
-		v.Port = &control.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.up(id)}
+		v.Port = &control.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
 	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -139,7 +138,7 @@ func AddGateway(v control.Counters, s *gateway.Stats) {
 }
 
 // AddPort adds what the device of a port counts.
-func AddPort(v control.Counters, name string, s *tap.Stats) {
+func AddPort(v control.Counters, name string, s *gateway.PortStats) {
 	at := "port." + name + "."
 	v[at+"rx_frames"], v[at+"rx_bytes"], v[at+"rx_dropped"] = s.RxFrames, s.RxBytes, s.RxDropped
 	v[at+"tx_frames"], v[at+"tx_bytes"], v[at+"tx_dropped"] = s.TxFrames, s.TxBytes, s.TxDropped

@@ -17,7 +17,7 @@ var arpPrefix = [6]byte{0, 1, 8, 0, 6, 4} // Ethernet, IPv4, their address lengt
 // arp answers requests for addresses that are reached through the gateway, with the gateway's MAC
 // (RFC 826, RFC 1027). It is silent about the port's own addresses: an answer to a probe for them
 // (RFC 5227) would make the guest give them up.
-func (g *Gateway) arp(p *Port, src MAC, b []byte) Reason {
+func (g *Gateway) arp(p *Endpoint, src MAC, b []byte) Reason {
 	if len(b) < arpLen || !bytes.Equal(b[:6], arpPrefix[:]) || MAC(b[8:14]) != src {
 		return DropARP
 	}
@@ -47,7 +47,7 @@ func (g *Gateway) arp(p *Port, src MAC, b []byte) Reason {
 
 // speaksFor tells whether the gateway answers for a at the port: for others' addresses that have a
 // route, and its own.
-func (g *Gateway) speaksFor(p *Port, a netip.Addr) bool {
+func (g *Gateway) speaksFor(p *Endpoint, a netip.Addr) bool {
 	if a == p.serverID() || a == p.linkLocal() {
 		return true
 	}

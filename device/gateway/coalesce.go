@@ -23,7 +23,7 @@ type coalesced struct {
 
 // join adds a packet to the frames for a port: to the one before of its flow where it follows on,
 // or as a new one. frame holds room for an Ethernet header and the packet.
-func (o *output) join(p *Port, frame []byte, h *header) (joined, ok bool) {
+func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {
 	b := frame[ethLen:]
 	headers, fits := joinable(p, b, h)
 	for i, at := range o.recent {
@@ -31,7 +31,7 @@ func (o *output) join(p *Port, frame []byte, h *header) (joined, ok bool) {
 			break
 		}
 		f := &o.frames[at]
-		if f.Port != p || !f.c.sameFlow(f.packet(), b, h) {
+		if f.To != p || !f.c.sameFlow(f.packet(), b, h) {
 			continue
 		}
 		if fits && f.c.follows(f.packet(), b, headers) && o.append(f, b, headers) {
@@ -56,7 +56,7 @@ func (f *PortFrame) packet() []byte { return f.one[0][ethLen:] }
 
 // joinable tells whether a packet may be one of several: plain headers, a payload, nothing special
 // about it, and right checksums, which nobody behind us will look at again.
-func joinable(p *Port, b []byte, h *header) (headers int, ok bool) {
+func joinable(p *Endpoint, b []byte, h *header) (headers int, ok bool) {
 	if h.fragment || h.l4 != ipv4Len && !h.v6 || h.l4 != ipv6Len && h.v6 {
 		return 0, false
 	}

@@ -44,7 +44,7 @@ var (
 )
 
 // serverID is the gateway's address as a DHCP server.
-func (p *Port) serverID() netip.Addr {
+func (p *Endpoint) serverID() netip.Addr {
 	if a, ok := p.tenant.router(false); ok {
 		return a
 	}
@@ -52,7 +52,7 @@ func (p *Port) serverID() netip.Addr {
 }
 
 // address4 is the address that the guest gets, the first of the function's for IPv4.
-func (p *Port) address4() (netip.Addr, bool) {
+func (p *Endpoint) address4() (netip.Addr, bool) {
 	for _, a := range p.Addresses {
 		if a.Is4() {
 			return a, true
@@ -69,7 +69,7 @@ type request struct {
 }
 
 // dhcp answers a client's message m.
-func (g *Gateway) dhcp(p *Port, src MAC, m []byte) Reason {
+func (g *Gateway) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	addr, ok := p.address4()
 	r, good := parseDHCP(m)
 	if !p.Assign || !ok || !good || MAC(m[28:34]) != src {
@@ -131,7 +131,7 @@ func parseDHCP(m []byte) (r request, ok bool) {
 
 // lease sends an answer to the message m, with addr as the client's own. It is broadcast: the
 // client may have no address yet.
-func (g *Gateway) lease(p *Port, m []byte, kind uint8, addr netip.Addr) {
+func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.tenant
 	server := p.serverID()
@@ -176,7 +176,7 @@ func (g *Gateway) lease(p *Port, m []byte, kind uint8, addr netip.Addr) {
 }
 
 // appendLease appends the options that describe the network.
-func (p *Port) appendLease(b []byte, t *tenant, lease bool) []byte {
+func (p *Endpoint) appendLease(b []byte, t *tenant, lease bool) []byte {
 	addr, _ := p.address4()
 	if lease {
 		b = append(b, optLease, 4)

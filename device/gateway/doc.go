@@ -2,10 +2,17 @@
 // sealed by its owner, to the NIC that has the destination. It decides and rewrites; it does no I/O
 // and reads no clock.
 //
-//	guest ─ port ─▶ FromPort ─┬─ ARP, ND, DHCP ─▶ replies ─────────────┐
-//	                          ├─ Forward: Tunnel, Next, Next … ─▶ owner seals each, sends
-//	                          └─ another port of the tenant ───────────┤
-//	owner opened ─▶ FromTunnel ─▶ ECN, steer, join ────────────────────┴─▶ Output ─▶ ports
+//	guest ─ port ─▶ Take ─▶ Outgoing ─┬─ ARP, ND, DHCP ─▶ replies ───────────┐
+//	                                  ├─ Forward: Next, Next … ─▶ Seal each, the owner sends
+//	                                  └─ another endpoint of the tenant ─────┤
+//	owner opened ─▶ Opened ─▶ FromTunnel: ECN, steer, join ──────────────────┴─▶ Deliver ─▶ ports
+//
+// An Endpoint is a function in its tenant's network. A Port is what carries its frames: a TAP, or
+// whatever else implements the interface. A Tunnel leads to a peer's functions in a tenant, under the
+// key that the peer gave for it.
+//
+// Changes of what endpoints, tenants and peers are make the tables anew; Update does so once for
+// many.
 //
 // To its guest the gateway is the only other station on the link: it answers for every address of
 // the tenant that has a route with one MAC (proxy ARP, RFC 1027), and speaks ARP, neighbour

@@ -74,16 +74,16 @@ func TestUpdate(t *testing.T) {
 	n := newNetwork(t)
 	before := len(n.g.Table())
 	n.g.Update(func() {
-		for _, p := range n.g.Ports() {
-			n.g.Configure(p, p.PortConfig, false)
+		for _, p := range n.g.Endpoints() {
+			n.g.Configure(p, p.EndpointConfig, false)
 		}
 		if now := len(n.g.Table()); now != before {
 			t.Errorf("%d routes in the middle of a change, %d before it", now, before)
 		}
 	})
 	for _, e := range n.g.Table() {
-		if e.Port != nil {
-			t.Errorf("%s is still at port %s, which is down", e.Prefix, e.Port.Name)
+		if e.Endpoint != nil {
+			t.Errorf("%s is still at port %s, which is down", e.Prefix, e.Endpoint.Name)
 		}
 	}
 }

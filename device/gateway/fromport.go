@@ -20,7 +20,7 @@ type Forward struct {
 // FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
 // there are packets for a tunnel: f tells which, and f.Next gives them. frame is changed in place
 // and part of what comes out.
-func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) (forward bool) {
+func (g *Gateway) FromPort(now int64, p *Endpoint, frame []byte, off Offload, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	g.stats.FromPorts++
 	g.stats.FromPortBytes += uint64(len(frame))
@@ -32,7 +32,7 @@ func (g *Gateway) FromPort(now int64, p *Port, frame []byte, off Offload, f *For
 	return f.Tunnel != nil
 }
 
-func (g *Gateway) fromPort(now int64, p *Port, frame []byte, off Offload, f *Forward) (why Reason) {
+func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f *Forward) (why Reason) {
 	if !p.up {
 		return DropPortDown
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) fromPort(now int64, p *Port, frame []byte, off Offload, f *For
 
 // control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false
 // for anything else.
-func (g *Gateway) control(p *Port, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
+func (g *Gateway) control(p *Endpoint, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
 	if h.fragment || off.GSO != GSONone {
 		return none, false
 	}
@@ -100,7 +100,7 @@ func (g *Gateway) control(p *Port, src MAC, b []byte, h *header, off Offload) (w
 }
 
 // admit checks addresses: a packet must come from the function and go to another station.
-func (g *Gateway) admit(p *Port, h *header, dst MAC) Reason {
+func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	switch {
 	case !h.dst.IsValid() || h.dst.IsUnspecified() || h.dst.IsLoopback():
 		return DropDestination
@@ -117,7 +117,7 @@ func (g *Gateway) admit(p *Port, h *header, dst MAC) Reason {
 }
 
 // route finds where an admitted packet goes and makes it fit for the way.
-func (g *Gateway) route(now int64, p *Port, frame, b []byte, h header, off Offload, f *Forward) Reason {
+func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off Offload, f *Forward) Reason {
 	to, ok := p.tenant.find(h.dst)
 	switch {
 	case !ok:
@@ -228,13 +228,13 @@ const (
 )
 
 // deliver puts a whole frame, whose Ethernet header is written here, before a port.
-func (g *Gateway) deliver(p *Port, frame []byte, off Offload) bool {
+func (g *Gateway) deliver(p *Endpoint, frame []byte, off Offload) bool {
 	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
 	return g.out.add(p, frame, off)
 }
 
 // ethernet writes the header of a frame to the port's guest.
-func (p *Port) ethernet(b []byte, etherType uint16) {
+func (p *Endpoint) ethernet(b []byte, etherType uint16) {
 	copy(b, p.mac[:])
 	copy(b[6:], p.Gateway[:])
 	binary.BigEndian.PutUint16(b[12:], etherType)

@@ -8,7 +8,7 @@ type cache struct {
 	from  *Tunnel
 	v6    bool
 	addrs [32]byte
-	port  *Port
+	port  *Endpoint
 }
 
 // FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds
@@ -23,7 +23,7 @@ func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {
 	}
 }
 
-func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Port, Reason) {
+func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint, Reason) {
 	b := frame[ethLen:]
 	h, why := parseIP(b)
 	switch {
@@ -70,7 +70,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Port, Re
 
 // steer finds the port of a packet: by the tenant of the tunnel, which the key stands for, and the
 // address inside. The sender must be a function of that peer.
-func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*Port, Reason) {
+func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*Endpoint, Reason) {
 	addrs := b[12:20]
 	if h.v6 {
 		addrs = b[8:40]

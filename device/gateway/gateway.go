@@ -24,39 +24,9 @@ type Route struct {
 	Via    netip.Addr
 }
 
-// PortConfig is a function's Ethernet port.
-type PortConfig struct {
-	Tenant    uint32
-	MAC       MAC          // of the function: what its guest sends from and is sent to
-	Addresses []netip.Addr // of the function in the tenant
-	MTU       int          // bytes of IP packet
-	Assign    bool         // tell the guest its addresses
-	Trust     bool         // any source MAC
-	Spoof     bool         // any source address, too
-	USO       bool         // the port's device takes UDP datagrams that stand for several
-}
-
-// Port is one port of a gateway.
-type Port struct {
-	PortConfig
-	Name     string
-	Function uint32
-	Gateway  MAC // what the guest sees in our place
-	User     any // the owner's
-
-	tenant *tenant
-	up     bool
-	mac    MAC // where to deliver: the function's, or what a trusted guest uses
-	errors bucket
-	Drops  [Reasons]uint64
-}
-
-// Up tells whether the port takes part.
-func (p *Port) Up() bool { return p.up }
-
 // target is what an address leads to: a port of ours, a tunnel, or the gateway itself.
 type target struct {
-	port   *Port
+	port   *Endpoint
 	tunnel *Tunnel
 	router bool
 	mtu    int // longest packet it takes
@@ -75,7 +45,8 @@ type Gateway struct {
 
 	mtu     int // of tunnels, by our own uplink
 	tenants map[uint32]*tenant
-	ports   []*Port
+	ports   []*Endpoint
+	byFunc  map[uint32]*Endpoint
 	peers   map[uint8]Peer
 	learned map[uint8][]Address      // by peer
 	refused map[uint8]map[place]bool // the same
@@ -92,7 +63,7 @@ type Gateway struct {
 // uplink.
 func New(mtu int) *Gateway {
 	g := &Gateway{
-		mtu: mtu, tenants: map[uint32]*tenant{},
+		mtu: mtu, tenants: map[uint32]*tenant{}, byFunc: map[uint32]*Endpoint{},
 		peers: map[uint8]Peer{}, learned: map[uint8][]Address{}, refused: map[uint8]map[place]bool{},
 	}
 	g.out.init()
@@ -116,34 +87,44 @@ func (g *Gateway) tenant(n uint32) *tenant {
 	return t
 }
 
-// AddPort adds a port, which is down. mac is what its guest sees of all other stations.
-func (g *Gateway) AddPort(name string, function uint32, mac MAC) *Port {
-	p := &Port{Name: name, Function: function, Gateway: mac, tenant: g.tenant(0)}
+// AddEndpoint adds a port, which is down. mac is what its guest sees of all other stations.
+func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
+	p := &Endpoint{Name: name, Function: function, Gateway: mac, tenant: g.tenant(0)}
 	g.ports = append(g.ports, p)
+	g.byFunc[function] = p
 	return p
 }
 
-// RemovePort takes a port out. Frames for it that wait stay until Output.
-func (g *Gateway) RemovePort(p *Port) {
+// RemoveEndpoint takes a port out. Frames for it that wait stay until Output.
+func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	p.up = false
-	g.ports = slices.DeleteFunc(g.ports, func(q *Port) bool { return q == p })
+	g.ports = slices.DeleteFunc(g.ports, func(q *Endpoint) bool { return q == p })
+	if g.byFunc[p.Function] == p {
+		delete(g.byFunc, p.Function)
+	}
 	g.rebuild()
 }
 
 // Configure changes what a port is, and whether it takes part in the network.
-func (g *Gateway) Configure(p *Port, c PortConfig, up bool) {
-	if p.up == up && p.tenant == g.tenant(c.Tenant) && reflect.DeepEqual(p.PortConfig, c) {
+func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
+	if p.up == up && p.tenant == g.tenant(c.Tenant) && reflect.DeepEqual(p.EndpointConfig, c) {
 		return
 	}
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
-	p.PortConfig, p.up, p.tenant = c, up, g.tenant(c.Tenant)
+	p.EndpointConfig, p.up, p.tenant = c, up, g.tenant(c.Tenant)
 	g.rebuild()
 }
 
-// Ports lists the ports. The slice is the gateway's.
-func (g *Gateway) Ports() []*Port { return g.ports }
+// Up tells whether a function has an endpoint that takes part.
+func (g *Gateway) Up(function uint32) bool {
+	p := g.byFunc[function]
+	return p != nil && p.up
+}
+
+// Endpoints lists them. The slice is the gateway's.
+func (g *Gateway) Endpoints() []*Endpoint { return g.ports }
 
 // Stats returns the counters, which move.
 func (g *Gateway) Stats() *Stats { return &g.stats }
@@ -222,8 +203,8 @@ func (t *tenant) find(a netip.Addr) (target, bool) {
 	return target{}, false
 }
 
-// PortOf is our port that a packet of a tenant comes from or, unless out, is for; nil: none.
-func (g *Gateway) PortOf(tenant uint32, packet []byte, out bool) *Port {
+// EndpointOf is the one of ours that a packet of a tenant comes from or, unless out, is for; nil: none.
+func (g *Gateway) EndpointOf(tenant uint32, packet []byte, out bool) *Endpoint {
 	t := g.tenants[tenant]
 	h, why := parseIP(packet)
 	if t == nil || why != none {
@@ -257,42 +238,26 @@ func (t *tenant) router(v6 bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// own tells whether a is an address of the port's function.
-func (p *Port) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }
-
-// maySend tells whether the port may send from a.
-func (p *Port) maySend(a netip.Addr) bool {
-	if p.Spoof || p.own(a) {
-		return true
-	}
-	for i := range p.tenant.Routes {
-		if r := &p.tenant.Routes[i]; r.Prefix.Contains(a) {
-			return p.own(r.Via)
-		}
-	}
-	return false
-}
-
 // Entry is one line of the table of routes.
 type Entry struct {
-	Tenant uint32
-	Prefix netip.Prefix
-	Via    netip.Addr // of routes behind a function
-	Port   *Port      // ours
-	Tunnel *Tunnel    // a peer's
-	Router bool       // the gateway itself
-	MTU    int        // longest packet
+	Tenant   uint32
+	Prefix   netip.Prefix
+	Via      netip.Addr // of routes behind a function
+	Endpoint *Endpoint  // ours
+	Tunnel   *Tunnel    // a peer's
+	Router   bool       // the gateway itself
+	MTU      int        // longest packet
 }
 
 // Table lists all routes in a fixed order.
 func (g *Gateway) Table() (list []Entry) {
 	for _, t := range g.sorted() {
 		for a, to := range t.addrs {
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Port: to.port, Tunnel: to.tunnel, Router: to.router, MTU: to.mtu})
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Endpoint: to.port, Tunnel: to.tunnel, Router: to.router, MTU: to.mtu})
 		}
 		for _, r := range t.Routes {
 			to := t.addrs[r.Via]
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Port: to.port, Tunnel: to.tunnel, MTU: to.mtu})
+			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Endpoint: to.port, Tunnel: to.tunnel, MTU: to.mtu})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int {
@@ -308,34 +273,9 @@ func (g *Gateway) Table() (list []Entry) {
 }
 
 // drop counts, at the port too.
-func (g *Gateway) drop(p *Port, why Reason) {
+func (g *Gateway) drop(p *Endpoint, why Reason) {
 	g.stats.Reasons[why]++
 	if p != nil {
 		p.Drops[why]++
 	}
-}
-
-// bucket limits a rate: tokens refill with time, up to burst.
-type bucket struct {
-	tokens int64
-	last   int64
-}
-
-const (
-	errorBurst = 50
-	errorEvery = 10_000_000 // ns for another token
-)
-
-func (b *bucket) take(now int64) bool {
-	if b.last == 0 {
-		b.tokens, b.last = errorBurst, now
-	}
-	if n := (now - b.last) / errorEvery; n > 0 {
-		b.tokens, b.last = min(errorBurst, b.tokens+n), b.last+n*errorEvery
-	}
-	if b.tokens <= 0 {
-		return false
-	}
-	b.tokens--
-	return true
 }

@@ -29,7 +29,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 type network struct {
 	t    testing.TB
 	g    *Gateway
-	a, b *Port
+	a, b *Endpoint
 	fwd  Forward
 }
 
@@ -48,9 +48,9 @@ func newNetwork(t testing.TB) *network {
 			{netip.MustParsePrefix("10.3.3.0/24"), addr("10.0.0.77")},
 		},
 	})
-	n := &network{t: t, g: g, a: g.AddPort("a", 1, gwA), b: g.AddPort("b", 2, gwB)}
-	g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Assign: true, USO: true}, true)
-	g.Configure(n.b, PortConfig{Tenant: 7, MAC: macB, Addresses: []netip.Addr{ipB, v6B}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	n := &network{t: t, g: g, a: g.AddEndpoint("a", 1, gwA), b: g.AddEndpoint("b", 2, gwB)}
+	g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	g.Configure(n.b, EndpointConfig{Tenant: 7, MAC: macB, Addresses: []netip.Addr{ipB, v6B}, MTU: tunnelMTU, Assign: true, USO: true}, true)
 	g.Learn(2, []Address{{7, ipC, 0x020001, 9000}, {7, v6C, 0x020001, 9000}})
 	return n
 }
@@ -119,7 +119,7 @@ func (n *network) send(f []byte, off Offload) (packets [][]byte) {
 
 // got is a frame that came out of a port.
 type got struct {
-	port *Port
+	port *Endpoint
 	b    []byte
 	off  Offload
 }
@@ -127,7 +127,7 @@ type got struct {
 // output takes what waits for the ports.
 func (n *network) output() (list []got) {
 	for _, f := range n.g.Output() {
-		list = append(list, got{f.Port, bytes.Join(f.Parts, nil), f.Offload})
+		list = append(list, got{f.To, bytes.Join(f.Parts, nil), f.Offload})
 	}
 	n.g.Done()
 	return list
@@ -374,7 +374,7 @@ func TestNeighbourDiscovery(t *testing.T) {
 	if p := found[layers.ICMPv6OptPrefixInfo]; len(p) != 30 || p[0] != 64 || p[1] != onLinkFlag || p[14] != 0xfd {
 		t.Errorf("prefix %x: a guest must not make itself an address that is not its own", p)
 	}
-	mac := PortConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, eui64(netip.MustParsePrefix("fd00::/64"), macA)}, MTU: tunnelMTU, Assign: true}
+	mac := EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, eui64(netip.MustParsePrefix("fd00::/64"), macA)}, MTU: tunnelMTU, Assign: true}
 	n.g.Configure(n.a, mac, true)
 	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
 	if b := n.output()[0].b; !bytes.Contains(b, []byte{optPrefix, 4, 64, onLinkFlag | autonomousFlag}) {
@@ -491,7 +491,7 @@ func TestLocal(t *testing.T) {
 	if out := n.output(); len(out) != 1 || out[0].b[22] != 63 {
 		t.Fatalf("%+v", out)
 	}
-	n.g.Configure(n.b, n.b.PortConfig, false)
+	n.g.Configure(n.b, n.b.EndpointConfig, false)
 	n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
 	if n.g.Stats().Reasons[DropNoRoute] != 1 {
 		t.Error("sent to a port that is down")
@@ -503,9 +503,9 @@ func TestLocal(t *testing.T) {
 func TestTenantsApart(t *testing.T) {
 	n := newNetwork(t)
 	g := n.g
-	evil := g.AddPort("evil", 3, MAC{2, 1, 0, 0, 0, 0xe})
+	evil := g.AddEndpoint("evil", 3, MAC{2, 1, 0, 0, 0, 0xe})
 	g.SetTenant(TenantConfig{Tenant: 8, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}})
-	g.Configure(evil, PortConfig{Tenant: 8, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Trust: true, Spoof: true}, true)
+	g.Configure(evil, EndpointConfig{Tenant: 8, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Trust: true, Spoof: true}, true)
 	g.Learn(3, []Address{{8, ipC, 0x030001, 9000}, {8, ipB, 0x030002, 9000}})
 	for _, f := range [][]byte{
 		udp(t, evil.Gateway, macA, ipA, ipB, 10), udp(t, evil.Gateway, macA, ipC, ipB, 10), udp(t, evil.Gateway, macA, v6A, v6B, 10), udp(t, evil.Gateway, macA, ipB, ipA, 10),

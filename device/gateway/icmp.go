@@ -30,7 +30,7 @@ const (
 // tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The
 // sender of an IPv4 packet that may be fragmented is told as well: the NIC does not fragment, and
 // senders take it as a reason to do so.
-func (g *Gateway) tooBig(now int64, p *Port, b []byte, h *header, mtu int) {
+func (g *Gateway) tooBig(now int64, p *Endpoint, b []byte, h *header, mtu int) {
 	if h.v6 {
 		g.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
 		return
@@ -38,7 +38,7 @@ func (g *Gateway) tooBig(now int64, p *Port, b []byte, h *header, mtu int) {
 	g.icmpError(now, p, b, h, icmpUnreachable, codeFragNeeded, uint32(min(mtu, 0xffff)))
 }
 
-func (g *Gateway) unreachable(now int64, p *Port, b []byte, h *header) {
+func (g *Gateway) unreachable(now int64, p *Endpoint, b []byte, h *header) {
 	if h.v6 {
 		g.icmpError(now, p, b, h, icmp6Unreachable, code6Address, 0)
 		return
@@ -46,7 +46,7 @@ func (g *Gateway) unreachable(now int64, p *Port, b []byte, h *header) {
 	g.icmpError(now, p, b, h, icmpUnreachable, codeHost, 0)
 }
 
-func (g *Gateway) timeExceeded(now int64, p *Port, b []byte, h *header) {
+func (g *Gateway) timeExceeded(now int64, p *Endpoint, b []byte, h *header) {
 	if h.v6 {
 		g.icmpError(now, p, b, h, icmp6TimeExceeded, 0, 0)
 		return
@@ -56,7 +56,7 @@ func (g *Gateway) timeExceeded(now int64, p *Port, b []byte, h *header) {
 
 // icmpError sends an error about a packet to the port it came from: never about another error, nor
 // about any fragment but the first (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
-func (g *Gateway) icmpError(now int64, p *Port, b []byte, h *header, kind, code uint8, rest uint32) {
+func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, code uint8, rest uint32) {
 	l4 := b[h.l4:]
 	switch {
 	case h.proto == protoICMP && !h.v6 && (len(l4) < 1 || !icmpQuery(l4[0])),
@@ -118,7 +118,7 @@ func icmpQuery(kind uint8) bool {
 }
 
 // echo answers a ping to a router's address; routers speak nothing else.
-func (g *Gateway) echo(now int64, p *Port, b []byte, h *header) Reason {
+func (g *Gateway) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 	request, answer := byte(icmpEcho), byte(icmpEchoReply)
 	if h.v6 {
 		request, answer = icmp6Echo, icmp6EchoReply

@@ -2,7 +2,7 @@ package gateway
 
 // PortInput is a frame that came from a function's port.
 type PortInput struct {
-	Port    *Port
+	From    *Endpoint
 	Frame   []byte
 	Offload Offload
 }
@@ -36,7 +36,7 @@ func (g *Gateway) Outgoing(now int64) *Forward {
 		}
 		in := &t.in[t.next]
 		t.next++
-		t.cuts = g.FromPort(now, in.Port, in.Frame, in.Offload, &t.cut)
+		t.cuts = g.FromPort(now, in.From, in.Frame, in.Offload, &t.cut)
 	}
 	return &t.cut
 }

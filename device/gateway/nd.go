@@ -36,7 +36,7 @@ var (
 )
 
 // linkLocal is the gateway's own address at the port: EUI-64 of its MAC (RFC 4291 appendix A).
-func (p *Port) linkLocal() netip.Addr {
+func (p *Endpoint) linkLocal() netip.Addr {
 	return eui64(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 64), p.Gateway)
 }
 
@@ -48,7 +48,7 @@ func eui64(n netip.Prefix, m MAC) netip.Addr {
 }
 
 // nd answers solicitations of the port's guest. What only routers may say is dropped.
-func (g *Gateway) nd(p *Port, src MAC, b []byte, h *header) Reason {
+func (g *Gateway) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 	m := b[h.l4:]
 	if h.ttl != ndHops || len(m) < 8 || m[1] != 0 || !h.l4Valid(b) {
 		return DropND
@@ -65,7 +65,7 @@ func (g *Gateway) nd(p *Port, src MAC, b []byte, h *header) Reason {
 	return DropND // advertisements tell us nothing: the function's MAC is known; redirects and routers are ours to make
 }
 
-func (g *Gateway) solicited(p *Port, src MAC, m []byte, h *header) Reason {
+func (g *Gateway) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	if len(m) < ndLen {
 		return DropND
 	}
@@ -107,7 +107,7 @@ func (g *Gateway) solicited(p *Port, src MAC, m []byte, h *header) Reason {
 // routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the
 // gateway is one. A guest may make itself the address that it has already: the function's, if it is
 // the one that its MAC gives.
-func (g *Gateway) routerAdvertisement(p *Port) {
+func (g *Gateway) routerAdvertisement(p *Endpoint) {
 	t := p.tenant
 	var options [replySize]byte
 	o := options[:0]

@@ -9,7 +9,7 @@ const (
 
 // PortFrame is a frame for a port: Parts are to be written one after the other.
 type PortFrame struct {
-	Port  *Port
+	To    *Endpoint
 	Parts [][]byte
 	Offload
 
@@ -39,13 +39,13 @@ func (o *output) reset() {
 }
 
 // add appends a frame of one part; false when there is no room.
-func (o *output) add(p *Port, frame []byte, off Offload) bool {
+func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	if len(o.frames) == cap(o.frames) {
 		return false
 	}
 	o.frames = o.frames[:len(o.frames)+1]
 	f := &o.frames[len(o.frames)-1]
-	f.Port, f.Offload, f.list, f.one[0] = p, off, -1, frame
+	f.To, f.Offload, f.list, f.one[0] = p, off, -1, frame
 	f.c.open = false
 	f.Parts = f.one[:1]
 	return true
@@ -71,6 +71,25 @@ func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.replies.cou
 // Refused.
 func (g *Gateway) Done() { g.out.reset() }
 
+// Deliver gives the ports what there is for them. What a port does not take is dropped and counted,
+// as any network interface does. took hears of each frame that one took.
+func (g *Gateway) Deliver(took func(*PortFrame)) {
+	if !g.Waiting() {
+		return
+	}
+	frames := g.Output()
+	for i := range frames {
+		f := &frames[i]
+		if !f.To.write(f) {
+			g.Refused(f)
+			continue
+		}
+		g.Wrote(f)
+		took(f)
+	}
+	g.Done()
+}
+
 // Wrote counts a frame that a port took.
 func (g *Gateway) Wrote(f *PortFrame) {
 	g.stats.ToPorts++
@@ -80,4 +99,4 @@ func (g *Gateway) Wrote(f *PortFrame) {
 }
 
 // Refused counts a frame that a port did not take.
-func (g *Gateway) Refused(f *PortFrame) { g.drop(f.Port, DropPortFull) }
+func (g *Gateway) Refused(f *PortFrame) { g.drop(f.To, DropPortFull) }

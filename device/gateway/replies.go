@@ -10,14 +10,14 @@ const (
 type replies struct {
 	frames [maxReplies][replySize]byte
 	lens   [maxReplies]int
-	ports  [maxReplies]*Port
+	ports  [maxReplies]*Endpoint
 	head   int
 	count  int
 }
 
 // reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
 // when the ring is full.
-func (g *Gateway) reply(p *Port, etherType uint16, n int) []byte {
+func (g *Gateway) reply(p *Endpoint, etherType uint16, n int) []byte {
 	r := &g.replies
 	if r.count == maxReplies {
 		g.drop(p, DropReplyFull)

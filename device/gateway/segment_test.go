@@ -99,7 +99,7 @@ func TestCutAndJoin(t *testing.T) {
 
 		// The other side, where the addresses are the other way round.
 		other := newNetwork(t)
-		other.g.Configure(other.a, PortConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 9000, USO: true}, true)
+		other.g.Configure(other.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 9000, USO: true}, true)
 		other.g.Learn(2, []Address{{7, ipA, 1, 9000}, {7, v6A, 1, 9000}})
 		var whole []byte
 		for i, b := range packets {
@@ -192,7 +192,7 @@ func TestNotJoined(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
-			n.g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
+			n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
 			n.g.Learn(2, []Address{{7, ipA, 1, 9000}})
 			fs := segments(name, change)
 			for _, f := range fs {
@@ -232,7 +232,7 @@ func TestNotJoinedIPv6(t *testing.T) {
 			t.Fatalf("%d packets", len(packets))
 		}
 		n = newNetwork(t)
-		n.g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: addrs("fd00::3"), MTU: 9000}, true)
+		n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("fd00::3"), MTU: 9000}, true)
 		n.g.Learn(2, []Address{{7, v6A, 1, 9000}})
 		for i, b := range packets {
 			change(i, b)
@@ -252,7 +252,7 @@ func TestNotJoinedIPv6(t *testing.T) {
 func TestInterleavedFlows(t *testing.T) {
 	const flows, each = 100, 4
 	n := newNetwork(t)
-	n.g.Configure(n.a, PortConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
+	n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
 	n.g.Learn(2, []Address{{7, ipA, 1, 9000}})
 	sender := newNetwork(t)
 	var all [flows][][]byte

@@ -7,7 +7,7 @@ func (g *Gateway) mark() mark { return mark{len(g.out.frames), g.replies.count} 
 
 // survive is deferred around a frame. One that finds a fault in this code is counted and what it
 // began is taken back: no guest and no peer can end the NIC with a frame.
-func (g *Gateway) survive(p *Port, m mark, frame []byte) {
+func (g *Gateway) survive(p *Endpoint, m mark, frame []byte) {
 	v := recover()
 	if v == nil {
 		return

@@ -1,0 +1,26 @@
+package gateway
+
+// bucket limits a rate: tokens refill with time, up to burst.
+type bucket struct {
+	tokens int64
+	last   int64
+}
+
+const (
+	errorBurst = 50
+	errorEvery = 10_000_000 // ns for another token
+)
+
+func (b *bucket) take(now int64) bool {
+	if b.last == 0 {
+		b.tokens, b.last = errorBurst, now
+	}
+	if n := (now - b.last) / errorEvery; n > 0 {
+		b.tokens, b.last = min(errorBurst, b.tokens+n), b.last+n*errorEvery
+	}
+	if b.tokens <= 0 {
+		return false
+	}
+	b.tokens--
+	return true
+}

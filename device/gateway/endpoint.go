@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// EndpointConfig is what a function is in its tenant's network.
+type EndpointConfig struct {
+	Tenant    uint32
+	MAC       MAC          // of the function: what its guest sends from and is sent to
+	Addresses []netip.Addr // of the function in the tenant
+	MTU       int          // bytes of IP packet
+	Assign    bool         // tell the guest its addresses
+	Trust     bool         // any source MAC
+	Spoof     bool         // any source address, too
+	USO       bool         // the port takes UDP datagrams that stand for several
+}
+
+// Endpoint is a function in its tenant's network, with the port its guest speaks through.
+type Endpoint struct {
+	EndpointConfig
+	Name     string
+	Function uint32
+	Gateway  MAC  // what the guest sees in our place
+	Owner    any  // the owner's
+	Port     Port // nil: none
+	Lost     bool // the port is gone
+	Drops    [Reasons]uint64
+
+	tenant *tenant
+	up     bool
+	mac    MAC // where to deliver: the function's, or what a trusted guest uses
+	errors bucket
+}
+
+// Port is what carries an endpoint's frames to and from its guest: a TAP, for one.
+type Port interface {
+	// Read takes the next frame that the guest sent into b, 0 bytes if there is none. The port is
+	// gone with an error.
+	Read(b []byte) (n int, off Offload, err error)
+	// Write gives the guest a frame, whose parts follow each other; false: it does not take it now.
+	Write(parts [][]byte, off Offload) bool
+	// USO tells whether it takes UDP datagrams that stand for several.
+	USO() bool
+	// SetLink tells the guest whether there is a link. It may take its time.
+	SetLink(up bool) error
+	Stats() PortStats
+}
+
+// PortStats counts frames: Rx are those that the guest sent.
+type PortStats struct {
+	RxFrames, RxBytes, RxDropped uint64
+	TxFrames, TxBytes, TxDropped uint64
+}
+
+// Up tells whether the endpoint takes part.
+func (p *Endpoint) Up() bool { return p.up }
+
+// TakesUSO tells whether its port takes UDP datagrams that stand for several.
+func (p *Endpoint) TakesUSO() bool { return p.Port != nil && p.Port.USO() }
+
+// write gives the guest a frame.
+func (p *Endpoint) write(f *PortFrame) bool {
+	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
+}
+
+// own tells whether a is an address of the port's function.
+func (p *Endpoint) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }
+
+// maySend tells whether the port may send from a.
+func (p *Endpoint) maySend(a netip.Addr) bool {
+	if p.Spoof || p.own(a) {
+		return true
+	}
+	for i := range p.tenant.Routes {
+		if r := &p.tenant.Routes[i]; r.Prefix.Contains(a) {
+			return p.own(r.Via)
+		}
+	}
+	return false
+}
