@@ -7,9 +7,9 @@ import (
 )
 
 // Queue pairs of the unreliable datagram service. They have no connection of their own: each work
-// request names an address handle, whose link carries it in one packet. It completes, successfully,
-// when the link took it (outgoing.go) or it cannot arrive; only errors of its own entry and memory
-// are errors, which move the QP to SQE.
+// request names an address handle, whose carrier takes it as one packet. It completes,
+// successfully, when the carrier took it or it cannot arrive; only errors of its own entry and
+// memory are errors, which move the QP to SQE.
 
 // groupQPN is the number that stands for a multicast group.
 const groupQPN = 0xffffff

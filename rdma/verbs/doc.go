@@ -1,34 +1,64 @@
-// Package verbs holds the objects that verbs programs work with: protection and XRC domains, memory
-// regions and windows, completion queues, shared receive queues and the entries of work queues. It
-// knows no wire: which transport carries the messages is the business of those who use it.
+// Package verbs holds what verbs programs work with: protection and XRC domains, memory regions and
+// windows, completion queues, shared receive queues, address handles and queue pairs. It knows no
+// wire: a queue pair asks a transport.Conn to carry its messages, a Carrier its datagrams and a
+// Scheduler for its turns.
+//
+// The life of a request, with the file each step is in:
+//
+//	driver              requester                  transport                responder            driver
+//	  │ WQE, producer     │                           │                         │                  │
+//	  ├──────────────────▶│ poll, or doorbell, bells  │                         │                  │
+//	  │                   │ queue, send: read, check  │                         │                  │
+//	  │                   │ issue, one packet a time  │                         │                  │
+//	  │                   ├── Issue ─────────────────▶│                         │                  │
+//	  │     sge, gather   │ complete: Gather, always  │                         │                  │
+//	  │◀──────────────────┤◀─ when a packet is sent ──┤                         │                  │
+//	  │                   │                           ├── Place, Read, Atomic ─▶│ responder        │
+//	  │                   │                           │                         │ sge, mr, atomic  │
+//	  │                   │                           │                         ├─────────────────▶│
+//	  │                   │                           ├── Complete ────────────▶│ receiving, cq    │
+//	  │                   │◀──────────────────── Done ┤                         ├─────────────────▶│
+//	  │  cq: CQE, event   │ complete, in order        │                         │                  │
+//	  │◀──────────────────┤                           │                         │                  │
 //
 // Files, each one knowing those above it:
 //
-//	table     numbers with generations          limits   how many of each kind there may be
-//	owner     the function, to its objects: memory, features, events, faults; violation, faults, area
-//	kinds     the one table of kinds of objects
-//	pd        domains ◀── mr, register, mw      regions and windows, and who may access them
-//	sge       gather and scatter over regions   atomic   8 bytes of a region
-//	timer     what is due later                 cq, held completions and their events
-//	queue     entries of work queues, read once ◀── receive ◀── srq
-//	path, ah  where datagrams go, and what carries them (Carrier)
-//	transitions  the table of a queue pair's states
-//	objects   all of a function
+//	table, kinds, limits     numbers with generations; the one table of kinds of objects
+//	owner                    the function, to its objects; violation, faults, area
+//	pd, mr, register, mw     domains, regions and windows, and who may access them
+//	sge, atomic              gather and scatter over regions; 8 bytes of one
+//	timer, shared            what is due later; what a shard's functions use together
+//	cq, held                 completions and their events
+//	queue, receive, srq      entries of work queues, read once
+//	path, ah                 where datagrams go, and what carries them
+//	attributes, transitions  what ModifyQP sets, and when
+//	sendwr, sendring         requests that were read; messages: receives that were
+//	qp, connect, qpstate     a queue pair, its connection, and how it fails
+//	receiving, responder     what it does for its peer
+//	send, complete, issue    what it does for its driver; datagram, flush, wired
+//	poll, turn               when
+//	modify, create, qps      commands; objects: all of a function
 //
 // A key is looked up once, with the rights and bounds of the access: Regions.Remote for a peer,
 // Regions.SGEs for an entry of the function's own. What comes back is held as long as the transport
 // may want the bytes, until the acknowledgement; each access looks anew whether the region is still
 // valid, so that deregistration takes effect at once.
 //
+// A new kind of objects is a line in kinds.go, one in Objects.collection and a file of its own.
+//
 // # Trust
 //
-// The guest is hostile. Queue entries are copied once and checked on the copy; every access to guest
-// memory goes through queues.Area, which turns a fault into an error; numbers and keys carry
-// generations and belong to one function. A driver that breaks the rules of queues and doorbells
-// stops its function (Owner.Stop), and is told which rule it broke (Owner.Broke).
+// The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
+// access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
+// keys carry generations and belong to one function. A driver that breaks the rules of queues and
+// doorbells stops its function (Owner.Stop), and is told which rule it broke (Owner.Broke). A wrong
+// request costs its queue pair. Fixed sets bound what a queue pair has in flight.
 //
 // # Ownership and time
 //
 // Everything belongs to the goroutine of its shard. There are no locks and no calls back: the
-// Notifier appends to queues. Time is an argument. Nothing allocates per operation.
+// Notifier appends to queues, and what would change queues under the feet of a caller waits for
+// QPs.Settle, which ends every group of calls. Time is an argument. Nothing allocates per operation.
+// A queue pair that waits for credit, a window, a fence or a receive is in no list until the event
+// that frees it.
 package verbs

@@ -122,10 +122,9 @@ func (q *QP) PathMTU() int {
 // anyIRD stands for a peer that has not said how many READs and atomics it takes.
 const anyIRD = 255
 
-// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged, for
-// falcon.ConnConfig.GiveUp; 0, the profile's choice, when the driver set neither; vtime.Never
-// when it set the timeout to 0, as verbs have it. Falcon's own timers decide when a packet is sent
-// again.
+// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged; 0, the
+// transport's choice, when the driver set neither; vtime.Never when it set the timeout to 0, as
+// verbs have it. The transport's own timers decide when a packet is sent again.
 func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
 
 // wake queues the QP for a turn.

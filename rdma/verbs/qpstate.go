@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of modify.go;
+// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of transitions.go;
 // those to RESET and to ERR are reached from everywhere.
 //
 //	            Connect

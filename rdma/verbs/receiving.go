@@ -6,8 +6,8 @@ import (
 )
 
 // receiveFor returns the receive of the message of that number. Messages take the receives of a
-// QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue as they come. It is
-// nil when none is posted, or none can be held: the peer has to wait.
+// QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue
+// as they come. It is nil when none is posted, or none can be held: the peer has to wait.
 func (r *responder) receiveFor(number uint32) *Receive {
 	q := r.q
 	m := &r.rsp

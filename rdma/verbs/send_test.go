@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of the other kind is not
-// looked at (F65, DRV-608).
+// TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of
+// the other kind is not looked at (F65, DRV-608).
 func TestFormOfAnEntry(t *testing.T) {
 	q := &QP{owner: &Owner{}, requester: requester{req: sendRing{maxSGE: 4, maxInline: 192}}}
 	q.requester.q = q
