@@ -1,56 +1,28 @@
-// Package rdma carries out verbs for the functions of one shard: protection domains, memory
-// regions, completion queues and reliably connected queue pairs, over Falcon connections (RDMA over
-// Falcon, specification 0.9) or inside the NIC: transport.go is what a queue pair asks of either,
-// loopback.go the latter.
+// Package rdma is the engine of one shard: it carries out verbs for the functions of the shard, each
+// of which has its objects (package verbs), over the wires it has (wires.go). It decides whose turn
+// it is, and keeps the links that functions send datagrams over.
 //
-// The life of a WRITE, with the file each step is in:
+// The life of a WRITE, with the place of each step:
 //
-//	guest               requester                    falcon                 responder               guest
-//	  │ WQE, producer index │                           │                         │                     │
-//	  ├────────────────────▶│ poll.go, or the doorbell  │                         │                     │
-//	  │                     │ queue.go, read once       │                         │                     │
-//	  │                     │ work.go, check            │                         │                     │
-//	  │                     │ requester.go, segment     │                         │                     │
-//	  │                     ├── Push ──────────────────▶│                         │                     │
-//	  │ sge.go, gather      │ fill.go, every            │                         │                     │
-//	  │◀────────────────────┤ (re)transmission ◀── Fill ┤                         │                     │
-//	  │                     │                           ├── EvPush ──────────────▶│ responder.go, check │
-//	  │                     │                           │                         │ sge.go, scatter     │
-//	  │                     │                           │                         ├────────────────────▶│
-//	  │                     │                           │◀──────────────── AckPush┤                     │
-//	  │                     │◀────────────── EvPushDone ┤                         │ receive.go, cq.go   │
-//	  │ cq.go, CQE, event   │ complete.go, in order     │                         │ with immediate: CQE │
-//	  │◀────────────────────┤                           │                         ├────────────────────▶│
+//	guest             verbs                        rof, local                     verbs             guest
+//	  │ WQE, bell       │                               │                           │                 │
+//	  ├────────────────▶│ read once, check              │                           │                 │
+//	  │                 │ its turn (sched.go)           │                           │                 │
+//	  │                 ├── Issue ─────────────────────▶│ one packet, numbered      │                 │
+//	  │◀── Gather ──────┤◀───── each time it is sent ───┤                           │                 │
+//	  │                 │                               ├── Place ─────────────────▶│ check           │
+//	  │                 │                               │                           ├── scatter ─────▶│
+//	  │                 │◀──────────────────────── Done ┤                           │                 │
+//	  │◀── CQE, event ──┤ in order                      ├── Complete ──────────────▶│ CQE, where it   │
+//	  │                 │                               │                           │ took a receive  │
 //
-// READs and atomics are pulls: pull.go answers them. An atomic runs once, when its request arrives;
-// the data of a READ is gathered each time falcon sends the response. status.go maps refusals to
-// ibv_wc_status; modify.go is the table of a QP's states, qpstate.go and flush.go are how it fails;
-// atomic.go has the masked atomics. The objects are in pd.go (with XRC domains), mr.go, mw.go,
-// cq.go, srq.go, create.go, qp.go, path.go and function.go; events.go words what the driver is
-// told.
+// A function is what its driver sees of the engine: objects, doorbells, queue pairs. Functions share
+// the engine by deficit round robin (sched.go). What a queue pair asks of a connection is package
+// transport; who opens connections gives them to queue pairs and links (Wire names the wire).
 //
-// Datagrams (datagram.go) need no connection of their queue pair: each work request names an
-// address handle (ah.go), whose link (link.go) is the one connection for all datagrams between two
-// functions that want the same order, and outgoing.go its queue. wired.go is what a queue pair does
-// whose driver named the peer, until the device has made the connection: what concerns its own side
-// alone. traced.go notes the steps of requests for package trace while somebody looks.
-//
-// # Ordering and errors
-//
-// A QP on an ordered Falcon connection is strongly ordered, on an unordered one weakly ordered
-// (§6.2): data is placed as it arrives, atomics wait for what was sent before them, completions
-// keep the order of the requests on both sides. One made unordered completes requests and receives
-// as they are done.
-//
-// Errors are verbs compatible or complete in error (§6.3), as the QP was made. Compatible: a
-// refused push gets a non-recoverable NACK, a refused pull a complete-in-error response, both with
-// a syndrome; both QPs move to ERR and flush. A failed QP keeps its connection for Config.Linger,
-// so that the refusal reaches the peer. In error: the NACK says so, the request and the receive its
-// message took end in error, and both QPs go on; who cannot send what it promised marks the packets
-// with CE.
-//
-// Receiver not ready is Falcon's to repeat; the requester only counts it against the QP's RNR
-// retry.
+// Datagrams need no connection of their queue pair: each work request names an address handle, whose
+// link (link.go) is the one connection for all datagrams between two functions that want the same
+// order, and outgoing.go its queue.
 //
 // # Trust
 //
@@ -64,7 +36,7 @@
 // # Ownership and time
 //
 // An Engine and everything made from it belong to one goroutine, the shard's. There are no locks,
-// and no calls back: falcon calls Fill alone, events come through HandleEvent, and the Notifier
+// and no calls back: wires call Gather alone, events come through the wires, and the Notifier
 // appends to queues. Time is an argument. Nothing allocates per operation. Poll looks at send
 // queues that ran empty a short while ago, a bounded number at a time, and Arm asks for doorbells
 // before the shard parks. Run works in turns, round robin over the QPs that have work; a QP that
