@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -21,19 +22,19 @@ func TestLinksOfDestroyedAHs(t *testing.T) {
 		}
 		ahn := h.createAH(pd, gid, uint8(i%64)<<2, uint8(i/64))
 		if i%3 == 0 { // the device has been asked already
-			for l := h.e.NextLink(); l != nil; l = h.e.NextLink() {
+			for l := h.rof().NextLink(); l != nil; l = h.rof().NextLink() {
 				if i%2 == 0 {
 					l.Refused(h.w.now)
 				}
 			}
 		}
 		ok(t, h.fn.DestroyAH(h.w.now, ahn))
-		if n := len(h.fn.links); n > 8+8+64 {
+		if n := h.fn.Links.Len(); n > 8+8+64 {
 			t.Fatalf("%d links after %d handles, none of which is left", n, i+1)
 		}
 	}
 	h.createAH(pd, w.hosts[1].gid(), 0, 0)
-	if h.fn.links[LinkKey{GID: w.hosts[1].gid(), Ordered: true}] == nil {
+	if h.fn.Links.Find(rof.LinkKey{GID: w.hosts[1].gid(), Ordered: true}) == nil {
 		t.Error("a handle has no link")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
 // direct drives a pair back to back: what one engine transmits the other receives at once, nothing
@@ -232,7 +233,7 @@ func TestNoAllocationsOfDatagrams(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})
 		p.run(1e9, func() bool {
-			return len(p.hosts[0].fn.links) > 0 && p.hosts[0].fn.links[LinkKey{p.hosts[1].gid(), 0x20, 9, true}].state == linkOpen
+			return p.hosts[0].fn.Links.Len() > 0 && p.hosts[0].fn.Links.Find(rof.LinkKey{GID: p.hosts[1].gid(), TrafficClass: 0x20, HopLimit: 9, Ordered: true}).Connected()
 		})
 		d := &direct{pair: &pair{world: p.world, a: p.qps[0], b: p.qps[1], ma: p.mem[0], mb: p.mem[1]}}
 		recv, entry := make([]byte, 512), make([]byte, 512)

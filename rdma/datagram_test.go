@@ -13,6 +13,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
@@ -27,8 +28,8 @@ func (h *host) gid() [16]byte {
 
 // openLinks does what a device does for links that want connections.
 func (w *world) openLinks(h *host) {
-	for l := h.e.NextLink(); l != nil; l = h.e.NextLink() {
-		from := w.hosts[l.Function().ID()-1]
+	for l := h.rof().NextLink(); l != nil; l = h.rof().NextLink() {
+		from := w.hosts[l.Function()-1]
 		var to *host
 		for _, o := range w.hosts {
 			if o.gid() == l.Key().GID {
@@ -39,14 +40,14 @@ func (w *world) openLinks(h *host) {
 			l.Refused(w.now)
 			continue
 		}
-		peer := to.fn.AcceptLink(LinkKey{from.gid(), l.Key().TrafficClass, l.Key().HopLimit, l.Key().Ordered})
+		peer := to.fn.Links.Accept(rof.LinkKey{GID: from.gid(), TrafficClass: l.Key().TrafficClass, HopLimit: l.Key().HopLimit, Ordered: l.Key().Ordered})
 		if peer == nil {
 			l.Refused(w.now)
 			continue
 		}
 		ca, cb := w.cid, w.cid+1
 		w.cid += 2
-		open := func(l *Link, own, other *host, local, remote falcon.CID) {
+		open := func(l *rof.Link, own, other *host, local, remote falcon.CID) {
 			cfg := falcon.ConnConfig{
 				LocalCID: local, RemoteCID: remote, LocalFunction: own.fn.ID(), RemoteFunction: other.fn.ID(),
 				Protocol: falconwire.ProtocolRDMA, Ordered: l.Key().Ordered, MTU: w.mtu + 56, Credits: own.credits,
@@ -335,7 +336,7 @@ func TestDatagramRefused(t *testing.T) {
 }
 
 // TestDatagramWaits gives a link no answer at all: sends do not wait for it, and their datagrams no
-// longer than linkPatience.
+// longer than rof.LinkPatience.
 func TestDatagramWaits(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.step()
@@ -346,20 +347,20 @@ func TestDatagramWaits(t *testing.T) {
 	start := p.now
 	a.post(x, p.mem[0].sge(0, 100))
 	success(t, a.send.wait(1))
-	if took := p.now - start; took != 0 || f.held != 1 {
-		t.Fatalf("waited %d ms, %d datagrams held", took/1e6, f.held)
+	if took := p.now - start; took != 0 || f.Links.Held() != 1 {
+		t.Fatalf("waited %d ms, %d datagrams held", took/1e6, f.Links.Held())
 	}
-	p.settle(linkPatience - 1)
+	p.settle(rof.LinkPatience - 1)
 	if lost := f.Stats().DatagramsLost; lost != 0 {
 		t.Fatalf("%d lost early", lost)
 	}
 	p.settle(1)
-	if lost := f.Stats().DatagramsLost; lost != 1 || f.held != 0 {
-		t.Fatalf("%d lost, %d held", lost, f.held)
+	if lost := f.Stats().DatagramsLost; lost != 1 || f.Links.Held() != 0 {
+		t.Fatalf("%d lost, %d held", lost, f.Links.Held())
 	}
 	ok(t, f.DestroyAH(p.now, ah))
 	p.settle(100e9)
-	if n := len(f.links); n != 1 {
+	if n := f.Links.Len(); n != 1 {
 		t.Fatalf("%d links", n)
 	}
 }
@@ -368,7 +369,7 @@ func TestDatagramWaits(t *testing.T) {
 func (p *udPair) nobody(n int) uint32 {
 	p.t.Helper()
 	ah := p.hosts[0].createAH(p.pd[0], [16]byte{10: 0xff, 11: 0xff, 12: 11, 14: byte(n >> 8), 15: byte(n)}, 0, 0)
-	if p.hosts[0].e.NextLink() == nil {
+	if p.hosts[0].rof().NextLink() == nil {
 		p.t.Fatal("no link is wanted") // and it is not answered
 	}
 	return ah
@@ -379,7 +380,7 @@ func (p *udPair) nobody(n int) uint32 {
 func (p *udPair) silent(n int) uint32 {
 	p.t.Helper()
 	ah := p.hosts[0].createAH(p.pd[0], [16]byte{10: 0xff, 11: 0xff, 12: 12, 14: byte(n >> 8), 15: byte(n)}, 0, 0)
-	l, h := p.hosts[0].e.NextLink(), p.hosts[0]
+	l, h := p.hosts[0].rof().NextLink(), p.hosts[0]
 	p.cid += 2
 	c, err := h.fe.Open(p.now, falcon.ConnConfig{
 		LocalCID: p.cid, RemoteCID: p.cid + 1, LocalFunction: 1, RemoteFunction: 2, Protocol: falconwire.ProtocolRDMA,
@@ -402,12 +403,12 @@ func TestDeadDestination(t *testing.T) {
 		typ  abi.QPType
 		most falcon.Time // that all may take
 	}{
-		"not found":           {(*udPair).nobody, 1, abi.QPTypeUD, linkStall},
-		"silent":              {(*udPair).silent, 1, abi.QPTypeUD, linkStall},
-		"silent, QP 1":        {(*udPair).silent, 1, abi.QPTypeGSI, linkStall},
-		"many not found":      {(*udPair).nobody, 1500, abi.QPTypeUD, linkStall},
-		"many silent":         {(*udPair).silent, 40, abi.QPTypeUD, 2 * linkStall},
-		"silent again, later": {(*udPair).silent, 1, abi.QPTypeUD, linkStall},
+		"not found":           {(*udPair).nobody, 1, abi.QPTypeUD, rof.LinkStall},
+		"silent":              {(*udPair).silent, 1, abi.QPTypeUD, rof.LinkStall},
+		"silent, QP 1":        {(*udPair).silent, 1, abi.QPTypeGSI, rof.LinkStall},
+		"many not found":      {(*udPair).nobody, 1500, abi.QPTypeUD, rof.LinkStall},
+		"many silent":         {(*udPair).silent, 40, abi.QPTypeUD, 2 * rof.LinkStall},
+		"silent again, later": {(*udPair).silent, 1, abi.QPTypeUD, rof.LinkStall},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newUDPair(t, worldConfig{arena: 64 << 20}, qpConfig{})
@@ -440,7 +441,7 @@ func TestDeadDestination(t *testing.T) {
 				if took := p.now - start; took > c.most+20e6 {
 					t.Errorf("round %d took %d ms", round, took/1e6)
 				}
-				if held := p.hosts[0].fn.held; held > functionQueue {
+				if held := p.hosts[0].fn.Links.Held(); held > rof.FunctionQueue {
 					t.Errorf("%d datagrams held", held)
 				}
 				if name == "silent again, later" {
@@ -489,8 +490,8 @@ func TestDatagramRecovers(t *testing.T) {
 	p.settle(1e9)
 	p.cut(0, false)
 	p.settle(3e9) // a retransmission
-	if p.hosts[0].fn.held != 0 {
-		t.Fatalf("%d datagrams held", p.hosts[0].fn.held)
+	if p.hosts[0].fn.Links.Held() != 0 {
+		t.Fatalf("%d datagrams held", p.hosts[0].fn.Links.Held())
 	}
 	b.receive(1, p.mem[1].sge(0, 200))
 	a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
@@ -565,11 +566,11 @@ func TestLinkLife(t *testing.T) {
 		p.settle(100e9)
 		active := 0
 		for _, h := range p.hosts {
-			for _, l := range h.fn.links {
-				if !l.passive {
+			h.fn.Links.Each(func(l *rof.Link) {
+				if !l.Passive() {
 					active++
 				}
-			}
+			})
 		}
 		if active != 0 {
 			t.Fatalf("%d links left", active)
@@ -580,9 +581,7 @@ func TestLinkLife(t *testing.T) {
 			a.post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
 		}
 		p.hosts[0].e.Run(p.now)
-		for _, l := range p.hosts[0].fn.links {
-			l.Disconnected(p.now)
-		}
+		p.hosts[0].fn.Links.Each(func(l *rof.Link) { l.Disconnected(p.now) })
 		success(t, a.send.wait(20))
 		if u := p.hosts[0].credits.InUse(); u != (credit.Cost{}) {
 			t.Fatalf("credits in use %v", u)
@@ -763,7 +762,7 @@ func TestHostileDatagrams(t *testing.T) {
 	p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
 	p.refuse = true
 	h := p.hosts[1]
-	l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid()})
+	l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid()})
 	cfg := falcon.ConnConfig{LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56}
 	c, err := h.fe.Open(p.now, cfg)
 	if err != nil {
@@ -830,7 +829,7 @@ func TestDatagramSequence(t *testing.T) {
 		p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
 		p.refuse = true
 		h, b := p.hosts[1], p.qps[1]
-		l := h.fn.AcceptLink(LinkKey{GID: p.hosts[0].gid(), Ordered: ordered})
+		l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid(), Ordered: ordered})
 		cfg := falcon.ConnConfig{
 			LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, Ordered: ordered,
 		}
@@ -874,21 +873,19 @@ func TestLinkFlood(t *testing.T) {
 	f, accepted := w.hosts[1].fn, 0
 	for g := range 10 {
 		for class := range 10 {
-			if f.AcceptLink(LinkKey{GID: [16]byte{15: byte(g)}, TrafficClass: uint8(class << 2), HopLimit: 1}) != nil {
+			if f.Links.Accept(rof.LinkKey{GID: [16]byte{15: byte(g)}, TrafficClass: uint8(class << 2), HopLimit: 1}) != nil {
 				accepted++
 			}
 		}
 	}
-	if accepted != 20 || len(f.links) != 20 {
-		t.Fatalf("%d accepted, %d links", accepted, len(f.links))
+	if accepted != 20 || f.Links.Len() != 20 {
+		t.Fatalf("%d accepted, %d links", accepted, f.Links.Len())
 	}
-	for l := range f.passive {
-		l.Refused(w.now)
+	f.Links.Each(func(l *rof.Link) { l.Refused(w.now) })
+	if f.Links.Len() != 0 {
+		t.Fatalf("%d links left", f.Links.Len())
 	}
-	if len(f.links)+len(f.passive) != 0 {
-		t.Fatalf("%d links left", len(f.links))
-	}
-	if f.AcceptLink(LinkKey{GID: [16]byte{1}}) == nil {
+	if f.Links.Accept(rof.LinkKey{GID: [16]byte{1}}) == nil {
 		t.Fatal("none is accepted any more")
 	}
 }

@@ -1,6 +1,6 @@
 // Package rdma is the engine of one shard: it carries out verbs for the functions of the shard, each
-// of which has its objects (package verbs), over the wires it has (wires.go). It decides whose turn
-// it is, and keeps the links that functions send datagrams over.
+// of which has its objects (package verbs), over the wires it has (wires.go), and decides whose turn
+// it is.
 //
 // The life of a WRITE, with the place of each step:
 //
@@ -18,11 +18,10 @@
 //
 // A function is what its driver sees of the engine: objects, doorbells, queue pairs. Functions share
 // the engine by deficit round robin (sched.go). What a queue pair asks of a connection is package
-// transport; who opens connections gives them to queue pairs and links (Wire names the wire).
+// transport; who opens connections gives them to queue pairs and links (Wire finds the wire).
 //
-// Datagrams need no connection of their queue pair: each work request names an address handle, whose
-// link (link.go) is the one connection for all datagrams between two functions that want the same
-// order, and outgoing.go its queue.
+// Datagrams need no connection of their queue pair: each work request names an address handle, which
+// a link of package rof carries them for.
 //
 // # Trust
 //

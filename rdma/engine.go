@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/internal/fair"
-	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -21,17 +20,12 @@ type Config struct {
 // Engine carries out the verbs of all functions of one shard, over the wires it has (wires.go). One
 // goroutine owns an Engine with everything made from it.
 type Engine struct {
-	cfg       Config
-	wires     []transport.Wire
-	active    fair.Round[Function] // with QPs in their ready lists, next visit first
-	datagrams pool.Pool[datagram]
-	stats     Stats // of closed functions
-	fns       []*Function
-	shared    verbs.Shared
-
-	linksWanted []*Link
-	grh         [verbs.GRHSize]byte
-	arrival     verbs.Arrival
+	cfg    Config
+	wires  []transport.Wire
+	active fair.Round[Function] // with QPs in their ready lists, next visit first
+	stats  Stats                // of closed functions
+	fns    []*Function
+	shared verbs.Shared
 }
 
 // NewEngine makes an engine without functions.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -98,7 +99,7 @@ func TestFlowOfALink(t *testing.T) {
 		_, st := h.fn.CreateAH(w.now, &abi.CreateAH{PDN: pd, DGID: w.hosts[1].gid(), FlowLabel: flow})
 		ok(t, st)
 	}
-	if l := h.fn.links[LinkKey{GID: w.hosts[1].gid(), Ordered: true}]; l == nil || l.flow != 5 || l.handles != 2 {
+	if l := h.fn.Links.Find(rof.LinkKey{GID: w.hosts[1].gid(), Ordered: true}); l == nil || l.FlowLabel() != 5 || l.Handles() != 2 {
 		t.Errorf("link %+v, want flow label 5 and two handles", l)
 	}
 }
@@ -109,17 +110,17 @@ func TestLinkDisconnected(t *testing.T) {
 	p.qps[0].post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
 	success(t, p.qps[0].send.wait(1))
 	n := 0
-	for _, l := range p.hosts[0].fn.links {
-		if l.conn == nil {
-			continue
+	p.hosts[0].fn.Links.Each(func(l *rof.Link) {
+		if !l.Connected() {
+			return
 		}
 		n++
 		for range 2 {
-			if l.Disconnected(p.now); l.conn != nil || l.state == linkOpen {
-				t.Errorf("state %d, connection %v", l.state, l.conn)
+			if l.Disconnected(p.now); l.Connected() {
+				t.Error("still connected")
 			}
 		}
-	}
+	})
 	if n == 0 {
 		t.Error("no link has a connection")
 	}

@@ -2,9 +2,9 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -17,19 +17,15 @@ type Function struct {
 
 	sched schedule
 
-	links   map[LinkKey]*Link
-	passive map[*Link]struct{} // that peers opened
-
-	linkSerial uint32          // of the next one
-	held       int             // datagrams in the links' queues
-	holding    list.List[Link] // links that hold some; first the one whose destination was heard of the longest ago
+	Links *rof.Links // that carry its datagrams
 }
 
 // NewFunction makes the verbs side of function id over the guest memory mem.
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
-	f := &Function{e: e, id: id, links: map[LinkKey]*Link{}, passive: map[*Link]struct{}{}}
+	f := &Function{e: e, id: id}
+	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
 	f.sched = schedule{f: f, rate: new(credit.Bucket)}
-	f.Init(&e.shared, mem, limits, out, &f.sched, f)
+	f.Init(&e.shared, mem, limits, out, &f.sched, f.Links)
 	e.fns = append(e.fns, f)
 	return f
 }
@@ -47,6 +43,6 @@ func (f *Function) Close(now vtime.Time) {
 		return
 	}
 	f.Objects.Close(now)
-	f.closeLinks(now)
+	f.Links.Close(now)
 	f.e.forget(f)
 }

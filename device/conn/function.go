@@ -27,7 +27,7 @@ type Requests interface {
 
 // Links tells which links of datagrams want a connection.
 type Links interface {
-	NextLink() *rdma.Link
+	NextLink() *rof.Link
 }
 
 // Driver hears of its connections.
@@ -83,12 +83,12 @@ type Function struct {
 
 // connection is what a function knows of one of its connections.
 type connection struct {
-	qpn     uint32     // 0 until accepted
-	peerQPN uint32     // once open
-	ordered bool       // the peer's queue pair is strongly ordered, of one that is not accepted yet
-	inError bool       // its requests complete in error, likewise
-	wired   bool       // asked for by a NIC, not by a driver
-	link    *rdma.Link // then: it carries datagrams
+	qpn     uint32    // 0 until accepted
+	peerQPN uint32    // once open
+	ordered bool      // the peer's queue pair is strongly ordered, of one that is not accepted yet
+	inError bool      // its requests complete in error, likewise
+	wired   bool      // asked for by a NIC, not by a driver
+	link    *rof.Link // then: it carries datagrams
 }
 
 // wiring is a queue pair in RTR or later whose connection is not there yet.

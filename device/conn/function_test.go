@@ -14,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -47,7 +48,7 @@ func (a *asked) Disconnect(_ falcon.Time, _, id uint32) error     { return a.not
 func (a *asked) FunctionGone(falcon.Time, uint32)                 { _ = a.note("gone") }
 func (a *asked) Run(falcon.Time)                                  {}
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
-func (a *asked) NextLink() *rdma.Link                             { return nil }
+func (a *asked) NextLink() *rof.Link                              { return nil }
 func (a *asked) Fault(abi.Fault, string)                          {}
 func (a *asked) CQEvent(uint32)                                   {}
 func (a *asked) Violation(*abi.Violation)                         {}

@@ -5,10 +5,10 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// Datagrams between two functions share connections, links (rdma.Link). The
+// Datagrams between two functions share connections, links (rof.Link). The
 // NIC of the one that has something to send makes them, one ordered and one not, each by a request
 // to serviceUD whose private data are the headers that datagrams travel under:
 //
@@ -21,14 +21,14 @@ const gsiNumber = 1
 // ConnectLinks asks for the connections that links want.
 func (s *Functions) ConnectLinks(now falcon.Time) {
 	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
-		if f := s.byID[l.Function().ID()]; f != nil {
+		if f := s.byID[l.Function()]; f != nil {
 			f.connectLink(now, l)
 			s.cfg.Manager.Run(now)
 		}
 	}
 }
 
-func (f *Function) connectLink(now falcon.Time, l *rdma.Link) {
+func (f *Function) connectLink(now falcon.Time, l *rof.Link) {
 	k := l.Key()
 	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
@@ -44,7 +44,7 @@ func (f *Function) connectLink(now falcon.Time, l *rdma.Link) {
 // linkRequest takes a request for a link.
 func (f *Function) linkRequest(now falcon.Time, o *cm.Output) {
 	if len(o.Private) == linkPrivate {
-		l := f.verbs.AcceptLink(rdma.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
+		l := f.verbs.Links.Accept(rof.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
 		if l != nil {
 			f.conns[o.ID].link = l
 			err := f.set.cfg.Manager.Accept(now, f.number(), o.ID, gsiNumber, 0, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
 // Output carries out what the connection manager decided for a function. peer is the underlay
@@ -130,7 +130,7 @@ func (f *Function) tryOpen(now falcon.Time, p *cm.Params, peer netip.Addr) error
 
 // useLink makes the connection a link's. The headers that its datagrams travel under become those of
 // the connection.
-func (f *Function) useLink(o *Opening, l *rdma.Link) {
+func (f *Function) useLink(o *Opening, l *rof.Link) {
 	o.User = &linkUser{link: l, rdma: f.set.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 }

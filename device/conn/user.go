@@ -6,7 +6,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -79,7 +78,7 @@ func (u *qpUser) Explain(rdmaPacket []byte, out bool) string { return u.conn.Exp
 
 // linkUser is a link that carries datagrams, which nobody misses.
 type linkUser struct {
-	link *rdma.Link
+	link *rof.Link
 	rdma *rof.Engine
 	conn *rof.Datagrams
 }

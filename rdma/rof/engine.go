@@ -2,7 +2,9 @@ package rof
 
 import (
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
@@ -19,7 +21,12 @@ type Engine struct {
 	datagram transport.Datagram
 	word     [8]byte
 
-	segments pool[segment]
+	grh  [verbs.GRHSize]byte
+	came verbs.Arrival
+
+	segments    pool.Pool[segment]
+	datagrams   pool.Pool[datagram]
+	linksWanted []*Link
 }
 
 var _ transport.Wire = (*Engine)(nil)
@@ -74,20 +81,3 @@ func (e *Engine) CreditsChanged() {
 		e.falcon.CreditsChanged()
 	}
 }
-
-// pool holds objects nobody uses. What was given back last is taken first: connections by the
-// thousand work with the same few objects, which are in the processor's cache, instead of each with
-// its own. Its size is bounded by what its users may hold at a time.
-type pool[T any] struct{ free []*T }
-
-func (p *pool[T]) get() *T {
-	n := len(p.free) - 1
-	if n < 0 {
-		return new(T)
-	}
-	x := p.free[n]
-	p.free = p.free[:n]
-	return x
-}
-
-func (p *pool[T]) put(x *T) { p.free = append(p.free, x) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -14,7 +15,7 @@ import (
 // Each transaction with falcon is one segment; its tag names the segment's slot and the epoch, which
 // moves on when the requests are dropped. Segments are of the engine's pool.
 type initiator struct {
-	pool          *pool[segment]
+	pool          *pool.Pool[segment]
 	segments      []*segment // by slot, nil if it is free
 	free          []uint16   // slots
 	epoch         uint32
@@ -72,7 +73,7 @@ func (i *initiator) nextTag() uint64 { return uint64(i.epoch)<<32 | uint64(i.fre
 
 // keep gives a segment its slot.
 func (i *initiator) keep(s *segment) *segment {
-	kept := i.pool.get()
+	kept := i.pool.Get()
 	*kept = *s
 	i.segments[i.free[len(i.free)-1]] = kept
 	i.free = i.free[:len(i.free)-1]
@@ -88,7 +89,7 @@ func (i *initiator) end(slot uint16) {
 
 func (i *initiator) release(s *segment) {
 	s.r = nil // the pool must not keep requests alive
-	i.pool.put(s)
+	i.pool.Put(s)
 }
 
 // tagged returns the segment a tag names, nil when it was dropped.

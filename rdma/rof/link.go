@@ -1,10 +1,6 @@
-package rdma
+package rof
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -27,7 +23,7 @@ import (
 // others open links to has them too: passive ones, bounded in number, which its own handles use if
 // they fit.
 type Link struct {
-	f       *Function
+	in      *Links
 	to      LinkKey
 	own     [16]byte // GID of the function
 	state   linkState
@@ -60,7 +56,7 @@ const (
 )
 
 const (
-	linkPatience  vtime.Time = 2e9  // that datagrams wait for a connection
+	LinkPatience  vtime.Time = 2e9  // that datagrams wait for a connection
 	linkPauseMin  vtime.Time = 1e9  // between two attempts, doubled each time
 	linkPauseMax  vtime.Time = 30e9 // at most
 	linkIdleTime  vtime.Time = 30e9 // that a connection is kept without a handle
@@ -69,70 +65,18 @@ const (
 
 var _ transport.DatagramEndpoint = (*Link)(nil)
 
-// link returns the link of key, made if need be.
-func (f *Function) link(key LinkKey) *Link {
-	l := f.links[key]
-	if l == nil {
-		l = f.newLink(key)
-		f.links[key] = l
-	}
-	return l
-}
-
-// Carrier implements verbs.Carriers.
-func (f *Function) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
-	l := f.link(LinkKey{GID: to.GID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
-	if l.handles == 0 && l.conn == nil {
-		l.flow = to.FlowLabel
-	}
-	if l.handles++; l.handles == 1 && l.state == linkOpen {
-		f.e.shared.Timers.Stop(&l.timer)
-	}
-	return l
-}
-
 // Leave implements verbs.Carrier. The link is kept for a while, as another handle may soon name it.
 // A function that makes and destroys handles faster than links go away by themselves keeps no more
 // than a few.
 func (l *Link) Leave(now vtime.Time) {
 	const spare = 64
-	f := l.f
+	in := l.in
 	l.handles--
-	if l.handles == 0 && !l.passive && len(f.links) > 2*f.Counts()[abi.ObjectAH]+f.Limits().Links+spare {
+	if l.handles == 0 && !l.passive && len(in.byKey) > 2*in.of.Counts()[abi.ObjectAH]+in.of.Limits().Links+spare {
 		l.close(now)
 		return
 	}
 	l.rest(now)
-}
-
-func (f *Function) newLink(key LinkKey) *Link {
-	l := &Link{f: f, to: key, pause: linkPauseMin, serial: f.linkSerial}
-	f.linkSerial++
-	return l
-}
-
-// AcceptLink returns a link for the connection that the function of key asks for, nil when it has
-// too many.
-func (f *Function) AcceptLink(key LinkKey) *Link {
-	n := 0
-	for l := range f.passive {
-		if l.to.GID == key.GID {
-			n++
-		}
-	}
-	if !f.Working() || n >= passivePerGID || len(f.passive) >= f.Limits().Links {
-		return nil
-	}
-	l := f.links[key]
-	if l == nil || l.state == linkOpen || l.state == linkWanted {
-		l = f.newLink(key)
-		if f.links[key] == nil {
-			f.links[key] = l
-		}
-	}
-	l.passive = true
-	f.passive[l] = struct{}{}
-	return l
 }
 
 // Key says where the link goes.
@@ -141,20 +85,17 @@ func (l *Link) Key() LinkKey { return l.to }
 // FlowLabel is what the link's first handle asked for: all datagrams on it take one path.
 func (l *Link) FlowLabel() uint32 { return l.flow }
 
-// Function is the link's function.
-func (l *Link) Function() *Function { return l.f }
+// Handles is how many address handles name the link.
+func (l *Link) Handles() int { return l.handles }
 
-// NextLink takes a link that wants a connection: Open or Refused must follow.
-func (e *Engine) NextLink() *Link {
-	for len(e.linksWanted) > 0 {
-		l := e.linksWanted[0]
-		e.linksWanted = e.linksWanted[:copy(e.linksWanted, e.linksWanted[1:])]
-		if l.state == linkWanted && !l.f.Closed() {
-			return l
-		}
-	}
-	return nil
-}
+// Function is the number of the link's function.
+func (l *Link) Function() uint32 { return l.in.id }
+
+// Passive reports whether the peer opened the link.
+func (l *Link) Passive() bool { return l.passive }
+
+// Connected reports whether the link has a connection.
+func (l *Link) Connected() bool { return l.conn != nil }
 
 // Want implements verbs.Carrier: it asks the device for the connection.
 func (l *Link) Want(now vtime.Time) {
@@ -162,15 +103,15 @@ func (l *Link) Want(now vtime.Time) {
 		return
 	}
 	l.state, l.stalled = linkWanted, false
-	l.f.e.shared.Timers.Set(&l.timer, l, now+linkPatience)
-	l.f.e.linksWanted = append(l.f.e.linksWanted, l)
+	l.in.timers.Set(&l.timer, l, now+LinkPatience)
+	l.in.e.linksWanted = append(l.in.e.linksWanted, l)
 }
 
 // Open gives the link its connection, which nobody else has. own is the GID of its function.
 func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.state, l.conn, l.own, l.pause = linkOpen, conn, own, linkPauseMin
-	l.segment = conn.AttachDatagrams(l, &l.f.Account)
-	l.f.e.shared.Timers.Stop(&l.timer)
+	l.segment = conn.AttachDatagrams(l, &l.in.of.Account)
+	l.in.timers.Stop(&l.timer)
 	l.rest(now)
 	l.advance(now)
 	l.send(now)
@@ -193,7 +134,7 @@ func (l *Link) Refused(now vtime.Time) {
 		return
 	}
 	l.state = linkRefused
-	l.f.e.shared.Timers.Set(&l.timer, l, now+l.pause)
+	l.in.timers.Set(&l.timer, l, now+l.pause)
 	l.pause = min(2*l.pause, linkPauseMax)
 	l.wake()
 }
@@ -204,7 +145,7 @@ func (l *Link) Disconnected(now vtime.Time) {
 		return
 	}
 	l.close(now)
-	l.f.Settle(now)
+	l.in.of.Settle(now)
 }
 
 // Owns reports whether conn is the link's connection.
@@ -214,9 +155,9 @@ func (l *Link) Owns(conn transport.DatagramConn) bool { return l.conn != nil && 
 func (l *Link) close(now vtime.Time) {
 	c := l.conn
 	l.conn, l.state, l.passive = nil, linkIdle, false
-	delete(l.f.passive, l)
-	l.f.e.shared.Timers.Stop(&l.timer)
-	l.f.e.shared.Timers.Stop(&l.patience)
+	delete(l.in.passive, l)
+	l.in.timers.Stop(&l.timer)
+	l.in.timers.Stop(&l.patience)
 	l.lose()
 	if c != nil {
 		c.Close(now)
@@ -227,22 +168,6 @@ func (l *Link) close(now vtime.Time) {
 	l.wake()
 }
 
-// closeLinks ends them all, with the function, in the order they were made: what happens has to
-// follow from a seed.
-func (f *Function) closeLinks(now vtime.Time) {
-	all := slices.Collect(maps.Values(f.links))
-	for l := range f.passive {
-		if f.links[l.to] != l {
-			all = append(all, l)
-		}
-	}
-	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.serial, b.serial) })
-	for _, l := range all {
-		l.end(now)
-	}
-	clear(f.links)
-}
-
 // end closes the link for good.
 func (l *Link) end(now vtime.Time) {
 	l.handles = 0
@@ -251,10 +176,10 @@ func (l *Link) end(now vtime.Time) {
 
 // drop forgets a link that nobody uses.
 func (l *Link) drop() {
-	l.f.e.shared.Timers.Stop(&l.timer)
-	delete(l.f.passive, l)
-	if l.f.links[l.to] == l {
-		delete(l.f.links, l.to)
+	l.in.timers.Stop(&l.timer)
+	delete(l.in.passive, l)
+	if l.in.byKey[l.to] == l {
+		delete(l.in.byKey, l.to)
 	}
 }
 
@@ -262,7 +187,7 @@ func (l *Link) drop() {
 // close.
 func (l *Link) rest(now vtime.Time) {
 	if l.handles == 0 && !l.passive && l.state != linkWanted {
-		l.f.e.shared.Timers.Set(&l.timer, l, now+linkIdleTime)
+		l.in.timers.Set(&l.timer, l, now+linkIdleTime)
 	}
 }
 
@@ -292,14 +217,14 @@ func (l *Link) Ended(now vtime.Time) {
 }
 
 // Settle implements transport.DatagramEndpoint.
-func (l *Link) Settle(now vtime.Time) { l.f.Settle(now) }
+func (l *Link) Settle(now vtime.Time) { l.in.of.Settle(now) }
 
 // Deliver implements transport.DatagramEndpoint.
 func (l *Link) Deliver(now vtime.Time, d *transport.Datagram, data []byte, id uint32) {
-	e := l.f.e
+	e := l.in.e
 	l.putGRH(&e.grh, len(data))
-	e.arrival = verbs.Arrival{Datagram: d, Data: data, GRH: &e.grh, SL: l.packetType(), Conn: l.conn, ID: id}
-	l.f.Objects.Deliver(now, &e.arrival)
+	e.came = verbs.Arrival{Datagram: d, Data: data, GRH: &e.grh, SL: l.packetType(), Conn: l.conn, ID: id}
+	l.in.of.Deliver(now, &e.came)
 }
 
 // packetType is what completions of receives carry as service level: the RoCE packet type, as

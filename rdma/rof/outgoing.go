@@ -1,4 +1,4 @@
-package rdma
+package rof
 
 import (
 	"github.com/falcon-vnic/vnic/internal/list"
@@ -20,14 +20,13 @@ import (
 //	    over      │ with falcon │   waiting   │ free
 //
 // A queue that is full slows down who sends, as long as the destination takes something now and
-// then. When it did not for linkStall, everything in the queue is lost, and so is what is sent
+// then. When it did not for LinkStall, everything in the queue is lost, and so is what is sent
 // there until the destination is heard of again.
 
 const (
-	maxDatagram              = 4096  // bytes, the largest MTU
-	linkQueue                = 128   // datagrams that a link holds
-	functionQueue            = 1024  // that all links of a function hold
-	linkStall     vtime.Time = 100e6 // that a queue pair waits for a place in a link's queue
+	LinkQueue                = 128   // datagrams that a link holds
+	FunctionQueue            = 1024  // that all links of a function hold
+	LinkStall     vtime.Time = 100e6 // that a queue pair waits for a place in a link's queue
 )
 
 // datagram is one that a link took.
@@ -44,13 +43,13 @@ type outgoing struct {
 	stalled          bool            // it was not for too long
 	blocked          []verbs.Waiter  // that wait for a place
 	patience         timer.Handle    // of theirs
-	holding          list.Node[Link] // in Function.holding
+	holding          list.Node[Link] // in Links.holding
 }
 
 // note notes a step of a datagram.
-func (d *datagram) note(f *Function, kind trace.Kind, flags uint8) {
-	if f.Trace.Wants(d.From) {
-		f.Trace.Add(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Flags: flags})
+func (d *datagram) note(ring *trace.Ring, kind trace.Kind, flags uint8) {
+	if ring.Wants(d.From) {
+		ring.Add(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Flags: flags})
 	}
 }
 
@@ -59,7 +58,7 @@ type stallDeadline struct{ l *Link }
 
 func (s stallDeadline) Due(now vtime.Time) { s.l.giveUp(now) }
 
-func (o *outgoing) place(number uint32) **datagram { return &o.held[number%linkQueue] }
+func (o *outgoing) place(number uint32) **datagram { return &o.held[number%LinkQueue] }
 
 // get returns a datagram with falcon, nil when it is over.
 func (o *outgoing) get(number uint32) *datagram {
@@ -72,16 +71,16 @@ func (o *outgoing) get(number uint32) *datagram {
 // room finds a place for another datagram of q in the link's queue. Where there is none q waits for
 // it, or the datagram is lost: then the link is stalled.
 func (l *Link) room(now vtime.Time, q verbs.Waiter) bool {
-	f := l.f
-	if l.tail-l.head == linkQueue {
+	in := l.in
+	if l.tail-l.head == LinkQueue {
 		l.block(now, q)
 		return false
 	}
-	for f.held == functionQueue {
+	for in.held == FunctionQueue {
 		// What the destination longest silent has is given up first; one that is not known yet need
 		// not be waited for.
-		o := f.holding.First()
-		if o.state == linkOpen && now < o.progress+linkStall {
+		o := in.holding.First()
+		if o.state == linkOpen && now < o.progress+LinkStall {
 			o.block(now, q)
 			return false
 		}
@@ -107,27 +106,27 @@ func (l *Link) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent {
 
 // take copies a datagram. It reports false when the data is not to be had.
 func (l *Link) take(now vtime.Time, x *verbs.Datagram) bool {
-	f := l.f
-	d := f.e.datagrams.Get()
+	in := l.in
+	d := in.e.datagrams.Get()
 	if x.Inline != nil {
 		copy(d.data[:], x.Inline)
 	} else if x.SGEs.Gather(verbs.Cursor{}, d.data[:x.Length]) != nil {
-		f.e.datagrams.Put(d)
+		in.e.datagrams.Put(d)
 		return false
 	}
 	d.Datagram = x.Datagram
 	if l.held == nil {
-		l.held = make([]*datagram, linkQueue)
+		l.held = make([]*datagram, LinkQueue)
 	}
 	if l.head == l.tail {
 		l.advance(now)
 	}
 	*l.place(l.tail) = d
 	l.tail++
-	f.held++
-	f.holding.PushBack(&l.holding, l)
-	if f.Trace != nil {
-		d.note(f, trace.Issued, trace.Owed)
+	in.held++
+	in.holding.PushBack(&l.holding, l)
+	if in.of.Trace != nil {
+		d.note(in.of.Trace, trace.Issued, trace.Owed)
 	}
 	l.send(now)
 	return true
@@ -138,7 +137,7 @@ func (l *Link) send(now vtime.Time) {
 	for l.state == linkOpen && l.next != l.tail {
 		d := *l.place(l.next)
 		if d.Length > l.segment {
-			l.f.Account.DatagramsLost++
+			l.in.of.Account.DatagramsLost++
 			l.next++
 			l.over(l.next - 1)
 			continue
@@ -164,22 +163,22 @@ func (l *Link) Sent(now vtime.Time, number uint32, heard bool) {
 // advance notes that the destination takes something, or may do so from now on.
 func (l *Link) advance(now vtime.Time) {
 	l.progress, l.stalled = now, false
-	l.f.e.shared.Timers.Stop(&l.patience)
+	l.in.timers.Stop(&l.patience)
 	if l.holding.On() != nil {
 		l.holding.Remove()
-		l.f.holding.PushBack(&l.holding, l)
+		l.in.holding.PushBack(&l.holding, l)
 	}
 }
 
 // over lets go of a datagram that was with falcon.
 func (l *Link) over(number uint32) {
 	at := l.place(number)
-	if l.f.Trace != nil {
-		(*at).note(l.f, trace.Acked, 0)
+	if l.in.of.Trace != nil {
+		(*at).note(l.in.of.Trace, trace.Acked, 0)
 	}
-	l.f.e.datagrams.Put(*at)
+	l.in.e.datagrams.Put(*at)
 	*at = nil
-	l.f.held--
+	l.in.held--
 	for l.head != l.next && *l.place(l.head) == nil {
 		l.head++
 	}
@@ -193,7 +192,7 @@ func (l *Link) lose() {
 	l.next = l.tail
 	for n := l.head; n != l.tail; n++ {
 		if *l.place(n) != nil {
-			l.f.Account.DatagramsLost++
+			l.in.of.Account.DatagramsLost++
 			l.over(n)
 		}
 	}
@@ -213,7 +212,7 @@ func (l *Link) block(now vtime.Time, q verbs.Waiter) {
 		l.blocked = append(l.blocked, q)
 	}
 	if !l.patience.Armed() {
-		l.f.e.shared.Timers.Set(&l.patience, stallDeadline{l}, max(now, l.progress+linkStall))
+		l.in.timers.Set(&l.patience, stallDeadline{l}, max(now, l.progress+LinkStall))
 	}
 }
 

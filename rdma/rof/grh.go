@@ -1,4 +1,4 @@
-package rdma
+package rof
 
 import (
 	"encoding/binary"

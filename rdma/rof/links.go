@@ -1,0 +1,126 @@
+package rof
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
+
+// Links are those of one function. They carry the datagrams that its address handles name.
+type Links struct {
+	e      *Engine
+	id     uint32 // of the function
+	of     *verbs.Objects
+	timers *verbs.Timers
+
+	byKey   map[LinkKey]*Link
+	passive map[*Link]struct{} // that peers opened
+	serial  uint32             // of the next one
+	held    int                // datagrams in the links' queues
+	holding list.List[Link]    // links that hold some; first the one whose destination was heard of the longest ago
+}
+
+var _ verbs.Carriers = (*Links)(nil)
+
+// NewLinks makes the links of the function called id, whose objects are of.
+func (e *Engine) NewLinks(id uint32, of *verbs.Objects, timers *verbs.Timers) *Links {
+	return &Links{e: e, id: id, of: of, timers: timers, byKey: map[LinkKey]*Link{}, passive: map[*Link]struct{}{}}
+}
+
+// NextLink takes a link that wants a connection: Open or Refused must follow.
+func (e *Engine) NextLink() *Link {
+	for len(e.linksWanted) > 0 {
+		l := e.linksWanted[0]
+		e.linksWanted = e.linksWanted[:copy(e.linksWanted, e.linksWanted[1:])]
+		if l.state == linkWanted && !l.in.of.Closed() {
+			return l
+		}
+	}
+	return nil
+}
+
+// Each calls f for each link that address handles may name.
+func (s *Links) Each(f func(*Link)) {
+	for _, l := range s.byKey {
+		f(l)
+	}
+}
+
+// Find is the link of key, nil if there is none.
+func (s *Links) Find(key LinkKey) *Link { return s.byKey[key] }
+
+// Len is how many links there are for handles, Held how many datagrams all links hold.
+func (s *Links) Len() int  { return len(s.byKey) }
+func (s *Links) Held() int { return s.held }
+
+// link returns the link of key, made if need be.
+func (s *Links) link(key LinkKey) *Link {
+	l := s.byKey[key]
+	if l == nil {
+		l = s.newLink(key)
+		s.byKey[key] = l
+	}
+	return l
+}
+
+// Carrier implements verbs.Carriers.
+func (s *Links) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
+	l := s.link(LinkKey{GID: to.GID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
+	if l.handles == 0 && l.conn == nil {
+		l.flow = to.FlowLabel
+	}
+	if l.handles++; l.handles == 1 && l.state == linkOpen {
+		s.timers.Stop(&l.timer)
+	}
+	return l
+}
+
+func (s *Links) newLink(key LinkKey) *Link {
+	l := &Link{in: s, to: key, pause: linkPauseMin, serial: s.serial}
+	s.serial++
+	return l
+}
+
+// Accept returns a link for the connection that the function of key asks for, nil when it has
+// too many.
+func (s *Links) Accept(key LinkKey) *Link {
+	n := 0
+	for l := range s.passive {
+		if l.to.GID == key.GID {
+			n++
+		}
+	}
+	if !s.of.Working() || n >= passivePerGID || len(s.passive) >= s.of.Limits().Links {
+		return nil
+	}
+	l := s.byKey[key]
+	if l == nil || l.state == linkOpen || l.state == linkWanted {
+		l = s.newLink(key)
+		if s.byKey[key] == nil {
+			s.byKey[key] = l
+		}
+	}
+	l.passive = true
+	s.passive[l] = struct{}{}
+	return l
+}
+
+// Close ends them all, with the function, in the order they were made: what happens has to
+// follow from a seed.
+func (s *Links) Close(now vtime.Time) {
+	all := slices.Collect(maps.Values(s.byKey))
+	for l := range s.passive {
+		if s.byKey[l.to] != l {
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.serial, b.serial) })
+	for _, l := range all {
+		l.end(now)
+	}
+	clear(s.byKey)
+}
