@@ -16,7 +16,7 @@ type hearing struct {
 
 // checkBases compares the bases of an acknowledgement with the windows: behind either one it is
 // stale and ignored altogether, beyond what was sent it is impossible.
-func (c *Conn) checkBases(dataBase, reqBase uint32) wire.Drop {
+func (c *delivery) checkBases(dataBase, reqBase uint32) wire.Drop {
 	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
 	switch {
 	case int32(d) < 0 || int32(r) < 0:
@@ -28,12 +28,12 @@ func (c *Conn) checkBases(dataBase, reqBase uint32) wire.Drop {
 }
 
 // advanceBases acknowledges everything before the bases, which passed checkBases.
-func (c *Conn) advanceBases(dataBase, reqBase uint32) {
+func (c *delivery) advanceBases(dataBase, reqBase uint32) {
 	c.ackUpTo(&c.dataTx, dataBase)
 	c.ackUpTo(&c.reqTx, reqBase)
 }
 
-func (c *Conn) ackUpTo(w *txWindow, base uint32) {
+func (c *delivery) ackUpTo(w *txWindow, base uint32) {
 	packets := c.packets(w)
 	for int32(base-w.base) > 0 {
 		if t := packets.Get(w.base); t != nil {
@@ -45,7 +45,7 @@ func (c *Conn) ackUpTo(w *txWindow, base uint32) {
 	w.slide(packets)
 }
 
-func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
+func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
 	for ; bitmap != 0; bitmap &= bitmap - 1 {
 		if t := c.packetAt(w, base+uint32(bits.TrailingZeros64(bitmap))); t != nil {
 			c.packetAcked(t)
@@ -54,7 +54,7 @@ func (c *Conn) ackBits(w *txWindow, base uint32, bitmap uint64) {
 }
 
 // packetAcked ends the packet of t, which is in its window.
-func (c *Conn) packetAcked(t *txn) {
+func (c *delivery) packetAcked(t *txn) {
 	w := c.window(t.kind)
 	c.e.wheel.Stop(&t.timer)
 	if h := &c.e.hearing; h.on && t.in != inAnswer {
@@ -102,7 +102,7 @@ const maxAcked = 1<<10 - 1
 // delivered notes that an acknowledgement with timestamp t1, that of the packet the peer received
 // last, covers t. If that packet was sent before t was sent for the last time, it is an earlier
 // copy of t that arrived.
-func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
+func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 	h := &c.heard
 	needed := int32(t1-FalconTime(t.lastSent)) >= 0
 	switch {
@@ -123,7 +123,7 @@ func (c *Conn) delivered(now Time, t *txn, t1 uint32) {
 }
 
 // pullOf returns the pull with that RSN which was sent and still waits for data.
-func (c *Conn) pullOf(rsn uint32) *txn {
+func (c *delivery) pullOf(rsn uint32) *txn {
 	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (c *Conn) pullOf(rsn uint32) *txn {
 }
 
 // implicitAck ends the request packet of a pull whose response arrived.
-func (c *Conn) implicitAck(t *txn) {
+func (c *delivery) implicitAck(t *txn) {
 	if t.packetDone {
 		return
 	}

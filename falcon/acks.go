@@ -11,7 +11,7 @@ const (
 
 // coalesce counts something to acknowledge: an ACK goes when enough came together or time is up
 // (Falcon §9.1.6).
-func (c *Conn) coalesce(now Time, weight uint16) {
+func (c *state) coalesce(now Time, weight uint16) {
 	c.ackCount += weight
 	if c.ackCount >= c.e.ackAfter {
 		c.ackSoon()
@@ -20,21 +20,21 @@ func (c *Conn) coalesce(now Time, weight uint16) {
 	if c.busy&wantAck != 0 || c.ackTimer.Armed() {
 		return
 	}
-	c.e.wheel.Queue(&c.ackTimer, c, timerAck, now+c.e.profile.AckTimeout)
+	c.e.wheel.Queue(&c.ackTimer, c.self(), timerAck, now+c.e.profile.AckTimeout)
 }
 
 // ackSoon queues an ACK for the next Transmit.
-func (c *Conn) ackSoon() {
+func (c *state) ackSoon() {
 	if c.closed {
 		return
 	}
 	c.e.wheel.Stop(&c.ackTimer)
 	c.busy |= wantAck
-	c.e.schedule.queues[classAck].push(c)
+	c.e.schedule.queues[classAck].push(c.self())
 }
 
 // received counts an accepted packet that needs no answer of the ULP, and honours its AR bit.
-func (c *Conn) received(now Time, h *wire.Header) {
+func (c *state) received(now Time, h *wire.Header) {
 	c.coalesce(now, wholePacket)
 	if h.AckReq {
 		c.ackSoon()
@@ -43,7 +43,7 @@ func (c *Conn) received(now Time, h *wire.Header) {
 
 // piggybacked notes that a packet with the current bases left. If they say everything, no timer is
 // needed; an ACK that is due anyway stays due, since only it carries timestamps.
-func (c *Conn) piggybacked() {
+func (c *state) piggybacked() {
 	if c.ackCount == 0 {
 		return
 	}
@@ -56,13 +56,13 @@ func (c *Conn) piggybacked() {
 // maxNacks bounds the NACKs a connection queues. A lost one is not missed: the packet comes again.
 const maxNacks = wire.DataWindow
 
-func (c *Conn) queueNack(n nackEntry) {
+func (c *state) queueNack(n nackEntry) {
 	if c.closed || len(c.nacks) >= maxNacks {
 		return
 	}
 	c.nacks = append(c.nacks, n)
 	c.busy |= wantNack
-	c.e.schedule.queues[classAck].push(c)
+	c.e.schedule.queues[classAck].push(c.self())
 }
 
 // countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse with

@@ -6,7 +6,7 @@ import (
 )
 
 // checkRSN reports whether a request with this RSN and a new PSN can be taken.
-func (c *Conn) checkRSN(rsn uint32) wire.Drop {
+func (c *outcome) checkRSN(rsn uint32) wire.Drop {
 	n := rsn - c.targetBase
 	switch {
 	case int32(n) < 0:
@@ -24,7 +24,7 @@ func (c *Conn) checkRSN(rsn uint32) wire.Drop {
 // every level, everything is accepted. In the red zone above it every connection may still have its
 // head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of requests that
 // wait for one.
-func (c *Conn) admit(head bool) bool {
+func (c *outcome) admit(head bool) bool {
 	first := head && c.guaranteed()
 	if c.e.contexts.rxRoom() > 0 && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
 		return true
@@ -39,7 +39,7 @@ func (c *Conn) admit(head bool) bool {
 }
 
 // refuseResource answers a request there is no room for.
-func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
+func (c *outcome) refuseResource(psn uint32, request bool) wire.Drop {
 	c.e.stats.RedZone++
 	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
 	return wire.DropResource
@@ -48,7 +48,7 @@ func (c *Conn) refuseResource(psn uint32, request bool) wire.Drop {
 // guaranteed reports whether a head of line may have the context reserved for it: on an ordered
 // connection there is one at a time, on an unordered one every request is a head of line, so the
 // first counts.
-func (c *Conn) guaranteed() bool { return c.ordered || c.requests == 0 }
+func (c *outcome) guaranteed() bool { return c.ordered || c.requests == 0 }
 
 // Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
 // few in any case. So those that come later find some, however many the first ones want.
@@ -57,7 +57,7 @@ const (
 	contextLeast = 4
 )
 
-func (c *Conn) mayHoldContext() bool {
+func (c *outcome) mayHoldContext() bool {
 	free := c.e.contexts.rxRoom()
 	if c.credits != nil {
 		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
@@ -69,7 +69,7 @@ func (c *Conn) mayHoldContext() bool {
 // the function that holds the most, and within a function a connection that holds more than c,
 // gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
 // the holes of others thus does not depend on those who leave theirs open.
-func (c *Conn) copyRequest(payload []byte) *cell {
+func (c *outcome) copyRequest(payload []byte) *cell {
 	p := &c.e.contexts.cells
 	if len(payload) > p.size || p.requests >= p.limit && !c.evict(p.largest(c.share)) {
 		return nil
@@ -77,7 +77,7 @@ func (c *Conn) copyRequest(payload []byte) *cell {
 	if !c.takeOne(credit.NetBufRx) && !(c.evict(c.share) && c.takeOne(credit.NetBufRx)) {
 		return nil
 	}
-	k := p.copyRequest(c, payload)
+	k := p.copyRequest(c.self(), payload)
 	c.e.contexts.cellLevel.update(p.requests)
 	return k
 }
@@ -87,7 +87,7 @@ const evictScan = 16
 
 // evict frees the oldest cell of s that c may take: any of another function, of its own one of a
 // connection that holds more than c would.
-func (c *Conn) evict(s *share) bool {
+func (c *outcome) evict(s *share) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.First()
 		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
@@ -102,15 +102,15 @@ func (c *Conn) evict(s *share) bool {
 	return false
 }
 
-func (c *Conn) copyPayload(k **cell, payload []byte) bool {
+func (c *outcome) copyPayload(k **cell, payload []byte) bool {
 	*k = c.copyRequest(payload)
 	return *k != nil
 }
 
 // watchPeer sees to it that what the connection holds for its peer does not wait for ever.
-func (c *Conn) watchPeer(now Time) {
+func (c *outcome) watchPeer(now Time) {
 	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
 		c.reclaimNext = c.targetNext
-		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, now+limit)
+		c.e.wheel.Arm(&c.reclaimTimer, c.self(), timerReclaim, now+limit)
 	}
 }

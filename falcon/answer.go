@@ -6,7 +6,7 @@ import (
 )
 
 // withULP finds a request the ULP has not answered yet.
-func (c *Conn) withULP(rsn uint32) *rxTxn {
+func (c *transactions) withULP(rsn uint32) *rxTxn {
 	rx := c.rxs.At(c.targetBase, rsn)
 	if c.closed || rx == nil || rx.state != rxULP || rx.rsn != rsn {
 		return nil
@@ -66,18 +66,18 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 // refusePull ends a pull that gets no data. Its request is acknowledged, so a NACK that is lost is
 // never asked for again: a Resync in the place of the Pull Data, which is retransmitted until it is
 // acknowledged, tells the initiator for certain.
-func (c *Conn) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
+func (c *transactions) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
 	t := c.newTxn(TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
 	c.responses++
 	t.enlist(inFresh + listID(TxnPullData))
-	c.e.schedule.queues[classTarget].push(c)
+	c.e.schedule.queues[classTarget].push(c.self())
 	c.finish(rx)
 }
 
 // finish ends a request: answered, or withdrawn by a Resync.
-func (c *Conn) finish(rx *rxTxn) {
+func (c *transactions) finish(rx *rxTxn) {
 	c.endHold(rx)
 	c.dropRx(rx)
 	c.retire()
@@ -115,7 +115,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // taken here and not when the request is delivered: requests behind it in RSN order must not wait
 // for them, or two nodes whose pushes fill each other's data windows would wait for each other
 // (Falcon §8.2.1.2).
-func (c *Conn) startResponse(t *txn) {
+func (c *transactions) startResponse(t *txn) {
 	cost := credit.PullDataCost(int(t.length), c.e.cfg.CreditCell)
 	switch {
 	case c.take(&cost):
@@ -127,7 +127,7 @@ func (c *Conn) startResponse(t *txn) {
 	}
 	t.unlink()
 	t.enlist(inFresh + listID(TxnPullData))
-	c.e.schedule.queues[classTarget].push(c)
+	c.e.schedule.queues[classTarget].push(c.self())
 }
 
 // RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after
@@ -170,7 +170,7 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 }
 
 // again delivers a pull once more at the given time.
-func (c *Conn) again(rx *rxTxn, at Time) {
+func (c *transactions) again(rx *rxTxn, at Time) {
 	rx.state, rx.since = rxNotReady, at
 	c.e.wheel.Arm(&rx.timer, rx, timerRedeliver, at)
 }

@@ -31,16 +31,16 @@ func (c *Conn) Drain(now Time) {
 }
 
 // fail ends a connection whose peer does not answer.
-func (c *Conn) fail() {
+func (c *outcome) fail() {
 	c.shutdown(CmplDeadConn, CloseResync)
 }
 
-func (c *Conn) shutdown(code Completion, reason CloseReason) {
+func (c *outcome) shutdown(code Completion, reason CloseReason) {
 	e := c.e
 	e.stats.ConnsClosed[reason]++
 	c.closed = true // nothing is sent or armed from here on
-	e.conns.remove(c)
-	e.schedule.part(c)
+	e.conns.remove(c.self())
+	e.schedule.part(c.self())
 	e.wheel.Stop(&c.txnTimer)
 	e.wheel.Stop(&c.paceTimer)
 	e.wheel.Stop(&c.flightTimer)
@@ -73,7 +73,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	}
 	for t := e.waiting.stalled.First(); t != nil; {
 		next := t.place.Next()
-		if t.conn == c {
+		if t.conn == c.self() {
 			c.abandon(t)
 		}
 		t = next
@@ -93,7 +93,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 
 // abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator
 // are completed already.
-func (c *Conn) abandon(t *txn) {
+func (c *outcome) abandon(t *txn) {
 	t.unlink()
 	c.e.wheel.Stop(&t.timer)
 	t.packetDone = true

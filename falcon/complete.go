@@ -1,8 +1,12 @@
 package falcon
 
+// outcome is how transactions end, and the order in which that is told; and what the target has room
+// for.
+type outcome struct{ state }
+
 // complete records the outcome of a transaction of the initiator and reports it, on an ordered
 // connection when all earlier ones are reported (Falcon §8.4.2).
-func (c *Conn) complete(t *txn, code Completion) {
+func (c *outcome) complete(t *txn, code Completion) {
 	if t.done {
 		return
 	}
@@ -29,7 +33,7 @@ func (c *Conn) complete(t *txn, code Completion) {
 }
 
 // report emits the completion event.
-func (c *Conn) report(t *txn) {
+func (c *outcome) report(t *txn) {
 	u := c.emit(EvPushDone)
 	ev := &u.ev
 	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
@@ -47,7 +51,7 @@ func (c *Conn) report(t *txn) {
 }
 
 // release frees a transaction once it is reported and its packet needs no more care.
-func (c *Conn) release(t *txn) {
+func (c *outcome) release(t *txn) {
 	if !t.done || !t.packetDone {
 		return
 	}
@@ -58,7 +62,7 @@ func (c *Conn) release(t *txn) {
 }
 
 // responseDone ends a pull response.
-func (c *Conn) responseDone(t *txn, code Completion) {
+func (c *outcome) responseDone(t *txn, code Completion) {
 	c.responses--
 	if !t.refusal {
 		u := c.emit(EvResponseDone)
@@ -68,7 +72,7 @@ func (c *Conn) responseDone(t *txn, code Completion) {
 }
 
 // checkDrained is called whenever something of the connection has ended.
-func (c *Conn) checkDrained() {
+func (c *outcome) checkDrained() {
 	if !c.draining || c.drained || c.closed {
 		return
 	}

@@ -38,11 +38,20 @@ type ConnConfig struct {
 const Forever Time = math.MaxInt64
 
 // Conn is one end of a connection. All methods belong to the engine's owner.
+type Conn struct{ receiver }
+
+// What a connection does is in layers, each a type that has the one below it embedded. A layer knows
+// those below it, and the compiler sees to it that it calls nothing above:
+//
+//	Conn ▶ receiver ▶ sender ▶ transactions ▶ delivery ▶ outcome ▶ state
+
+// state is the lowest layer: what most of them need to know, what the connections of an engine
+// share, and what waits to be sent.
 //
 // Fields are in the order of their use, so that a packet touches few cache lines when thousands of
 // connections take turns, and Prefetch knows them. Lines are of 64 bytes; the allocator puts 8 of
 // its own before the first.
-type Conn struct {
+type state struct {
 	// Line 0: who it is, and what it has to do.
 	e                             *Engine
 	credits                       *credit.Node // nil: unlimited
@@ -99,20 +108,13 @@ type Conn struct {
 	lastEvent   Time         // when the last one was raised
 	lists       [connLists]list.List[txn]
 
-	heard    heard // what the acknowledgements say about when packets arrive
-	probes   uint8 // tail loss probes since the peer was last heard of
-	lively   Time  // an acknowledgement was received, or a probe sent
-	longPath longPath
-
 	// Seldom used.
 	reqPackets   ring.Window[txn]
 	nacks        []nackEntry
-	requestCells int32 // of cells: payload of the peer's requests
-	retransmits  uint64
+	requestCells int32        // of cells: payload of the peer's requests
 	reclaimTimer timer.Handle // not later than when something held for the peer may be reclaimed
 	reclaimNext  uint32       // targetNext when that was looked at last
-	waitingCost  credit.Cost
-	nextConn     *Conn // of connTable
+	nextConn     *Conn        // of connTable
 	cfg          ConnConfig
 }
 
@@ -140,23 +142,6 @@ func (c *Conn) Path() uint8 { return c.path }
 
 // CID is a connection identifier of 24 bits, allocated by the receiver.
 type CID = uint32
-
-// heard is what acknowledgements say about when packets arrive.
-type heard struct {
-	sent Time // when the newest packet that arrived was sent
-	lag  Time // how much later that was known
-
-	reorder uint8 // quarters of an RTT by which packets may overtake each other
-	needed  uint8 // early retransmissions since the last that was not needed
-}
-
-// longPath finds connections that congestion control holds at a packet per round trip for nothing:
-// a delay above the target with so small a window is not their own queue. Either the path is longer
-// than the target, or more flows share a port than its queue has room for.
-type longPath struct {
-	since Time // the delay is above the target and the window a packet or less; 0: it is not so
-	told  bool // for longPathAfter, and EvLongPath said so
-}
 
 // nackEntry is a NACK that waits to be sent.
 type nackEntry struct {

@@ -37,19 +37,19 @@ func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
 // occupancy is the level of the fuller of the two pools for requests from the network.
 func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellLevel.quantised()) }
 
-func (c *Conn) newTxn(kind TxnKind) *txn {
+func (c *state) newTxn(kind TxnKind) *txn {
 	x := &c.e.contexts
 	t := reuse(&x.txnFree)
 	x.txns++
 	if kind == TxnPullData {
 		x.responses++
 	}
-	*t = txn{conn: c, kind: kind, firstSent: -1, bypassed: -1}
+	*t = txn{conn: c.self(), kind: kind, firstSent: -1, bypassed: -1}
 	return t
 }
 
 // putTxn releases a transaction that is in no list, ring or timer.
-func (c *Conn) putTxn(t *txn) {
+func (c *state) putTxn(t *txn) {
 	x := &c.e.contexts
 	c.returnCredits(&t.cost)
 	x.txns--
@@ -61,17 +61,17 @@ func (c *Conn) putTxn(t *txn) {
 	c.e.waiting.recheck = true
 }
 
-func (c *Conn) newRx() *rxTxn {
+func (c *state) newRx() *rxTxn {
 	x := &c.e.contexts
 	rx := reuse(&x.rxFree)
 	x.rxs++
 	x.rxLevel.update(x.rxs)
-	rx.conn = c
+	rx.conn = c.self()
 	return rx
 }
 
 // putRx releases a request context that is in no ring.
-func (c *Conn) putRx(rx *rxTxn) {
+func (c *state) putRx(rx *rxTxn) {
 	c.e.wheel.Stop(&rx.timer)
 	rx.dropPayload()
 	c.returnOne(credit.NetPktRx)
@@ -94,7 +94,7 @@ func reuse[T any](free *[]*T) *T {
 	return v
 }
 
-func (c *Conn) putCell(k *cell) {
+func (c *state) putCell(k *cell) {
 	x := &c.e.contexts
 	if k.request {
 		c.returnOne(credit.NetBufRx)
@@ -112,14 +112,14 @@ func (rx *rxTxn) dropPayload() {
 }
 
 // forget makes a push one that never came.
-func (c *Conn) forget(rx *rxTxn) {
+func (c *state) forget(rx *rxTxn) {
 	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
 	c.rxs.Clear(rx.rsn)
 	c.requests--
 	c.putRx(rx)
 }
 
-func (c *Conn) dropRx(rx *rxTxn) {
+func (c *state) dropRx(rx *rxTxn) {
 	c.rxs.Put(c.targetBase, rx.rsn, doneRx)
 	c.requests--
 	c.putRx(rx)
@@ -128,7 +128,7 @@ func (c *Conn) dropRx(rx *rxTxn) {
 // retire moves targetBase over everything answered. On an ordered connection it cannot pass
 // targetNext, whose request is not even delivered: deliverInOrder has gone over what a Resync
 // skipped.
-func (c *Conn) retire() {
+func (c *state) retire() {
 	for c.rxs.Get(c.targetBase) == doneRx {
 		c.rxs.Clear(c.targetBase)
 		c.targetBase++

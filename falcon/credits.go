@@ -2,10 +2,10 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-func (c *Conn) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
+func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
 
 // returnCredits gives back and clears cost.
-func (c *Conn) returnCredits(cost *credit.Cost) {
+func (c *state) returnCredits(cost *credit.Cost) {
 	if *cost == (credit.Cost{}) {
 		return
 	}
@@ -16,9 +16,11 @@ func (c *Conn) returnCredits(cost *credit.Cost) {
 	c.e.waiting.recheck = true
 }
 
-func (c *Conn) takeOne(i credit.Counter) bool { return c.credits == nil || c.credits.TakeOne(i, false) }
+func (c *state) takeOne(i credit.Counter) bool {
+	return c.credits == nil || c.credits.TakeOne(i, false)
+}
 
-func (c *Conn) returnOne(i credit.Counter) {
+func (c *state) returnOne(i credit.Counter) {
 	if c.credits != nil && !c.credits.ReturnOne(i) {
 		c.e.stats.CreditErrors++
 	}
@@ -26,4 +28,6 @@ func (c *Conn) returnOne(i credit.Counter) {
 
 // hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
 // kUlpCmplCdtErr).
-func (c *Conn) hopeless(cost *credit.Cost) bool { return c.credits != nil && !c.credits.Possible(cost) }
+func (c *state) hopeless(cost *credit.Cost) bool {
+	return c.credits != nil && !c.credits.Possible(cost)
+}

@@ -15,18 +15,18 @@
 //	     ▼ transmit.go                           │ rx.go       rue.go      expire.go ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
 //
-// Files are layers, and a file uses those below it:
+// A connection is made of layers. Each is a type with its own state, which has the layer below it
+// embedded; so a layer calls those below it, and the compiler refuses anything else:
 //
-//	engine, open, rx, transmit, expire     what the owner calls: composes the rest
-//	onack, onnack, onresync, target        what a packet from the peer does
-//	tx, sendack, gate                      what a packet to the peer is, and when it may go
-//	initiator, answer, hold, waiting       what the ULP asks, and what must wait for it
-//	retransmit, rack, early, reclaim       recovery: what is sent again, or given up
-//	acked, rue, flight                     packets under way, and the rate they go at
-//	inorder, complete, close               outcomes, told in RSN order
-//	acks, schedule, contexts, credits      what the connections of an engine share
-//	conn, txn, rxtxn, cells, event         the state of a connection and of transactions
-//	window, profile, stats, codes, time    values
+//	Engine, Conn   what the owner calls: engine, open, rx, transmit, expire, inspect
+//	receiver       what a packet of the peer does: onack, onnack, onresync, rx
+//	sender         which packet may go, and its bytes: gate, tx, sendack, transmit
+//	transactions   what the ULPs of both ends ask for: initiator, answer, target, waiting, reclaim
+//	delivery       packets under way, and the rate they go at: flight, acked, rack, early, retransmit, rue
+//	outcome        how transactions end, told in RSN order: complete, inorder, hold, admit, close
+//	state          what the connections of an engine share, and what waits to be sent: acks, schedule,
+//	               contexts, credits, lists
+//	               values: conn, txn, rxtxn, cells, event, window, profile, stats, codes, time
 //
 // # Driving an engine
 //

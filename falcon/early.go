@@ -4,7 +4,7 @@ import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // recoverLosses is early retransmission (Falcon §9.1.4) for one window of an EACK: rx says what was
 // received from base on. It reports whether the bitmap shows a loss.
-func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool, slack uint32) (lost bool) {
+func (c *delivery) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool, slack uint32) (lost bool) {
 	rtt := fromFU(c.cc.RTT)
 	lost = c.recoverHoles(now, w, base, rx, rtt)
 	if own {
@@ -17,7 +17,7 @@ func (c *Conn) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap
 // recoverHoles sends again what is missing far enough below what was received, and was not sent
 // within an RTT. Unless the profile says otherwise it stops at the first packet that was: later
 // ones are as recent, or were sent again as it was.
-func (c *Conn) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) (lost bool) {
+func (c *delivery) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) (lost bool) {
 	for n := range c.lossLimit(rx) {
 		if bit(rx, uint32(n)) {
 			continue
@@ -38,7 +38,7 @@ func (c *Conn) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bitmap1
 
 // lossLimit is the first index that does not count as lost when it is missing: too close to the
 // highest one received and, if the profile counts, with too few received behind it.
-func (c *Conn) lossLimit(rx *wire.Bitmap128) int {
+func (c *delivery) lossLimit(rx *wire.Bitmap128) int {
 	p := &c.e.profile
 	limit := highest(rx) - int(p.OOODistance) + 1
 	if p.OOOCount > 0 {
@@ -50,7 +50,7 @@ func (c *Conn) lossLimit(rx *wire.Bitmap128) int {
 // recoverOutside answers an out-of-window notification: everything not known as received and not
 // sent within an RTT goes again. If the profile says so the first notification within an RTO does
 // not wait for the RTT.
-func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
+func (c *delivery) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
 	for psn := w.base; psn != w.next; psn++ {
 		t := c.packetAt(w, psn)
 		if t == nil || t.rnr || bit(rx, psn-base) {
@@ -65,7 +65,7 @@ func (c *Conn) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitma
 	}
 }
 
-func (c *Conn) sendEarly(t *txn) {
+func (c *delivery) sendEarly(t *txn) {
 	if t.in != inFlight || t.early >= c.e.profile.EarlyLimit {
 		return
 	}

@@ -32,8 +32,8 @@ type upcall struct {
 }
 
 // emit appends an upcall, whose other fields the caller sets.
-func (c *Conn) emit(kind EventKind) *upcall {
+func (c *state) emit(kind EventKind) *upcall {
 	u := c.e.events.Push()
-	*u = upcall{ev: Event{Kind: kind, Conn: c}}
+	*u = upcall{ev: Event{Kind: kind, Conn: c.self()}}
 	return u
 }

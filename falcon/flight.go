@@ -5,11 +5,29 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-func (c *Conn) rto() Time { return max(fromFU(c.cc.RTO), 1) }
+// delivery is the packets under way: acknowledged, sent again or given up, and the rate they go at.
+type delivery struct {
+	outcome
+
+	heard  heard // what the acknowledgements say about when packets arrive
+	probes uint8 // tail loss probes since the peer was last heard of
+	lively Time  // an acknowledgement was received, or a probe sent
+}
+
+// heard is what acknowledgements say about when packets arrive.
+type heard struct {
+	sent Time // when the newest packet that arrived was sent
+	lag  Time // how much later that was known
+
+	reorder uint8 // quarters of an RTT by which packets may overtake each other
+	needed  uint8 // early retransmissions since the last that was not needed
+}
+
+func (c *delivery) rto() Time { return max(fromFU(c.cc.RTO), 1) }
 
 // reorder is how much later another packet may be sent and arrive before, and this one not be lost.
 // It grows while packets are sent again early that were only overtaken.
-func (c *Conn) reorder() Time {
+func (c *delivery) reorder() Time {
 	return max(fromFU(c.cc.RTT)*Time(c.heard.reorder)/4, c.e.profile.ReorderTime)
 }
 
@@ -22,16 +40,16 @@ const (
 
 // timeFlight arms the timer of the packets in flight and of those that wait for an answer. A
 // deadline that moved away is found out when the timer fires.
-func (c *Conn) timeFlight() {
+func (c *delivery) timeFlight() {
 	at := c.flightDue()
 	if at != never && (!c.flightTimer.Armed() || at < c.e.wheel.At(c.flightTimer)) {
-		c.e.wheel.Arm(&c.flightTimer, c, timerFlight, at)
+		c.e.wheel.Arm(&c.flightTimer, c.self(), timerFlight, at)
 	}
 }
 
 // flightDue is when the next of them must be looked at. All packets in flight have the same
 // timeout, the one now in force, and are in the order they were sent in: the first is due first.
-func (c *Conn) flightDue() Time {
+func (c *delivery) flightDue() Time {
 	at := never
 	if t := c.answers().First(); t != nil {
 		at = t.received + c.e.profile.AnswerTimeout
@@ -44,7 +62,7 @@ func (c *Conn) flightDue() Time {
 
 // lossDue is when the packet in flight that was sent longest ago counts as lost, if one sent later
 // has arrived.
-func (c *Conn) lossDue() Time {
+func (c *delivery) lossDue() Time {
 	for t := c.flight().First(); c.e.profile.RACK && t != nil && t.lastSent < c.heard.sent; t = t.place.Next() {
 		if t.early < c.e.profile.EarlyLimit {
 			return t.lastSent + c.heard.lag + c.reorder()
@@ -57,7 +75,7 @@ func (c *Conn) lossDue() Time {
 // direction, and after a probe later and later. Packets that only wait for an answer count too: the
 // acknowledgement that has it may be lost. While the window is below one packet the gap between
 // packets is added, as to the retransmission timeout.
-func (c *Conn) probeDue() Time {
+func (c *delivery) probeDue() Time {
 	p := &c.e.profile
 	t := c.flight().Last()
 	if t == nil {
@@ -71,7 +89,7 @@ func (c *Conn) probeDue() Time {
 }
 
 // sendLater queues a packet in flight for retransmission.
-func (c *Conn) sendLater(t *txn) {
+func (c *delivery) sendLater(t *txn) {
 	c.e.wheel.Stop(&t.timer)
 	c.uncountAgain(t)
 	if t.in == inNone || t.in == inFlight || t.in == inAnswer {
@@ -81,7 +99,7 @@ func (c *Conn) sendLater(t *txn) {
 	c.kick()
 }
 
-func (c *Conn) uncountAgain(t *txn) {
+func (c *delivery) uncountAgain(t *txn) {
 	if t.again {
 		t.again = false
 		c.window(t.kind).retransmitted--
@@ -96,14 +114,14 @@ func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
 }
 
 // resync replaces the packet of t, which was sent, by a Resync with the same PSN and RSN.
-func (c *Conn) resync(t *txn, code wire.ResyncCode, completion Completion) {
+func (c *delivery) resync(t *txn, code wire.ResyncCode, completion Completion) {
 	t.makeResync(code, completion)
 	c.sendLater(t)
 }
 
 // txnTimeout is the time since a transaction was first sent at which it completes with CmplLocalTO,
 // 0 = never.
-func (c *Conn) txnTimeout() Time {
+func (c *delivery) txnTimeout() Time {
 	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
 		return max(limit, c.cfg.GiveUp)
 	}
@@ -111,8 +129,8 @@ func (c *Conn) txnTimeout() Time {
 }
 
 // timeTxn starts the timer of the transactions if a first one was sent.
-func (c *Conn) timeTxn(now Time) {
+func (c *delivery) timeTxn(now Time) {
 	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.Armed() {
-		c.e.wheel.Arm(&c.txnTimer, c, timerTxn, now+limit)
+		c.e.wheel.Arm(&c.txnTimer, c.self(), timerTxn, now+limit)
 	}
 }

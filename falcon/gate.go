@@ -2,18 +2,25 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/cc"
 
+// sender is which packet may go, and its bytes.
+type sender struct {
+	transactions
+
+	retransmits uint64
+}
+
 // paced reports whether the gap since the last packet is over; if not, a timer kicks the
 // connection.
-func (c *Conn) paced(now Time) bool {
+func (c *sender) paced(now Time) bool {
 	if now >= c.nextSend {
 		return true
 	}
-	c.e.wheel.Arm(&c.paceTimer, c, timerPace, c.nextSend)
+	c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c.nextSend)
 	return false
 }
 
 // pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
-func (c *Conn) pace(now Time) {
+func (c *sender) pace(now Time) {
 	if gap := max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap); gap > 0 {
 		c.nextSend = now + gap
 	}
@@ -21,12 +28,12 @@ func (c *Conn) pace(now Time) {
 
 // fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead
 // (Falcon §10.3.5).
-func (c *Conn) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
+func (c *sender) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
 
-func (c *Conn) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
+func (c *sender) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
 
 // maySend is the gating function for new packets (Falcon §9.1.2).
-func (c *Conn) maySend(kind TxnKind) bool {
+func (c *sender) maySend(kind TxnKind) bool {
 	w, size, slack := &c.dataTx, c.e.profile.DataTxWindow, c.e.profile.DataOWNSlack
 	if kind == TxnPull {
 		w, size, slack = &c.reqTx, c.e.profile.ReqTxWindow, c.e.profile.ReqOWNSlack
@@ -42,14 +49,14 @@ func (c *Conn) maySend(kind TxnKind) bool {
 }
 
 // maySendAgain is the gating function for retransmissions.
-func (c *Conn) maySendAgain(t *txn) bool {
+func (c *sender) maySendAgain(t *txn) bool {
 	w := c.window(t.kind)
 	return t.psn-w.base < c.fcwnd() && (t.kind == TxnPullData || w.retransmitted < c.ncwnd())
 }
 
 // nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection
 // sends in RSN order across both windows, also behind what must be sent again (Falcon §9.1.3).
-func (c *Conn) nextRequest() *txn {
+func (c *sender) nextRequest() *txn {
 	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
 		return nil
 	}
@@ -65,7 +72,7 @@ func (c *Conn) nextRequest() *txn {
 
 // nextAgain picks the packet to send again. Pull data is independent of the initiator's packets;
 // among these an ordered connection keeps RSN order.
-func (c *Conn) nextAgain() *txn {
+func (c *sender) nextAgain() *txn {
 	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
 	var request *txn
 	if first != nil && c.maySendAgain(first) {

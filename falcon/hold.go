@@ -9,7 +9,7 @@ import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // holdFrom holds the connection at a request the ULP was not ready for, now or again. Of the later
 // ones pushes are NACKed too; pulls, already acknowledged, wait.
-func (c *Conn) holdFrom(rx *rxTxn) {
+func (c *outcome) holdFrom(rx *rxTxn) {
 	if !c.ordered || int32(rx.rsn-c.targetNext) > 0 || rx.rsn == c.targetNext && !c.hold {
 		return
 	}
@@ -30,7 +30,7 @@ func (c *Conn) holdFrom(rx *rxTxn) {
 
 // endHold goes on with what waits behind rx, if that held the connection, now that the ULP answered
 // it for good.
-func (c *Conn) endHold(rx *rxTxn) {
+func (c *outcome) endHold(rx *rxTxn) {
 	if !c.hold || rx.rsn != c.targetNext {
 		return
 	}
@@ -42,7 +42,7 @@ func (c *Conn) endHold(rx *rxTxn) {
 // refusesLater reports whether pushes behind the one that holds the connection are NACKed. While
 // the ULP has that one again they wait for its answer: it came with them, as a rule, and they would
 // lose another timeout.
-func (c *Conn) refusesLater() bool {
+func (c *outcome) refusesLater() bool {
 	if !c.hold {
 		return false
 	}
@@ -51,13 +51,13 @@ func (c *Conn) refusesLater() bool {
 }
 
 // nackAgain sends the NACK of a refused push.
-func (c *Conn) nackAgain(rx *rxTxn) {
+func (c *outcome) nackAgain(rx *rxTxn) {
 	c.queueNack(nackEntry{psn: rx.psn, code: rx.nack, rnr: rx.rnr, ulpCode: rx.ulpCode})
 }
 
 // keep copies the payload of a push that was withdrawn from the receive buffer. One without room
 // comes again.
-func (c *Conn) keep(rx *rxTxn) {
+func (c *outcome) keep(rx *rxTxn) {
 	k := rx.cell
 	if k == nil && !c.copyPayload(&k, rx.data) {
 		c.refuseResource(rx.psn, false)

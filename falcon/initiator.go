@@ -15,7 +15,7 @@ func (c *Conn) PushLast(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, true)
 }
 
-func (c *Conn) push(now Time, tag uint64, length int, last bool) error {
+func (c *transactions) push(now Time, tag uint64, length int, last bool) error {
 	if length < 0 || length > int(c.mtu) {
 		return ErrTooLong
 	}
@@ -50,7 +50,7 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 
 // issue takes credits and an RSN for a transaction and queues its packet; nil without error if it
 // was rejected.
-func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
+func (c *transactions) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
 	if c.closed {
 		return nil, ErrClosed
 	}
@@ -73,13 +73,13 @@ func (c *Conn) issue(now Time, kind TxnKind, tag uint64, length int, cost *credi
 	c.nextRSN++
 	c.txns.Put(c.baseRSN, t.rsn, t)
 	t.enlist(inFresh + listID(kind))
-	c.e.schedule.queues[classInitiator].push(c)
+	c.e.schedule.queues[classInitiator].push(c.self())
 	return t, nil
 }
 
 // reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing
 // waits for it.
-func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
+func (c *transactions) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	ev := &c.emit(EvPushDone).ev
 	ev.Tag, ev.Code = tag, CmplLocalRsrc
 	if kind == TxnPull {
@@ -93,6 +93,6 @@ func (c *Conn) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 }
 
 // hasRoom reports whether another transaction can begin.
-func (c *Conn) hasRoom() bool {
+func (c *transactions) hasRoom() bool {
 	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
 }

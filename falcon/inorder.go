@@ -1,7 +1,7 @@
 package falcon
 
 // deliver queues the event of a request whose turn it is, and of those that waited for it.
-func (c *Conn) deliver(rx *rxTxn) {
+func (c *outcome) deliver(rx *rxTxn) {
 	c.queueRequest(rx)
 	if c.ordered && !c.hold {
 		c.targetNext++
@@ -9,7 +9,7 @@ func (c *Conn) deliver(rx *rxTxn) {
 	}
 }
 
-func (c *Conn) queueRequest(rx *rxTxn) {
+func (c *outcome) queueRequest(rx *rxTxn) {
 	rx.state = rxQueued
 	if rx.cell != nil {
 		rx.cell.rx = nil // it waits no more
@@ -22,7 +22,7 @@ func (c *Conn) queueRequest(rx *rxTxn) {
 }
 
 // deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
-func (c *Conn) deliverInOrder() {
+func (c *outcome) deliverInOrder() {
 	if !c.ordered {
 		return
 	}
@@ -38,7 +38,7 @@ func (c *Conn) deliverInOrder() {
 	}
 }
 
-func (c *Conn) redeliver(rx *rxTxn) {
+func (c *outcome) redeliver(rx *rxTxn) {
 	if !c.ordered || rx.rsn == c.targetNext {
 		c.deliver(rx)
 		return
@@ -73,7 +73,7 @@ func (rx *rxTxn) withdraw() {
 
 // skip takes an RSN out of the order of the target: its request will never come, or is withdrawn.
 // It returns false if the RSN is too far ahead to be remembered.
-func (c *Conn) skip(rsn, psn uint32, push bool) bool {
+func (c *outcome) skip(rsn, psn uint32, push bool) bool {
 	n := rsn - c.targetBase
 	if int32(n) < 0 {
 		return true

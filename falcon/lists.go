@@ -23,24 +23,24 @@ const (
 	wantRetransmit = wantPush<<3 | wantPull<<3 | wantPullData<<3
 )
 
-func (c *Conn) list(id listID) *list.List[txn] {
+func (c *state) list(id listID) *list.List[txn] {
 	if id == inStalled {
 		return &c.e.waiting.stalled
 	}
 	return &c.lists[id-inFlight]
 }
 
-func (c *Conn) flight() *list.List[txn] { return &c.lists[0] }
+func (c *state) flight() *list.List[txn] { return &c.lists[0] }
 
-func (c *Conn) answers() *list.List[txn] { return &c.lists[inAnswer-inFlight] }
+func (c *state) answers() *list.List[txn] { return &c.lists[inAnswer-inFlight] }
 
-func (c *Conn) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
+func (c *state) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
 
-func (c *Conn) retx(kind TxnKind) *txn { return c.first(inRetx + listID(kind)) }
+func (c *state) retx(kind TxnKind) *txn { return c.first(inRetx + listID(kind)) }
 
 // first returns the first transaction of a list that waits to be sent, nil if there is none. It
 // looks at the list only if there is: most lists of a connection are empty, and not in the cache.
-func (c *Conn) first(id listID) *txn {
+func (c *state) first(id listID) *txn {
 	if c.busy&wantOf(id) == 0 {
 		return nil
 	}

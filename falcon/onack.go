@@ -8,8 +8,23 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
+// receiver is what packets of the peer do.
+type receiver struct {
+	sender
+
+	longPath longPath
+}
+
+// longPath finds connections that congestion control holds at a packet per round trip for nothing:
+// a delay above the target with so small a window is not their own queue. Either the path is longer
+// than the target, or more flows share a port than its queue has room for.
+type longPath struct {
+	since Time // the delay is above the target and the window a packet or less; 0: it is not so
+	told  bool // for longPathAfter, and EvLongPath said so
+}
+
 // onAck processes a BACK or EACK (Falcon §9.2.3).
-func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
+func (c *receiver) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	if d := c.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
 		return d
 	}
@@ -44,7 +59,7 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 
 // delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was
 // sent and received.
-func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
+func (c *receiver) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
 	ev := &c.e.rate.ev
 	*ev = rue.Event{
 		Type: typ, Hops: info.Hops, RxLevel: info.RxOccupancy, ECN: info.ECN, Metadata: info.RUE,
@@ -55,7 +70,7 @@ func (c *Conn) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, inf
 
 const longPathAfter = int64(time.Second)
 
-func (c *Conn) watchDelay(now Time) {
+func (c *receiver) watchDelay(now Time) {
 	l, s := &c.longPath, &c.cc
 	if s.BaseDelay == 0 || s.Delay < s.BaseDelay || s.Fcwnd > cc.One {
 		*l = longPath{}

@@ -6,7 +6,7 @@ import (
 )
 
 // onNack processes a NACK (Falcon §9.2.4, §11).
-func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
+func (c *receiver) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	if d := c.checkBases(n.DataBase, n.ReqBase); d != wire.DropNone {
 		return d
 	}
@@ -22,7 +22,7 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	if !n.Code.Valid() {
 		return wire.DropNackCode
 	}
-	if t == nil || t.conn != c {
+	if t == nil || t.conn != c.self() {
 		return wire.DropNackTarget
 	}
 	switch n.Code {
@@ -44,7 +44,7 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 
 // refused finds the transaction a NACK is about: in its window, or among the pulls that wait for
 // data. PSNs an acknowledgement in the same packet covers count as acknowledged.
-func (c *Conn) refused(n *wire.Nack) *txn {
+func (c *receiver) refused(n *wire.Nack) *txn {
 	w, base := &c.dataTx, n.DataBase
 	if n.Request {
 		w, base = &c.reqTx, n.ReqBase
@@ -69,7 +69,7 @@ func (c *Conn) refused(n *wire.Nack) *txn {
 
 // onNoRoom leaves a packet that found no room to the retransmission timer, also one that had found
 // room and lost it.
-func (c *Conn) onNoRoom(now Time, t *txn) {
+func (c *receiver) onNoRoom(now Time, t *txn) {
 	if t.in != inAnswer {
 		return
 	}
@@ -81,7 +81,7 @@ func (c *Conn) onNoRoom(now Time, t *txn) {
 
 // onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4).
 // It proves that the peer is alive.
-func (c *Conn) onRNR(now Time, t *txn, index uint8) {
+func (c *receiver) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
 		return
 	}
@@ -99,7 +99,7 @@ func (c *Conn) onRNR(now Time, t *txn, index uint8) {
 // onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is
 // acknowledged the transaction completes (Falcon §8.4.3.5). A pull whose request is acknowledged
 // leaves no hole.
-func (c *Conn) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
+func (c *receiver) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
 	if t.resync != 0 || t.done {
 		return
 	}

@@ -3,7 +3,7 @@ package falcon
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // onResync processes a Resync (Falcon §9.2.5): its PSN counts as acknowledged, its RSN as taken.
-func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
+func (c *receiver) onResync(now Time, r *wire.Resync) wire.Drop {
 	w, ack, rx := &c.dataRx, &c.dataBits.ack, &c.dataBits.rx
 	if r.Original == wire.TypePullRequest {
 		w, ack, rx = &c.reqRx, &c.reqBits, &c.reqBits
@@ -35,7 +35,7 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 }
 
 // pullDataGone completes the pull whose response the target does not deliver.
-func (c *Conn) pullDataGone(rsn uint32, code wire.ResyncCode) {
+func (c *receiver) pullDataGone(rsn uint32, code wire.ResyncCode) {
 	t := c.pullOf(rsn)
 	if t == nil {
 		return

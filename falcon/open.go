@@ -28,7 +28,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	case e.conns.n >= e.cfg.MaxConns:
 		return nil, ErrTooManyConns
 	}
-	c := &Conn{
+	c := new(Conn)
+	c.state = state{
 		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
 		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
 		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
@@ -58,14 +59,14 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 
 // drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage
 // asks for.
-func (c *Conn) drawSpacing() {
+func (c *state) drawSpacing() {
 	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
 		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
 	}
 }
 
 // nextRandom is a small xorshift generator: only the spacing of AR bits depends on it.
-func (c *Conn) nextRandom() uint32 {
+func (c *state) nextRandom() uint32 {
 	c.random ^= c.random << 13
 	c.random ^= c.random >> 17
 	c.random ^= c.random << 5

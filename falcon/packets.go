@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/ring"
 
-func (c *Conn) window(kind TxnKind) *txWindow {
+func (c *state) window(kind TxnKind) *txWindow {
 	if kind == TxnPull {
 		return &c.reqTx
 	}
@@ -10,7 +10,7 @@ func (c *Conn) window(kind TxnKind) *txWindow {
 }
 
 // packets are those of the window, by PSN.
-func (c *Conn) packets(w *txWindow) *ring.Window[txn] {
+func (c *state) packets(w *txWindow) *ring.Window[txn] {
 	if w == &c.reqTx {
 		return &c.reqPackets
 	}
@@ -18,7 +18,7 @@ func (c *Conn) packets(w *txWindow) *ring.Window[txn] {
 }
 
 // packetAt returns the transaction of a packet that is not acknowledged.
-func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
+func (c *state) packetAt(w *txWindow, psn uint32) *txn {
 	if psn-w.base >= w.next-w.base {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (c *Conn) packetAt(w *txWindow, psn uint32) *txn {
 }
 
 // assignPSN gives t the next PSN of the window.
-func (c *Conn) assignPSN(w *txWindow, t *txn) {
+func (c *state) assignPSN(w *txWindow, t *txn) {
 	t.psn = w.next
 	c.packets(w).Put(w.base, t.psn, t)
 	w.next++

@@ -14,7 +14,7 @@ import (
 // (rx without ack in an EACK). Only the answer can be lost, so they have a timer of their own,
 // longer than the one of packets that may be lost themselves. Of a push that was once refused with
 // RNR nothing is known: what the bitmap has is the copy refused.
-func (c *Conn) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
+func (c *delivery) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
 	for half, m := range [...]uint64{rx.Lo &^ ack.Lo, rx.Hi &^ ack.Hi} {
 		for ; m != 0; m &= m - 1 {
 			t := c.packetAt(&c.dataTx, base+uint32(64*half+bits.TrailingZeros64(m)))
@@ -31,7 +31,7 @@ func (c *Conn) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 ui
 }
 
 // findLost sends the packets again that count as lost.
-func (c *Conn) findLost(now Time) {
+func (c *delivery) findLost(now Time) {
 	if !c.e.profile.RACK {
 		return
 	}
@@ -47,7 +47,7 @@ func (c *Conn) findLost(now Time) {
 const maxProbes = 10
 
 // probe sends a packet again, to be told what the peer has.
-func (c *Conn) probe(now Time) {
+func (c *delivery) probe(now Time) {
 	c.probes, c.lively = min(c.probes+1, maxProbes), now
 	t := c.probed()
 	c.e.stats.Probes++
@@ -56,7 +56,7 @@ func (c *Conn) probe(now Time) {
 }
 
 // probed is the packet of the next probe, of those in flight or that wait for an answer.
-func (c *Conn) probed() *txn {
+func (c *delivery) probed() *txn {
 	list := c.flight()
 	if list.Empty() {
 		list = c.answers()

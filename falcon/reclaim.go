@@ -8,7 +8,7 @@ import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of
 // it may be too old.
-func (c *Conn) onReclaimTimer(now Time) {
+func (c *transactions) onReclaimTimer(now Time) {
 	limit := c.e.profile.RxTimeout
 	next := Time(-1)
 	overdue := func(since Time) bool {
@@ -32,7 +32,7 @@ func (c *Conn) onReclaimTimer(now Time) {
 	}
 	for t := c.e.waiting.stalled.First(); t != nil; {
 		after := t.place.Next()
-		if t.conn == c && overdue(t.started) {
+		if t.conn == c.self() && overdue(t.started) {
 			t.unlink()
 			c.e.stats.Reclaimed++
 			c.responseDone(t, CmplLocalTO)
@@ -42,13 +42,13 @@ func (c *Conn) onReclaimTimer(now Time) {
 	c.retire()
 	c.checkDrained()
 	if next >= 0 {
-		c.e.wheel.Arm(&c.reclaimTimer, c, timerReclaim, next+limit)
+		c.e.wheel.Arm(&c.reclaimTimer, c.self(), timerReclaim, next+limit)
 	}
 }
 
 // waitingSince is how long the order of the connection has waited for the same request. One that
 // was told to come again, and does, is no reason to give up those behind it.
-func (c *Conn) waitingSince(now Time) Time {
+func (c *transactions) waitingSince(now Time) Time {
 	moved := c.reclaimNext != c.targetNext
 	c.reclaimNext = c.targetNext
 	if moved {
@@ -63,7 +63,7 @@ func (c *Conn) waitingSince(now Time) Time {
 // reclaim gives up a request that waits. A push becomes one that never came: it is not
 // acknowledged, so its initiator still has it. A pull is acknowledged, so a Resync tells its
 // initiator; a peer that does not take even that is gone.
-func (c *Conn) reclaim(now Time, rx *rxTxn) {
+func (c *transactions) reclaim(now Time, rx *rxTxn) {
 	c.e.stats.Reclaimed++
 	if rx.push {
 		c.forget(rx)

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-func (c *Conn) onFlightTimer(now Time) {
+func (c *delivery) onFlightTimer(now Time) {
 	for t := c.flight().First(); t != nil && t.lastSent+c.rto() <= now; t = c.flight().First() {
 		c.onTimeout(now, t)
 	}
@@ -20,7 +20,7 @@ func (c *Conn) onFlightTimer(now Time) {
 }
 
 // onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
-func (c *Conn) onTimeout(now Time, t *txn) {
+func (c *delivery) onTimeout(now Time, t *txn) {
 	c.e.stats.TimeoutRetransmits++
 	if c.exhausted(now, t) {
 		return
@@ -33,7 +33,7 @@ func (c *Conn) onTimeout(now Time, t *txn) {
 
 // onAnswerTimeout sends a push again that the peer has, and whose answer, a NACK perhaps, may be
 // lost. That says nothing about congestion.
-func (c *Conn) onAnswerTimeout(now Time, t *txn) {
+func (c *delivery) onAnswerTimeout(now Time, t *txn) {
 	c.e.stats.AnswerTimeouts++
 	if !c.exhausted(now, t) {
 		t.why = whyAnswer
@@ -42,7 +42,7 @@ func (c *Conn) onAnswerTimeout(now Time, t *txn) {
 }
 
 // exhausted counts a timeout of a packet and gives it up after too many.
-func (c *Conn) exhausted(now Time, t *txn) bool {
+func (c *delivery) exhausted(now Time, t *txn) bool {
 	t.retries++
 	p := &c.e.profile
 	limit := c.cfg.GiveUp
@@ -66,7 +66,7 @@ func (c *Conn) exhausted(now Time, t *txn) bool {
 const maxRetransmitCount = 6
 
 // expireTxn completes a transaction that is too old; its packet, if not acknowledged, is replaced.
-func (c *Conn) expireTxn(t *txn) {
+func (c *delivery) expireTxn(t *txn) {
 	code := CmplLocalTO
 	if t.resync != 0 {
 		code = t.code
@@ -79,7 +79,7 @@ func (c *Conn) expireTxn(t *txn) {
 // onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits
 // for a window: that is not the peer's silence, and those before it are timed. A receiver that is
 // not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
-func (c *Conn) onTxnTimer(now Time) {
+func (c *delivery) onTxnTimer(now Time) {
 	limit, next := c.txnTimeout(), never
 	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {
 		if int32(rsn-c.baseRSN) < 0 {
@@ -97,6 +97,6 @@ func (c *Conn) onTxnTimer(now Time) {
 		c.expireTxn(t)
 	}
 	if next != never {
-		c.e.wheel.Arm(&c.txnTimer, c, timerTxn, next)
+		c.e.wheel.Arm(&c.txnTimer, c.self(), timerTxn, next)
 	}
 }

@@ -37,7 +37,7 @@ func newRateUpdate(p *Profile, wheel *timer.Wheel[timerOwner]) rateUpdate {
 
 // congestion raises the event in rate.ev, unless one of the connection is on the way or the
 // policy finds it is not worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
-func (c *Conn) congestion(now Time) {
+func (c *delivery) congestion(now Time) {
 	u := &c.e.rate
 	cfg := u.cfg
 	if c.eventOut {
@@ -63,7 +63,7 @@ func (c *Conn) congestion(now Time) {
 	u.ev.Gen = u.events.Gen()
 	u.ev.Append(u.events.Put())
 	u.busy = max(u.busy, now) + cfg.Service
-	*u.jobs.Push() = job{conn: c, done: u.busy}
+	*u.jobs.Push() = job{conn: c.self(), done: u.busy}
 	c.eventOut = true
 	if !u.timer.Armed() {
 		u.wheel.Arm(&u.timer, u, timerRUE, u.busy+cfg.Latency)
@@ -113,7 +113,7 @@ func (u *rateUpdate) expired(now Time, _ timer.Kind) {
 
 // rateUpdated applies a result, whose State is in force already. A new timeout holds for packets in
 // flight too (Falcon §10.6.2.2).
-func (c *Conn) rateUpdated(ipg uint32, repath bool) {
+func (c *delivery) rateUpdated(ipg uint32, repath bool) {
 	c.ipg = uint16(min(ipg, cc.MaxIPG))
 	if repath {
 		c.path++

@@ -87,7 +87,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 
 // accept checks that a packet with a base header is meant for this connection, notes its timestamps
 // for the next acknowledgement and takes the acknowledgement it carries.
-func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
+func (c *receiver) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 	if h.Function != c.localFunction {
 		return wire.DropFunction
 	}
@@ -108,7 +108,7 @@ func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 }
 
 // onPullData completes a pull of the initiator (Falcon §8.4.3.2).
-func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
+func (c *receiver) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	if d := c.dataRx.check(&c.dataBits.rx, h.PSN); d != wire.DropNone {
 		c.coalesce(now, wholePacket)
 		return d
@@ -121,7 +121,7 @@ func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
 	case len(payload) > int(t.pullLength):
 		verdict = wire.DropPullLength
 	case c.ordered && h.RSN != c.baseRSN:
-		t.cell = c.e.contexts.cells.copyData(c, payload)
+		t.cell = c.e.contexts.cells.copyData(c.self(), payload)
 		t.data = t.cell.buf
 	default:
 		t.data = payload

@@ -23,7 +23,7 @@ var wanted = [numClasses]uint8{
 }
 
 // wants reports whether the connection has something of the class, eligible or not.
-func (c *Conn) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
+func (c *state) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
 
 // leastQuantum is a packet of 4 KiB with its headers: a function sends about one large packet in
 // its turn, or several small; more where a connection's turn is longer (Profile.TurnBytes).
@@ -194,13 +194,13 @@ func (s *schedule) part(c *Conn) {
 
 // kick queues the connection for everything it has to send: called whenever a packet may have
 // become eligible.
-func (c *Conn) kick() {
+func (c *state) kick() {
 	if c.closed || c.busy == 0 {
 		return
 	}
 	for class := range numClasses {
 		if c.wants(class) {
-			c.e.schedule.queues[class].push(c)
+			c.e.schedule.queues[class].push(c.self())
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // sendAck writes a NACK if one waits, else the ACK.
-func (c *Conn) sendAck(now Time, dst []byte) int {
+func (c *sender) sendAck(now Time, dst []byte) int {
 	if len(dst) < wire.EACKLen {
 		return 0
 	}
@@ -37,19 +37,19 @@ func (c *Conn) sendAck(now Time, dst []byte) int {
 }
 
 // needsExtended is the choice between BACK and EACK.
-func (c *Conn) needsExtended() bool {
+func (c *sender) needsExtended() bool {
 	b := &c.dataBits
 	return !isZero(&c.reqBits) || !isZero(&b.ack) || c.reqRx.own || c.dataRx.own ||
 		hasHole(&b.rx) || c.e.profile.RACK && !isZero(&b.rx)
 }
 
-func (c *Conn) congestionInfo() wire.Congestion {
+func (c *sender) congestionInfo() wire.Congestion {
 	return wire.Congestion{Hops: min(c.lastHops, 15), RxOccupancy: c.rxOccupancy(), ECN: c.ecn}
 }
 
 // rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
 // or that of its function or connection, which may be full long before.
-func (c *Conn) rxOccupancy() uint8 {
+func (c *sender) rxOccupancy() uint8 {
 	level := c.e.contexts.occupancy()
 	if c.credits == nil {
 		return level
@@ -57,7 +57,7 @@ func (c *Conn) rxOccupancy() uint8 {
 	return max(level, c.credits.Level(credit.NetPktRx, occupancyLevels+1), c.credits.Level(credit.NetBufRx, occupancyLevels+1))
 }
 
-func (c *Conn) sendNack(dst []byte) int {
+func (c *sender) sendNack(dst []byte) int {
 	q := c.nacks[0]
 	c.nacks = c.nacks[:copy(c.nacks, c.nacks[1:])]
 	if len(c.nacks) == 0 {

@@ -6,7 +6,7 @@ import (
 )
 
 // onPush receives push data at the target (Falcon §8.5.3.3).
-func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
+func (c *transactions) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	switch d := c.dataRx.check(&c.dataBits.rx, h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
@@ -57,7 +57,7 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 }
 
 // onPushAgain handles push data received before. Unless it was refused, it is a duplicate.
-func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
+func (c *transactions) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 	rx := c.rxs.At(c.targetBase, h.RSN)
 	if bit(&c.dataBits.ack, h.PSN-c.dataRx.base) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
 		c.coalesce(now, wholePacket)
@@ -89,7 +89,7 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 }
 
 // onPullRequest receives a pull request at the target (Falcon §8.5.3.1).
-func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
+func (c *transactions) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
 	h := &m.Header
 	if len(payload) > MaxPullHeader {
 		return wire.DropLength

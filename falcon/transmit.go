@@ -39,19 +39,19 @@ func (e *Engine) Urgent() bool { return e.schedule.urgent }
 // requeue queues the connection, which sent n bytes, for its next packet of the class: in front
 // while its turn allows more, or at the end. A turn is a packet, and more while they are small:
 // packets of one connection behind one another are cheaper for both ends, and share a superframe.
-func (c *Conn) requeue(class txClass, n int) {
+func (c *sender) requeue(class txClass, n int) {
 	q := &c.share.conns[class]
 	q.bytes += n
-	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c) {
+	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c.self()) {
 		return
 	}
 	q.endTurn()
 	if c.wants(class) {
-		q.push(c)
+		q.push(c.self())
 	}
 }
 
-func (c *Conn) send(now Time, class txClass, dst []byte) int {
+func (c *sender) send(now Time, class txClass, dst []byte) int {
 	if class == classAck {
 		return c.sendAck(now, dst)
 	}

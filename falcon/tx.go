@@ -3,7 +3,7 @@ package falcon
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // sendFresh sends a transaction's packet for the first time: here it gets its PSN.
-func (c *Conn) sendFresh(now Time, t *txn, dst []byte) int {
+func (c *sender) sendFresh(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
 	}
@@ -32,7 +32,7 @@ func (c *Conn) sendFresh(now Time, t *txn, dst []byte) int {
 }
 
 // sendAgain retransmits the next eligible packet with its old PSN.
-func (c *Conn) sendAgain(now Time, dst []byte) int {
+func (c *sender) sendAgain(now Time, dst []byte) int {
 	t := c.nextAgain()
 	if t == nil {
 		return 0
@@ -54,7 +54,7 @@ func (c *Conn) sendAgain(now Time, dst []byte) int {
 }
 
 // sentTxn starts the retransmission timer (Falcon §9.1.3).
-func (c *Conn) sentTxn(now Time, t *txn) {
+func (c *sender) sentTxn(now Time, t *txn) {
 	t.lastSent = now
 	if t.firstSent < 0 {
 		t.firstSent = now
@@ -73,7 +73,7 @@ func (c *Conn) sentTxn(now Time, t *txn) {
 
 // build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes
 // a Resync.
-func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
+func (c *sender) build(t *txn, ackReq bool, dst []byte) int {
 	var p wire.PushData // the others' headers begin with the same
 	h := &p.Header
 	h.CID, h.Function, h.Protocol, h.Type = c.remoteCID, c.remoteFunction, c.protocol, t.packetType()
@@ -84,7 +84,7 @@ func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 		if len(dst) < end {
 			return 0
 		}
-		n, err := c.e.ulp.Fill(c, t.kind, t.tag, dst[header:end:end])
+		n, err := c.e.ulp.Fill(c.self(), t.kind, t.tag, dst[header:end:end])
 		if err == nil && n >= 0 && n <= int(t.length) {
 			switch t.kind {
 			case TxnPush:
@@ -122,14 +122,14 @@ func headerLen(kind TxnKind) int {
 }
 
 // asksForAcks reports whether the profile uses the AR bit at all.
-func (c *Conn) asksForAcks() bool {
+func (c *sender) asksForAcks() bool {
 	p := &c.e.profile
 	return p.ARBurst || p.ARPercent > 0 || p.ARFcwnd > 0
 }
 
 // ackRequest decides on AR of a new packet (Falcon §9.1.3.1): every packet while fcwnd is small, a
 // share of them above, and the packet after which nothing else waits.
-func (c *Conn) ackRequest(t *txn, last bool) bool {
+func (c *sender) ackRequest(t *txn, last bool) bool {
 	p := &c.e.profile
 	if p.ARBurst && (last || t.last) {
 		return true

@@ -6,6 +6,13 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
+// transactions are what the ULPs of both ends ask for.
+type transactions struct {
+	delivery
+
+	waitingCost credit.Cost // of what was refused with ErrXoff
+}
+
 // waiting is what waits for credits or contexts.
 type waiting struct {
 	conns   ring.Queue[*Conn] // refused with ErrXoff
@@ -18,7 +25,7 @@ type waiting struct {
 // wait puts the connection in the list of those that get EvCredit when there is room again: at the
 // end, or in front if it was offered room that others took before it could. Else those that come
 // first might take all of it every time.
-func (c *Conn) wait(cost *credit.Cost, offered bool) {
+func (c *transactions) wait(cost *credit.Cost, offered bool) {
 	w := &c.e.waiting
 	c.e.stats.Xoffs++
 	c.waitingCost = *cost
@@ -27,9 +34,9 @@ func (c *Conn) wait(cost *credit.Cost, offered bool) {
 	}
 	c.waiting = true
 	if offered {
-		*w.conns.PushFront() = c
+		*w.conns.PushFront() = c.self()
 	} else {
-		*w.conns.Push() = c
+		*w.conns.Push() = c.self()
 	}
 }
 
