@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -33,8 +34,8 @@ type portSet struct {
 	log       *slog.Logger
 	clock     func() int64
 
-	paused int
-	rest   bool // what was read last is perhaps not all that waits
+	paused timer.Wheel[*loopPort] // until they may be read again
+	rest   bool                   // what was read last is perhaps not all that waits
 
 	events [portReady]unix.EpollEvent
 	arena  []byte
@@ -74,7 +75,7 @@ type loopPort struct {
 	dev    device
 	port   *functionPort
 	number int32
-	paused int64 // until then nothing is read: the function has sent what it may; 0: not
+	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
 }
 
 // openPorts makes the devices of all ports that the configuration has.
@@ -131,9 +132,7 @@ func (ps *portSet) remove(p *functionPort) device {
 		return nil
 	}
 	l := ps.ports[i]
-	if l.paused != 0 {
-		ps.paused--
-	}
+	ps.paused.Stop(&l.paused)
 	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
@@ -174,7 +173,7 @@ func (ps *portSet) Read() []gateway.PortInput {
 	if ps.shard.plain.gw.Busy() {
 		return nil
 	}
-	if ps.paused > 0 {
+	if ps.paused.Deadline() != vtime.Never {
 		ps.resume(ps.clock())
 	}
 	ps.rest = false
@@ -218,18 +217,13 @@ func (ps *portSet) More() bool { return ps.rest && ps.shard.tx.Patient }
 // pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front
 // of it.
 func (ps *portSet) pause(p *loopPort, until int64) {
-	p.paused = until
-	ps.paused++
+	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
 }
 
 func (ps *portSet) resume(now int64) {
-	for _, p := range ps.ports {
-		if p != nil && p.paused != 0 && now >= p.paused {
-			p.paused = 0
-			ps.paused--
-			ps.listen(p, unix.EPOLLIN)
-		}
+	for p, _, due := ps.paused.Expire(now); due; p, _, due = ps.paused.Expire(now) {
+		ps.listen(p, unix.EPOLLIN)
 	}
 }
 
@@ -239,18 +233,7 @@ func (ps *portSet) listen(p *loopPort, events uint32) {
 }
 
 // Deadline implements thread.Ports.
-func (ps *portSet) Deadline() (at int64) {
-	at = vtime.Never
-	if ps.paused == 0 {
-		return at
-	}
-	for _, p := range ps.ports {
-		if p != nil && p.paused != 0 {
-			at = min(at, p.paused)
-		}
-	}
-	return at
-}
+func (ps *portSet) Deadline() int64 { return ps.paused.Deadline() }
 
 // fail takes a port out whose device is gone; everything else goes on.
 func (ps *portSet) fail(p *loopPort, err error) {
