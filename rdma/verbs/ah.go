@@ -79,7 +79,7 @@ func (t *AHs) AH(ahn uint32) *AH { return t.table.Get(ahn) }
 // Ethernet header travels; multicast is not carried.
 func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := t.pds.PD(c.PDN)
-	path, st := PathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
+	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
 	switch {
 	case !t.owner.Working():
 		return 0, abi.StatusBadState

@@ -81,7 +81,7 @@ func (s *requester) complete(now vtime.Time) {
 		}
 		over := w.Issued && w.Pending == 0
 		if over && w.WQE.Opcode == abi.OpReadInv && w.Status == abi.WCSuccess {
-			w.Status = q.regions.Invalidate(q.pd, &q.windows, w.WQE.Imm)
+			w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm)
 		}
 		switch {
 		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !s.survives(w):
@@ -152,5 +152,5 @@ func (s *requester) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 	if st == abi.WCSuccess && w.WQE.Opcode == abi.OpReadInv {
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.WQE.Imm
 	}
-	s.sendCQ.Post(now, &cqe, false)
+	s.sendCQ.post(now, &cqe, false)
 }

@@ -46,7 +46,7 @@ func (s *requester) Unblocked(vtime.Time) {
 // Settle implements transport.Endpoint.
 func (q *QP) Settle(now vtime.Time) { q.in.Settle(now) }
 
-// closeConn closes the connection and forgets it; falcon's last events for it find no owner.
+// closeConn closes the connection and forgets it; the transport says nothing more of it.
 func (q *QP) closeConn(now vtime.Time) {
 	if c := q.letGo(); c != nil {
 		if q.violated {

@@ -181,16 +181,16 @@ func (c *CQ) stop() {
 	c.shared.Timers.Stop(&c.timer)
 }
 
-// Post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
+// post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
 // and its QPs move to ERR.
-func (c *CQ) Post(now vtime.Time, cqe *abi.CQE, solicited bool) {
+func (c *CQ) post(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	if c.owner.faults != nil && c.hold(now, cqe, solicited) {
 		return
 	}
 	c.put(now, cqe, solicited)
 }
 
-// put is Post for a completion that does not wait.
+// put is post for a completion that does not wait.
 func (c *CQ) put(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	o := c.owner
 	if c.failed || !o.Working() {

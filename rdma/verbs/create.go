@@ -21,7 +21,7 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 			if q.srq = t.srqs.SRQ(c.SRQN); q.srq == nil {
 				return nil, abi.StatusNotFound
 			}
-			if !q.srq.Basic() {
+			if !q.srq.basic() {
 				return nil, abi.StatusInvalidArgument
 			}
 		}
@@ -70,13 +70,13 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	if int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline {
 		return 0, abi.StatusTooLarge
 	}
-	sq := QueueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
-	rq := QueueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: RecvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
+	sq := queueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
+	rq := queueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: recvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
 	queues := []struct {
 		has  bool
 		to   *WorkQueue
 		kind abi.Ring
-		p    QueueParams
+		p    queueParams
 		min  uint8 // log2 of the stride
 	}{
 		{c.Type != abi.QPTypeXRCRecv, &q.sq, abi.RingSQ, sq, 6},
@@ -86,7 +86,7 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		if u.has {
 			st = u.p.Check(l.QPEntries, u.min)
 		} else {
-			st = u.p.CheckNone()
+			st = u.p.checkNone()
 		}
 		if st != abi.StatusOK {
 			if u.has && u.p.Read > 1<<u.p.Log2Stride {
@@ -107,7 +107,7 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		if !u.has {
 			continue
 		}
-		if *u.to, st = t.owner.OpenQueue(u.kind, u.p); st != abi.StatusOK {
+		if *u.to, st = t.owner.openQueue(u.kind, u.p); st != abi.StatusOK {
 			return 0, st
 		}
 	}

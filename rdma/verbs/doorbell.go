@@ -21,32 +21,32 @@ func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 			}
 			q.sendDoorbell(d.Index)
 		} else {
-			o.BrokeDoorbell(abi.DRV801, d)
+			o.brokeDoorbell(abi.DRV801, d)
 			o.Stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellRQ:
 		if q := o.QP(d.Queue); q != nil {
 			q.recvDoorbell(d.Index)
 		} else {
-			o.BrokeDoorbell(abi.DRV801, d)
+			o.brokeDoorbell(abi.DRV801, d)
 			o.Stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellSRQ:
 		if s := o.SRQ(d.Queue); s != nil {
 			s.Doorbell(d.Index)
 		} else {
-			o.BrokeDoorbell(abi.DRV801, d)
+			o.brokeDoorbell(abi.DRV801, d)
 			o.Stop(abi.FaultDoorbell, "SRQ doorbell names SRQ %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellCQArm:
 		if c := o.CQ(d.Queue); c != nil {
 			c.Arm(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
 		} else {
-			o.BrokeDoorbell(abi.DRV801, d)
+			o.brokeDoorbell(abi.DRV801, d)
 			o.Stop(abi.FaultDoorbell, "CQ doorbell names CQ %#x, which does not exist; arm only queues that were created", d.Queue)
 		}
 	default:
-		o.BrokeDoorbell(abi.DRV801, d)
+		o.brokeDoorbell(abi.DRV801, d)
 		o.Stop(abi.FaultDoorbell, "doorbell kind %d is not for the RDMA engine", uint8(d.Kind))
 	}
 	o.Settle(now)

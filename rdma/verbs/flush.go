@@ -24,7 +24,7 @@ func (s *requester) flushSends(now vtime.Time) (more bool) {
 		var x abi.SendWQE
 		x.Unmarshal(b)
 		q.owner.Stats.Posted++
-		s.sendCQ.Post(now, &abi.CQE{
+		s.sendCQ.post(now, &abi.CQE{
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: WCOpcode(x.Opcode),
 		}, false)
 	}
@@ -55,7 +55,7 @@ func (r *responder) flushRecvs(now vtime.Time) (more bool) {
 		}
 		var x abi.RecvWQE
 		x.Unmarshal(b)
-		r.recvCQ.Post(now, &abi.CQE{
+		r.recvCQ.post(now, &abi.CQE{
 			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
 		}, false)
 	}

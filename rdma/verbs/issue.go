@@ -134,9 +134,9 @@ func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
 		if r.head != r.next {
 			return false // a completion wakes the QP
 		}
-		w.Status = q.regions.Invalidate(q.pd, &q.windows, w.WQE.Imm)
+		w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm)
 	} else {
-		w.Status = q.regions.Bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
+		w.Status = q.regions.bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
 	}
 	w.started, w.Issued = true, true
 	goOn := w.Status == abi.WCSuccess || q.cie

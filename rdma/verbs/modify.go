@@ -20,7 +20,7 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		to = m.State
 	}
 	switch {
-	case !InRange(t.owner.Limits(), m):
+	case !inRange(t.owner.Limits(), m):
 		return abi.StatusInvalidArgument
 	case m.Mask&abi.QPAttrCurState != 0 && m.CurState != q.state:
 		return abi.StatusInvalidArgument
@@ -31,7 +31,7 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
 	if t.owner.Extended() || m.Mask&^AttrWhenever != 0 {
-		if st := Allowed(q.typ, q.state, to, m.Mask); st != abi.StatusOK {
+		if st := allowed(q.typ, q.state, to, m.Mask); st != abi.StatusOK {
 			return st
 		}
 	}
@@ -41,8 +41,8 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusOK
 	}
 	if q.state == abi.QPStateReset && to == abi.QPStateInit {
-		q.sq.Clean(abi.QueueHeaderSize)
-		q.rq.Clean(abi.QueueHeaderSize)
+		q.sq.clean(abi.QueueHeaderSize)
+		q.rq.clean(abi.QueueHeaderSize)
 	}
 	q.set(m)
 	q.change(now, to)
@@ -122,7 +122,7 @@ func (t *QPs) SetQPPath(p *abi.QPPath) abi.Status {
 	if q == nil {
 		return abi.StatusNotFound
 	}
-	path, st := PathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
+	path, st := pathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
 	switch {
 	case q.datagrams():
 		return abi.StatusInvalidArgument // each has the path of its address handle

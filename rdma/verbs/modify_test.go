@@ -56,17 +56,17 @@ func TestTransitions(t *testing.T) {
 		}
 		for _, from := range everyState {
 			for _, to := range everyState {
-				var row *Transition
-				for i, x := range Transitions(typ) {
+				var row *transition
+				for i, x := range transitions(typ) {
 					if x.From == from && x.To == to {
-						row = &Transitions(typ)[i]
+						row = &transitions(typ)[i]
 					}
 				}
 				switch {
 				case to == abi.QPStateReset:
-					row = &Transition{}
+					row = &transition{}
 				case to == abi.QPStateErr && from != abi.QPStateReset:
-					row = &Transition{}
+					row = &transition{}
 				}
 				if row == nil {
 					if st := try(from, to, 0); st != abi.StatusBadState {

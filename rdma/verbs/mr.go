@@ -31,8 +31,8 @@ type MR struct {
 	shift   uint64    // of the window's first byte in the region
 }
 
-// ValidAccess is every access right that can be asked for.
-const ValidAccess = abi.AccessLocalWrite | RemoteRights | abi.AccessMWBind | abi.AccessZeroBased | abi.AccessRelaxedOrdering
+// validAccess is every access right that can be asked for.
+const validAccess = abi.AccessLocalWrite | RemoteRights | abi.AccessMWBind | abi.AccessZeroBased | abi.AccessRelaxedOrdering
 
 // RemoteRights are those that peers can have.
 const RemoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
@@ -85,8 +85,8 @@ func (m *MR) Write(addr uint64, src []byte) error {
 	return m.area.WriteAt(m.offset(addr), src)
 }
 
-// Aligned reports whether addr is a multiple of 8, in the guest's view and in memory.
-func (m *MR) Aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+m.offset(addr))&7 == 0 }
+// aligned reports whether addr is a multiple of 8, in the guest's view and in memory.
+func (m *MR) aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+m.offset(addr))&7 == 0 }
 
 // unbind ends the binding of a window, for work in flight too.
 func (m *MR) unbind() {
@@ -97,9 +97,9 @@ func (m *MR) unbind() {
 	}
 }
 
-// InvalidateRemote is what a SEND with invalidate does: the key means nothing to peers any more. A
+// invalidateRemote is what a SEND with invalidate does: the key means nothing to peers any more. A
 // region goes on serving its own side.
-func (m *MR) InvalidateRemote() {
+func (m *MR) invalidateRemote() {
 	if m.window {
 		m.unbind()
 		return
@@ -200,9 +200,9 @@ func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right u
 	return m
 }
 
-// Invalidatable returns the region or window whose key the peer of a queue pair may invalidate: one
+// invalidatable returns the region or window whose key the peer of a queue pair may invalidate: one
 // of protection domain pd that gives peers any right, a window bound to the queue pair.
-func (r *Regions) Invalidatable(pd *PD, b *Bindings, rkey uint32) *MR {
+func (r *Regions) invalidatable(pd *PD, b *Bindings, rkey uint32) *MR {
 	m := r.named(rkey)
 	if m == nil || !m.usable() || m.pd != pd || m.access&RemoteRights == 0 || m.window && m.bound != b {
 		return nil

@@ -60,8 +60,8 @@ func (r *Regions) DeallocMW(rkey uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// Bind binds the window whose new key is rkey.
-func (r *Regions) Bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
+// bind binds the window whose new key is rkey.
+func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
 	w, m := r.table.At(keyNumber(rkey)), r.named(b.LKey)
 	const rights = RemoteRights | abi.AccessZeroBased
 	switch {
@@ -84,8 +84,8 @@ func (r *Regions) Bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	return abi.WCSuccess
 }
 
-// Unbind ends the bindings to a queue pair.
-func (r *Regions) Unbind(b *Bindings) {
+// unbindAll ends the bindings to a queue pair.
+func (r *Regions) unbindAll(b *Bindings) {
 	if b.windows == 0 {
 		return
 	}
@@ -96,9 +96,9 @@ func (r *Regions) Unbind(b *Bindings) {
 	})
 }
 
-// Invalidate makes a key of the queue pair's own side invalid: a window bound to it, or a region,
+// invalidate makes a key of the queue pair's own side invalid: a window bound to it, or a region,
 // which is registered again before it is of use.
-func (r *Regions) Invalidate(pd *PD, b *Bindings, key uint32) abi.WCStatus {
+func (r *Regions) invalidate(pd *PD, b *Bindings, key uint32) abi.WCStatus {
 	m := r.named(key)
 	if m == nil || !m.usable() || m.pd != pd || m.window && m.bound != b || m.windows > 0 {
 		return abi.WCMWBindErr

@@ -58,9 +58,6 @@ func (o *Owner) UseFeatures(bits uint64) {
 	o.extended = bits&abi.FeatureExtendedVerbs != 0
 }
 
-// EventIndex reports whether the driver rings only when the event index asks for it.
-func (o *Owner) EventIndex() bool { return o.eventIndex }
-
 // Extended reports whether the driver knows abi.FeatureExtendedVerbs.
 func (o *Owner) Extended() bool { return o.extended }
 

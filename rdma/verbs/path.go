@@ -13,8 +13,8 @@ type Path struct {
 // ecnMask are the bits of a traffic class that are the network's.
 const ecnMask = 3
 
-// PathOf checks what a driver asks of a path.
-func PathOf(flowLabel uint32, class, hopLimit, sl uint8, vlan uint16) (Path, abi.Status) {
+// pathOf checks what a driver asks of a path.
+func pathOf(flowLabel uint32, class, hopLimit, sl uint8, vlan uint16) (Path, abi.Status) {
 	switch {
 	case flowLabel >= 1<<20 || sl > 15:
 		return Path{}, abi.StatusInvalidArgument

@@ -24,7 +24,7 @@ const PollQuantum = 64
 // reports whether there is an entry after all.
 func (s *requester) watch(now vtime.Time) (more bool) {
 	q := s.q
-	if !q.owner.EventIndex() {
+	if !q.owner.eventIndex {
 		return s.sq.Sleep()
 	}
 	s.sq.Commit()

@@ -54,7 +54,7 @@ func (q *QP) destroy(now vtime.Time) {
 	q.stopWork()
 	q.leaveConn(now)
 	q.state = abi.QPStateReset
-	q.regions.Unbind(&q.windows)
+	q.regions.unbindAll(&q.windows)
 	if q == q.in.gsi {
 		q.in.gsi = nil
 	} else {
@@ -75,7 +75,7 @@ func (t *QPs) Settle(now vtime.Time) {
 				q.fail(now, abi.WCGeneralErr, "completion queue failed")
 			}
 		})
-		t.srqs.FailBroken()
+		t.srqs.failBroken()
 	}
 }
 

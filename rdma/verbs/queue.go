@@ -24,8 +24,8 @@ type WorkQueue struct {
 // queueNames are the kinds of work queues in words.
 var queueNames = map[abi.Ring]string{abi.RingSQ: "SQ of QP", abi.RingRQ: "RQ of QP", abi.RingSRQ: "SRQ"}
 
-// QueueParams is where the driver put a queue.
-type QueueParams struct {
+// queueParams is where the driver put a queue.
+type queueParams struct {
 	Log2Entries, Log2Stride uint8
 	Read                    uint32 // bytes of an entry that can matter
 	Levels                  uint8
@@ -33,7 +33,7 @@ type QueueParams struct {
 }
 
 // Check is the status of a command that makes a queue of at most limit entries.
-func (p *QueueParams) Check(limit int, leastStride uint8) abi.Status {
+func (p *queueParams) Check(limit int, leastStride uint8) abi.Status {
 	switch {
 	case p.Log2Entries > abi.MaxQueueLog2 || 1<<p.Log2Entries > limit:
 		return abi.StatusTooLarge
@@ -43,16 +43,16 @@ func (p *QueueParams) Check(limit int, leastStride uint8) abi.Status {
 	return abi.StatusOK
 }
 
-// CheckNone is the status of a command that must not make the queue.
-func (p *QueueParams) CheckNone() abi.Status {
+// checkNone is the status of a command that must not make the queue.
+func (p *queueParams) checkNone() abi.Status {
 	if p.Log2Entries|p.Log2Stride|p.Levels != 0 || p.Pages != 0 {
 		return abi.StatusInvalidArgument
 	}
 	return abi.StatusOK
 }
 
-// OpenQueue reads the page list of a queue that was checked.
-func (o *Owner) OpenQueue(kind abi.Ring, p QueueParams) (WorkQueue, abi.Status) {
+// openQueue reads the page list of a queue that was checked.
+func (o *Owner) openQueue(kind abi.Ring, p queueParams) (WorkQueue, abi.Status) {
 	u := WorkQueue{owner: o, kind: kind, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}
 	area, st := o.area(p.Pages, p.Levels, u.layout.Size())
 	if st != abi.StatusOK {
@@ -71,11 +71,11 @@ func (o *Owner) OpenQueue(kind abi.Ring, p QueueParams) (WorkQueue, abi.Status) 
 // Name tells the queue whose it is. A queue pair's is new, and all its bytes have to be zero.
 func (u *WorkQueue) Name(number uint32) {
 	u.number = number
-	u.Clean(u.layout.Size())
+	u.clean(u.layout.Size())
 }
 
-// Clean looks whether the first bytes of the area are zero, as the driver has to make them.
-func (u *WorkQueue) Clean(bytes uint64) {
+// clean looks whether the first bytes of the area are zero, as the driver has to make them.
+func (u *WorkQueue) clean(bytes uint64) {
 	if u.Open() {
 		u.owner.zero(abi.DRV601, u.kind, u.number, u.area, bytes)
 	}

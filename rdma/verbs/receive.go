@@ -13,8 +13,8 @@ type Receive struct {
 	SRQ      *SRQ         // it came from
 }
 
-// RecvEntry is how many bytes of a receive entry can matter.
-func RecvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
+// recvEntry is how many bytes of a receive entry can matter.
+func recvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
 
 // Fill makes v from the entry of u that was read last, whose SGEs name memory of pd.
 func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {

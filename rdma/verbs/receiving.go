@@ -64,7 +64,7 @@ func (r *responder) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solic
 		}
 	}
 	v.Release()
-	cq.Post(now, cqe, solicited)
+	cq.post(now, cqe, solicited)
 }
 
 // finishRecv completes a receive in error.

@@ -58,7 +58,7 @@ func badTranslation(c *abi.RegMR) bool {
 
 // badAccess reports whether rights are unknown, or let peers do what the device itself may not.
 func badAccess(access uint32) bool {
-	return access&^ValidAccess != 0 || access&needLocalWrite != 0 && access&abi.AccessLocalWrite == 0
+	return access&^validAccess != 0 || access&needLocalWrite != 0 && access&abi.AccessLocalWrite == 0
 }
 
 // needLocalWrite are the rights that need abi.AccessLocalWrite beside.

@@ -94,7 +94,7 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 		switch {
 		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
 			return transport.Invalid, v, abi.WCLocLenErr
-		case p.Op == abi.OpSendInv && q.regions.Invalidatable(r.domain(), &q.windows, p.Imm) == nil:
+		case p.Op == abi.OpSendInv && q.regions.invalidatable(r.domain(), &q.windows, p.Imm) == nil:
 			return transport.Access, v, abi.WCSuccess
 		}
 		var c Cursor
@@ -146,7 +146,7 @@ func (r *responder) Atomic(x *transport.Atomic) (original uint64, why transport.
 	if m == nil {
 		return 0, transport.Access
 	}
-	if !m.Aligned(x.Addr) {
+	if !m.aligned(x.Addr) {
 		return 0, transport.Invalid
 	}
 	if original, err := m.Atomic(x.Addr, &Atomic{Op: x.Op, Compare: x.Compare, SwapAdd: x.SwapAdd, Masks: x.Masks}); err == nil {
@@ -226,8 +226,8 @@ func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, fail
 		if pd == nil {
 			pd = v.SRQ.PD() // XRC
 		}
-		if m := q.regions.Invalidatable(pd, &q.windows, p.Imm); m != nil {
-			m.InvalidateRemote()
+		if m := q.regions.invalidatable(pd, &q.windows, p.Imm); m != nil {
+			m.invalidateRemote()
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, p.Imm
 	}

@@ -48,8 +48,8 @@ func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 		return 0, abi.StatusBadState
 	}
 	s := &SRQ{in: t, pd: t.pds.PD(c.PDN), typ: c.Type, maxSGE: int(c.MaxSGE)}
-	params := QueueParams{
-		Log2Entries: c.Log2Entries, Log2Stride: c.Log2Stride, Read: RecvEntry(c.MaxSGE), Levels: c.Levels, Pages: c.Pages,
+	params := queueParams{
+		Log2Entries: c.Log2Entries, Log2Stride: c.Log2Stride, Read: recvEntry(c.MaxSGE), Levels: c.Levels, Pages: c.Pages,
 	}
 	xrc := c.Type == abi.SRQTypeXRC
 	if xrc {
@@ -72,7 +72,7 @@ func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 	if t.table.Full() {
 		return 0, abi.StatusNoResources
 	}
-	if s.queue, st = t.owner.OpenQueue(abi.RingSRQ, params); st != abi.StatusOK {
+	if s.queue, st = t.owner.openQueue(abi.RingSRQ, params); st != abi.StatusOK {
 		return 0, st
 	}
 	s.number, _ = t.table.Add(s)
@@ -97,7 +97,7 @@ func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	}
 	u := &s.queue
 	entries := u.Entries()
-	params := QueueParams{Log2Entries: m.Log2Entries, Log2Stride: uint8(bits.TrailingZeros32(u.layout.Stride())), Read: u.read, Levels: m.Levels, Pages: m.Pages}
+	params := queueParams{Log2Entries: m.Log2Entries, Log2Stride: uint8(bits.TrailingZeros32(u.layout.Stride())), Read: u.read, Levels: m.Levels, Pages: m.Pages}
 	resize := m.Mask&abi.SRQAttrArea != 0
 	if resize {
 		if st := params.Check(t.owner.limits.QPEntries, 5); st != abi.StatusOK {
@@ -114,7 +114,7 @@ func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	}
 	consumer = u.Index()
 	if resize {
-		q, st := t.owner.OpenQueue(abi.RingSRQ, params)
+		q, st := t.owner.openQueue(abi.RingSRQ, params)
 		if st != abi.StatusOK {
 			return 0, st
 		}
@@ -163,8 +163,8 @@ func (t *SRQs) count() int          { return t.table.InUse() }
 func (t *SRQs) setLimit(most int)   { t.table.SetLimit(most) }
 func (t *SRQs) closeAll(vtime.Time) { t.table.Each((*SRQ).destroy) }
 
-// Basic reports whether QPs can be created with the queue.
-func (s *SRQ) Basic() bool { return s.typ == abi.SRQTypeBasic }
+// basic reports whether QPs can be created with the queue.
+func (s *SRQ) basic() bool { return s.typ == abi.SRQTypeBasic }
 
 // Entries is how many entries the queue has.
 func (s *SRQ) Entries() uint32 { return s.queue.Entries() }
@@ -225,8 +225,8 @@ func (s *SRQ) checkLimit() {
 	}
 }
 
-// FailBroken ends the XRC SRQs whose CQ failed.
-func (t *SRQs) FailBroken() {
+// failBroken ends the XRC SRQs whose CQ failed.
+func (t *SRQs) failBroken() {
 	t.table.Each(func(s *SRQ) {
 		if s.cq.Broken() {
 			s.fail()

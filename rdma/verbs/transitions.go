@@ -31,9 +31,9 @@ const (
 		AttrRetry | attrConnected
 )
 
-// Transition is one row of the table: what ModifyQP must and may set on the way between two states
+// transition is one row of the table: what ModifyQP must and may set on the way between two states
 // (InfiniBand §11.2.5.2).
-type Transition struct {
+type transition struct {
 	From, To           abi.QPState
 	Required, Optional uint32
 }
@@ -41,7 +41,7 @@ type Transition struct {
 // rcTransitions is the table of reliable connections. Connection management takes a QP from INIT to
 // RTS by itself, so that INIT takes everything and needs nothing. RESET and ERR are reached from
 // every state and set nothing.
-var rcTransitions = []Transition{
+var rcTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected},
 	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected},
 	{abi.QPStateInit, abi.QPStateRTR, AttrPath | attrResponder, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
@@ -57,16 +57,16 @@ var rcTransitions = []Transition{
 // needs is taken too: RC's table once stood for both.
 var (
 	xrcSendTransitions = rcTransitionsBut(
-		Transition{abi.QPStateInit, abi.QPStateRTR, AttrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
+		transition{abi.QPStateInit, abi.QPStateRTR, AttrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
 	)
-	xrcRecvTransitions = rcTransitionsBut(Transition{
+	xrcRecvTransitions = rcTransitionsBut(transition{
 		abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrTimeout | abi.QPAttrSQPSN,
 		abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer | AttrRetry | abi.QPAttrMaxRdAtomic,
 	})
 )
 
 // rcTransitionsBut is RC's table with another row.
-func rcTransitionsBut(row Transition) []Transition {
+func rcTransitionsBut(row transition) []transition {
 	table := slices.Clone(rcTransitions)
 	for i, t := range table {
 		if t.From == row.From && t.To == row.To {
@@ -77,7 +77,7 @@ func rcTransitionsBut(row Transition) []Transition {
 }
 
 // udTransitions is the table of datagrams.
-var udTransitions = []Transition{
+var udTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.QPAttrPKeyIndex | abi.QPAttrPort},
 	{abi.QPStateInit, abi.QPStateInit, 0, abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrQKey},
 	{abi.QPStateInit, abi.QPStateRTR, 0, abi.QPAttrPKeyIndex | abi.QPAttrQKey},
@@ -89,8 +89,8 @@ var udTransitions = []Transition{
 	{abi.QPStateSQE, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrQKey},
 }
 
-// Transitions is the table of a type of queue pairs.
-func Transitions(typ abi.QPType) []Transition {
+// transitions is the table of a type of queue pairs.
+func transitions(typ abi.QPType) []transition {
 	switch typ {
 	case abi.QPTypeUD, abi.QPTypeGSI:
 		return udTransitions
@@ -102,9 +102,9 @@ func Transitions(typ abi.QPType) []Transition {
 	return rcTransitions
 }
 
-// Allowed checks a change of state of a queue pair against the table of its type and returns the
+// allowed checks a change of state of a queue pair against the table of its type and returns the
 // status of the command.
-func Allowed(typ abi.QPType, from, to abi.QPState, mask uint32) abi.Status {
+func allowed(typ abi.QPType, from, to abi.QPState, mask uint32) abi.Status {
 	mask &^= abi.QPAttrState
 	switch to {
 	case abi.QPStateReset:
@@ -112,7 +112,7 @@ func Allowed(typ abi.QPType, from, to abi.QPState, mask uint32) abi.Status {
 	case abi.QPStateErr:
 		return statusIf(mask&^abi.QPAttrCurState != 0, abi.StatusInvalidArgument)
 	}
-	for _, t := range Transitions(typ) {
+	for _, t := range transitions(typ) {
 		if t.From == from && t.To == to {
 			return statusIf(mask&t.Required != t.Required || mask&^(t.Required|t.Optional) != 0, abi.StatusInvalidArgument)
 		}
@@ -128,12 +128,12 @@ func statusIf(bad bool, st abi.Status) abi.Status {
 	return abi.StatusOK
 }
 
-// InRange checks the values of the attributes that m sets.
-func InRange(l *Limits, m *abi.ModifyQP) bool {
+// inRange checks the values of the attributes that m sets.
+func inRange(l *Limits, m *abi.ModifyQP) bool {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
 	limit := uint8(l.ReadAtomic)
 	return m.Mask&^uint32(attrKnown) == 0 &&
-		!(has(abi.QPAttrAccess) && m.Access&^uint32(ValidAccess) != 0 ||
+		!(has(abi.QPAttrAccess) && m.Access&^uint32(validAccess) != 0 ||
 			has(abi.QPAttrPathMTU) && (m.PathMTU < abi.MTU256 || m.PathMTU > abi.MTU4096) ||
 			has(abi.QPAttrTimeout) && m.Timeout > 31 ||
 			has(abi.QPAttrRetryCnt) && m.RetryCnt > 7 ||

@@ -32,7 +32,7 @@ func TestTransitionTable(t *testing.T) {
 		{"from ERR to RTS", abi.QPTypeRC, abi.QPStateErr, abi.QPStateRTS, 0, abi.StatusBadState},
 		{"RESET sets nothing", abi.QPTypeRC, abi.QPStateRTS, abi.QPStateReset, abi.QPAttrAccess, abi.StatusInvalidArgument},
 	} {
-		if st := Allowed(c.typ, c.from, c.to, c.mask|abi.QPAttrState); st != c.want {
+		if st := allowed(c.typ, c.from, c.to, c.mask|abi.QPAttrState); st != c.want {
 			t.Errorf("%s: %v, want %v", c.name, st, c.want)
 		}
 	}
@@ -60,14 +60,14 @@ func TestAttributeLimits(t *testing.T) {
 		"SQPSN":           {abi.QPAttrSQPSN, func(m *abi.ModifyQP, v uint32) { m.SQPSN = v }, 0xffffff},
 	} {
 		m := abi.ModifyQP{Mask: c.mask}
-		if c.set(&m, c.most); !InRange(&limits, &m) {
+		if c.set(&m, c.most); !inRange(&limits, &m) {
 			t.Errorf("%s %d is refused", name, c.most)
 		}
-		if c.set(&m, c.most+1); InRange(&limits, &m) {
+		if c.set(&m, c.most+1); inRange(&limits, &m) {
 			t.Errorf("%s %d passes", name, c.most+1)
 		}
 	}
-	if m := (abi.ModifyQP{Mask: abi.QPAttrPathMTU, PathMTU: abi.MTU256 - 1}); InRange(&limits, &m) {
+	if m := (abi.ModifyQP{Mask: abi.QPAttrPathMTU, PathMTU: abi.MTU256 - 1}); inRange(&limits, &m) {
 		t.Error("a path MTU below the least passes")
 	}
 }

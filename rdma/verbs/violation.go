@@ -48,8 +48,8 @@ func (o *Owner) zero(clause abi.Clause, where abi.Ring, number uint32, area *que
 	}
 }
 
-// BrokeDoorbell reports a doorbell record.
-func (o *Owner) BrokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
+// brokeDoorbell reports a doorbell record.
+func (o *Owner) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	var b [abi.DoorbellSize]byte
 	d.Marshal(b[:])
 	where := abi.RingAdmin
