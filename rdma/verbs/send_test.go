@@ -26,3 +26,35 @@ func TestFormOfAnEntry(t *testing.T) {
 		}
 	}
 }
+
+// TestReservedOfAnEntry: what follows the header of a BindMW has reserved bits too (DRV-102, F33).
+func TestReservedOfAnEntry(t *testing.T) {
+	entry := func(op abi.Opcode, flags uint8, access uint32) (*SendWR, []byte) {
+		w := &SendWR{Request: transport.Request{WQE: abi.SendWQE{Opcode: op, Flags: flags}}, bind: abi.BindMW{Access: access}}
+		b := make([]byte, 1<<7)
+		w.WQE.Marshal(b)
+		w.bind.Marshal(b[abi.SendWQEHeader:])
+		return w, b
+	}
+	for _, tc := range []struct {
+		op     abi.Opcode
+		flags  uint8
+		access uint32
+		want   bool
+	}{
+		{abi.OpBindMW, abi.SendSignaled, abi.AccessRemoteRead, false},
+		{abi.OpBindMW, 0, 1 << 9, true},
+		{abi.OpBindMW, 0x80, 0, true},
+		{abi.OpWrite, abi.SendFence, 1 << 9, false}, // an SGE lies there
+		{abi.OpWrite, 0x10, 0, true},
+	} {
+		w, b := entry(tc.op, tc.flags, tc.access)
+		if got := w.reserved(b); got != tc.want {
+			t.Errorf("%s, flags %#x, access %#x: %t", tc.op, tc.flags, tc.access, got)
+		}
+	}
+	w, b := entry(abi.OpBindMW, 0, 1<<9)
+	if w.reserved(b[:abi.SendWQEHeader]) {
+		t.Error("looked behind the entry")
+	}
+}
