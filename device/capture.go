@@ -115,9 +115,9 @@ func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *functionPort,
 	}
 }
 
-// capturePlain takes an inner IP packet of a port, outside its seal, with a remark whose it is.
-func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.Tunnel, packet []byte) {
-	if !s.capture.wantClear {
+// plain takes an inner IP packet of a port, outside its seal, with a remark whose it is.
+func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.Time, of *gateway.Tunnel, packet []byte) {
+	if !t.wantClear {
 		return
 	}
 	way := "from"
@@ -125,28 +125,31 @@ func (s *Shard) capturePlain(dir capture.Direction, now falcon.Time, t *gateway.
 		way = "to"
 	}
 	whose := "no function of this NIC"
-	if p := s.plain.gw.EndpointOf(t.Tenant, packet, dir == captureOut); p != nil {
+	if p := gw.EndpointOf(of.Tenant, packet, dir == captureOut); p != nil {
 		whose = fmt.Sprintf("%s, port %s", pfvf.ID(p.Function), p.Name)
 	}
-	s.capture.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, t.Tenant, way, t.Peer))
+	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, of.Tenant, way, of.Peer))
 }
 
-// captureFromPorts takes what guests sent.
-func (s *Shard) captureFromPorts(now falcon.Time, in []gateway.PortInput) {
+// fromPorts takes what guests sent.
+func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
+	if !t.wantPorts {
+		return
+	}
 	for i := range in {
 		if p := portOf(in[i].From); p != nil {
-			s.capture.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
+			t.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
 		}
 	}
 }
 
-// captureToPort takes what a guest is given.
-func (s *Shard) captureToPort(f *gateway.PortFrame) {
-	if !s.capture.wantPorts {
+// toPort takes what a guest is given.
+func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
+	if !t.wantPorts {
 		return
 	}
 	if p := portOf(f.To); p != nil {
-		s.capture.port(captureOut, s.now, p, &f.Offload, f.Parts...)
+		t.port(captureOut, now, p, &f.Offload, f.Parts...)
 	}
 }
 
@@ -172,30 +175,30 @@ func (p *functionPort) remark(o *gateway.Offload) string {
 	return text
 }
 
-// captureInside takes a packet of a connection inside the NIC, which is never sealed.
-func (s *Shard) captureInside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
-	s.capture.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
+// inside takes a packet of a connection inside the NIC, which is never sealed.
+func (t *tapPoint) inside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
+	t.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
 }
 
-// captureFalcon takes an inner IP packet with a Falcon packet of c, or of nobody
+// falcon takes an inner IP packet with a Falcon packet of c, or of nobody
 // known, with a remark whose it is.
-func (s *Shard) captureFalcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
-	if !s.capture.wantClear {
+func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
+	if !t.wantClear {
 		return
 	}
 	comment := "no connection of this NIC"
 	if c != nil {
 		comment = explain(c, ulpPacket(falconPacket), dir == captureOut)
 	}
-	s.capture.put(capture.Clear, dir, now, packet, comment)
+	t.put(capture.Clear, dir, now, packet, comment)
 }
 
-// captureReceived takes a packet that was opened. In transport mode it came without an inner header,
+// opened takes a packet that was opened. In transport mode it came without an inner header,
 // and gets the one that tunnel mode would have given it, if it is addressed to the connection c.
-func (s *Shard) captureReceived(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
+func (t *tapPoint) opened(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
 	whole := p.Whole
 	switch {
-	case !s.capture.wantClear:
+	case !t.wantClear:
 		return
 	case whole == nil && !addressed:
 		return
@@ -203,7 +206,7 @@ func (s *Shard) captureReceived(now falcon.Time, c *conn.Slot, addressed bool, p
 		inner := underlay.Inner{Src: c.Inner.Dst, Dst: c.Inner.Src}
 		whole = append(inner.Append(nil, len(p.Falcon)), p.Falcon...)
 	}
-	s.captureFalcon(captureIn, now, c, whole, p.Falcon)
+	t.falcon(captureIn, now, c, whole, p.Falcon)
 }
 
 // explain says which function, queue pair and work request a packet belongs to.
@@ -317,16 +320,11 @@ func (p *plainIP) named(names []string) (found []*functionPort, err error) {
 	return found, nil
 }
 
-// setSinks replaces the captures of the shard.
+// setSinks replaces the captures of the shard. Loopback connections' packets are shown as they
+// would be on the way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so there
+// are no acknowledgements, and the PSN is the RSN.
 func (s *Shard) setSinks(sinks []sink) {
 	s.capture.set(sinks)
-	s.captureLoopbacks()
-}
-
-// captureLoopbacks shows loopback connections' packets as they would be on the
-// way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so
-// there are no acknowledgements, and the PSN is the RSN.
-func (s *Shard) captureLoopbacks() {
 	inside := rdma.Wire[*local.Engine](s.rdma)
 	if !s.capture.wantClear {
 		inside.SetTap(nil)
@@ -355,6 +353,6 @@ func (s *Shard) captureLoopbacks() {
 			b = h.Append(b)
 		}
 		b = append(b, packet...)
-		s.captureInside(now, c, b, packet)
+		s.capture.inside(now, c, b, packet)
 	})
 }

@@ -73,7 +73,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	}
 	s.inbox.Post(within(func(s *Shard, now falcon.Time) {
 		id, _ := pfvf.NewID(1, 0, 1)
-		if err := s.change(now, id, func(c *config.Function) error { c.Link = pfvf.LinkDisable; return nil }); err != nil {
+		if err := s.funcs.change(now, id, func(c *config.Function) error { c.Link = pfvf.LinkDisable; return nil }); err != nil {
 			t.Error(err)
 		}
 		s.guests.Bells.Add(d.b, bell, nil)

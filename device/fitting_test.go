@@ -52,7 +52,7 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	id, _ := pfvf.ParseID("h1.pf0.vf2")
 	var err error
 	if stopped := n.shard.do(func(now falcon.Time) { // as a command of the PF's driver does
-		err = n.shard.change(now, id, func(c *config.Function) error { c.Guest = &config.Guest{CID: 33}; return nil })
+		err = n.shard.funcs.change(now, id, func(c *config.Function) error { c.Guest = &config.Guest{CID: 33}; return nil })
 	}); stopped != nil || err != nil {
 		t.Fatal(stopped, err)
 	}

@@ -29,7 +29,7 @@ func (v *virtual) operate(side int, function, action string, set ...string) erro
 	if err != nil {
 		return err
 	}
-	err = v.shards[side].operate(v.now, id, &c)
+	err = v.shards[side].funcs.operate(v.now, id, &c)
 	v.step()
 	return err
 }
@@ -93,7 +93,7 @@ func TestVFMemory(t *testing.T) {
 	change := func(on bool) {
 		for i := range n {
 			id, _ := pfvf.NewID(1, uint32(i%16), uint32(1+i/16))
-			if err := s.change(1, id, func(c *config.Function) error {
+			if err := s.funcs.change(1, id, func(c *config.Function) error {
 				c.Tenant, c.Address, c.Enabled = 7, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), &on
 				return nil
 			}); err != nil {

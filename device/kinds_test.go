@@ -18,7 +18,7 @@ func TestEveryKindEverywhere(t *testing.T) {
 	s := v.shards[0]
 	for k := range abi.NumObjects {
 		most := uint32(5 + k)
-		if err := s.operate(v.now, d.fn.ID, &control.FunctionChange{Set: map[string]string{"max_" + k.Info().Key: fmt.Sprint(most)}}); err != nil {
+		if err := s.funcs.operate(v.now, d.fn.ID, &control.FunctionChange{Set: map[string]string{"max_" + k.Info().Key: fmt.Sprint(most)}}); err != nil {
 			t.Fatal(err)
 		}
 		raw, err := json.Marshal((view{s: s}).Describe(d.fn.ID))

@@ -17,7 +17,7 @@ import (
 
 // Change implements controller.View.
 func (v view) Change(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
-	err := v.s.operate(now, id, c)
+	err := v.s.funcs.operate(now, id, c)
 	var no *refusal
 	if errors.As(err, &no) {
 		return errors.New(no.why)
@@ -27,22 +27,22 @@ func (v view) Change(now falcon.Time, id pfvf.ID, c *control.FunctionChange) err
 
 // SetPort implements controller.View.
 func (v view) SetPort(now falcon.Time, id pfvf.ID, p *config.Port) {
-	_ = v.s.change(now, id, func(to *config.Function) error { to.Port = p; return nil })
+	_ = v.s.funcs.change(now, id, func(to *config.Function) error { to.Port = p; return nil })
 }
 
-func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
+func (fs *functionSet) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
 	switch c.Action {
 	case "", "enable", "disable":
 		if c.Action == "" && len(c.Set) == 0 {
 			return fmt.Errorf("function %s: nothing to change; there are %s", id, strings.Join(settings.Keys(), ", "))
 		}
-		return s.change(now, id, func(to *config.Function) error {
+		return fs.change(now, id, func(to *config.Function) error {
 			for _, key := range slices.Sorted(maps.Keys(c.Set)) {
 				if err := settings.Set(to, key, c.Set[key]); err != nil {
 					return fmt.Errorf("%s: %s: %w", id, key, err)
 				}
 			}
-			config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: to}.SetPortDefaults(s.cfg)
+			config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: to}.SetPortDefaults(fs.shard.cfg)
 			if c.Action != "" {
 				on := c.Action == "enable"
 				to.Enabled = &on
@@ -50,10 +50,10 @@ func (s *Shard) operate(now falcon.Time, id pfvf.ID, c *control.FunctionChange) 
 			return nil
 		})
 	case "reset":
-		f := s.funcs.byID[id]
+		f := fs.byID[id]
 		switch {
-		case f == nil && !s.funcs.possible(id):
-			return fmt.Errorf("function %s: there is none; %s", id, s.funcs.inReach(id))
+		case f == nil && !fs.possible(id):
+			return fmt.Errorf("function %s: there is none; %s", id, fs.inReach(id))
 		case f == nil || f.Lifecycle.State() == abi.StateDisabled:
 			return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
 		}

@@ -190,7 +190,7 @@ func (s *Shard) sealPlain(now falcon.Time, b []byte, f *gateway.Forward, packet 
 	if !s.plain.gw.HasKey(f.Tunnel) {
 		return
 	}
-	s.capturePlain(captureOut, now, f.Tunnel, packet)
+	s.capture.plain(s.plain.gw, captureOut, now, f.Tunnel, packet)
 	sealed, err := s.plain.gw.Seal(now, f.Tunnel, b[s.underlay.Headroom():], packet)
 	if err != nil {
 		s.drops.count(dropTxSeal)
@@ -223,7 +223,7 @@ func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.
 	if t == nil {
 		return
 	}
-	s.capturePlain(captureIn, now, t, packet)
+	s.capture.plain(s.plain.gw, captureIn, now, t, packet)
 	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 

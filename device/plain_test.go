@@ -332,7 +332,7 @@ func TestPlainWithdraw(t *testing.T) {
 	vf := v.shards[1].plain.ports[0].id
 	set := func(edit func(*config.Function)) {
 		t.Helper()
-		err := v.shards[1].change(v.now, vf, func(f *config.Function) error {
+		err := v.shards[1].funcs.change(v.now, vf, func(f *config.Function) error {
 			edit(f)
 			return nil
 		})

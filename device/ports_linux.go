@@ -105,7 +105,7 @@ func newPortSet(s *Shard, clock func() int64, log *slog.Logger) (*portSet, error
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return &portSet{shard: s, delivered: s.captureToPort, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
+	return &portSet{shard: s, delivered: func(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
 }
 
 // add gives a port its device, which is the set's from then on.

@@ -110,7 +110,7 @@ func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security
 	}
 	c := s.table.FindSealed(p.CID)
 	own := c != nil && addressed(c, d, &p)
-	s.captureReceived(now, c, own, &p)
+	s.capture.opened(now, c, own, &p)
 	switch {
 	case c == nil:
 		s.drops.count(dropUnknownCID)

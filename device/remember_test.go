@@ -43,7 +43,7 @@ func TestRemember(t *testing.T) {
 		}
 		id, err := n.ID(function)
 		if err == nil {
-			err = n.shard.operate(1e9, id, &c)
+			err = n.shard.funcs.operate(1e9, id, &c)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -27,11 +27,11 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.status, r.why)
 // traffic. A new MAC, tenant, address or DMA window makes the function another
 // one, so an enabled one is reset; a new guest ends the session of the old. The
 // error is a *refusal.
-func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) error) error {
-	if !s.funcs.possible(id) {
-		return &refusal{abi.StatusNotFound, fmt.Sprintf("function %s: there is none; %s", id, s.funcs.inReach(id))}
+func (fs *functionSet) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) error) error {
+	if !fs.possible(id) {
+		return &refusal{abi.StatusNotFound, fmt.Sprintf("function %s: there is none; %s", id, fs.inReach(id))}
 	}
-	was := s.funcs.settings(id)
+	was := fs.settings(id)
 	is := was
 	if err := edit(&is); err != nil {
 		return invalid(err)
@@ -41,38 +41,38 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 		port.MAC = is.MAC
 		is.Port = &port
 	}
-	if err := s.cfg.CheckFunction(id.String(), &is); err != nil {
+	if err := fs.shard.cfg.CheckFunction(id.String(), &is); err != nil {
 		return invalid(err)
 	}
-	if err := s.funcs.unique(id, &is); err != nil {
+	if err := fs.unique(id, &is); err != nil {
 		return err
 	}
-	if err := s.canAnnounce(id, &is); err != nil {
+	if err := fs.canAnnounce(id, &is); err != nil {
 		return &refusal{abi.StatusNoResources, fmt.Sprintf("%s: %v; disable another function, or share fewer tenants (peers[].tenants)", id, err)}
 	}
-	f := s.funcs.byID[id]
+	f := fs.byID[id]
 	if f == nil {
-		s.funcs.shelf[id] = is
+		fs.shelf[id] = is
 		if !*is.Enabled {
 			return nil
 		}
-		if _, err := s.funcs.add(now, id); err != nil {
-			s.funcs.shelf[id] = was
+		if _, err := fs.add(now, id); err != nil {
+			fs.shelf[id] = was
 			return &refusal{abi.StatusNoResources, err.Error()}
 		}
-		return s.reannounce()
+		return fs.reannounce()
 	}
 	if err := f.setCredits(&was, &is); err != nil {
 		return err
 	}
-	s.falcon.CreditsChanged()
+	fs.shard.falcon.CreditsChanged()
 	another := settings.Another(&was, &is)
 	if another || *was.Enabled != *is.Enabled {
 		if *was.Enabled {
 			if *is.Enabled {
 				f.TakeDown(now, "its settings changed")
 			}
-			s.funcs.table.Remove(id)
+			fs.table.Remove(id)
 		}
 	}
 	f.cfg = is
@@ -85,7 +85,7 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
-		if err := s.funcs.table.Add(f.Function.Function); err != nil { // unique has looked
+		if err := fs.table.Add(f.Function.Function); err != nil { // unique has looked
 			return &refusal{abi.StatusAddressInUse, err.Error()}
 		}
 		if !*was.Enabled {
@@ -95,16 +95,16 @@ func (s *Shard) change(now falcon.Time, id pfvf.ID, edit func(*config.Function) 
 	case *was.Enabled && !*is.Enabled:
 		f.disable(now)
 	}
-	s.funcs.linkChanged(now, id.Parent())
+	fs.linkChanged(now, id.Parent())
 	if v := f.Verbs(); v != nil {
-		s.rdma.RateChanged(now, v)
+		fs.shard.rdma.RateChanged(now, v)
 	}
-	return s.reannounce()
+	return fs.reannounce()
 }
 
 // canAnnounce says whether peers can be told of all functions, and of all addresses of ports, once
 // one has new settings.
-func (s *Shard) canAnnounce(id pfvf.ID, is *config.Function) error {
+func (fs *functionSet) canAnnounce(id pfvf.ID, is *config.Function) error {
 	var functions []cm.Endpoint
 	var ports []cm.Port
 	add := func(id pfvf.ID, c *config.Function) {
@@ -120,13 +120,13 @@ func (s *Shard) canAnnounce(id pfvf.ID, is *config.Function) error {
 			ports = append(ports, cm.Port{Tenant: c.Tenant, Addr: a.As16(), Function: uint32(id)})
 		}
 	}
-	for _, f := range s.funcs.all {
+	for _, f := range fs.all {
 		if f.ID != id {
 			add(f.ID, &f.cfg)
 		}
 	}
 	add(id, is)
-	return errors.Join(s.cm.CheckEndpoints(functions), s.cm.CheckPorts(ports))
+	return errors.Join(fs.shard.cm.CheckEndpoints(functions), fs.shard.cm.CheckPorts(ports))
 }
 
 // inReach says which functions there can be, as a remedy.
@@ -204,12 +204,12 @@ func (fs *functionSet) checkGuarantees(id pfvf.ID, is *config.Function) error {
 }
 
 // reannounce tells the peers, and whoever gives functions what is not the shard's.
-func (s *Shard) reannounce() error {
+func (fs *functionSet) reannounce() error {
 	select {
-	case s.changed <- struct{}{}:
+	case fs.shard.changed <- struct{}{}:
 	default:
 	}
-	if err := s.announce(); err != nil {
+	if err := fs.shard.announce(); err != nil {
 		return &refusal{abi.StatusNoResources, err.Error()}
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 	s := v.shards[0]
 	enable := func(vf int) error {
 		id, _ := pfvf.NewID(1, 0, uint32(vf))
-		return s.change(v.now, id, func(c *config.Function) error {
+		return s.funcs.change(v.now, id, func(c *config.Function) error {
 			on := true
 			c.Tenant, c.Address, c.Enabled = 7, address(vf), &on
 			return nil
@@ -48,12 +48,12 @@ func TestChangeAllOrNothing(t *testing.T) {
 		t.Error("it is there all the same")
 	}
 	first, _ := pfvf.NewID(1, 0, 1)
-	if err := s.change(v.now, first, func(c *config.Function) error { c.Weight = 7; return nil }); err != nil {
+	if err := s.funcs.change(v.now, first, func(c *config.Function) error { c.Weight = 7; return nil }); err != nil {
 		t.Errorf("another function's change: %v", err)
 	}
 	last, _ := pfvf.NewID(1, 0, 4) // of a tenant that is not shared
 	move := func(c *config.Function) error { c.Tenant, c.Address = 7, address(4); return nil }
-	if err := s.change(v.now, last, move); err == nil || s.funcs.byID[last].Tenant != 8 || s.funcs.byID[last].cfg.Tenant != 8 {
+	if err := s.funcs.change(v.now, last, move); err == nil || s.funcs.byID[last].Tenant != 8 || s.funcs.byID[last].cfg.Tenant != 8 {
 		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, s.funcs.byID[last].Tenant)
 	}
 	v.idle(5 * cmDelay)

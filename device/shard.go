@@ -164,9 +164,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	}
 	found := s.guests.Begin(now) // first: a guest may have woken this thread
 	s.plain.gw.Take(in.FromPorts)
-	if s.capture.wantPorts {
-		s.captureFromPorts(now, in.FromPorts)
-	}
+	s.capture.fromPorts(now, in.FromPorts)
 	s.falcon.HoldCredit(true)
 	if len(in.Frames) > 1 {
 		for _, f := range in.Frames {

@@ -121,7 +121,7 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 func (s *Shard) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, sealed int, err error) {
 	session := sessionOf(c)
 	inner := session.Wrap(&c.Inner, b, falconAt, n)
-	s.captureFalcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
+	s.capture.falcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
 	start, sealed, err := session.Seal(now, b, falconAt, n)
 	return start - s.underlay.Headroom(), sealed, err
 }

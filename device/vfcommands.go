@@ -82,7 +82,7 @@ func yes() *bool { b := true; return &b }
 func no() *bool  { return new(bool) }
 
 func (c *vfCommands) change(edit func(*config.Function) error) abi.Status {
-	err := c.pf.shard.change(c.now, c.id, edit)
+	err := c.pf.shard.funcs.change(c.now, c.id, edit)
 	if err == nil {
 		return abi.StatusOK
 	}
