@@ -1,10 +1,13 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/internal/list"
+import (
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/pool"
+)
 
 // cell holds the payload of one received packet that waits for its turn.
 type cell struct {
-	age     list.Node[cell] // in cellAges, or among the free ones
+	age     list.Node[cell] // in cellAges
 	conn    *Conn
 	rx      *rxTxn // the waiting push whose payload it is, else nil
 	request bool   // payload of a peer's request
@@ -15,7 +18,7 @@ type cell struct {
 // peers are limited here; pull data is limited by the transactions its initiator was granted, so
 // that it always finds a place (Falcon §8.4.3.2).
 type cellPool struct {
-	free     list.List[cell]
+	free     pool.Pool[cell]
 	inUse    int
 	requests int // of inUse
 	limit    int // of requests
@@ -32,11 +35,9 @@ type cellAges struct {
 
 // copyData stores pull data.
 func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
-	k := p.free.First()
-	if k != nil {
-		k.age.Remove()
-	} else {
-		k = &cell{buf: make([]byte, 0, p.size)}
+	k := p.free.Get()
+	if k.buf == nil {
+		k.buf = make([]byte, 0, p.size)
 	}
 	p.inUse++
 	c.cells++
@@ -68,7 +69,7 @@ func (p *cellPool) put(k *cell) {
 	p.inUse--
 	k.conn.cells--
 	k.conn, k.rx = nil, nil
-	p.free.PushFront(&k.age, k)
+	p.free.Put(k)
 }
 
 func (p *cellPool) leave(k *cell) {

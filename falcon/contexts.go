@@ -1,17 +1,20 @@
 package falcon
 
-import "github.com/falcon-vnic/vnic/falcon/credit"
+import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/pool"
+)
 
 // contexts are what the connections of an engine hold of transactions, requests of peers and
 // payload: counted, bounded by Config and used again.
 type contexts struct {
 	limit     int // Config.TxContexts: transactions of initiators
-	txnFree   []*txn
+	txnFree   pool.Pool[txn]
 	txns      int // in use
 	responses int // of txns: pull responses
 
 	rxLimit int // Config.RxContexts
-	rxFree  []*rxTxn
+	rxFree  pool.Pool[rxTxn]
 	rxs     int // in use
 	rxLevel poolLevel
 
@@ -39,7 +42,7 @@ func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellL
 
 func (c *state) newTxn(kind TxnKind) *txn {
 	x := &c.e.contexts
-	t := reuse(&x.txnFree)
+	t := x.txnFree.Get()
 	x.txns++
 	if kind == TxnPullData {
 		x.responses++
@@ -57,13 +60,13 @@ func (c *state) putTxn(t *txn) {
 		x.responses--
 	}
 	*t = txn{}
-	x.txnFree = append(x.txnFree, t)
+	x.txnFree.Put(t)
 	c.e.waiting.recheck = true
 }
 
 func (c *state) newRx() *rxTxn {
 	x := &c.e.contexts
-	rx := reuse(&x.rxFree)
+	rx := x.rxFree.Get()
 	x.rxs++
 	x.rxLevel.update(x.rxs)
 	rx.conn = c.self()
@@ -80,18 +83,7 @@ func (c *state) putRx(rx *rxTxn) {
 	x.rxLevel.update(x.rxs)
 	rx.gen++
 	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
-	x.rxFree = append(x.rxFree, rx)
-}
-
-// reuse takes the context freed last, or makes one.
-func reuse[T any](free *[]*T) *T {
-	n := len(*free) - 1
-	if n < 0 {
-		return new(T)
-	}
-	v := (*free)[n]
-	*free = (*free)[:n]
-	return v
+	x.rxFree.Put(rx)
 }
 
 func (c *state) putCell(k *cell) {
