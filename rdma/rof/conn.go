@@ -4,18 +4,12 @@ import (
 	"errors"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-const (
-	maxPushes = 128 // pushes of a connection in falcon's hands
-	maxPulls  = 64  // pulls of a connection in falcon's hands
-	maxServed = 128 // pull requests of the peer not answered yet, per connection
-
-	leastSegment = 64 // data bytes of a packet; connections that leave less are refused
-)
+// leastSegment is the least of data bytes of a packet; connections that leave less are refused.
+const leastSegment = 64
 
 // Conn is a connection of a queue pair over Falcon, or over what stands for it inside a NIC. It
 // knows the requests under way (initiator) and those of the peer that are not done (target).
@@ -58,7 +52,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	if t.XRC {
 		c.service = wire.XRC
 	}
-	c.initiator.begin(c.e, t.Reads)
+	c.initiator.begin(&c.e.segments, t.Reads)
 	c.target.begin(c.ordered)
 	return segment, true
 }
@@ -104,51 +98,5 @@ func (c *Conn) letGo() {
 	c.dropServed()
 }
 
-// Handle takes one event of the carrier. Most mean nothing any more when the queue pair has let go.
-func (c *Conn) Handle(now falcon.Time, ev *falcon.Event) {
-	u := c.user
-	if u == nil {
-		switch ev.Kind { // the connection is closing
-		case falcon.EvPush:
-			c.carrier.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(synNotServing))
-		case falcon.EvPull:
-			c.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
-		}
-		return
-	}
-	switch ev.Kind {
-	case falcon.EvPush:
-		c.handlePush(now, ev)
-	case falcon.EvPull:
-		c.handlePull(now, ev)
-	case falcon.EvPushDone:
-		c.pushDone(now, ev)
-	case falcon.EvPullDone:
-		c.pullDone(now, ev)
-	case falcon.EvResponseDone:
-		c.responseDone(ev.Tag)
-	case falcon.EvRNR:
-		c.peerNotReady(now, ev.Tag)
-	case falcon.EvCredit:
-		u.Unblocked(now)
-	case falcon.EvClosed:
-		c.letGo()
-		u.Ended(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())
-	}
-	u.Settle(now)
-}
-
 // errGone tells the carrier that the data of a packet is no longer to be had.
 var errGone = errors.New("rdma: the operation is over")
-
-// Fill writes the RDMA headers and data of one packet into dst; see falcon.ULP. It reads guest
-// memory but changes no queue and posts no completion.
-func (c *Conn) Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	switch {
-	case c.user == nil:
-		return 0, errGone
-	case kind == falcon.TxnPullData:
-		return c.fillResponse(tag, dst)
-	}
-	return c.fillRequest(tag, dst)
-}

@@ -15,7 +15,7 @@
 //	  │              Done │◀────────────── EvPushDone ┤                         ├── Complete ────────▶│
 //	  │◀──────────────────┤                           │                         │                     │
 //
-// READs and atomics are pulls: served.go answers them. An atomic runs once, when its request
+// READs and atomics are pulls: answer.go answers them. An atomic runs once, when its request
 // arrives; the data of a READ is read each time Falcon sends the response. status.go has the
 // syndromes that refusals travel as. datagrams.go is the connection that two functions share for
 // their datagrams (§6.6.3), link.go when there is one, outgoing.go what waits for it, links.go those

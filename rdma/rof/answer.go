@@ -1,0 +1,232 @@
+package rof
+
+import (
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// responseDone takes the end of a response.
+func (c *Conn) responseDone(tag uint64) {
+	s := c.serving(tag)
+	if s == nil {
+		return
+	}
+	if c.account.Trace != nil {
+		c.noteResponse(trace.Acked, s)
+	}
+	c.endServed(tag, s)
+}
+
+// pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too
+// early.
+const pullRetry falcon.Time = 80e3
+
+// handlePull takes a READ or atomic request. An error is answered with a complete-in-error
+// response, since a pull request was acknowledged before it came here (Falcon §8.5.3.5).
+func (c *Conn) handlePull(now falcon.Time, ev *falcon.Event) {
+	t := &c.target
+	h := &c.e.headers
+	_, err := h.Parse(ev.Data)
+	if err == nil && h.RBTH.DestQP != c.terms.QPN {
+		c.account.CIDMismatches++ // RDMA over Falcon §6.9
+		c.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	}
+	if at := c.user.AnswerAt(now); at > now { // the response counts, so the request waits
+		c.account.RateWaits++
+		c.deferPull(now, ev, at)
+		return
+	}
+	t.initOnce()
+	if len(t.freeServed) == 0 {
+		c.deferPull(now, ev, now+pullRetry)
+		return
+	}
+	slot := t.freeServed[len(t.freeServed)-1]
+	s := &t.served[slot]
+	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, rsn: ev.RSN, sink: h.STETH}
+	a := &c.e.arrival
+	*a = arrival{present: true, class: classPull, Packet: transport.Packet{First: true, Last: true, Message: h.SETH.RMSN}}
+	v := c.examine(h, err, s, a, ev.Length)
+	if v == later {
+		c.deferPull(now, ev, now+pullRetry)
+		return
+	}
+	length := s.opcode.HeaderLen() + int(s.length) + int(s.pad)
+	t.freeServed = t.freeServed[:len(t.freeServed)-1]
+	s.busy = true
+	t.unsent++
+	tag := uint64(t.servedEra)<<32 | uint64(slot)
+	if c.account.Trace != nil {
+		c.noteDelivered(ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
+	}
+	if err := c.carrier.RespondPull(now, ev.RSN, tag, length); err != nil {
+		c.endServed(tag, s) // the connection is closing, or falcon gave the request up
+	}
+	switch v {
+	case carriedOut:
+		c.account.PullsRx++
+		c.user.Answered(int(s.length))
+		c.arrived(now, h.RBTH.SN, a)
+		return
+	case failedAlone:
+		c.account.Refused++
+		c.arrived(now, h.RBTH.SN, a)
+	case failed:
+		c.account.Refused++
+		c.user.Refused(now, s.refusal)
+	case notServing:
+		c.account.Refused++
+	}
+}
+
+// pullVerdict is what becomes of a pull request.
+type pullVerdict uint8
+
+const (
+	carriedOut  pullVerdict = iota
+	later                   // it is delivered again
+	notServing              // refused, and nobody cares
+	failed                  // refused, with the queue pair
+	failedAlone             // refused, alone
+)
+
+// examine checks a pull request, whose headers did not parse if err is not nil, carries out an
+// atomic and notes in s what the response needs. asked is how long that may be.
+func (c *Conn) examine(h *wire.Headers, err error, s *served, a *arrival, asked int) pullVerdict {
+	addressed := err == nil && c.addressed(h)
+	op := h.RBTH.Opcode
+	if atomicOpcode(op) {
+		s.opcode = wire.AtomicResponse
+	}
+	c.user.Heard()
+	if !c.user.Serving() {
+		s.refusal = transport.NotServing
+		return notServing
+	}
+	if !addressed || op.Info().Kind != wire.KindPullRequest {
+		s.refusal = transport.Invalid
+		return failed
+	}
+	switch c.admit(h.RBTH.SN) {
+	case tooEarly:
+		return later
+	case misplaced:
+		s.refusal = transport.Sequence
+		return failed
+	}
+	switch {
+	case !c.ordered && !c.terms.Unordered && atomicOpcode(op) && h.RBTH.SN != c.expected:
+		return later // RFC 7306 §5.2.1: atomics in the order sent
+	case c.ordered && !c.legal(a), c.unsent >= c.terms.Serves: // RDMA over Falcon §8.3.2: RMSN counts packets
+		s.refusal = transport.Invalid
+		return failed
+	}
+	switch s.refusal = c.serve(h, s, asked); {
+	case s.refusal == transport.Accepted:
+		return carriedOut
+	case c.terms.InError:
+		return failedAlone
+	}
+	return failed
+}
+
+// deferPull makes falcon deliver the request again later. That is no answer to the peer: what is
+// short here is not the receiver's, and counts against nobody's RNR retries.
+func (c *Conn) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
+	c.account.PullsDeferred++
+	c.carrier.DeferPull(now, ev.RSN, until)
+}
+
+// serve carries out a request: an atomic now, a READ as far as it can be checked.
+func (c *Conn) serve(h *wire.Headers, s *served, asked int) (r transport.Refusal) {
+	if s.opcode == wire.AtomicResponse {
+		if asked != wire.PullLength(h.RBTH.Opcode, 8) {
+			return transport.Invalid
+		}
+		x := &c.e.atomic
+		*x = atomicOf(h)
+		s.original, r = c.user.Atomic(x)
+		return r
+	}
+	n := h.RETH.Length
+	if n > uint32(c.segment) {
+		return transport.Invalid
+	}
+	pad := uint8(wire.PadLen(int(n)))
+	switch padded := wire.PullLength(wire.ReadRequest, int(n)); asked {
+	case padded:
+	case padded - int(pad): // the peer does not count the pad: it gets none
+		pad = 0
+	default:
+		return transport.Invalid
+	}
+	if s.memory, r = c.user.Read(h.RETH.RKey, h.RETH.VA, n); r == transport.Accepted {
+		s.va, s.length, s.pad = h.RETH.VA, n, pad
+	}
+	return r
+}
+
+// atomicOpcode reports whether op is a request for an atomic, without its service.
+func atomicOpcode(op wire.Opcode) bool {
+	return op == wire.CmpSwap || op == wire.FetchAdd || op == wire.MaskedCmpSwap || op == wire.MaskedFetchAdd
+}
+
+// atomicOf is the atomic that a request asks for.
+func atomicOf(h *wire.Headers) transport.Atomic {
+	x := transport.Atomic{
+		Op: abi.OpMaskedFetchAdd, Addr: h.Atomic.VA, RKey: h.Atomic.RKey, Compare: h.Atomic.Compare, SwapAdd: h.Atomic.SwapAdd,
+		Masks: abi.AtomicMasks(h.Mask),
+	}
+	switch h.RBTH.Opcode {
+	case wire.CmpSwap:
+		x.Op = abi.OpCmpSwap
+	case wire.FetchAdd:
+		x.Op = abi.OpFetchAdd
+	case wire.MaskedCmpSwap:
+		x.Op = abi.OpMaskedCmpSwap
+	}
+	return x
+}
+
+// fillResponse writes one pull response packet. A READ whose memory is gone becomes a
+// complete-in-error response.
+func (c *Conn) fillResponse(tag uint64, dst []byte) (int, error) {
+	s := c.serving(tag)
+	if s == nil {
+		return 0, errGone
+	}
+	n := s.opcode.HeaderLen()
+	if len(dst) < n+int(s.length)+int(s.pad) {
+		return 0, errGone
+	}
+	c.answered(s)
+	if c.account.Trace != nil {
+		c.noteResponse(trace.Scheduled, s)
+	}
+	length, pad := int(s.length), int(s.pad)
+	if length > 0 && s.refusal == transport.Accepted {
+		if err := s.memory.Read(s.va, dst[n:n+length]); err != nil {
+			s.refusal = transport.Operation
+		}
+	}
+	if s.refusal != transport.Accepted {
+		length, pad = 0, 0
+	}
+	h := &c.e.headers
+	*h = wire.Headers{
+		RBTH: wire.RBTH{
+			Opcode: s.opcode | c.service, DestQP: c.terms.Peer, SN: s.sn, Pad: uint8(pad),
+			CE: s.refusal != transport.Accepted, Syndrome: uint8(syndromeOf(s.refusal)),
+		},
+		AtomicAck: wire.AtomicAckETH{Original: s.original},
+		STETH:     s.sink,
+	}
+	h.Append(dst[:0])
+	clear(dst[n+length : n+length+pad])
+	return n + length + pad, nil
+}
