@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
@@ -22,9 +25,8 @@ type Config struct {
 type Engine struct {
 	cfg    Config
 	wires  []transport.Wire
-	active fair.Round[Function] // with QPs in their ready lists, next visit first
-	stats  Stats                // of closed functions
-	fns    []*Function
+	sched  scheduler
+	fns    functions
 	shared verbs.Shared
 }
 
@@ -48,7 +50,8 @@ func NewEngine(cfg Config) *Engine {
 	if cfg.Quantum <= 0 {
 		cfg.Quantum = 16 << 10
 	}
-	e := &Engine{cfg: cfg, active: fair.Round[Function]{Quantum: cfg.Quantum}}
+	e := &Engine{cfg: cfg}
+	e.sched = scheduler{active: fair.Round[schedule]{Quantum: cfg.Quantum}, timers: &e.shared.Timers, wires: e}
 	e.shared.Bounds = verbs.Bounds{TurnOps: cfg.TurnOps, TurnBytes: cfg.TurnBytes, Linger: cfg.Linger, PollTime: cfg.PollTime}
 	for _, w := range wires {
 		e.wires = append(e.wires, w(e))
@@ -57,14 +60,20 @@ func NewEngine(cfg Config) *Engine {
 }
 
 // Stats sums the counters of all functions, closed ones included.
-func (e *Engine) Stats() Stats {
-	s := e.stats
-	for _, f := range e.fns {
-		of := f.Stats()
-		s.add(&of)
-	}
-	return s
+func (e *Engine) Stats() Stats { return e.fns.stats() }
+
+// NewFunction makes the verbs side of function id over the guest memory mem.
+func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
+	f := &Function{id: id, among: &e.fns}
+	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
+	f.sched = schedule{of: &e.sched, objects: &f.Objects, rate: new(credit.Bucket)}
+	f.Init(&e.shared, mem, limits, out, &f.sched, f.Links)
+	e.fns.list = append(e.fns.list, f)
+	return f
 }
+
+// RateChanged looks anew at a function that waits for its rate.
+func (e *Engine) RateChanged(now vtime.Time, f *Function) { f.sched.rateChanged(now) }
 
 // Run gives functions with work their turns (sched.go), closes connections whose linger ended and
 // lets the wires carry what they can. It reports whether work is left that could go on now;
@@ -73,7 +82,7 @@ func (e *Engine) Run(now vtime.Time) (more bool) {
 	e.shared.CloseLingering(now)
 	e.shared.Timers.Run(now)
 	for range e.cfg.Turns {
-		if !e.visit(now) {
+		if !e.sched.visit(now) {
 			break
 		}
 	}
@@ -85,7 +94,7 @@ func (e *Engine) Run(now vtime.Time) (more bool) {
 
 // Ready reports whether there is work for Run at once. Events and freed credits make some.
 func (e *Engine) Ready() bool {
-	if !e.active.Empty() {
+	if !e.sched.active.Empty() {
 		return true
 	}
 	for _, w := range e.wires {
@@ -112,15 +121,20 @@ func (e *Engine) Poll(now vtime.Time) (found bool) { return e.shared.Poll(now) }
 // Arm is called before the shard stops looking.
 func (e *Engine) Arm(now vtime.Time) (found bool) { return e.shared.Arm(now) }
 
-// forget drops a closed function and keeps its counters.
-func (e *Engine) forget(f *Function) {
-	e.unschedule(f)
-	for i, g := range e.fns {
-		if g == f {
-			e.fns = append(e.fns[:i], e.fns[i+1:]...)
-			of := f.Stats()
-			e.stats.add(&of)
-			return
+// Wire is the engine's wire of type W, for who opens connections on it.
+func Wire[W transport.Wire](e *Engine) W {
+	var none W
+	for _, w := range e.wires {
+		if w, ok := w.(W); ok {
+			return w
 		}
+	}
+	return none
+}
+
+// CreditsChanged implements transport.Host: credit may be had that could not.
+func (e *Engine) CreditsChanged() {
+	for _, w := range e.wires {
+		w.CreditsChanged()
 	}
 }

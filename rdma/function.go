@@ -1,9 +1,10 @@
 package rdma
 
 import (
+	"slices"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/vtime"
-	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
@@ -12,22 +13,36 @@ import (
 // carry its datagrams.
 type Function struct {
 	verbs.Objects
-	e  *Engine
-	id uint32
-
+	id    uint32
+	among *functions
 	sched schedule
 
 	Links *rof.Links // that carry its datagrams
 }
 
-// NewFunction makes the verbs side of function id over the guest memory mem.
-func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
-	f := &Function{e: e, id: id}
-	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
-	f.sched = schedule{f: f, rate: new(credit.Bucket)}
-	f.Init(&e.shared, mem, limits, out, &f.sched, f.Links)
-	e.fns = append(e.fns, f)
-	return f
+// functions are those of an engine.
+type functions struct {
+	list   []*Function
+	closed Stats // of those that are gone
+}
+
+// stats sums the counters of all functions, closed ones included.
+func (s *functions) stats() Stats {
+	sum := s.closed
+	for _, f := range s.list {
+		of := f.Stats()
+		sum.add(&of)
+	}
+	return sum
+}
+
+// forget drops a closed function and keeps its counters.
+func (s *functions) forget(f *Function) {
+	if i := slices.Index(s.list, f); i >= 0 {
+		s.list = slices.Delete(s.list, i, i+1)
+		of := f.Stats()
+		s.closed.add(&of)
+	}
 }
 
 // ID is the function's number.
@@ -44,5 +59,23 @@ func (f *Function) Close(now vtime.Time) {
 	}
 	f.Objects.Close(now)
 	f.Links.Close(now)
-	f.e.forget(f)
+	f.sched.leave()
+	f.among.forget(f)
+}
+
+// SetWeight makes the function issue so many times what one of weight 1 does; 0 is 1.
+func (f *Function) SetWeight(weight int) { f.sched.flow.Weight = weight }
+
+// UseRate bounds what the function sends by a token bucket, which others may charge too.
+func (f *Function) UseRate(b *credit.Bucket) { f.sched.rate = b }
+
+// UseCredits names the function's node of the credit tree, for what is guaranteed to it.
+func (f *Function) UseCredits(n *credit.Node) { f.sched.credits = n }
+
+// EachQP calls f for every queue pair, in the order of their places.
+func (f *Function) EachQP(call func(*verbs.QPInfo)) {
+	f.Objects.EachQP(func(q *verbs.QP, info *verbs.QPInfo) {
+		info.Rate = f.sched.throttle.Armed() && q.Queued.On() != nil
+		call(info)
+	})
 }

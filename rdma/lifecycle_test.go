@@ -335,7 +335,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 			if u := h.credits.InUse(); u != (credit.Cost{}) {
 				t.Fatalf("host %d: credits in use %v", i, u)
 			}
-			if !h.e.active.Empty() || h.e.shared.Lingering() != 0 {
+			if !h.e.sched.active.Empty() || h.e.shared.Lingering() != 0 {
 				t.Fatalf("host %d: a QP is still queued", i)
 			}
 			if len(h.faults) > 0 {

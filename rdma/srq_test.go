@@ -279,6 +279,21 @@ func newXRC(t testing.TB, ordered bool) *xrc {
 	return x
 }
 
+// TestShowXRC: both ends of an XRC connection can be looked at, though the target has no queue.
+func TestShowXRC(t *testing.T) {
+	x := newXRC(t, true)
+	for i, q := range []*qp{x.a, x.b} {
+		if info := q.info(); info.Number != q.number || info.Type != q.q.Type() || info.State != abi.QPStateRTS || info.Posted != 0 {
+			t.Errorf("QP of NIC %d: %+v", i, info)
+		}
+		x.hosts[i].fn.EachQueue(func(u *verbs.QueueInfo) {
+			if u.Number == x.b.number && i == 1 && u.Kind != verbs.CompletionQueue {
+				t.Errorf("a target with a queue: %+v", u)
+			}
+		})
+	}
+}
+
 // TestXRC sends every kind of request over one XRC connection to two SRQs.
 // (DEV-924)
 func TestXRC(t *testing.T) {
