@@ -2,15 +2,14 @@
 // peers.
 //
 //	guests                         ┌────────────────── Shard (one OS thread) ─────────────────┐
-//	 conn ─ session ─▶ mailbox ─┐  │ registers · admin commands · doorbells (registers, admin) │
-//	        (reader)            ├─▶│ inbox                                                     │
+//	 guest.Stream ──▶ mailbox ──┐  │ registers · admin commands · doorbells (registers, admin) │
+//	                            ├─▶│ inbox                                                     │
 //	peers                       │  │   rdma ◀────────▶ falcon ◀────▶ conn.Slot                 │
 //	 cmlink ──────▶ peer mail ──┤  │     ▲                  ▲          psp open, seal          │
 //	control API ──▶ call ───────┘  │ guest memory        cm, timers    underlay ◀──▶ tx queue  │
 //	ports (TAP) ◀▶ loop ─────────▶ │ gateway ◀───────▶ keys of peer and tenant                 │
 //	                               └───────┬──────────────────────────────────────────┬────────┘
-//	 conn ◀ session ◀── outbox ◀───────────┘                          uplink (tap.Port) ◀▶ loop
-//	        (writer)
+//	 guest.Stream ◀── effects ◀────────────┘                          uplink (tap.Port) ◀▶ loop
 //
 // A packet's way in is in receive.go, its way out in transmit.go; what a driver
 // asks is in device/guest; connections are agreed on, found and ended in
@@ -39,7 +38,7 @@
 // memory, of which each Step takes a bounded number. A source (a session's mailbox, a
 // peer's mailbox, a call) stands in it at most once and bounds what it holds,
 // so nobody outside can make it grow; a source that is full makes its own
-// sender wait. Events for guests leave through outboxes, which are bounded as
+// sender wait. Events for guests wait in their control channels, which are bounded as
 // well: completion events as a set, asynchronous events up to a limit, beyond
 // which they are dropped and counted, replies by the requests taken.
 //

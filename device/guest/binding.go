@@ -78,9 +78,6 @@ func (b *Binding) leave(now falcon.Time, fault error) {
 	b.set.leave(b)
 }
 
-// EventQueues are the driver's, by vector.
-func (b *Binding) EventQueues() []*EventQueue { return b.events }
-
 // End ends the session.
 func (b *Binding) End() { b.set.cfg.Effects.Add(effect.Func(b.Channel.End)) }
 

@@ -174,13 +174,6 @@ func (c *Channel) Waiting() (cqs []uint32, async []abi.AsyncEvent) {
 	return slices.Clone(c.events.CQs()), slices.Clone(c.events.Async())
 }
 
-// Ended is whether the device has ended the session, or the driver has.
-func (c *Channel) Ended() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
 // CQEvent implements guest.Channel.
 func (c *Channel) CQEvent(cqn uint32) {
 	c.mu.Lock()
