@@ -15,8 +15,8 @@
 // asks is in device/guest; connections are agreed on, found and ended in
 // device/conn, which connections.go puts together; keys.go joins device/security,
 // which seals and opens, to the connection manager; the thread is device/thread.
-// Plain IP of functions' ports is in plain.go and ports_linux.go,
-// with device/gateway to decide. Send rings in guest memory are polled while the thread is awake
+// What functions' ports are set to is in plain.go, their devices are in ports_linux.go, and
+// device/gateway carries their plain IP. Send rings in guest memory are polled while the thread is awake
 // (rdma.Engine.Poll), and so are the rings of doorbell records that guests have
 // in shared memory (guest.Bells); before it parks it arms them, so that a doorbell
 // record comes in through the inbox or a guest's eventfd ends the ppoll. Events

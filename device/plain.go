@@ -10,8 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -156,75 +154,6 @@ func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
 	}
 	s.plain.gw.AskForKeys(host, s.cm)
 	s.underlay.Resolve(now, s.peers[host].underlay)
-}
-
-// transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits
-// where it is.
-func (s *Shard) transmitPlain(now falcon.Time) {
-	for {
-		f := s.plain.gw.Outgoing(now)
-		if f == nil {
-			return
-		}
-		b := s.tx.Slot()
-		if b == nil {
-			return
-		}
-		packet := s.nextPlain(now, f)
-		if packet == nil {
-			s.plain.gw.EndFrame()
-			continue
-		}
-		s.sealPlain(now, b, f, packet)
-	}
-}
-
-// nextPlain cuts the next packet from the frame at hand.
-func (s *Shard) nextPlain(now falcon.Time, f *gateway.Forward) []byte {
-	defer s.survive(now, "a frame of a port", f.Packet)
-	return f.Next()
-}
-
-// sealPlain seals one packet of a port and queues the frame.
-func (s *Shard) sealPlain(now falcon.Time, b []byte, f *gateway.Forward, packet []byte) {
-	if !s.plain.gw.HasKey(f.Tunnel) {
-		return
-	}
-	s.capture.plain(s.plain.gw, captureOut, now, f.Tunnel, packet)
-	sealed, err := s.plain.gw.Seal(now, f.Tunnel, b[s.underlay.Headroom():], packet)
-	if err != nil {
-		s.drops.count(dropTxSeal)
-		return
-	}
-	total, ok := s.underlay.OutputClass(now, f.Tunnel.Underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
-	if !ok {
-		return // kept by the underlay until the neighbour answers, or counted there
-	}
-	s.capture.sealed(captureOut, now, b[:total])
-	s.tx.Commit(total)
-	s.tx.Patient = true
-}
-
-// receivePlain takes an opened packet of the gateway class to the port it is for. The key says
-// which peer sealed it for which tenant; the cookie must agree.
-func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	gw := s.plain.gw
-	if len(s.plain.ports) == 0 {
-		s.drops.count(dropNoGateway)
-		return
-	}
-	if !gw.OwnCookie(o) {
-		return
-	}
-	if p := s.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
-		s.underlay.Authenticated(now, d)
-	}
-	t, packet := gw.Opened(o)
-	if t == nil {
-		return
-	}
-	s.capture.plain(s.plain.gw, captureIn, now, t, packet)
-	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
 // describePort names a port for logs.

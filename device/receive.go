@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -180,6 +181,28 @@ func (s *Shard) otherMode(now falcon.Time, host cm.HostID) {
 		s.log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", s.cfg.PSP.Mode)
 	}
 	p.otherMode = now
+}
+
+// receivePlain takes an opened packet of the gateway class to the port it is for. The key says
+// which peer sealed it for which tenant; the cookie must agree.
+func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	gw := s.plain.gw
+	if len(s.plain.ports) == 0 {
+		s.drops.count(dropNoGateway)
+		return
+	}
+	if !gw.OwnCookie(o) {
+		return
+	}
+	if p := s.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
+		s.underlay.Authenticated(now, d)
+	}
+	t, packet := gw.Opened(o)
+	if t == nil {
+		return
+	}
+	s.capture.plain(gw, captureIn, now, t, packet)
+	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
 // hops is the 4-bit hop count of Falcon §7.7.1. A peer of another make may begin with 64 or 128.

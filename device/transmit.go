@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -124,4 +125,51 @@ func (s *Shard) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, sealed
 	s.capture.falcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
 	start, sealed, err := session.Seal(now, b, falconAt, n)
 	return start - s.underlay.Headroom(), sealed, err
+}
+
+// transmitPlain seals what came from the ports, as far as the tx queue has room; the rest waits
+// where it is.
+func (s *Shard) transmitPlain(now falcon.Time) {
+	for {
+		f := s.plain.gw.Outgoing(now)
+		if f == nil {
+			return
+		}
+		b := s.tx.Slot()
+		if b == nil {
+			return
+		}
+		packet := s.nextPlain(now, f)
+		if packet == nil {
+			s.plain.gw.EndFrame()
+			continue
+		}
+		s.sealPlain(now, b, f, packet)
+	}
+}
+
+// nextPlain cuts the next packet from the frame at hand.
+func (s *Shard) nextPlain(now falcon.Time, f *gateway.Forward) []byte {
+	defer s.survive(now, "a frame of a port", f.Packet)
+	return f.Next()
+}
+
+// sealPlain seals one packet of a port and queues the frame.
+func (s *Shard) sealPlain(now falcon.Time, b []byte, f *gateway.Forward, packet []byte) {
+	if !s.plain.gw.HasKey(f.Tunnel) {
+		return
+	}
+	s.capture.plain(s.plain.gw, captureOut, now, f.Tunnel, packet)
+	sealed, err := s.plain.gw.Seal(now, f.Tunnel, b[s.underlay.Headroom():], packet)
+	if err != nil {
+		s.drops.count(dropTxSeal)
+		return
+	}
+	total, ok := s.underlay.OutputClass(now, f.Tunnel.Underlay, firstPort+uint16(f.Flow%paths), f.ECN, b, sealed)
+	if !ok {
+		return // kept by the underlay until the neighbour answers, or counted there
+	}
+	s.capture.sealed(captureOut, now, b[:total])
+	s.tx.Commit(total)
+	s.tx.Patient = true
 }

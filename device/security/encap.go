@@ -37,9 +37,8 @@ type Encap interface {
 	// Open finds the Falcon packet in what was opened.
 	Open(o *Opened) (Packet, Refusal)
 
-	// wrap writes what belongs between PSP's header and the Falcon packet b[at:], and returns where
-	// it begins. seal seals the packet, of n bytes, and returns where PSP's header begins and how
-	// long the whole is.
+	// seal seals the Falcon packet b[at:at+n], with what Session.Wrap put in front, and returns
+	// where PSP's header begins and how long the whole is.
 	seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error)
 	newTxSA(u Use, version uint8, spi uint32, key []byte) (*psp.TxSA, error)
 }
