@@ -58,5 +58,5 @@ func (s *Shard) announce() error {
 		return err
 	}
 	s.syncPorts()
-	return s.cm.SetPorts(s.portAddresses())
+	return s.cm.SetPorts(s.plain.portAddresses())
 }

@@ -273,7 +273,7 @@ func TestUnassignedFunctions(t *testing.T) {
 		t.Fatalf("%d functions", len(n.all))
 	}
 	for vf, want := range map[uint32]abi.Status{1: abi.StatusDenied, 4: abi.StatusDenied, 5: abi.StatusNotFound, 4095: abi.StatusNotFound} {
-		if _, st, _ := s.choose(vf, "", queues.Peer{}); st != want {
+		if _, st, _ := s.funcs.choose(vf, "", queues.Peer{}); st != want {
 			t.Errorf("VF %d: %s, want %s", vf, st, want)
 		}
 	}

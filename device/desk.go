@@ -41,7 +41,7 @@ func (d desk) Set() *guest.Set { return d.n.shard.guests }
 
 // Attach implements guest.Desk.
 func (d desk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
-	f, st, why := d.n.shard.choose(number, b.Attached, b.Peer)
+	f, st, why := d.n.shard.funcs.choose(number, b.Attached, b.Peer)
 	if st != abi.StatusOK {
 		return nil, st, why
 	}
@@ -54,15 +54,15 @@ func (d desk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Stat
 
 // choose finds the function that a guest asks for, among those that are its
 // own. Host 0 in the number stands for this NIC, as a guest need not know it.
-func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
+func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
 	if number != abi.FunctionAssigned {
 		id := pfvf.ID(number)
 		if number <= pfvf.MaxID && id.Host() == 0 {
-			id |= pfvf.ID(s.cfg.NIC.Host) << 16
+			id |= pfvf.ID(fs.shard.cfg.NIC.Host) << 16
 		}
-		f := s.funcs.byID[id]
+		f := fs.byID[id]
 		switch {
-		case f == nil && s.funcs.possible(id):
+		case f == nil && fs.possible(id):
 			return nil, abi.StatusDenied, fmt.Sprintf("function %s is disabled", id)
 		case f == nil:
 			return nil, abi.StatusNotFound, fmt.Sprintf("there is no function %s", id)
@@ -72,7 +72,7 @@ func (s *Shard) choose(number uint32, attach string, p queues.Peer) (*function, 
 		return f, abi.StatusOK, ""
 	}
 	var own *function
-	for _, f := range s.funcs.all {
+	for _, f := range fs.all {
 		if !f.assignedTo(attach, p) {
 			continue
 		}

@@ -60,7 +60,7 @@ func (f *function) TakeVFsDown(now falcon.Time) {
 
 // QueryObjects implements guest.Owner.
 func (f *function) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
-	return f.shard.queryObjects(f.ID, part)
+	return f.shard.funcs.queryObjects(f.ID, part)
 }
 
 // LinkMoved implements guest.Owner.

@@ -52,7 +52,7 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
 	s.plain.gw = gateway.New(s.cfg.Uplink.MTU - s.cfg.SealedOverhead())
-	s.plain.gw.Panicked = func(v any, frame []byte) { s.tellPanic(s.now, "a packet of plain IP", v, frame) }
+	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.panicked(s.now, "a packet of plain IP", v, frame) }
 	for i := range s.cfg.Peers {
 		p := &s.cfg.Peers[i]
 		s.plain.gw.AddPeer(gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows})
@@ -119,13 +119,13 @@ func tenantConfig(t config.Tenant) gateway.TenantConfig {
 }
 
 // portAddresses lists what peers may send plain IP to.
-func (s *Shard) portAddresses() (list []cm.Port) {
-	for _, p := range s.plain.ports {
-		if !p.Up() {
+func (p *plainIP) portAddresses() (list []cm.Port) {
+	for _, port := range p.ports {
+		if !port.Up() {
 			continue
 		}
-		for _, a := range p.Addresses {
-			list = append(list, cm.Port{Tenant: p.Tenant, Addr: a.As16(), Function: p.Function, MTU: uint32(p.MTU)})
+		for _, a := range port.Addresses {
+			list = append(list, cm.Port{Tenant: port.Tenant, Addr: a.As16(), Function: port.Function, MTU: uint32(port.MTU)})
 		}
 	}
 	return list
@@ -178,10 +178,10 @@ func (p *plainIP) counts(v control.Counters) {
 }
 
 // Routes implements controller.View.
-func (v view) Routes() []control.Route { return v.s.routes() }
+func (v view) Routes() []control.Route { return v.s.plain.routes() }
 
-func (s *Shard) routes() (list []control.Route) {
-	for _, e := range s.plain.gw.Table() {
+func (p *plainIP) routes() (list []control.Route) {
+	for _, e := range p.gw.Table() {
 		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.MTU}
 		if e.Via.IsValid() {
 			r.Via = e.Via.String()

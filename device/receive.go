@@ -75,7 +75,7 @@ func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 func (s *Shard) openSealed(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
 	defer s.survive(now, "a sealed packet", sealed)
 	o, why := s.opener.Open(sealed)
-	return o, s.taken(why)
+	return o, s.drops.taken(why)
 }
 
 // findFalcon finds the Falcon packet in what was opened.
@@ -83,15 +83,15 @@ func (s *Shard) findFalcon(now falcon.Time, o *security.Opened) (p security.Pack
 	defer s.survive(now, "an opened packet", o.Clear())
 	p, why := s.encap.Open(o)
 	if why == security.OtherMode {
-		s.otherMode(now, o.Use.Peer)
+		s.peers[o.Use.Peer].sealsOtherwise(now, s.log, s.cfg.PSP.Mode)
 	}
-	return p, s.taken(why)
+	return p, s.drops.taken(why)
 }
 
 // taken counts a packet that security refuses.
-func (s *Shard) taken(why security.Refusal) bool {
+func (c *dropCounts) taken(why security.Refusal) bool {
 	if why != security.None {
-		s.drops.count(refusalDrops[why])
+		c.count(refusalDrops[why])
 	}
 	return why == security.None
 }
@@ -138,7 +138,7 @@ func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Op
 	if why == security.WrongSPI {
 		s.keys.SPIRefused(now, session.Use())
 	}
-	if !s.taken(why) {
+	if !s.drops.taken(why) {
 		return
 	}
 	if newest && d.Src == c.Underlay {
@@ -149,7 +149,7 @@ func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Op
 		return
 	}
 	if c.Owner.Trace != nil {
-		s.noteReceived(c, packet)
+		noteReceived(s.arrived, c, packet)
 	}
 	drop := s.falcon.Receive(now, falcon.Packet{
 		T1:   o.T1(),
@@ -170,15 +170,14 @@ func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Op
 // show nic says it after the last packet.
 const otherModeEvery = 60_000_000_000
 
-// otherMode notes that a peer, which is proved by its key, seals in the psp.mode that is not ours.
-func (s *Shard) otherMode(now falcon.Time, host cm.HostID) {
-	p := s.peers[host]
+// sealsOtherwise notes that a peer, which is proved by its key, seals in the psp.mode that is not ours.
+func (p *peer) sealsOtherwise(now falcon.Time, log *logLimit, ours string) {
 	if p == nil {
 		return
 	}
 	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
 		p.otherModeTold = now
-		s.log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", s.cfg.PSP.Mode)
+		log.line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", ours)
 	}
 	p.otherMode = now
 }

@@ -96,7 +96,7 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 	a.connectTo(b, 99)
 	for i, d := range []*driver{a, b} {
 		if traced {
-			if _, err := v.shards[i].startTrace(d.fn.ID, 0); err != nil {
+			if _, err := v.shards[i].funcs.startTrace(d.fn.ID, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

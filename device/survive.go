@@ -15,12 +15,12 @@ import (
 func (s *Shard) survive(now falcon.Time, what string, frame []byte) {
 	if v := recover(); v != nil {
 		s.drops.count(dropPanic)
-		s.tellPanic(now, what, v, frame)
+		s.log.panicked(now, what, v, frame)
 	}
 }
 
-func (s *Shard) tellPanic(now falcon.Time, what string, v any, frame []byte) {
+func (l *logLimit) panicked(now falcon.Time, what string, v any, frame []byte) {
 	const shown = 256
-	s.log.line(now, slog.LevelError, "fault in the program: "+what+" was dropped; please report this line",
+	l.line(now, slog.LevelError, "fault in the program: "+what+" was dropped; please report this line",
 		"panic", v, "bytes", len(frame), "begin", hex.EncodeToString(frame[:min(len(frame), shown)]), "stack", string(debug.Stack()))
 }

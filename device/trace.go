@@ -26,7 +26,7 @@ const (
 )
 
 // noteReceived notes a request of the peer that was opened.
-func (s *Shard) noteReceived(c *conn.Slot, packet []byte) {
+func noteReceived(at int64, c *conn.Slot, packet []byte) {
 	var h wire.Header
 	if h.Parse(packet) != wire.DropNone || h.Type != wire.TypePushData && h.Type != wire.TypePullRequest {
 		return
@@ -35,7 +35,7 @@ func (s *Shard) noteReceived(c *conn.Slot, packet []byte) {
 	if h.Type == wire.TypePushData {
 		e.Flags = trace.Data
 	}
-	c.Owner.Trace.Arrived(s.arrived, &e)
+	c.Owner.Trace.Arrived(at, &e)
 }
 
 // acknowledges is what a Falcon packet of c, not sealed yet, says of those that
@@ -68,14 +68,14 @@ func noteUnsealed(c *conn.Slot) {
 
 // setTrace makes a function note what happens to its requests in r; nil: nothing
 // any more.
-func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {
-	if s.traces == nil {
-		s.traces = map[pfvf.ID]*trace.Ring{}
+func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
+	if fs.shard.traces == nil {
+		fs.shard.traces = map[pfvf.ID]*trace.Ring{}
 	}
-	if s.traces[id] = r; r == nil {
-		delete(s.traces, id)
+	if fs.shard.traces[id] = r; r == nil {
+		delete(fs.shard.traces, id)
 	}
-	if f := s.funcs.byID[id]; f != nil {
+	if f := fs.byID[id]; f != nil {
 		if f.conns.Trace = r; f.Verbs() != nil {
 			f.Verbs().UseTrace(r)
 		}
@@ -83,19 +83,19 @@ func (s *Shard) setTrace(id pfvf.ID, r *trace.Ring) {
 }
 
 // startTrace begins to trace a function.
-func (s *Shard) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
-	switch f := s.funcs.byID[id]; {
-	case f == nil && !s.funcs.possible(id):
-		return nil, fmt.Errorf("function %s: there is none; %s", id, s.funcs.inReach(id))
-	case s.traces[id] != nil:
+func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
+	switch f := fs.byID[id]; {
+	case f == nil && !fs.possible(id):
+		return nil, fmt.Errorf("function %s: there is none; %s", id, fs.inReach(id))
+	case fs.shard.traces[id] != nil:
 		return nil, fmt.Errorf("function %s is traced already; end that trace first", id)
-	case len(s.traces) >= maxTraces:
+	case len(fs.shard.traces) >= maxTraces:
 		return nil, fmt.Errorf("%d functions are traced already; end one of the traces", maxTraces)
 	case qpn != 0 && (f == nil || f.Verbs() == nil || f.Verbs().QP(qpn) == nil):
 		return nil, fmt.Errorf("function %s has no queue pair %#x; `vnic show qps` lists them", id, qpn)
 	}
-	r := trace.NewRing(traceEvents, s.clock, qpn)
-	s.setTrace(id, r)
+	r := trace.NewRing(traceEvents, fs.shard.clock, qpn)
+	fs.setTrace(id, r)
 	return r, nil
 }
 
@@ -113,7 +113,7 @@ func (n *NIC) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 		defer cancel()
 	}
 	var ring *trace.Ring
-	if stopped := n.shard.do(func(falcon.Time) { ring, err = n.shard.startTrace(id, what.QPN) }); stopped != nil {
+	if stopped := n.shard.do(func(falcon.Time) { ring, err = n.shard.funcs.startTrace(id, what.QPN) }); stopped != nil {
 		return stopped
 	}
 	if err != nil {
@@ -136,7 +136,7 @@ func (n *NIC) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 	}
 	_ = n.shard.do(func(falcon.Time) { // nothing to do when the shard has ended
 		t.take(ring)
-		n.shard.setTrace(id, nil)
+		n.shard.funcs.setTrace(id, nil)
 	})
 	t.digest()
 	t.assembler.Finish()

@@ -43,7 +43,7 @@ func newTraced(t *testing.T) *traced {
 	x.idle()
 	for i, d := range x.ends {
 		var err error
-		if x.rings[i], err = d.fn.shard.startTrace(d.fn.ID, 0); err != nil {
+		if x.rings[i], err = d.fn.shard.funcs.startTrace(d.fn.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +245,7 @@ func TestTraceBounds(t *testing.T) {
 		{"h1.pf0.vf1", 0, "is traced already"}, {"h1.pf3", 0, "there is none"}, {"h1.pf0.vf2", 0x77, "has no queue pair 0x77"},
 	} {
 		other, _ := pfvf.ParseID(c.id)
-		if _, err := s.startTrace(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := s.funcs.startTrace(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
@@ -260,13 +260,13 @@ func TestTraceBounds(t *testing.T) {
 	if events, lost := x.rings[0].Take(nil); len(events) != traceEvents || lost == 0 {
 		t.Errorf("%d events, %d lost", len(events), lost)
 	}
-	s.setTrace(id, nil)
+	s.funcs.setTrace(id, nil)
 	a.send(abi.OpWrite, 0, 1, b, 0)
 	a.done()
 	if events, _ := x.rings[0].Take(nil); len(events) != 0 || len(s.traces) != 0 {
 		t.Errorf("%d events after the end", len(events))
 	}
-	r, err := s.startTrace(id, a.qpn) // its only one
+	r, err := s.funcs.startTrace(id, a.qpn) // its only one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestTraceBounds(t *testing.T) {
 	if events, _ := r.Take(nil); len(events) < 7 {
 		t.Errorf("%d events of the queue pair", len(events))
 	}
-	s.setTrace(id, trace.NewRing(16, s.clock, a.qpn+1))
+	s.funcs.setTrace(id, trace.NewRing(16, s.clock, a.qpn+1))
 	a.send(abi.OpWrite, 0, 1, b, 0)
 	a.done()
 	events, _ := s.traces[id].Take(nil)

@@ -75,7 +75,7 @@ func (c *vfCommands) SetVFObjects(p *abi.SetVFObjects) abi.Status {
 
 // QueryVFObjects implements abi.VFHandler.
 func (c *vfCommands) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
-	return c.pf.shard.queryObjects(c.id, part)
+	return c.pf.shard.funcs.queryObjects(c.id, part)
 }
 
 func yes() *bool { b := true; return &b }
@@ -271,15 +271,15 @@ func (c *vfCommands) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st
 }
 
 // queryObjects tells how many objects a function may have, or has.
-func (s *Shard) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
+func (fs *functionSet) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
 	switch part {
 	case abi.CreditLimit:
-		c := s.funcs.settings(id)
+		c := fs.settings(id)
 		for k := range abi.NumObjects {
 			*o.Of(k) = *c.Limits.Quotas.Of(k)
 		}
 	case abi.CreditInUse:
-		if f := s.funcs.byID[id]; f != nil && f.Verbs() != nil {
+		if f := fs.byID[id]; f != nil && f.Verbs() != nil {
 			for k, n := range f.Verbs().Counts() {
 				*o.Of(abi.Object(k)) = uint32(n)
 			}
