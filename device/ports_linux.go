@@ -162,7 +162,7 @@ const (
 
 // FD implements thread.Ports.
 func (ps *portSet) FD() int {
-	if ps.shard.plain.gw.Busy() {
+	if len(ps.ports) == 0 || ps.shard.plain.gw.Busy() {
 		return -1
 	}
 	return ps.epoll
@@ -170,7 +170,7 @@ func (ps *portSet) FD() int {
 
 // Read implements thread.Ports.
 func (ps *portSet) Read() []gateway.PortInput {
-	if ps.shard.plain.gw.Busy() {
+	if len(ps.ports) == 0 || ps.shard.plain.gw.Busy() {
 		return nil
 	}
 	if ps.paused.Deadline() != vtime.Never {
