@@ -22,10 +22,11 @@
 //
 // # Ownership and concurrency
 //
-// There are two sides, which share no memory. Manager and CIDs decide, once per NIC. Table,
-// Functions and each Function carry out, in each shard, beside the queue pairs that they look at.
-// What one side says to the other is small structures: a cm.ConnectRequest and its like one way
-// (Requests), a cm.Output back (Outputs). Today one goroutine calls both.
+// There are two sides. Manager and CIDs decide, once per NIC. Table, Functions and each Function
+// carry out, in each shard, beside the queue pairs that they look at. What one side says to the
+// other is small structures: a cm.ConnectRequest and its like one way (Requests), a cm.Output back
+// (Outputs). Today one goroutine calls both, and a queue pair connected with itself takes its CID
+// from CIDs directly.
 //
 // Nothing here reads a clock, starts a goroutine or does I/O. Keys are asked for and not known
 // (KeyStore, PeerKeys).
