@@ -53,7 +53,7 @@ func (e *Engine) Next(ev *Event) bool {
 		e.lastCell = nil
 	}
 	for {
-		if e.events.Len() == 0 {
+		if e.events.Len() == 0 && e.waiting.recheck {
 			e.waiting.wake()
 		}
 		if e.events.Len() == 0 {

@@ -41,10 +41,10 @@ func (c *transactions) wait(cost *credit.Cost, offered bool) {
 }
 
 // wake sends EvCredit to the waiting connections that could issue now what they were refused, the
-// longest waiting first and no more of them than can do so together. It looks only after something
-// was freed.
+// longest waiting first and no more of them than can do so together. It is called only after
+// something was freed.
 func (w *waiting) wake() {
-	if !w.recheck || w.hold {
+	if w.hold {
 		return
 	}
 	w.recheck = false

@@ -68,8 +68,7 @@ func (r *Round[T]) Next() *T {
 	}
 	for f.deficit <= 0 {
 		if f.deficit += max(f.Weight, 1) * r.Quantum; f.deficit <= 0 { // it owes for more than a turn
-			f.node.Remove()
-			l.PushBack(&f.node, f)
+			f.node.MoveBack()
 			f = l.First()
 		}
 	}
@@ -90,9 +89,12 @@ func (r *Round[T]) Settle(f *Flow[T], more, express bool) {
 		f.deficit = min(f.deficit, 0)
 		return
 	}
-	if l := r.list(express); f.deficit <= 0 || l != f.node.On() {
+	switch l := r.list(express); {
+	case l != f.node.On():
 		f.node.Remove()
 		l.PushBack(&f.node, f)
+	case f.deficit <= 0:
+		f.node.MoveBack()
 	}
 }
 

@@ -109,6 +109,19 @@ func (n *Node[T]) Remove() {
 	n.on, n.next, n.prev = nil, nil, nil
 }
 
+// MoveBack puts n, which is in a list, at its end.
+func (n *Node[T]) MoveBack() {
+	l := n.on
+	switch {
+	case n.next == nil: // it is there
+	case n == l.head:
+		l.head, n.prev.next, n.next = n.next, n, nil
+	default:
+		n.Remove()
+		l.PushBack(n, n.of)
+	}
+}
+
 // On is the list that n is in, nil if it is in none.
 func (n *Node[T]) On() *List[T] { return n.on }
 

@@ -51,6 +51,18 @@ func TestModel(t *testing.T) {
 					want[l] = slices.Insert(want[l], at+1, x)
 				}
 			},
+			"move back": func(t *rapid.T) {
+				x, _, in := draw(t)
+				if !in {
+					return
+				}
+				x.node.MoveBack()
+				for l := range want {
+					if i := slices.Index(want[l], x); i >= 0 {
+						want[l] = append(slices.Delete(want[l], i, i+1), x)
+					}
+				}
+			},
 			"remove": func(t *rapid.T) {
 				x, _, _ := draw(t)
 				x.node.Remove()

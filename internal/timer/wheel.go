@@ -43,7 +43,8 @@ type slot struct{ head, tail Handle }
 
 // Wheel holds the timers of owners of type O, as a rule a small interface. Its zero value is ready.
 type Wheel[O any] struct {
-	tick     int64 // every timer of an earlier tick has fired
+	tick     int64  // every timer of an earlier tick has fired
+	filled   uint16 // levels that have a timer
 	occupied [levels]uint64
 	slots    [levels][1 << slotBits]slot
 	fifo     slot // timers of one delay: the first to come is the first due
@@ -109,6 +110,7 @@ func (w *Wheel[O]) place(t Handle) {
 	}
 	slot := int(tick>>(level*slotBits)) & slotMask
 	n.place = uint16(level<<slotBits | slot)
+	w.filled |= 1 << level
 	w.occupied[level] |= 1 << slot
 	w.append(&w.slots[level][slot], t)
 }
@@ -132,7 +134,9 @@ func (w *Wheel[O]) unlink(t Handle) {
 		l.tail = n.prev
 	}
 	if l.head == 0 && n.place != inFIFO {
-		w.occupied[level] &^= 1 << slot
+		if w.occupied[level] &^= 1 << slot; w.occupied[level] == 0 {
+			w.filled &^= 1 << level
+		}
 	}
 }
 
@@ -214,15 +218,13 @@ func (w *Wheel[O]) cascade(l *slot) {
 
 // first finds the earliest occupied slot and the tick it starts at; level −1 if there is none.
 func (w *Wheel[O]) first() (level, slot int, start int64) {
-	for level = range levels {
-		if w.occupied[level] == 0 {
-			continue
-		}
-		slot = bits.TrailingZeros64(w.occupied[level])
-		shift := level * slotBits
-		return level, slot, w.tick>>(shift+slotBits)<<(shift+slotBits) | int64(slot)<<shift
+	if w.filled == 0 {
+		return -1, 0, 0
 	}
-	return -1, 0, 0
+	level = bits.TrailingZeros16(w.filled)
+	slot = bits.TrailingZeros64(w.occupied[level])
+	shift := level * slotBits
+	return level, slot, w.tick>>(shift+slotBits)<<(shift+slotBits) | int64(slot)<<shift
 }
 
 // Deadline is the time of the next timer, or an earlier time at which a crowded coarse slot must be

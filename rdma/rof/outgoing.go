@@ -165,8 +165,7 @@ func (l *Link) advance(now vtime.Time) {
 	l.progress, l.stalled = now, false
 	l.in.timers.Stop(&l.patience)
 	if l.holding.On() != nil {
-		l.holding.Remove()
-		l.in.holding.PushBack(&l.holding, l)
+		l.holding.MoveBack()
 	}
 }
 

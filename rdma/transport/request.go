@@ -29,28 +29,25 @@ type Request struct {
 }
 
 // Reads reports whether the request is a READ.
-func (r *Request) Reads() bool { return r.WQE.Opcode == abi.OpRead || r.WQE.Opcode == abi.OpReadInv }
+func (r *Request) Reads() bool { return in(r.WQE.Opcode, reads) }
 
 // Atomic reports whether the request is an atomic, masked or not.
-func (r *Request) Atomic() bool {
-	switch r.WQE.Opcode {
-	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
-		return true
-	}
-	return false
-}
+func (r *Request) Atomic() bool { return in(r.WQE.Opcode, atomics) }
 
 // Pulls reports whether the request is a READ or an atomic: its data comes back.
-func (r *Request) Pulls() bool { return r.Reads() || r.Atomic() }
+func (r *Request) Pulls() bool { return in(r.WQE.Opcode, reads|atomics) }
 
 // TakesReceive reports whether the message takes a receive at the peer.
-func (r *Request) TakesReceive() bool {
-	switch r.WQE.Opcode {
-	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWriteImm:
-		return true
-	}
-	return false
-}
+func (r *Request) TakesReceive() bool { return in(r.WQE.Opcode, receives) }
+
+// Sets of operations, a bit for each: they are asked about several times a packet.
+const (
+	reads    = 1<<abi.OpRead | 1<<abi.OpReadInv
+	atomics  = 1<<abi.OpCmpSwap | 1<<abi.OpFetchAdd | 1<<abi.OpMaskedCmpSwap | 1<<abi.OpMaskedFetchAdd
+	receives = 1<<abi.OpSend | 1<<abi.OpSendImm | 1<<abi.OpSendInv | 1<<abi.OpWriteImm
+)
+
+func in(op abi.Opcode, set uint64) bool { return set>>op&1 != 0 }
 
 // Why Issue did not take a packet.
 var (

@@ -89,9 +89,11 @@ func (o *Owner) memoryFault(what string, number uint32, err error) {
 // Unsettled reports, once, that queue pairs have to move to ERR because the function stopped or a
 // completion queue overflowed. Doing so at once would change queues under the feet of the caller.
 func (o *Owner) Unsettled() bool {
-	was := o.dirty
+	if !o.dirty {
+		return false
+	}
 	o.dirty = false
-	return was
+	return true
 }
 
 // Event sends an asynchronous event in the words the driver knows.

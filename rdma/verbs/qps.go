@@ -65,6 +65,12 @@ func (q *QP) destroy(now vtime.Time) {
 
 // Settle finishes what Stop and a CQ overflow began. Every entry point ends with it.
 func (t *QPs) Settle(now vtime.Time) {
+	if t.owner.dirty {
+		t.settle(now)
+	}
+}
+
+func (t *QPs) settle(now vtime.Time) {
 	for t.owner.Unsettled() {
 		stopped := !t.owner.Working()
 		t.each(func(q *QP) {
