@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -93,12 +95,12 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 	tally := newTally(tests)
 	for round := 0; ctx.Err() == nil && !tally.done(o.runs); round++ {
 		busy := o.load && round%2 == 1
-		end := func() {}
+		end, atOnce := func() {}, 1
 		if busy {
-			end = load()
+			end, atOnce = load(), 2*runtime.NumCPU()
 		}
 		rand.Shuffle(len(tests), func(i, j int) { tests[i], tests[j] = tests[j], tests[i] })
-		err := o.round(ctx, tests, round, busy, tally, out)
+		err := o.round(ctx, tests, round, atOnce, tally, out)
 		end()
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -149,27 +151,71 @@ func (o *options) build(ctx context.Context, tests []aTest, out io.Writer) error
 	return nil
 }
 
-// round runs each test that has not had all of its runs.
-func (o *options) round(ctx context.Context, tests []aTest, round int, busy bool, tally *tally, out io.Writer) error {
+// round runs each test that has not had all of its runs: those of one package one after the other,
+// and of so many packages at once. They are each other's load.
+func (o *options) round(ctx context.Context, tests []aTest, round, atOnce int, tally *tally, out io.Writer) error {
+	byPackage := map[*testPackage][]aTest{}
 	for _, t := range tests {
-		if tally.has(t, o.runs) {
-			continue
-		}
-		r, err := run(ctx, t, tally.atOnce(t))
-		if err != nil {
-			return err
-		}
-		tally.add(t, busy, r)
-		if r.failed > 0 {
-			name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.dir)+"."+t.name, round)
-			path := filepath.Join(o.dir, "failures", name)
-			if err := os.WriteFile(path, r.output, 0o644); err != nil {
-				return err
-			}
-			fmt.Fprintf(out, "FAIL %s (%s): %s\n", t.path(), condition(busy), path)
+		if !tally.has(t, o.runs) {
+			byPackage[t.pkg] = append(byPackage[t.pkg], t)
 		}
 	}
-	return nil
+	var wg sync.WaitGroup
+	var first onceError
+	places := make(chan struct{}, atOnce)
+	for _, group := range byPackage {
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			for _, t := range group {
+				if ctx.Err() != nil || first.err() != nil {
+					return
+				}
+				first.set(o.repeat(ctx, t, round, atOnce > 1, tally, out))
+			}
+		})
+	}
+	wg.Wait()
+	return first.err()
+}
+
+// repeat runs a test as often as it is to run in one process.
+func (o *options) repeat(ctx context.Context, t aTest, round int, busy bool, tally *tally, out io.Writer) error {
+	r, err := run(ctx, t, tally.atOnce(t))
+	if err != nil {
+		return err
+	}
+	tally.add(t, busy, r)
+	if r.failed == 0 {
+		return nil
+	}
+	name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.dir)+"."+t.name, round)
+	path := filepath.Join(o.dir, "failures", name)
+	if err := os.WriteFile(path, r.output, 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "FAIL %s (%s): %s\n", t.path(), condition(busy), path)
+	return err
+}
+
+// onceError keeps the first error.
+type onceError struct {
+	mu   sync.Mutex
+	kept error
+}
+
+func (o *onceError) set(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kept == nil {
+		o.kept = err
+	}
+}
+
+func (o *onceError) err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kept
 }
 
 func condition(busy bool) string {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -19,8 +20,11 @@ type row struct {
 	most   time.Duration // that a run took
 }
 
-// tally has a row for each test.
-type tally struct{ rows map[string]*row }
+// tally has a row for each test. Any goroutine may call its methods.
+type tally struct {
+	mu   sync.Mutex
+	rows map[string]*row
+}
 
 func newTally(tests []aTest) *tally {
 	y := &tally{rows: map[string]*row{}}
@@ -31,6 +35,8 @@ func newTally(tests []aTest) *tally {
 }
 
 func (y *tally) add(t aTest, busy bool, o outcome) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	r, i := y.rows[t.path()], 0
 	if busy {
 		i = 1
@@ -42,6 +48,8 @@ func (y *tally) add(t aTest, busy bool, o outcome) {
 
 // atOnce is how often a test is to run in its next process.
 func (y *tally) atOnce(t aTest) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	r := y.rows[t.path()]
 	if r.most == 0 {
 		return 1
@@ -54,6 +62,8 @@ func (y *tally) has(t aTest, runs int) bool {
 	if t.guest {
 		runs = (runs + guestShare - 1) / guestShare
 	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	r := y.rows[t.path()]
 	return runs > 0 && r.runs[0]+r.runs[1] >= runs
 }
