@@ -25,6 +25,7 @@ type Config struct {
 type Engine struct {
 	cfg    Config
 	wires  []transport.Wire
+	driven []transport.Driven // of them; Falcon is the shard's to drive
 	sched  scheduler
 	fns    functions
 	shared verbs.Shared
@@ -53,8 +54,12 @@ func NewEngine(cfg Config) *Engine {
 	e := &Engine{cfg: cfg}
 	e.sched = scheduler{active: fair.Round[schedule]{Quantum: cfg.Quantum}, timers: &e.shared.Timers, wires: e}
 	e.shared.Bounds = verbs.Bounds{TurnOps: cfg.TurnOps, TurnBytes: cfg.TurnBytes, Linger: cfg.Linger, PollTime: cfg.PollTime}
-	for _, w := range wires {
-		e.wires = append(e.wires, w(e))
+	for _, open := range wires {
+		w := open(e)
+		e.wires = append(e.wires, w)
+		if d, ok := w.(transport.Driven); ok {
+			e.driven = append(e.driven, d)
+		}
 	}
 	return e
 }
@@ -81,15 +86,15 @@ func (e *Engine) RateChanged(now vtime.Time, f *Function) { f.sched.rateChanged(
 func (e *Engine) Run(now vtime.Time) (more bool) {
 	e.shared.CloseLingering(now)
 	e.shared.Timers.Run(now)
-	for range e.cfg.Turns {
-		if !e.sched.visit(now) {
-			break
+	for n := 0; n < e.cfg.Turns && !e.sched.active.Empty(); n++ {
+		e.sched.visit(now)
+	}
+	for _, w := range e.driven {
+		if w.Run(now) {
+			more = true
 		}
 	}
-	for _, w := range e.wires {
-		w.Run(now)
-	}
-	return e.Ready()
+	return more || !e.sched.active.Empty()
 }
 
 // Ready reports whether there is work for Run at once. Events and freed credits make some.
@@ -97,7 +102,7 @@ func (e *Engine) Ready() bool {
 	if !e.sched.active.Empty() {
 		return true
 	}
-	for _, w := range e.wires {
+	for _, w := range e.driven {
 		if w.Ready() {
 			return true
 		}
@@ -108,7 +113,7 @@ func (e *Engine) Ready() bool {
 // Deadline is when Run has timed work next, math.MaxInt64 when never.
 func (e *Engine) Deadline() vtime.Time {
 	at := e.shared.Deadline()
-	for _, w := range e.wires {
+	for _, w := range e.driven {
 		at = min(at, w.Deadline())
 	}
 	return at

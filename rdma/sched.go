@@ -102,21 +102,18 @@ func (s *schedule) rateChanged(now vtime.Time) {
 	}
 }
 
-// visit gives the function in front one turn. It reports false when there is none.
-func (r *scheduler) visit(now vtime.Time) bool {
+// visit gives the function in front one turn. There is one.
+func (r *scheduler) visit(now vtime.Time) {
 	s := r.active.Next()
-	if s == nil {
-		return false
-	}
 	q := s.ready.First()
 	switch {
 	case q == nil: // its last QP left otherwise
 		r.active.Settle(&s.flow, false, false)
-		return true
+		return
 	case s.rate.Limited() && s.objects.Working():
 		if at := s.rate.Ready(now); at > now {
 			s.setAside(at)
-			return true
+			return
 		}
 	}
 	q.Queued.Remove()
@@ -128,8 +125,7 @@ func (r *scheduler) visit(now vtime.Time) bool {
 	}
 	s.objects.Settle(now)
 	if !s.flow.Waits() { // closed
-		return true
+		return
 	}
 	r.active.Settle(&s.flow, !s.ready.Empty(), s.covered())
-	return true
 }

@@ -156,6 +156,9 @@ func (w *Wheel[O]) release(t Handle) {
 	n.next, w.free = w.free, t
 }
 
+// Idle reports whether no timer is armed.
+func (w *Wheel[O]) Idle() bool { return w.filled == 0 && w.fifo.head == 0 }
+
 // Expire disarms one timer that is due and returns its owner and kind; false when there is none.
 func (w *Wheel[O]) Expire(now vtime.Time) (owner O, kind Kind, ok bool) {
 	t := w.due(now)

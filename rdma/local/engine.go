@@ -23,7 +23,7 @@ type Engine struct {
 	buf        []byte // one packet
 }
 
-var _ transport.Wire = (*Engine)(nil)
+var _ transport.Driven = (*Engine)(nil)
 
 // Tap sees a packet: who sent it, of which transaction it is, how much it asks for.
 type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
@@ -72,17 +72,19 @@ func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 // quantum is how many transactions one Run delivers, of all connections in turn.
 const quantum = 64
 
-// Run implements transport.Wire: it carries over what was issued, a transaction of each connection
+// Run implements transport.Driven: it carries over what was issued, a transaction of each connection
 // in its turn.
-func (e *Engine) Run(now falcon.Time) {
-	for c, _, ok := e.timers.Expire(now); ok; c, _, ok = e.timers.Expire(now) {
-		c.schedule()
+func (e *Engine) Run(now falcon.Time) (more bool) {
+	if !e.timers.Idle() {
+		e.expire(now)
 	}
-	e.grantCredits(now)
+	if len(e.creditless) > 0 {
+		e.grantCredits(now)
+	}
 	for range quantum {
 		c := e.line.First()
 		if c == nil {
-			return
+			break
 		}
 		c.place.Remove()
 		if c.head == c.tail {
@@ -91,9 +93,16 @@ func (e *Engine) Run(now falcon.Time) {
 		c.deliver(now)
 		c.schedule()
 	}
+	return e.Ready()
 }
 
-// Ready implements transport.Wire.
+func (e *Engine) expire(now falcon.Time) {
+	for c, _, ok := e.timers.Expire(now); ok; c, _, ok = e.timers.Expire(now) {
+		c.schedule()
+	}
+}
+
+// Ready implements transport.Driven.
 func (e *Engine) Ready() bool {
 	if !e.line.Empty() {
 		return true
@@ -106,7 +115,7 @@ func (e *Engine) Ready() bool {
 	return false
 }
 
-// Deadline implements transport.Wire.
+// Deadline implements transport.Driven.
 func (e *Engine) Deadline() falcon.Time { return e.timers.Deadline() }
 
 // CreditsChanged implements transport.Wire: Run looks by itself.

@@ -45,15 +45,6 @@ type User interface {
 	NoteConcluded(rsn uint32)
 }
 
-// Run implements transport.Wire: the shard drives Falcon.
-func (e *Engine) Run(falcon.Time) {}
-
-// Ready implements transport.Wire.
-func (e *Engine) Ready() bool { return false }
-
-// Deadline implements transport.Wire.
-func (e *Engine) Deadline() falcon.Time { return falcon.Forever }
-
 // CreditsChanged implements transport.Wire.
 func (e *Engine) CreditsChanged() {
 	if e.falcon != nil {

@@ -79,12 +79,11 @@ func (c *Conn) took(a *arrival, op wire.Opcode) {
 func (c *Conn) arrival(h *wire.Headers, rsn uint32, data []byte) *arrival {
 	op := h.RBTH.Opcode
 	info := op.Info()
-	a := &c.e.arrival
-	*a = arrival{present: true, class: classWrite, Packet: transport.Packet{
-		Op: abi.OpWrite, First: info.First, Last: info.Last, Solicited: h.RBTH.Solicited, Spoiled: h.RBTH.CE, ID: rsn,
-		Message: h.SETH.RMSN, Offset: h.OETH.Offset, Length: uint32(len(data)), Imm: h.Imm.Data,
-		Addr: h.RETH.VA, RKey: h.RETH.RKey, Claimed: h.RETH.Length,
-	}}
+	a := &c.e.arrival // field by field: a value would be made elsewhere and copied
+	a.present, a.class, a.failed = true, classWrite, abi.WCSuccess
+	a.Op, a.First, a.Last, a.Solicited, a.Spoiled = abi.OpWrite, info.First, info.Last, h.RBTH.Solicited, h.RBTH.CE
+	a.ID, a.Message, a.Offset, a.Length, a.Imm = rsn, h.SETH.RMSN, h.OETH.Offset, uint32(len(data)), h.Imm.Data
+	a.Addr, a.RKey, a.Claimed = h.RETH.VA, h.RETH.RKey, h.RETH.Length
 	switch op {
 	case wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly:
 		a.Op, a.class = abi.OpSend, classSend

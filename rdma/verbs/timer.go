@@ -16,6 +16,9 @@ func (s *Timers) Set(t *timer.Handle, owner Timed, at vtime.Time) { s.Arm(t, own
 
 // Run calls the owners of those that are due.
 func (s *Timers) Run(now vtime.Time) {
+	if s.Idle() {
+		return
+	}
 	for owner, _, ok := s.Expire(now); ok; owner, _, ok = s.Expire(now) {
 		owner.Due(now)
 	}
