@@ -67,7 +67,7 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 // never asked for again: a Resync in the place of the Pull Data, which is retransmitted until it is
 // acknowledged, tells the initiator for certain.
 func (c *transactions) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
-	t := c.newTxn(TxnPullData)
+	t := c.e.contexts.newTxn(c.self(), TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
 	c.responses++
@@ -99,7 +99,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if length < 0 || length > rx.length || length > int(c.mtu) {
 		return ErrTooLong
 	}
-	t := c.newTxn(TxnPullData)
+	t := c.e.contexts.newTxn(c.self(), TxnPullData)
 	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, int32(length), pullDataUlpRx, now
 	c.finish(rx)
 	c.responses++

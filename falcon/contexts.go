@@ -40,14 +40,13 @@ func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
 // occupancy is the level of the fuller of the two pools for requests from the network.
 func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellLevel.quantised()) }
 
-func (c *state) newTxn(kind TxnKind) *txn {
-	x := &c.e.contexts
+func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
 	t := x.txnFree.Get()
 	x.txns++
 	if kind == TxnPullData {
 		x.responses++
 	}
-	*t = txn{conn: c.self(), kind: kind, firstSent: -1, bypassed: -1}
+	t.conn, t.kind, t.firstSent, t.bypassed = c, kind, -1, -1 // the rest is zero: putTxn saw to it
 	return t
 }
 
@@ -64,12 +63,11 @@ func (c *state) putTxn(t *txn) {
 	c.e.waiting.recheck = true
 }
 
-func (c *state) newRx() *rxTxn {
-	x := &c.e.contexts
+func (x *contexts) newRx(c *Conn) *rxTxn {
 	rx := x.rxFree.Get()
 	x.rxs++
 	x.rxLevel.update(x.rxs)
-	rx.conn = c.self()
+	rx.conn = c
 	return rx
 }
 

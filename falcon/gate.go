@@ -9,15 +9,8 @@ type sender struct {
 	retransmits uint64
 }
 
-// paced reports whether the gap since the last packet is over; if not, a timer kicks the
-// connection.
-func (c *sender) paced(now Time) bool {
-	if now >= c.nextSend {
-		return true
-	}
-	c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c.nextSend)
-	return false
-}
+// awaitGap has a timer kick the connection when the gap since the last packet is over.
+func (c *sender) awaitGap() { c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c.nextSend) }
 
 // pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
 func (c *sender) pace(now Time) {

@@ -67,7 +67,7 @@ func (c *transactions) issue(now Time, kind TxnKind, tag uint64, length int, cos
 		c.wait(cost, offered)
 		return nil, ErrXoff
 	}
-	t := c.newTxn(kind)
+	t := c.e.contexts.newTxn(c.self(), kind)
 	t.tag, t.length, t.cost, t.started = tag, int32(length), *cost, -1
 	t.rsn = c.nextRSN
 	c.nextRSN++

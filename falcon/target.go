@@ -31,7 +31,7 @@ func (c *transactions) onPush(now Time, h *wire.Header, payload []byte) wire.Dro
 		c.returnOne(credit.NetPktRx)
 		return c.refuseResource(h.PSN, false)
 	}
-	rx := c.newRx()
+	rx := c.e.contexts.newRx(c.self())
 	rx.push, rx.rsn, rx.psn, rx.ackReq, rx.since = true, h.RSN, h.PSN, h.AckReq, now
 	c.rxs.Put(c.targetBase, rx.rsn, rx)
 	c.requests++
@@ -110,7 +110,7 @@ func (c *transactions) onPullRequest(now Time, m *wire.PullRequest, payload []by
 	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head) {
 		return c.refuseResource(h.PSN, true)
 	}
-	rx := c.newRx()
+	rx := c.e.contexts.newRx(c.self())
 	rx.rsn, rx.psn, rx.length, rx.since = h.RSN, h.PSN, int(m.RequestLength), now
 	rx.data = rx.inline[:copy(rx.inline[:], payload)]
 	c.rxs.Put(c.targetBase, rx.rsn, rx)

@@ -55,7 +55,8 @@ func (c *sender) send(now Time, class txClass, dst []byte) int {
 	if class == classAck {
 		return c.sendAck(now, dst)
 	}
-	if !c.paced(now) {
+	if now < c.nextSend {
+		c.awaitGap()
 		return 0
 	}
 	switch class {

@@ -42,6 +42,9 @@ func (w *SendWR) local(rest []byte) abi.WCStatus {
 
 // at is the place of offset in the request's list.
 func (w *SendWR) at(offset uint32) (c Cursor) {
+	if len(w.SGEs) > 0 && offset < w.SGEs[0].Length { // as a rule there is one element
+		return Cursor{offset: offset}
+	}
 	c.Advance(w.SGEs, offset)
 	return c
 }
