@@ -78,7 +78,7 @@ func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
 	m.Manager, err = cm.New(cm.Config{
 		Host: c.Host, MTU: c.MTU + headers, Peers: c.Peers, MaxListeners: driverListeners + reservedListeners,
 		MaxPerFunction: MaxSlots,         // its quota of CIDs bounds what it uses, the backlog what it has not answered
-		MaxPerPeer:     MaxSlots * 3 / 4, // no peer takes the last ones
+		MaxPerPeer:     MaxSlots * 7 / 8, // no peer takes the last ones
 	}, resources{m}, rand)
 	return m, err
 }
