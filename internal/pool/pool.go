@@ -1,8 +1,3 @@
-// Package pool keeps objects that nobody uses for who needs one next.
-//
-//	Get ─▶ in use ─▶ Put ─▶ kept
-//
-// A pool belongs to one goroutine. Its size is bounded by what its users may hold at a time.
 package pool
 
 // Pool holds objects nobody uses. What was given back last is taken first: thousands of owners work
