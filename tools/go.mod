@@ -10,7 +10,11 @@ tool (
 	mvdan.cc/gofumpt
 )
 
-require golang.org/x/tools v0.52.0
+require (
+	golang.org/x/sync v0.24.0
+	golang.org/x/sys v0.49.0
+	golang.org/x/tools v0.52.0
+)
 
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
@@ -23,8 +27,6 @@ require (
 	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
-	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.zx2c4.com/wintun v0.0.0-20230126152724-0fa3db229ce2 // indirect
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446 // indirect
 	honnef.co/go/tools v0.8.2 // indirect

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // options are the flags.
@@ -160,23 +161,19 @@ func (o *options) round(ctx context.Context, tests []aTest, round, atOnce int, t
 			byPackage[t.pkg] = append(byPackage[t.pkg], t)
 		}
 	}
-	var wg sync.WaitGroup
-	var first onceError
-	places := make(chan struct{}, atOnce)
-	for _, group := range byPackage {
-		wg.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			for _, t := range group {
-				if ctx.Err() != nil || first.err() != nil {
-					return
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, of := range byPackage {
+		group.Go(func() error {
+			for _, t := range of {
+				if err := o.repeat(ctx, t, round, atOnce > 1, tally, out); err != nil {
+					return err
 				}
-				first.set(o.repeat(ctx, t, round, atOnce > 1, tally, out))
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return first.err()
+	return group.Wait()
 }
 
 // repeat runs a test as often as it is to run in one process.
@@ -196,26 +193,6 @@ func (o *options) repeat(ctx context.Context, t aTest, round int, busy bool, tal
 	}
 	_, err = fmt.Fprintf(out, "FAIL %s (%s): %s\n", t.path(), condition(busy), path)
 	return err
-}
-
-// onceError keeps the first error.
-type onceError struct {
-	mu   sync.Mutex
-	kept error
-}
-
-func (o *onceError) set(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.kept == nil {
-		o.kept = err
-	}
-}
-
-func (o *onceError) err() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.kept
 }
 
 func condition(busy bool) string {
