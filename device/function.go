@@ -26,7 +26,7 @@ type function struct {
 var _ guest.Owner = (*function)(nil)
 
 // VF implements guest.Owner, for the VFs that the PF may have.
-func (f *function) VF(now falcon.Time, n uint16) (abi.VFHandler, abi.Status) {
+func (f *function) VF(now falcon.Time, n uint16, _ func() abi.Ticket) (abi.VFHandler, abi.Status) {
 	id := f.ID | pfvf.ID(n)
 	if n > pfvf.MaxVF || !id.IsVF() || !f.shard.funcs.possible(id) {
 		return nil, abi.StatusNotFound
@@ -90,7 +90,9 @@ type connections struct {
 var _ guest.Connections = connections{}
 
 // Commands implements guest.Connections.
-func (c connections) Commands(now falcon.Time) abi.ConnectionHandler { return c.Function.Commands(now) }
+func (c connections) Commands(now falcon.Time, _ func() abi.Ticket) abi.ConnectionHandler {
+	return c.Function.Commands(now)
+}
 
 // Start implements guest.Connections.
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {

@@ -29,6 +29,7 @@ type admin struct {
 	reg            *verbs.Registration // that it began; nil: none
 	busy           bool                // in the middle of it
 	told           abi.Clause          // that the engine said it breaks; 0: none
+	pending        []*pending          // commands that are completed later, at most as many as entries
 }
 
 // adminUser is the function that admin queues belong to.
@@ -36,8 +37,12 @@ type adminUser interface {
 	judge
 	// command carries out a command and writes its result.
 	command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status
+	// judged records what the driver broke by a command that ended in st.
+	judged(c *pending, st abi.Status)
 	// settle carries out what the command brought about.
 	settle(now falcon.Time)
+	// completed is called after a completion that was pending. The queue goes on if it waited for it.
+	completed()
 	// stopped is whether the function has a fault.
 	stopped() bool
 	Fault(code abi.Fault, reason string)
@@ -74,14 +79,17 @@ func (a *admin) ring(producer uint32) bool {
 	return false
 }
 
-// waits is whether there is work left.
-func (a *admin) waits() bool { return a.sq.Ready() > 0 || a.reg != nil }
+// waits is whether there is work left. While as many commands are pending as the queue has entries,
+// nothing is taken from it: a driver that keeps to DRV-501 has no more.
+func (a *admin) waits() bool { return a.reg != nil || a.sq.Ready() > 0 && !a.full() }
 
-// run carries out waiting commands in order, as many as are due in one Step, and returns how many.
-// pages is how many page list entries may still be read. Each command is copied from guest memory
-// once. Its completion is written before any event that it causes goes out. It reports false when
-// the completion queue cannot be written.
-func (a *admin) run(now falcon.Time, pages *int) (done int, ok bool) {
+func (a *admin) full() bool { return len(a.pending) >= int(a.entries) }
+
+// run carries out waiting commands in order, as many as are due in one Step, and returns how many,
+// and whether there are completions. pages is how many page list entries may still be read. Each
+// command is copied from guest memory once. Its completion is written before any event that it
+// causes goes out.
+func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 	for ; done < adminCommands && *pages > 0 && !a.user.stopped(); done++ {
 		var cqe abi.AdminCQE
 		if a.reg == nil && !a.next(now, &cqe, pages) {
@@ -90,24 +98,35 @@ func (a *admin) run(now falcon.Time, pages *int) (done int, ok bool) {
 		if a.reg != nil && !a.readPages(&cqe, pages) {
 			break
 		}
-		if cqe.Status != abi.StatusOK {
-			cqe.Result = [48]byte{}
-		}
-		var raw [abi.AdminCQESize]byte
-		cqe.Marshal(raw[:])
-		if err := a.cq.Write(raw[:]); err != nil {
-			a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
-			return done + 1, false
+		if cqe.Status != abi.StatusPending {
+			if !a.complete(&cqe) {
+				return done + 1, completed
+			}
+			completed = true
 		}
 		a.user.settle(now)
 	}
-	return done, true
+	return done, completed
+}
+
+// complete writes a completion. It reports false when the queue cannot be written.
+func (a *admin) complete(cqe *abi.AdminCQE) bool {
+	if cqe.Status != abi.StatusOK {
+		cqe.Result = [48]byte{}
+	}
+	var raw [abi.AdminCQESize]byte
+	cqe.Marshal(raw[:])
+	if err := a.cq.Write(raw[:]); err != nil {
+		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
+		return false
+	}
+	return true
 }
 
 // next carries out the next command, or begins it when it is a registration. It reports false when
 // there is none.
 func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
-	if a.sq.Ready() == 0 {
+	if a.sq.Ready() == 0 || a.full() {
 		return false
 	}
 	var raw [abi.AdminCmdSize]byte

@@ -15,17 +15,30 @@ func (f *Function) adminDoorbell(now falcon.Time, producer uint32) {
 
 // runAdmin carries out waiting commands. The function stays in the set's backlog while more wait.
 func (f *Function) runAdmin(now falcon.Time) {
-	done, ok := f.admin.run(now, &f.set.adminPages)
+	done, completed := f.admin.run(now, &f.set.adminPages)
 	f.set.Commands += uint64(done)
-	if !ok {
+	if f.stopped() {
 		return
 	}
-	if done > 0 {
+	if completed {
 		f.CQEvent(abi.AdminCQ)
 	}
+	f.goOn()
+}
+
+// goOn has the set look at the admin queue again, if there is work in it.
+func (f *Function) goOn() {
 	if f.admin.waits() && !f.inBacklog {
 		f.inBacklog = true
 		f.set.backlog = append(f.set.backlog, f)
+	}
+}
+
+// completed implements adminUser.
+func (f *Function) completed() {
+	f.CQEvent(abi.AdminCQ)
+	if f.Faults.in == nil || f.Faults.in.adminFrom == 0 {
+		f.goOn()
 	}
 }
 
@@ -61,16 +74,29 @@ func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 			return st
 		}
 	}
-	a, caller := &f.admin, abi.Caller{PF: !f.ID.IsVF(), Features: f.driver.Features}
+	a := &f.admin
+	c := a.current()
 	a.busy, a.told = true, 0
-	st := abi.Dispatch(&commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now), f: f, now: now}, caller, cmd, result)
+	h := &commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now, c.later), f: f, now: now, later: c.later}
+	st := abi.Dispatch(h, f.caller(), cmd, result)
 	a.busy = false
-	for _, clause := range caller.Broken(cmd, st, f.set.cfg.Strict) {
-		if clause != a.told {
-			f.Broke(clause, abi.RingAdmin, 0, a.sq.Next()-1, commandBytes(cmd))
-		}
+	if c.told = a.told; st != abi.StatusPending {
+		f.judged(c, st)
 	}
 	return st
+}
+
+func (f *Function) caller() abi.Caller {
+	return abi.Caller{PF: !f.ID.IsVF(), Features: f.driver.Features}
+}
+
+// judged implements adminUser.
+func (f *Function) judged(c *pending, st abi.Status) {
+	for _, clause := range f.caller().Broken(&c.cmd, st, f.set.cfg.Strict) {
+		if clause != c.told {
+			f.Broke(clause, abi.RingAdmin, 0, c.index, commandBytes(&c.cmd))
+		}
+	}
 }
 
 // commands carries out the admin commands of a function at one moment. What only the engine has to
@@ -78,8 +104,9 @@ func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 type commands struct {
 	*rdma.Function
 	abi.ConnectionHandler
-	f   *Function
-	now falcon.Time
+	f     *Function
+	now   falcon.Time
+	later func() abi.Ticket // for the command in progress
 }
 
 var _ abi.Handler = (*commands)(nil)
@@ -189,4 +216,4 @@ func (c *commands) CreateAH(p *abi.CreateAH) (uint32, abi.Status) {
 func (c *commands) DestroyAH(ahn uint32) abi.Status { return c.Function.DestroyAH(c.now, ahn) }
 
 // VF implements abi.Handler.
-func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) { return c.f.owner.VF(c.now, n) }
+func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) { return c.f.owner.VF(c.now, n, c.later) }

@@ -21,6 +21,9 @@
 //
 //	Begin: doorbell records ▶ Work: admin commands left ▶ … ▶ StopFaulted ▶ AdvanceFaults ▶ Show
 //
+// An admin command is completed at once, or by its abi.Ticket when the answer of another shard or of
+// the NIC's core has come; others go on meanwhile (pending.go).
+//
 // # Ownership and concurrency
 //
 // Set, Function, Binding, Bells and EventQueues belong to a shard, and to the goroutine that steps it. A

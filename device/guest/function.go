@@ -24,8 +24,9 @@ type Settings struct {
 
 // Connections are a function's, as far as its driver's doing bears on them.
 type Connections interface {
-	// Commands carries out the driver's commands of connection management.
-	Commands(now falcon.Time) abi.ConnectionHandler
+	// Commands carries out the driver's commands of connection management. One that is completed
+	// later takes its ticket from later.
+	Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler
 	// Wire connects a queue pair that was moved to RTR.
 	Wire(now falcon.Time, qpn uint32)
 	// EndQP ends the connection of a queue pair that is reset, in error or gone.
@@ -42,8 +43,9 @@ type Connections interface {
 // Owner is what a function belongs to: the shard's functions, of which a PF has some, and its share
 // of the NIC.
 type Owner interface {
-	// VF returns who carries out a PF's commands for one of its VFs.
-	VF(now falcon.Time, n uint16) (abi.VFHandler, abi.Status)
+	// VF returns who carries out a PF's commands for one of its VFs. One that is completed later
+	// takes its ticket from later.
+	VF(now falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status)
 	// VFs counts the VFs that a PF can have, and those that are enabled.
 	VFs() (possible, enabled int)
 	// TakeVFsDown resets the VFs of a PF.
@@ -203,6 +205,7 @@ func (f *Function) Reset(now falcon.Time) {
 
 // clear frees everything the driver made and set.
 func (f *Function) clear(now falcon.Time) {
+	f.admin.forget()
 	f.release(now)
 	f.admin = admin{user: f}
 	if f.Faults.in != nil {

@@ -21,6 +21,20 @@ type Caller struct {
 	Features uint64 // that both sides have
 }
 
+// StatusPending is a handler's word that it has taken a Ticket for the command and completes it
+// later. No completion has it.
+const StatusPending Status = 1<<32 - 1
+
+// Ticket stands for a command that is completed later.
+type Ticket interface {
+	// Complete completes the command. result counts with StatusOK only; nil: the command has none.
+	// It does nothing when the command is completed already, or its function was reset since.
+	Complete(st Status, result Result)
+}
+
+// Result is what a command returns, as in AdminCQE.Result.
+type Result interface{ Marshal(b []byte) }
+
 // Dispatch carries out an admin command that caller sent: it is refused, or handed to the method of
 // h for it, with its parameters. The result is written to result and counts only with StatusOK.
 func Dispatch(h Handler, caller Caller, c *AdminCmd, result []byte) Status {
