@@ -1,0 +1,46 @@
+package wire
+
+import "encoding/binary"
+
+// AETHLen is the length of AETH in bytes.
+const AETHLen = 4
+
+// AETH is the acknowledge extended transport header (IBA §9.3.5).
+type AETH struct {
+	Syndrome Syndrome
+	MSN      uint32 // 24 bits: messages that the responder has completed
+}
+
+// Syndrome says what an acknowledgement means (IBA table 45): the kind in bits 5 and 6, what belongs
+// to it in the five below.
+type Syndrome uint8
+
+// Syndromes.
+const (
+	SynAck       Syndrome = 0x1f // acknowledged; the five bits say that credits do not count
+	SynRNR       Syndrome = 0x20 // receiver not ready; the five bits are the timer
+	SynSequence  Syndrome = 0x60 // NAK: a PSN before is missing
+	SynInvalid   Syndrome = 0x61 // NAK: no valid request
+	SynAccess    Syndrome = 0x62 // NAK: remote access error
+	SynOperation Syndrome = 0x63 // NAK: remote operational error
+)
+
+// Acks reports whether the syndrome is an acknowledgement, whatever credits it gives.
+func (s Syndrome) Acks() bool { return s&0x60 == 0 }
+
+// NotReady reports whether the receiver was not ready, and for how long, as IBA table 46 encodes it.
+func (s Syndrome) NotReady() (timer uint8, ok bool) { return uint8(s & 0x1f), s&0x60 == SynRNR }
+
+// Append encodes h behind b.
+func (h *AETH) Append(b []byte) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&PSNMask)
+}
+
+// ParseAETH decodes the header at the start of b, or returns ErrShort.
+func ParseAETH(b []byte) (AETH, error) {
+	if len(b) < AETHLen {
+		return AETH{}, ErrShort
+	}
+	w := binary.BigEndian.Uint32(b)
+	return AETH{Syndrome: Syndrome(w >> 24), MSN: w & PSNMask}, nil
+}

@@ -1,0 +1,121 @@
+package wire
+
+import (
+	falcon "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Headers is the header sequence of one packet. Which extended headers are on the wire is decided by
+// BTH.Opcode; the others are ignored by Append and left zero by Parse.
+type Headers struct {
+	BTH       BTH
+	XRC       XRCETH
+	Datagram  DETH
+	RETH      falcon.RETH
+	Atomic    falcon.AtomicETH
+	Mask      falcon.AtomicMaskETH
+	AETH      AETH
+	AtomicAck falcon.AtomicAckETH
+	Imm       falcon.ImmDt
+	Inv       falcon.IETH
+}
+
+// Append encodes the sequence behind b. A reserved opcode yields BTH alone.
+func (h *Headers) Append(b []byte) []byte {
+	set := opcodes[h.BTH.Opcode].headers
+	b = h.BTH.Append(b)
+	if set&hdrXRCETH != 0 {
+		b = h.XRC.Append(b)
+	}
+	if set&hdrDETH != 0 {
+		b = h.Datagram.Append(b)
+	}
+	if set&hdrRETH != 0 {
+		b = h.RETH.Append(b)
+	}
+	if set&hdrAtomicETH != 0 {
+		b = h.Atomic.Append(b)
+	}
+	if set&hdrAtomicMaskETH != 0 {
+		b = h.Mask.Append(b)
+	}
+	if set&hdrAETH != 0 {
+		b = h.AETH.Append(b)
+	}
+	if set&hdrAtomicAckETH != 0 {
+		b = h.AtomicAck.Append(b)
+	}
+	if set&hdrImmDt != 0 {
+		b = h.Imm.Append(b)
+	}
+	if set&hdrIETH != 0 {
+		b = h.Inv.Append(b)
+	}
+	return b
+}
+
+// Parse decodes the headers at the start of b into h and returns their length in bytes. The error is
+// ErrShort, ErrVersion or ErrOpcode; h.BTH is then valid only for ErrOpcode and for an ErrShort
+// behind the base header.
+func (h *Headers) Parse(b []byte) (int, error) {
+	var err error
+	*h = Headers{}
+	if h.BTH, err = ParseBTH(b); err != nil {
+		return 0, err
+	}
+	info := &opcodes[h.BTH.Opcode]
+	if info.Len == 0 {
+		return 0, ErrOpcode
+	}
+	if len(b) < info.Len {
+		return 0, ErrShort
+	}
+	b = b[BTHLen:]
+	set := info.headers
+	// The length was checked above, so the errors below cannot occur.
+	if set&hdrXRCETH != 0 {
+		h.XRC, _ = ParseXRCETH(b)
+		b = b[XRCETHLen:]
+	}
+	if set&hdrDETH != 0 {
+		h.Datagram, _ = ParseDETH(b)
+		b = b[DETHLen:]
+	}
+	if set&hdrRETH != 0 {
+		h.RETH, _ = falcon.ParseRETH(b)
+		b = b[falcon.RETHLen:]
+	}
+	if set&hdrAtomicETH != 0 {
+		h.Atomic, _ = falcon.ParseAtomicETH(b)
+		b = b[falcon.AtomicETHLen:]
+	}
+	if set&hdrAtomicMaskETH != 0 {
+		h.Mask, _ = falcon.ParseAtomicMaskETH(b)
+		b = b[falcon.AtomicMaskETHLen:]
+	}
+	if set&hdrAETH != 0 {
+		h.AETH, _ = ParseAETH(b)
+		b = b[AETHLen:]
+	}
+	if set&hdrAtomicAckETH != 0 {
+		h.AtomicAck, _ = falcon.ParseAtomicAckETH(b)
+		b = b[falcon.AtomicAckETHLen:]
+	}
+	if set&hdrImmDt != 0 {
+		h.Imm, _ = falcon.ParseImmDt(b)
+		b = b[falcon.ImmDtLen:]
+	}
+	if set&hdrIETH != 0 {
+		h.Inv, _ = falcon.ParseIETH(b)
+	}
+	return info.Len, nil
+}
+
+// Data cuts the data out of a transport packet, without its ICRC: what follows the headers of length
+// n without the pad. ok is false when the packet is shorter than that or not a multiple of 4 bytes.
+func (h *BTH) Data(packet []byte, n int) (data []byte, ok bool) {
+	end := len(packet) - int(h.Pad)
+	if end < n || len(packet)&3 != 0 {
+		return nil, false
+	}
+	return packet[n:end], true
+}

@@ -1,0 +1,144 @@
+package wire
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Port is the UDP destination port of RoCEv2 (Annex A17, CA17-20).
+const Port = 4791
+
+const (
+	ipv4Len  = 20
+	ipv6Len  = 40
+	udpLen   = 8
+	protoUDP = 17
+
+	// ICRCLen is the length of what ends a packet.
+	ICRCLen = 4
+	// MaxOverhead is the most that a packet with data has around it: with it the data of any
+	// operation fits a network's MTU.
+	MaxOverhead = ipv6Len + udpLen + MaxDataHeaderLen + ICRCLen
+)
+
+// Values of the ECN field.
+const (
+	ECNMask = 3
+	ECT0    = 2 // the sender takes marks
+	ECNCE   = 3 // congestion experienced
+)
+
+// Way is what the IP and UDP headers of a packet say.
+type Way struct {
+	Src, Dst netip.Addr // of one family; IPv4 not as IPv6
+	Class    uint8      // TOS or traffic class, with the ECN field
+	Hops     uint8      // TTL or hop limit
+	Flow     uint32     // flow label, 20 bits; IPv6 only
+	SrcPort  uint16     // stands for the flow (Annex A17.9.4)
+}
+
+// HeaderLen is how many bytes of headers are in front of BTH.
+func (w *Way) HeaderLen() int {
+	if w.Dst.Is4() {
+		return ipv4Len + udpLen
+	}
+	return ipv6Len + udpLen
+}
+
+// Put writes the IP and UDP headers at the start of packet, which is as long as it will be (Annex
+// A17.3.1, A17.3.2), and the ICRC at its end.
+func (w *Way) Put(packet []byte) {
+	ip := w.HeaderLen() - udpLen
+	u := packet[ip:]
+	binary.BigEndian.PutUint16(u, w.SrcPort)
+	binary.BigEndian.PutUint16(u[2:], Port)
+	binary.BigEndian.PutUint16(u[4:], uint16(len(u)))
+	if ip == ipv4Len {
+		w.putIPv4(packet)
+	} else {
+		w.putIPv6(packet)
+	}
+	end := len(packet) - ICRCLen
+	variant := mask(packet, ip)
+	binary.LittleEndian.PutUint32(packet[end:], crc(packet[:end]))
+	variant.restore(packet, ip)
+	u[6], u[7] = 0, 0 // no UDP checksum
+}
+
+func (w *Way) putIPv4(b []byte) {
+	b[0], b[1] = 0x45, w.Class
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	binary.BigEndian.PutUint32(b[4:], 0x4000) // identification 0, do not fragment
+	b[8], b[9] = w.Hops, protoUDP
+	s, d := w.Src.As4(), w.Dst.As4()
+	copy(b[12:], s[:])
+	copy(b[16:], d[:])
+	b[10], b[11] = 0, 0
+	var sum uint32
+	for i := 0; i < ipv4Len; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum>>16+sum&0xffff))
+}
+
+func (w *Way) putIPv6(b []byte) {
+	binary.BigEndian.PutUint32(b, 6<<28|uint32(w.Class)<<20|w.Flow&0xfffff)
+	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6Len))
+	b[6], b[7] = protoUDP, w.Hops
+	s, d := w.Src.As16(), w.Dst.As16()
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
+}
+
+// Parse checks the headers and the ICRC of an IP packet and returns what the headers say, and the
+// transport packet without ICRC. b must hold the packet and nothing else. It is changed and
+// restored meanwhile.
+func Parse(b []byte) (w Way, transport []byte, err error) {
+	ip, err := w.parseIP(b)
+	if err != nil {
+		return w, nil, err
+	}
+	u := b[ip:]
+	switch {
+	case len(u) < udpLen+BTHLen+ICRCLen:
+		return w, nil, ErrShort
+	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0:
+		return w, nil, ErrUDP
+	}
+	w.SrcPort = binary.BigEndian.Uint16(u)
+	end := len(b) - ICRCLen
+	variant := mask(b, ip)
+	sum := crc(b[:end])
+	variant.restore(b, ip)
+	if sum != binary.LittleEndian.Uint32(b[end:]) {
+		return w, nil, ErrICRC
+	}
+	return w, b[ip+udpLen : end], nil
+}
+
+// parseIP takes the IP header. The addresses lie in front of UDP in any case: options and extension
+// headers are none of RoCEv2's (CA17-3, CA17-16).
+func (w *Way) parseIP(b []byte) (n int, err error) {
+	switch {
+	case len(b) < ipv4Len:
+		return 0, ErrShort
+	case b[0] == 0x45:
+		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:])&^0x4000 != 0 || b[9] != protoUDP {
+			return 0, ErrIP
+		}
+		w.Class, w.Hops = b[1], b[8]
+		w.Src, w.Dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
+		return ipv4Len, nil
+	case b[0]>>4 != 6:
+		return 0, ErrIP
+	case len(b) < ipv6Len:
+		return 0, ErrShort
+	case int(binary.BigEndian.Uint16(b[4:])) != len(b)-ipv6Len, b[6] != protoUDP:
+		return 0, ErrIP
+	}
+	head := binary.BigEndian.Uint32(b)
+	w.Class, w.Hops, w.Flow = uint8(head>>20), b[7], head&0xfffff
+	w.Src, w.Dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+	return ipv6Len, nil
+}
