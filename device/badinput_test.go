@@ -52,7 +52,8 @@ func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	c.Keys = v.shards[0].keys.Session(sessionOf(c).Use(), tx, false, 0)
+	r, _ := v.shards[0].keys.Receive(sessionOf(c).Use(), 0)
+	c.Keys = security.NewSession(r, tx, false)
 }
 
 func (d *driver) connID() uint32 {

@@ -139,7 +139,7 @@ func (fs *functionSet) ofPF(pf pfvf.ID) []*function {
 func (fs *functionSet) endpoints() []cm.Endpoint {
 	var list []cm.Endpoint
 	for _, f := range fs.table.All() {
-		list = append(list, cm.Endpoint{Tenant: f.Tenant, GID: f.GID(), Function: uint32(f.ID)})
+		list = append(list, cm.Endpoint{Tenant: f.Tenant, GID: f.GID(), Function: uint32(f.ID), Shard: uint8(fs.shard.index)})
 	}
 	return list
 }

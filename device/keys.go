@@ -23,13 +23,13 @@ func (s *Shard) newSecurity(rand io.Reader) (err error) {
 		s.encap = security.Transport{}
 	}
 	s.keys, err = security.NewKeys(security.Config{
-		Version: s.cfg.PSP.Version, Transport: transport, ReplayMargin: s.cfg.PSP.ReplayMargin, RotateEvery: *s.cfg.PSP.RotateEvery, Rand: rand,
+		Version: s.cfg.PSP.Version, Shards: 1, Transport: transport, ReplayMargin: s.cfg.PSP.ReplayMargin, RotateEvery: *s.cfg.PSP.RotateEvery, Rand: rand,
 		Needed: s.keyNeeded, Log: s.log.line,
 	})
 	if err != nil {
 		return err
 	}
-	s.opener = s.keys.Opener()
+	s.opener = s.keys.Opener(s.index)
 	return nil
 }
 
@@ -42,8 +42,8 @@ func (s *Shard) keyNeeded(u security.Use) bool {
 type peerKeys struct{ s *Shard }
 
 // RxSA implements conn.PeerKeys.
-func (k peerKeys) RxSA(host cm.HostID, tenant uint32) (cm.SA, error) {
-	return k.s.keys.Issue(security.Use{Peer: host, Tenant: tenant, Class: cm.ClassFalcon})
+func (k peerKeys) RxSA(u cm.Use) (cm.SA, error) {
+	return k.s.keys.Issue(u)
 }
 
 // ForgetSAs implements conn.PeerKeys.
@@ -55,7 +55,7 @@ func (k peerKeys) ForgetSAs(host cm.HostID) {
 
 // HandleKeys implements conn.PeerKeys.
 func (k peerKeys) HandleKeys(now falcon.Time, o *cm.Output) {
-	s, u := k.s, security.Use{Peer: o.Peer, Tenant: o.Tenant, Class: o.Class}
+	s, u := k.s, o.Use
 	switch o.Kind {
 	case cm.OutRekey:
 		if err := s.takeKey(u, o.SA); err != nil {
@@ -85,15 +85,16 @@ type keyStore struct{ s *Shard }
 
 // Protect implements conn.KeyStore.
 func (x keyStore) Protect(p *cm.Params) (conn.Keys, error) {
-	u := security.Use{Peer: p.Peer, Tenant: p.Tenant, Class: cm.ClassFalcon}
-	if !x.s.keys.Issued(u) {
+	r, ok := x.s.keys.Receive(security.Use{Peer: p.Peer, Shard: p.PeerShard, Tenant: p.Tenant}, p.RemoteTime)
+	if !ok {
 		return nil, errors.New("the peer restarted while connecting")
 	}
-	tx, err := x.s.txSAs.Give(u, cm.SA{Version: p.TxVersion, SPI: p.TxSPI, Key: p.TxKey})
+	tx, err := x.s.txSAs.Give(security.Use{Peer: p.Peer, Shard: p.Shard, Tenant: p.Tenant}, cm.SA{Version: p.TxVersion, SPI: p.TxSPI, Key: p.TxKey})
 	if err != nil {
+		r.Release()
 		return nil, fmt.Errorf("transmit key: %w", err)
 	}
-	return x.s.keys.Session(u, tx, netip.AddrFrom16(p.LocalGID).Unmap().Is6(), p.RemoteTime), nil
+	return security.NewSession(r, tx, netip.AddrFrom16(p.LocalGID).Unmap().Is6()), nil
 }
 
 func sessionOf(c *conn.Slot) *security.Session { return c.Keys.(*security.Session) }

@@ -51,7 +51,7 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
-	s.plain.gw = gateway.New(s.cfg.Uplink.MTU - s.cfg.SealedOverhead())
+	s.plain.gw = gateway.New(uint8(s.index), s.cfg.Uplink.MTU-s.cfg.SealedOverhead())
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.panicked(s.now, "a packet of plain IP", v, frame) }
 	for i := range s.cfg.Peers {
 		p := &s.cfg.Peers[i]

@@ -218,7 +218,7 @@ func TestGatewayClass(t *testing.T) {
 	exchange(t, a, b, 1000)
 	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
 	for range 2 { // the same at every request
-		if err := v.shards[0].cm.RequestRekey(2, 7, cm.ClassGateway, 0); err != nil {
+		if err := v.shards[0].cm.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
 			t.Fatal(err)
 		}
 		v.idle(1e9)

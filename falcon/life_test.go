@@ -164,8 +164,8 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		sides[i].Rekey(spi, rx[i].Generation().Current)
 	}
 	for i := range rx {
-		rx[i] = psp.NewRxSADB(psp.Master{}, 1000)
-		open[i] = rx[i].Opener()
+		rx[i] = psp.NewRxSADB(psp.Master{}, 1000, 1)
+		open[i] = rx[i].Opener(0)
 		rekey(i)
 	}
 	packets := 0
@@ -188,7 +188,7 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := guards[to].Check(&h, open[to].Generation()); err != nil {
+		if err := guards[to].Check(&h, open[to]); err != nil {
 			t.Fatalf("packet %d: %v", packets, err)
 		}
 		return falcon.Packet{T1: uint32(h.IV >> 17), Data: clear}

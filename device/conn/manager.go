@@ -17,7 +17,7 @@ type Message struct {
 
 // PeerKeys has the keys that are agreed with other NICs.
 type PeerKeys interface {
-	RxSA(peer cm.HostID, tenant uint32) (cm.SA, error)
+	RxSA(u cm.Use) (cm.SA, error)
 	ForgetSAs(peer cm.HostID)
 	HandleKeys(now falcon.Time, o *cm.Output) // an output of the kinds OutRekey, OutRekeyed and OutRekeyWanted
 }
@@ -97,8 +97,8 @@ func (r resources) AllocCID(fn uint32) (uint32, error) { return r.m.cfg.CIDs.All
 // opens.
 func (r resources) FreeCID(cid uint32) { r.m.cfg.CIDs.Free(cid) }
 
-func (r resources) RxSA(peer cm.HostID, tenant uint32) (cm.SA, error) {
-	return r.m.cfg.Keys.RxSA(peer, tenant)
+func (r resources) RxSA(u cm.Use) (cm.SA, error) {
+	return r.m.cfg.Keys.RxSA(u)
 }
 
 func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }

@@ -29,7 +29,7 @@ func (s *side) Output(_ falcon.Time, o *cm.Output, peer netip.Addr) {
 	s.outputs, s.to = append(s.outputs, *o), append(s.to, peer)
 }
 
-func (s *side) RxSA(cm.HostID, uint32) (cm.SA, error) {
+func (s *side) RxSA(cm.Use) (cm.SA, error) {
 	return cm.SA{SPI: 7, Key: make([]byte, 16)}, nil
 }
 func (s *side) ForgetSAs(cm.HostID)                         { s.forgot++ }
@@ -237,8 +237,8 @@ func TestManagerNews(t *testing.T) {
 	if err := a.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
-	sa, _ := a.RxSA(2, 7)
-	if err := errors.Join(a.Rekey(2, 7, cm.ClassFalcon, sa), a.RequestRekey(2, 7, cm.ClassGateway, 0)); err != nil {
+	sa, _ := a.RxSA(cm.Use{})
+	if err := errors.Join(a.Rekey(cm.Use{Peer: 2, Tenant: 7}, sa), a.RequestRekey(cm.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0)); err != nil {
 		t.Fatal(err)
 	}
 	a.Advance(a.now)

@@ -43,7 +43,8 @@ type tenant struct {
 type Gateway struct {
 	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
 
-	mtu     int // of tunnels, by our own uplink
+	shard   uint8 // that it belongs to
+	mtu     int   // of tunnels, by our own uplink
 	tenants map[uint32]*tenant
 	ports   []*Endpoint
 	byFunc  map[uint32]*Endpoint
@@ -59,11 +60,11 @@ type Gateway struct {
 	stats   Stats
 }
 
-// New returns a gateway without ports. mtu is the longest packet that fits a sealed frame on the
-// uplink.
-func New(mtu int) *Gateway {
+// New returns a shard's gateway without ports. mtu is the longest packet that fits a sealed frame on
+// the uplink.
+func New(shard uint8, mtu int) *Gateway {
 	g := &Gateway{
-		mtu: mtu, tenants: map[uint32]*tenant{}, byFunc: map[uint32]*Endpoint{},
+		shard: shard, mtu: mtu, tenants: map[uint32]*tenant{}, byFunc: map[uint32]*Endpoint{},
 		peers: map[uint8]Peer{}, learned: map[uint8][]Address{}, refused: map[uint8]map[place]bool{},
 	}
 	g.out.init()

@@ -37,7 +37,7 @@ const tunnelMTU = 1432
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
-	g := New(tunnelMTU)
+	g := New(0, tunnelMTU)
 	g.SetTenant(TenantConfig{
 		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),

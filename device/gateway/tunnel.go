@@ -51,7 +51,7 @@ func (g *Gateway) tunnel(t *tenant, peer uint8) *Tunnel {
 func (g *Gateway) AskForKeys(peer uint8, r security.Requester) {
 	g.Tunnels(peer, func(t *Tunnel) {
 		if t.asked = true; t.tx == nil {
-			_ = r.RequestRekey(peer, t.Tenant, cm.ClassGateway, 0)
+			_ = r.RequestRekey(security.Use{Peer: peer, Shard: g.shard, Tenant: t.Tenant, Class: cm.ClassGateway}, 0)
 		}
 	})
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// maxRxSAs bounds the SPIs we have open: peers × tenants × classes, twice for rekeying.
-const maxRxSAs = 1 << 16
+// maxRxSAs bounds the SPIs we have open: peers × their shards × tenants × classes, twice for
+// rekeying.
+const maxRxSAs = 1 << 17
 
 // Config is what Keys need to know.
 type Config struct {
 	Version      uint8 // of PSP, in keys we issue
+	Shards       int   // of ours, at least 1
 	Transport    bool  // Falcon travels in transport mode
 	ReplayMargin time.Duration
 	RotateEvery  time.Duration // 0: only when asked
@@ -34,8 +36,8 @@ type Config struct {
 
 // Exchange brings keys to peers. The connection manager does, and repeats it until they have them.
 type Exchange interface {
-	Rekey(peer cm.HostID, tenant uint32, class cm.Class, sa cm.SA) error
-	SPIRefused(now int64, peer cm.HostID, tenant uint32, class cm.Class, sa cm.SA) error
+	Rekey(u Use, sa cm.SA) error
+	SPIRefused(now int64, u Use, sa cm.SA) error
 }
 
 // Keys are what a NIC issues for its peers to seal with: one SA for each use. They are remembered
@@ -47,6 +49,7 @@ type Keys struct {
 	exchange Exchange
 	log      *KeyLog
 	current  map[Use]*rxSA
+	shares   cm.Shares[cm.HostID] // of current
 	rotation rotation
 }
 
@@ -70,7 +73,11 @@ func NewKeys(cfg Config) (*Keys, error) {
 			return nil, fmt.Errorf("psp master keys: %w", err)
 		}
 	}
-	return &Keys{cfg: cfg, db: psp.NewRxSADB(master, maxRxSAs), current: map[Use]*rxSA{}, rotation: newRotation(cfg.RotateEvery)}, nil
+	return &Keys{
+		cfg: cfg, db: psp.NewRxSADB(master, maxRxSAs, cfg.Shards), current: map[Use]*rxSA{},
+		shares:   cm.Shares[cm.HostID]{Size: maxRxSAs / 2, Multiple: 3}, // a rotation issues another for each
+		rotation: newRotation(cfg.RotateEvery),
+	}, nil
 }
 
 // Connect names who brings keys to peers.
@@ -79,16 +86,16 @@ func (k *Keys) Connect(x Exchange) { k.exchange = x }
 // LogTo writes the keys to come to a log.
 func (k *Keys) LogTo(l *KeyLog) { k.log = l }
 
-// Opener returns another one, for a shard, of what is sealed with our keys.
-func (k *Keys) Opener() *Opener { return &Opener{psp: k.db.Opener()} }
+// Opener returns a shard's, of what is sealed with our keys.
+func (k *Keys) Opener(shard int) *Opener { return &Opener{psp: k.db.Opener(shard)} }
 
 // Issue returns the SA that a peer is to seal with: always the same until it is replaced.
 func (k *Keys) Issue(u Use) (cm.SA, error) {
 	if sa := k.current[u]; sa != nil {
 		return sa.sa, nil
 	}
-	if len(k.current) >= maxRxSAs/2 { // a rotation issues another for each
-		return cm.SA{}, fmt.Errorf("%w: keys for %d peers, tenants and classes", psp.ErrFull, len(k.current))
+	if !k.shares.Room(u.Peer) {
+		return cm.SA{}, fmt.Errorf("%w: %d keys, %d of them for host %d", psp.ErrFull, len(k.current), k.shares.Held(u.Peer), u.Peer)
 	}
 	sa := &rxSA{use: u, dropAt: vtime.Never}
 	if err := k.renew(sa); err != nil {
@@ -98,6 +105,7 @@ func (k *Keys) Issue(u Use) (cm.SA, error) {
 		SPI: sa.sa.SPI, Generation: sa.generation, PCID: Cookie(u.Tenant), AnyPCID: k.cfg.Transport, Margin: int64(k.cfg.ReplayMargin),
 	})
 	k.current[u] = sa
+	k.shares.Take(u.Peer)
 	return sa.sa, nil
 }
 
@@ -107,7 +115,7 @@ func (k *Keys) Issued(u Use) bool { return k.current[u] != nil }
 // renew puts a new key of the current generation into sa.
 func (k *Keys) renew(sa *rxSA) error {
 	u := sa.use
-	spi, key, err := k.db.IssueTo(k.cfg.Version, psp.Class(u.Class), u.owner())
+	spi, key, err := k.db.IssueTo(k.cfg.Version, psp.Class(u.Class), owner(u), k.window(u))
 	if err != nil {
 		return err
 	}
@@ -117,12 +125,19 @@ func (k *Keys) renew(sa *rxSA) error {
 	return nil
 }
 
-// Session returns the security of a new connection, which seals with tx. The peer's clock was
-// remoteTime picoseconds a moment ago. The use must have a key.
-func (k *Keys) Session(u Use, tx *TxSA, v6 bool, remoteTime uint64) *Session {
+// window is which of our shards has the replay window of a use of the gateway class, and its SPIs
+// say (Opener.Window): NICs with as many shards as we have spread theirs over all of ours.
+func (k *Keys) window(u Use) int { return int(u.Shard) % k.cfg.Shards }
+
+// Receive returns what a new connection accepts; false: the use has no key any more. The peer's
+// clock was remoteTime picoseconds a moment ago.
+func (k *Keys) Receive(u Use, remoteTime uint64) (r Receive, ok bool) {
 	rx := k.current[u]
+	if rx == nil {
+		return Receive{}, false
+	}
 	rx.sessions.Add(1)
-	return &Session{rx: rx, guard: rx.accepted.Guard(remoteTime), tx: tx, v6: v6}
+	return Receive{rx: rx, guard: rx.accepted.Guard(remoteTime)}, true
 }
 
 // ForgetPeer ends all keys of a peer.
@@ -139,6 +154,7 @@ func (k *Keys) forget(sa *rxSA) {
 	k.db.Forget(sa.sa.SPI)
 	k.endPrevious(sa)
 	delete(k.current, sa.use)
+	k.shares.Give(sa.use.Peer)
 }
 
 // replace gives the peer a new key for one use (Falcon §9.2.2.3 steps 2 and 3). What it sealed with
@@ -158,7 +174,7 @@ func (k *Keys) replace(sa *rxSA) error {
 }
 
 func (k *Keys) tell(sa *rxSA) error {
-	return k.exchange.Rekey(sa.use.Peer, sa.use.Tenant, sa.use.Class, sa.sa)
+	return k.exchange.Rekey(sa.use, sa.sa)
 }
 
 // endPrevious ends the SPI before the current one (Falcon §9.2.2.3 step 4).
@@ -212,7 +228,7 @@ func (k *Keys) failed(now int64, u Use, err error) {
 // (Falcon §9.2.2.3). A peer that is gone needs no key.
 func (k *Keys) SPIRefused(now int64, u Use) {
 	if sa := k.current[u]; sa != nil {
-		_ = k.exchange.SPIRefused(now, u.Peer, u.Tenant, u.Class, sa.sa)
+		_ = k.exchange.SPIRefused(now, u, sa.sa)
 	}
 }
 
@@ -233,7 +249,7 @@ func (k *Keys) List() (list []Info) {
 }
 
 // uses returns the uses in an order that a replay repeats.
-func (k *Keys) uses() []Use { return slices.SortedFunc(maps.Keys(k.current), compare) }
+func (k *Keys) uses() []Use { return slices.SortedFunc(maps.Keys(k.current), Use.Compare) }
 
 // Stats counts keys.
 type Stats struct {

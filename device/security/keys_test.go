@@ -19,18 +19,18 @@ type manager struct {
 	rekeys, asked, refused []Use
 }
 
-func (m *manager) Rekey(peer cm.HostID, tenant uint32, class cm.Class, _ cm.SA) error {
-	m.rekeys = append(m.rekeys, Use{peer, tenant, class})
+func (m *manager) Rekey(u Use, _ cm.SA) error {
+	m.rekeys = append(m.rekeys, u)
 	return nil
 }
 
-func (m *manager) RequestRekey(peer cm.HostID, tenant uint32, class cm.Class, _ uint32) error {
-	m.asked = append(m.asked, Use{peer, tenant, class})
+func (m *manager) RequestRekey(u Use, _ uint32) error {
+	m.asked = append(m.asked, u)
 	return nil
 }
 
-func (m *manager) SPIRefused(_ int64, peer cm.HostID, tenant uint32, class cm.Class, _ cm.SA) error {
-	m.refused = append(m.refused, Use{peer, tenant, class})
+func (m *manager) SPIRefused(_ int64, u Use, _ cm.SA) error {
+	m.refused = append(m.refused, u)
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
 func newKeys(t *testing.T, every time.Duration, needed map[Use]bool) (*Keys, *manager) {
 	t.Helper()
 	k, err := NewKeys(Config{
-		ReplayMargin: time.Second, RotateEvery: every, Rand: zeroes{},
+		Shards: 1, ReplayMargin: time.Second, RotateEvery: every, Rand: zeroes{},
 		Needed: func(u Use) bool { return needed[u] }, Log: func(int64, slog.Level, string, ...any) {},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func TestRotateInSteps(t *testing.T) {
 	const n = 10 * perStep
 	needed := map[Use]bool{}
 	k, m := newKeys(t, 0, needed)
-	opener := k.Opener()
+	opener := k.Opener(0)
 	sealed := map[Use][]byte{}
 	for i := range n {
 		u := Use{Peer: 2, Tenant: uint32(i + 1)}
@@ -204,12 +204,13 @@ func TestConnectionsOfOneKey(t *testing.T) {
 	}
 	sessions := make([]*Session, 3)
 	for i := range sessions {
-		sessions[i] = k.Session(u, tx, false, 1)
+		r, _ := k.Receive(u, 1)
+		sessions[i] = NewSession(r, tx, false)
 	}
 	check := func(what string, sa cm.SA, want Refusal) {
 		t.Helper()
 		for i := range sessions {
-			o := Opened{hdr: psp.Header{SPI: sa.SPI, IV: 1e15, HasVC: true, VC: Cookie(7)}, gen: k.db.Generation()}
+			o := Opened{hdr: psp.Header{SPI: sa.SPI, IV: 1e15, HasVC: true, VC: Cookie(7)}, by: k.db}
 			if _, why := sessions[i].Check(&o); why != want {
 				t.Errorf("%s: connection %d: %d, want %d", what, i, why, want)
 			}
@@ -260,7 +261,8 @@ func TestLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := k.Session(u, tx, tc.v6, 1)
+		r, _ := k.Receive(u, 1)
+		x := NewSession(r, tx, tc.v6)
 		inner := underlay.Inner{Src: addr(1, tc.v6), Dst: addr(2, tc.v6)}
 		b := make([]byte, MaxHeadroom+n+Trailer)
 		b[MaxHeadroom], b[MaxHeadroom+3] = 1<<4, 0x42 // Falcon's version; connection 0x42
@@ -276,7 +278,7 @@ func TestLayout(t *testing.T) {
 		if cid, ok := tc.encap.PeekCID(b); !ok || cid != 0x42 {
 			t.Errorf("%T, IPv6 %v: CID %#x", tc.encap, tc.v6, cid)
 		}
-		o, why := k.Opener().Open(b)
+		o, why := k.Opener(0).Open(b)
 		if why != None {
 			t.Fatal(why)
 		}

@@ -37,8 +37,12 @@ type Opened struct {
 	hdr    psp.Header
 	sealed []byte // the whole, with clear in it
 	clear  []byte // between PSP's header and the integrity check value
-	gen    psp.Generation
+	by     psp.Generations
 }
+
+// Window is the shard that a packet of the gateway class must come to, because the replay window of
+// its SA is there; false: it is of another class, or of no key of ours.
+func (o *Opener) Window(sealed []byte) (shard int, ok bool) { return o.psp.Lane(sealed) }
 
 // Open opens a packet in place. What it returns is good until the next.
 func (o *Opener) Open(sealed []byte) (*Opened, Refusal) {
@@ -46,7 +50,7 @@ func (o *Opener) Open(sealed []byte) (*Opened, Refusal) {
 	if err != nil {
 		return nil, refusal(err)
 	}
-	o.opened = Opened{Use: useOf(hdr.Owner, cm.Class(hdr.Class)), hdr: hdr, sealed: sealed, clear: clear, gen: o.psp.Generation()}
+	o.opened = Opened{Use: useOf(hdr.Owner, cm.Class(hdr.Class)), hdr: hdr, sealed: sealed, clear: clear, by: o.psp}
 	return &o.opened, None
 }
 

@@ -5,23 +5,32 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
+// Receive is the part of a connection's security that the owner of the Keys has: what is accepted.
+// Whoever has it releases it.
+type Receive struct {
+	rx    *rxSA
+	guard psp.Guard
+}
+
 // Session is the security of one connection: the checks of what comes, the key of what goes. It
 // belongs to the connection's shard. Release it when the connection ends.
 type Session struct {
-	rx    *rxSA
-	guard psp.Guard
-	tx    *TxSA
-	v6    bool // the functions' addresses are IPv6
+	Receive
+	tx *TxSA
+	v6 bool // the functions' addresses are IPv6
 }
 
-// Use is whose connection it is.
-func (x *Session) Use() Use { return x.tx.use }
+// NewSession returns the security of a new connection, which seals with tx.
+func NewSession(r Receive, tx *TxSA, v6 bool) *Session { return &Session{Receive: r, tx: tx, v6: v6} }
+
+// Use is what its peer seals.
+func (r *Receive) Use() Use { return r.rx.use }
 
 // Check decides whether a packet, found to be for this connection, is taken. newest tells that none
 // sealed later has come yet (the replay margin lets packets pass twice).
 func (x *Session) Check(o *Opened) (newest bool, why Refusal) {
 	newest = int64(o.hdr.IV-x.guard.RemoteTime()) > 0
-	if err := x.guard.Check(&o.hdr, o.gen); err != nil {
+	if err := x.guard.Check(&o.hdr, o.by); err != nil {
 		return false, refusal(err)
 	}
 	return newest, None
@@ -51,10 +60,10 @@ func (x *Session) SPIs() (tx, rx uint32) {
 	return x.tx.SPI(), rx
 }
 
-// Release ends the session. It may be called again.
-func (x *Session) Release() {
-	if x.rx != nil {
-		x.rx.sessions.Add(-1)
+// Release ends it. It may be called again.
+func (r *Receive) Release() {
+	if r.rx != nil {
+		r.rx.sessions.Add(-1)
 	}
-	*x = Session{}
+	*r = Receive{}
 }

@@ -31,7 +31,7 @@ type TxSAs struct {
 // Requester asks peers for keys. The connection manager does, and repeats it until there is one.
 type Requester interface {
 	// RequestRekey asks for a key that replaces the one with the SPI, or for the first (0).
-	RequestRekey(peer cm.HostID, tenant uint32, class cm.Class, spi uint32) error
+	RequestRekey(u Use, spi uint32) error
 }
 
 // NewTxSAs returns none.
@@ -110,7 +110,7 @@ func (x *TxSA) refresh() {
 		return
 	}
 	x.asked = true
-	_ = x.owner.request.RequestRekey(x.use.Peer, x.use.Tenant, x.use.Class, x.SPI())
+	_ = x.owner.request.RequestRekey(x.use, x.SPI())
 }
 
 // TxInfo describes a transmit SA.
@@ -123,7 +123,7 @@ type TxInfo struct {
 
 // List describes all of them in a fixed order.
 func (t *TxSAs) List() (list []TxInfo) {
-	for _, u := range slices.SortedFunc(maps.Keys(t.current), compare) {
+	for _, u := range slices.SortedFunc(maps.Keys(t.current), Use.Compare) {
 		sa := t.current[u].sa
 		list = append(list, TxInfo{Use: u, SPI: sa.SPI(), Packets: sa.Packets(), RekeyDue: sa.RekeyDue()})
 	}

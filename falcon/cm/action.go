@@ -36,7 +36,7 @@ func (m *Manager) finish(kind OutputKind, c *conn, a *args) {
 // newest the peer gave us, which need not be that of its offer.
 func (m *Manager) open(c *conn) {
 	c.opened = true
-	sa := c.peer.keys[saKey{c.par.Tenant, ClassFalcon}]
+	sa := c.peer.keys[c.txUse()]
 	c.par.TxVersion, c.par.TxSPI = sa.Version, sa.SPI
 	par := c.par
 	par.TxKey = sa.Key

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,7 @@ const (
 	Version      = 1       // of the messages
 	MaxPrivate   = 64      // bytes of private data in REQ, REP and REJ
 	MaxEndpoints = 2048    // functions one Hello can offer
+	MaxShards    = 16      // of a NIC
 	MinMTU       = 256     // bytes; smallest MTU a connection is opened with
 	MaxMTU       = 1 << 15 // bytes
 	max24        = 1<<24 - 1
@@ -28,6 +30,7 @@ type Endpoint struct {
 	Tenant   uint32
 	GID      [16]byte
 	Function uint32 // host 8 | PF 4 | VF 12
+	Shard    uint8  // that has the function, below MaxShards
 }
 
 // SA is a receive security association as its owner hands it to the sender.
@@ -56,6 +59,26 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
+// Use is what an SA is for: what one shard of a NIC seals for another NIC, in a
+// tenant and a class. Each shard has an SA of its own, so that no two of them
+// can use a nonce twice. Peer is the other NIC. Shard is the one that seals: a
+// shard of the peer for what we issue, one of ours for what we were given.
+type Use struct {
+	Peer   HostID
+	Shard  uint8
+	Tenant uint32
+	Class  Class
+}
+
+// Compare gives uses an order.
+func (u Use) Compare(v Use) int {
+	return cmp.Or(cmp.Compare(u.Peer, v.Peer), cmp.Compare(u.Tenant, v.Tenant), cmp.Compare(u.Class, v.Class), cmp.Compare(u.Shard, v.Shard))
+}
+
+func (u Use) String() string {
+	return fmt.Sprintf("host %d, tenant %d, class %v, shard %d", u.Peer, u.Tenant, u.Class, u.Shard)
+}
+
 // check says whether the SA is fit to be handed out.
 func (s *SA) check() error {
 	if s.Version > 3 || len(s.Key) != keyLen(s.Version) || s.SPI&^(1<<31) == 0 {
@@ -71,10 +94,10 @@ type Resources interface {
 	AllocCID(function uint32) (uint32, error)
 	// FreeCID takes a CID back. It is called once for each CID allocated.
 	FreeCID(cid uint32)
-	// RxSA returns our receive SA for what this peer sends on Falcon connections
-	// in this tenant. It is issued at the first call and the same at later ones
-	// until Manager.Rekey named another.
-	RxSA(peer HostID, tenant uint32) (SA, error)
+	// RxSA returns our receive SA for what a shard of a peer seals. It is issued
+	// at the first call and the same at later ones until Manager.Rekey named
+	// another.
+	RxSA(u Use) (SA, error)
 	// ForgetSAs gives up the receive SAs of a peer whose process restarted: its
 	// IV clock may have started over, and no IV may be used twice with a key.
 	// The next RxSA issues a new one.
@@ -115,6 +138,8 @@ type Params struct {
 	IRD, PeerIRD uint8  // READs and atomics each side takes at a time
 	Peer         HostID // this NIC's own for a connection between its functions, which is not sealed
 	PeerFunction uint32
+	Shard        uint8 // that has the function
+	PeerShard    uint8 // that has the peer's function
 	LocalGID     [16]byte
 	PeerGID      [16]byte
 	LocalCID     uint32 // the peer sends with it
@@ -149,10 +174,10 @@ const (
 	OutRejected                           // Reason, Consumer, Private: our request was refused
 	OutDisconnected                       // Reason: an established connection ended
 	OutUnreachable                        // Reason: a pending connection failed
-	OutRekey                              // Peer, Tenant, Class, SA: seal with it from now on
-	OutRekeyed                            // Peer, Tenant, Class, SA.SPI, Time: the peer seals with it
+	OutRekey                              // Use, SA: seal with it from now on
+	OutRekeyed                            // Use, SA.SPI, Time: the peer seals with it
 	OutPorts                              // Peer: what it says of its ports has changed, see PortsOf
-	OutRekeyWanted                        // Peer, Tenant, Class, SA.SPI: the peer has used up this SA (0: has none)
+	OutRekeyWanted                        // Use, SA.SPI: the peer has used up this SA (0: has none)
 )
 
 func (k OutputKind) String() string {
@@ -179,7 +204,7 @@ type Output struct {
 	Ordered      bool // of an OutRequest
 	Params       *Params
 	Reason       Reason
-	Class        Class
+	Use          Use
 	SA           SA
 	Time         uint64 // PSP clock of the peer, ps
 

@@ -78,28 +78,40 @@ func samples() map[string]message {
 			SA: SA{Version: version, SPI: 0x9a345678, Key: seq(0xd0, keyLen(version))}, Time: 0x0102030405060708,
 		}
 	}
+	sharded := func(shard uint8) Offer {
+		o := offer(0)
+		o.Shard = shard
+		return o
+	}
 	return map[string]message{
 		"hello-empty": &Hello{Host: 1, Instance: 0x1122334455667789},
 		"hello-two": &Hello{Host: 2, Instance: 1, Endpoints: []Endpoint{
-			{7, gid4(10, 0, 0, 2), 0x020001}, {8, gid4(10, 0, 0, 2), 0x020102},
+			{7, gid4(10, 0, 0, 2), 0x020001, 0}, {8, gid4(10, 0, 0, 2), 0x020102, 0},
+		}},
+		"hello-shards": &Hello{Host: 2, Instance: 1, Endpoints: []Endpoint{
+			{7, gid4(10, 0, 0, 2), 0x020001, 0}, {7, gid4(10, 0, 0, 3), 0x020002, 15},
 		}},
 		"req": &REQ{
 			SenderID: 0x01020304, Service: 0x1122334455667788, Tenant: 7, Function: 0x010002, PeerFunction: 0x020001,
 			SGID: gid4(10, 0, 0, 1), DGID: gid4(10, 0, 0, 2), QPN: 0x23, Offer: offer(0), Private: []byte("hello"),
 		},
-		"rep":        &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(1), Private: seq(0, MaxPrivate)},
-		"rep-bare":   &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(0)},
-		"rtu":        &RTU{0x01020304, 9},
-		"rej":        &REJ{9, 0x01020304, ReasonConsumer, 28, []byte("no")},
-		"rej-cancel": &REJ{0x01020304, 0, ReasonCanceled, 0, nil},
-		"dreq":       &DREQ{9, 0x01020304, ReasonDisconnect},
-		"drep":       &DREP{0x01020304, 9},
-		"rekey":      &REKEY{7, ClassFalcon, SA{Version: 0, SPI: 0x9a345678, Key: seq(0xd0, 16)}},
-		"rekey-256":  &REKEY{7, ClassGateway, SA{Version: 3, SPI: 0x1a345678, Key: seq(0xd0, 32)}},
-		"rekeyack":   &REKEYACK{7, ClassFalcon, 0x9a345678, 0x0102030405060708},
-		"rekeyreq":   &REKEYREQ{7, ClassGateway, 0},
-		"ports-none": &PORTS{},
-		"ports":      &PORTS{[]Port{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
+		"rep-shard":      &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: sharded(3)},
+		"rep":            &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(1), Private: seq(0, MaxPrivate)},
+		"rep-bare":       &REP{SenderID: 9, ReceiverID: 0x01020304, QPN: 0x42, Offer: offer(0)},
+		"rtu":            &RTU{0x01020304, 9},
+		"rej":            &REJ{9, 0x01020304, ReasonConsumer, 28, []byte("no")},
+		"rej-cancel":     &REJ{0x01020304, 0, ReasonCanceled, 0, nil},
+		"dreq":           &DREQ{9, 0x01020304, ReasonDisconnect},
+		"drep":           &DREP{0x01020304, 9},
+		"rekey":          &REKEY{7, ClassFalcon, 0, SA{Version: 0, SPI: 0x9a345678, Key: seq(0xd0, 16)}},
+		"rekey-256":      &REKEY{7, ClassGateway, 0, SA{Version: 3, SPI: 0x1a345678, Key: seq(0xd0, 32)}},
+		"rekey-shard":    &REKEY{7, ClassGateway, 15, SA{Version: 0, SPI: 0x9a345678, Key: seq(0xd0, 16)}},
+		"rekeyack-shard": &REKEYACK{7, ClassFalcon, 1, 0x9a345678, 0x0102030405060708},
+		"rekeyreq-shard": &REKEYREQ{7, ClassGateway, 2, 0},
+		"rekeyack":       &REKEYACK{7, ClassFalcon, 0, 0x9a345678, 0x0102030405060708},
+		"rekeyreq":       &REKEYREQ{7, ClassGateway, 0, 0},
+		"ports-none":     &PORTS{},
+		"ports":          &PORTS{[]Port{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
 	}
 }
 
@@ -194,7 +206,7 @@ func TestRefusedValues(t *testing.T) {
 		{"function 0x1000000", req(func(m *REQ) { m.Function = 1 << 24 })},
 		{"function 0x1000000", req(func(m *REQ) { m.PeerFunction = 1 << 24 })},
 		{"QPN 0x1000000", req(func(m *REQ) { m.QPN = 1 << 24 })},
-		{"CID 0x1000000", req(func(m *REQ) { m.Offer.CID = 1 << 24 })},
+		{"shard 16", req(func(m *REQ) { m.Offer.Shard = 16 })},
 		{"MTU 255", req(func(m *REQ) { m.Offer.MTU = 255 })},
 		{"MTU 32769", req(func(m *REQ) { m.Offer.MTU = 32769 })},
 		{"PSP version 4", req(func(m *REQ) { m.Offer.SA.Version = 4 })},
@@ -206,7 +218,7 @@ func TestRefusedValues(t *testing.T) {
 		{"SPI 0", patch("rekey", 12, 0, 0, 0, 0)},
 		{"reserved byte", patch("rekey", 32, 1)}, // version 0 has 16 bytes of key
 		{"class 2", patch("rekeyack", 8, 2)},
-		{"reserved byte", patch("rekeyack", 9, 1)},
+		{"reserved byte", patch("rekeyack", 10, 1)},
 		{"class 2", patch("rekeyreq", 8, 2)},
 		{"reserved byte", req(func(m *REQ) { m.Offer.SA.Key = seq(1, 32) })}, // version 0 has 16 bytes
 		{"private data", req(func(m *REQ) { m.Private = seq(0, MaxPrivate+1) })},
@@ -215,7 +227,10 @@ func TestRefusedValues(t *testing.T) {
 		{"reserved byte", patch("dreq", 15, 1)},
 		{"names no connection", patch("rej-cancel", 4, 0, 0, 0, 0)},
 		{"2049 functions", many.Append(nil)},
-		{"function 0x2", patch("hello-two", 4+16+20, 2)},
+		{"shard 16", patch("hello-two", 4+16+20, 16)},
+		{"shard 16", patch("rekey", 10, 16)},
+		{"shard 255", patch("rekeyack", 9, 255)},
+		{"shard 16", patch("rekeyreq", 9, 16)},
 		{"for 1 functions", patch("hello-two", 17, 1)},
 		{"reserved byte", patch("hello-two", 5, 1)},
 	} {

@@ -26,10 +26,13 @@ type conn struct {
 	waiting list.Node[conn] // of its function's usage, in StateTimeWait
 }
 
+// txUse is what our side of c seals with.
+func (c *conn) txUse() Use { return Use{Peer: c.peer.Host, Shard: c.par.Shard, Tenant: c.par.Tenant} }
+
 // takeOffer fills in what the peer decides.
 func (m *Manager) takeOffer(c *conn, o *Offer) {
 	if c.peer != m.self {
-		m.newKey(c.peer, saKey{c.par.Tenant, ClassFalcon}, o.SA)
+		m.newKey(c.peer, c.txUse(), o.SA)
 	}
 	c.par.RemoteCID, c.par.PeerIRD = o.CID, o.IRD
 	c.par.RxDataPSN, c.par.RxReqPSN, c.par.RxRSN = o.DataPSN, o.ReqPSN, o.RSN
@@ -63,7 +66,7 @@ func (m *Manager) offer(now Time, c *conn) (Offer, error) {
 	c.par.TxReqPSN = binary.BigEndian.Uint32(r[4:])
 	c.par.TxRSN = binary.BigEndian.Uint32(r[8:])
 	return Offer{
-		CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
+		Shard: c.par.PeerShard, CID: cid, DataPSN: c.par.TxDataPSN, ReqPSN: c.par.TxReqPSN, RSN: c.par.TxRSN,
 		MTU: uint16(c.par.MTU), Ordered: c.par.Ordered, IRD: c.par.IRD, SA: sa, Time: pspTime(now),
 		CompleteInError: c.par.CompleteInError,
 	}, nil
@@ -77,7 +80,7 @@ func (m *Manager) rxSA(c *conn) (SA, error) {
 	if c.peer == m.self {
 		return unsealed, nil
 	}
-	sa, err := m.res.RxSA(c.peer.Host, c.par.Tenant)
+	sa, err := m.res.RxSA(Use{Peer: c.peer.Host, Shard: c.par.PeerShard, Tenant: c.par.Tenant})
 	if err == nil {
 		err = sa.check()
 	}

@@ -10,7 +10,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.settle()
-	if !a.rekey(2) {
+	if !a.rekey(sealedBy(2, 0)) {
 		t.Fatal("no new SA")
 	}
 	w.settle()

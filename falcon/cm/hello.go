@@ -6,7 +6,7 @@ import "encoding/binary"
 // what a NIC offers changes; the newest replaces the ones before.
 //
 //	host 8 | reserved 24 | instance 64 | count 16 | reserved 16 |
-//	count × { tenant 32 | GID 128 | function 32 }
+//	count × { tenant 32 | GID 128 | shard 8 | function 24 }
 type Hello struct {
 	Host      HostID
 	Instance  uint64     // random per start of the process
@@ -25,7 +25,7 @@ func (m *Hello) Append(b []byte) []byte {
 		e := &m.Endpoints[i]
 		b = binary.BigEndian.AppendUint32(b, e.Tenant)
 		b = append(b, e.GID[:]...)
-		b = binary.BigEndian.AppendUint32(b, e.Function)
+		b = appendSharded(b, e.Shard, e.Function)
 	}
 	return end(b, start)
 }
@@ -40,7 +40,9 @@ func ParseHello(b []byte) (m Hello, err error) {
 	d.zero(3)
 	m.Instance = d.u64()
 	for range d.count("functions", MaxEndpoints, endpointLen) {
-		m.Endpoints = append(m.Endpoints, Endpoint{Tenant: d.u32(), GID: d.gid(), Function: d.u24("function")})
+		e := Endpoint{Tenant: d.u32(), GID: d.gid()}
+		e.Shard, e.Function = d.sharded()
+		m.Endpoints = append(m.Endpoints, e)
 	}
 	return m, d.done()
 }

@@ -51,7 +51,8 @@ func TestRefusedRequests(t *testing.T) {
 		"source GID never offered":    {func(q *REQ) { q.SGID = gidOf(3, 1) }, ReasonGID, func(s Stats) uint64 { return s.GIDRefused }},
 		"GID of another function":     {func(q *REQ) { q.DGID = gidOf(2, 1) }, ReasonGID, func(s Stats) uint64 { return s.GIDRefused }},
 		"GID that is not here":        {func(q *REQ) { q.DGID = gidOf(9, 1) }, ReasonGID, func(s Stats) uint64 { return s.GIDRefused }},
-		"function without a listener": {func(q *REQ) { q.PeerFunction, q.DGID = fnOf(2, 1), gidOf(2, 1) }, ReasonNoListener, func(s Stats) uint64 { return s.NoListener }},
+		"key for another shard":       {func(q *REQ) { q.Offer.Shard = 1 }, ReasonGID, func(s Stats) uint64 { return s.GIDRefused }},
+		"function without a listener": {func(q *REQ) { q.PeerFunction, q.DGID, q.Offer.Shard = fnOf(2, 1), gidOf(2, 1), 1 }, ReasonNoListener, func(s Stats) uint64 { return s.NoListener }},
 		"service without a listener":  {func(q *REQ) { q.Service = 2 }, ReasonNoListener, func(s Stats) uint64 { return s.NoListener }},
 	} {
 		before := tt.count(b.m.Stats())

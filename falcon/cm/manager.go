@@ -21,10 +21,10 @@ type Manager struct {
 	lastID   uint32
 
 	peers     map[HostID]*peer
-	self      *peer                  // this NIC, for connections between its own functions
-	local     map[endpointKey]uint32 // our functions
-	endpoints []Endpoint             // the same, in order
-	routes    map[endpointKey]route  // those of the peers
+	self      *peer                 // this NIC, for connections between its own functions
+	local     map[endpointKey]seat  // our functions
+	endpoints []Endpoint            // the same, in order
+	routes    map[endpointKey]route // those of the peers
 
 	ports      []Port                // ours
 	portOwners map[endpointKey]*peer // of the peers' ports
@@ -61,7 +61,7 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, res: res, rand: rand,
 		peers:      make(map[HostID]*peer),
-		local:      make(map[endpointKey]uint32),
+		local:      make(map[endpointKey]seat),
 		routes:     make(map[endpointKey]route),
 		portOwners: make(map[endpointKey]*peer),
 		conns:      make(map[uint32]*conn),
@@ -135,13 +135,14 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	case r.MTU < MinMTU:
 		return 0, fmt.Errorf("cm: MTU %d, at least %d: %w", r.MTU, MinMTU, ErrInvalid)
 	}
-	if fn, ok := m.local[endpointKey{r.Tenant, r.SGID}]; !ok || fn != r.Function {
+	from, ok := m.local[endpointKey{r.Tenant, r.SGID}]
+	if !ok || from.function != r.Function {
 		return 0, fmt.Errorf("cm: source GID %s, tenant %d, function %#06x: %w", gidString(r.SGID), r.Tenant, r.Function, ErrNotLocal)
 	}
 	to := endpointKey{r.Tenant, r.DGID}
 	rt, ok := m.routes[to]
-	if fn, local := m.local[to]; local {
-		rt, ok = route{m.self, fn}, true
+	if at, local := m.local[to]; local {
+		rt, ok = route{m.self, at}, true
 	}
 	if !ok {
 		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrNoRoute)
@@ -156,7 +157,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 
 	c := &conn{peer: p, par: Params{
 		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: rt.function,
-		LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
+		Shard: from.shard, PeerShard: rt.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 		CompleteInError: r.CompleteInError,
 	}}
 	offer, err := m.offer(now, c)

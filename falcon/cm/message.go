@@ -122,6 +122,24 @@ func (d *decoder) u24(name string) uint32 {
 	return v
 }
 
+// shard checks the number of a shard.
+func (d *decoder) shard(n uint8) uint8 {
+	if n >= MaxShards {
+		d.fail("shard %d: want 0 to %d", n, MaxShards-1)
+	}
+	return n
+}
+
+// sharded reads a shard 8 and a number 24.
+func (d *decoder) sharded() (shard uint8, v uint32) {
+	w := d.u32()
+	return d.shard(uint8(w >> 24)), w & max24
+}
+
+func appendSharded(b []byte, shard uint8, v uint32) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(shard)<<24|v)
+}
+
 func (d *decoder) gid() (g [16]byte) {
 	copy(g[:], d.bytes(16))
 	return g

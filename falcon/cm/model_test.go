@@ -98,7 +98,7 @@ func TestModel(t *testing.T) {
 			"up":   func(*rapid.T) { w.setLink(1, 2, true, nil) },
 			"rekey": func(t *rapid.T) {
 				n := anyNode(t)
-				if !n.rekey(3 - n.host) {
+				if !n.rekey(sealedBy(3-n.host, rapid.Uint8Range(0, 1).Draw(t, "shard"))) {
 					t.Skip("not confirmed yet")
 				}
 				n.drain()
@@ -109,7 +109,7 @@ func TestModel(t *testing.T) {
 				if len(list) == 0 {
 					t.Skip("no connection")
 				}
-				if err := n.m.RequestRekey(3-n.host, 7, ClassFalcon, list[0].params.TxSPI); err != nil {
+				if err := n.m.RequestRekey(sealedBy(3-n.host, list[0].params.Shard), list[0].params.TxSPI); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -5,9 +5,10 @@ import "encoding/binary"
 // Offer is the part REQ and REP have in common: what one side offers to the
 // other for its direction of the connection.
 //
-//	CID 32 | data PSN 32 | request PSN 32 | RSN 32 | MTU 16 | flags 8 |
+//	shard 8 | CID 24 | data PSN 32 | request PSN 32 | RSN 32 | MTU 16 | flags 8 |
 //	PSP version 8 | SPI 32 | time 64 | key 256
 type Offer struct {
+	Shard   uint8  // of the receiver of the offer: the SA is for that one
 	CID     uint32 // the receiver of the offer sends with it
 	DataPSN uint32 // first of the offering side
 	ReqPSN  uint32
@@ -41,7 +42,7 @@ func keyLen(version uint8) int {
 }
 
 func (o *Offer) append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, o.CID)
+	b = appendSharded(b, o.Shard, o.CID)
 	b = binary.BigEndian.AppendUint32(b, o.DataPSN)
 	b = binary.BigEndian.AppendUint32(b, o.ReqPSN)
 	b = binary.BigEndian.AppendUint32(b, o.RSN)
@@ -62,7 +63,7 @@ func (o *Offer) append(b []byte) []byte {
 }
 
 func (d *decoder) offer() (o Offer) {
-	o.CID = d.u24("CID")
+	o.Shard, o.CID = d.sharded()
 	o.DataPSN = d.u32()
 	o.ReqPSN = d.u32()
 	o.RSN = d.u32()

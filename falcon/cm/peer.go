@@ -11,14 +11,22 @@ type endpointKey struct {
 	gid    [16]byte
 }
 
+func (e *Endpoint) seat() seat { return seat{e.Function, e.Shard} }
+
 func (k endpointKey) String() string {
 	return fmt.Sprintf("GID %s, tenant %d", gidString(k.gid), k.tenant)
 }
 
 // route says where an address is.
 type route struct {
-	peer     *peer
+	peer *peer
+	seat
+}
+
+// seat is the function that has an address, and its shard.
+type seat struct {
 	function uint32
+	shard    uint8
 }
 
 // peer is what is known of another NIC.
@@ -28,24 +36,24 @@ type peer struct {
 	up       bool   // the link is up
 	ready    bool   // and Hello arrived on it
 	instance uint64 // of the peer's process at the last Hello; 0: never heard of
-	offers   map[endpointKey]uint32
+	offers   map[endpointKey]seat
 	conns    int            // connections in any state
 	sources  Shares[uint32] // connections that its functions have asked for
 
 	ports []Port // it has, as it said
 	told  bool   // of ports of ours
 
-	keys   map[saKey]SA     // newest the peer gave us to seal with
-	rekeys map[saKey]SA     // what we gave it and it has not confirmed
-	wants  map[saKey]uint32 // SPIs for which we asked it for another
-	retold Time             // not before then is it told of a key once more because of a wrong SPI
+	keys   map[Use]SA     // newest the peer gave us to seal with
+	rekeys map[Use]SA     // what we gave it and it has not confirmed
+	wants  map[Use]uint32 // SPIs for which we asked it for another
+	retold Time           // not before then is it told of a key once more because of a wrong SPI
 }
 
 func newPeer(p Peer, most int) *peer {
 	n := &peer{
 		sources: Shares[uint32]{Size: most, Multiple: 3},
-		Peer:    p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]uint32),
-		keys: make(map[saKey]SA), rekeys: make(map[saKey]SA), wants: make(map[saKey]uint32),
+		Peer:    p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]seat),
+		keys: make(map[Use]SA), rekeys: make(map[Use]SA), wants: make(map[Use]uint32),
 	}
 	for _, t := range p.Tenants {
 		n.tenants[t] = true
@@ -89,17 +97,17 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 	return err
 }
 
-func (m *Manager) checkEndpoints(local []Endpoint) (map[endpointKey]uint32, error) {
-	byKey := make(map[endpointKey]uint32, len(local))
+func (m *Manager) checkEndpoints(local []Endpoint) (map[endpointKey]seat, error) {
+	byKey := make(map[endpointKey]seat, len(local))
 	for _, e := range local {
 		k := endpointKey{e.Tenant, e.GID}
 		if e.Function > max24 || HostID(e.Function>>16) != m.cfg.Host {
 			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", k, e.Function, m.cfg.Host, ErrInvalid)
 		}
 		if other, twice := byKey[k]; twice {
-			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", k, other, e.Function, ErrInvalid)
+			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", k, other.function, e.Function, ErrInvalid)
 		}
-		byKey[k] = e.Function
+		byKey[k] = e.seat()
 	}
 	for _, p := range m.peers {
 		n := 0
@@ -239,8 +247,8 @@ func (m *Manager) learn(p *peer, offers []Endpoint) {
 			if taken {
 				delete(r.peer.offers, k)
 			}
-			p.offers[k] = e.Function
-			m.routes[k] = route{p, e.Function}
+			p.offers[k] = e.seat()
+			m.routes[k] = route{p, e.seat()}
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestEndedDuringAnOutage(t *testing.T) {
 func TestPeerRestart(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)
-	before := a.saGen[2]
+	before := a.saGen[sealedBy(2, 0)]
 	w.setLink(1, 2, false, nil)
 	w.settle()
 	b.start()
@@ -57,7 +57,7 @@ func TestPeerRestart(t *testing.T) {
 	w.setLink(1, 2, true, nil)
 	w.settle()
 	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
-	if a.saGen[2] != before+1 {
+	if a.saGen[sealedBy(2, 0)] != before+1 {
 		t.Error("the key issued to the peer's last process is still in use")
 	}
 	if a.m.Stats().PeerRestarts != 1 {
@@ -100,11 +100,11 @@ func TestHelloIsChecked(t *testing.T) {
 		}
 	}
 	h := Hello{Host: 1, Instance: b.m.peers[1].instance, Endpoints: []Endpoint{
-		{7, gidOf(1, 9), fnOf(1, 9)}, // new
-		{8, gidOf(1, 0), fnOf(1, 0)}, // tenant not shared
-		{7, gidOf(5, 0), fnOf(5, 0)}, // function of another host
-		{7, gidOf(2, 0), fnOf(1, 0)}, // an address of ours
-		{7, gidOf(1, 9), fnOf(1, 8)}, // twice
+		{7, gidOf(1, 9), fnOf(1, 9), 0}, // new
+		{8, gidOf(1, 0), fnOf(1, 0), 0}, // tenant not shared
+		{7, gidOf(5, 0), fnOf(5, 0), 0}, // function of another host
+		{7, gidOf(2, 0), fnOf(1, 0), 0}, // an address of ours
+		{7, gidOf(1, 9), fnOf(1, 8), 0}, // twice
 	}}
 	if err := b.m.Receive(0, 1, h.Append(nil)); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestAFunctionMovesToAnotherHost(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(1, 2, 3)
 	b, c := w.add(2, 1), w.add(3, 1)
-	c.local = append(c.local, Endpoint{7, gidOf(2, 0), fnOf(3, 0)})
+	c.local = append(c.local, Endpoint{7, gidOf(2, 0), fnOf(3, 0), 0})
 	if err := c.m.SetEndpoints(c.local); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestAFunctionMovesToAnotherHost(t *testing.T) {
 	if len(b.m.conns) != 0 {
 		t.Error("connections out of nothing")
 	}
-	if err := a.m.SetEndpoints([]Endpoint{{7, gidOf(2, 0), fnOf(1, 0)}}); err != nil {
+	if err := a.m.SetEndpoints([]Endpoint{{7, gidOf(2, 0), fnOf(1, 0), 0}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := a.m.routes[endpointKey{7, gidOf(2, 0)}]; ok {
@@ -162,15 +162,15 @@ func TestSetEndpointsRefuses(t *testing.T) {
 	_, a, _ := two(t, nil)
 	many := make([]Endpoint, MaxEndpoints+1)
 	for i := range many {
-		many[i] = Endpoint{7, gid4(10, 9, byte(i>>8), byte(i)), fnOf(1, 0)}
+		many[i] = Endpoint{7, gid4(10, 9, byte(i>>8), byte(i)), fnOf(1, 0), 0}
 	}
 	for name, tt := range map[string]struct {
 		local []Endpoint
 		want  error
 	}{
-		"other host": {[]Endpoint{{7, gidOf(1, 0), fnOf(2, 0)}}, ErrInvalid},
-		"25 bits":    {[]Endpoint{{7, gidOf(1, 0), 1<<24 | fnOf(1, 0)}}, ErrInvalid},
-		"twice":      {[]Endpoint{{7, gidOf(1, 0), fnOf(1, 0)}, {7, gidOf(1, 0), fnOf(1, 1)}}, ErrInvalid},
+		"other host": {[]Endpoint{{7, gidOf(1, 0), fnOf(2, 0), 0}}, ErrInvalid},
+		"25 bits":    {[]Endpoint{{7, gidOf(1, 0), 1<<24 | fnOf(1, 0), 0}}, ErrInvalid},
+		"twice":      {[]Endpoint{{7, gidOf(1, 0), fnOf(1, 0), 0}, {7, gidOf(1, 0), fnOf(1, 1), 0}}, ErrInvalid},
 		"too many":   {many, ErrLimit},
 	} {
 		if err := a.m.SetEndpoints(tt.local); !errors.Is(err, tt.want) {
@@ -202,14 +202,14 @@ func TestConfigIsChecked(t *testing.T) {
 func TestRevokedPeer(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)
-	before := a.saGen[2]
+	before := a.saGen[sealedBy(2, 0)]
 	w.setLink(1, 2, false, nil)
 	w.settle()
 	a.m.PeerRevoked(w.now, 2)
 	a.m.PeerRevoked(w.now, 9) // nobody
 	a.drain()
 	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
-	if a.saGen[2] != before+1 {
+	if a.saGen[sealedBy(2, 0)] != before+1 {
 		t.Error("the keys that the peer has are good still")
 	}
 	if _, err := a.connect(0, b.host, 0, 1); err == nil {

@@ -141,6 +141,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	}
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
+		Shard: q.Offer.Shard, PeerShard: p.offers[endpointKey{q.Tenant, q.SGID}].shard,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,
 	}}
@@ -160,11 +161,12 @@ func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 		m.stats.TenantRefused++
 		return ReasonTenant
 	}
-	if fn, ok := p.offers[endpointKey{q.Tenant, q.SGID}]; !ok || fn != q.Function {
+	if at, ok := p.offers[endpointKey{q.Tenant, q.SGID}]; !ok || at.function != q.Function {
 		m.stats.GIDRefused++
 		return ReasonGID
 	}
-	if fn, ok := m.local[endpointKey{q.Tenant, q.DGID}]; !ok || fn != q.PeerFunction {
+	// The key is for the shard that the function was on by our last Hello.
+	if at, ok := m.local[endpointKey{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
 		m.stats.GIDRefused++
 		return ReasonGID
 	}
@@ -187,7 +189,7 @@ func (m *Manager) rep(now Time, p *peer, r *REP) {
 	}
 	ev, a := evREP, args{rep: r}
 	o := &r.Offer
-	if int(o.MTU) > c.par.MTU || o.Ordered != c.par.Ordered || o.CompleteInError != c.par.CompleteInError {
+	if int(o.MTU) > c.par.MTU || o.Shard != c.par.Shard || o.Ordered != c.par.Ordered || o.CompleteInError != c.par.CompleteInError {
 		ev, a = evBadREP, args{rep: r, reason: ReasonInvalid, tell: ReasonInvalid}
 		if c.state == StateReqSent {
 			m.stats.BadREP++

@@ -3,12 +3,13 @@ package cm
 import "encoding/binary"
 
 // REKEY hands the receiver a new SA to seal with, in place of the one it has
-// for that tenant and class. It is repeated until REKEYACK names its SPI.
+// for that shard, tenant and class. It is repeated until REKEYACK names its SPI.
 //
-//	tenant 32 | class 8 | PSP version 8 | reserved 16 | SPI 32 | key 256
+//	tenant 32 | class 8 | PSP version 8 | shard 8 | reserved 8 | SPI 32 | key 256
 type REKEY struct {
 	Tenant uint32
 	Class  Class
+	Shard  uint8 // of the receiver, that is to seal with it
 	SA     SA
 }
 
@@ -16,7 +17,7 @@ type REKEY struct {
 func (m *REKEY) Append(b []byte) []byte {
 	b, start := begin(b, TypeREKEY)
 	b = binary.BigEndian.AppendUint32(b, m.Tenant)
-	b = append(b, byte(m.Class), m.SA.Version, 0, 0)
+	b = append(b, byte(m.Class), m.SA.Version, m.Shard, 0)
 	b = binary.BigEndian.AppendUint32(b, m.SA.SPI)
 	var key [keyField]byte
 	copy(key[:], m.SA.Key)
@@ -32,18 +33,20 @@ func ParseREKEY(b []byte) (m REKEY, err error) {
 	m.Tenant = d.u32()
 	m.Class = d.class()
 	m.SA.Version = d.u8()
-	d.zero(2)
+	m.Shard = d.shard(d.u8())
+	d.zero(1)
 	m.SA.SPI = d.u32()
 	d.key(&m.SA)
 	return m, d.done()
 }
 
-// REKEYACK says that the sender seals with the SA of this SPI from now on.
+// REKEYACK says that the shard of the sender seals with the SA of this SPI from now on.
 //
-//	tenant 32 | class 8 | reserved 24 | SPI 32 | time 64
+//	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 | time 64
 type REKEYACK struct {
 	Tenant uint32
 	Class  Class
+	Shard  uint8 // of the sender
 	SPI    uint32
 	Time   uint64 // PSP clock of the sender, ps
 }
@@ -52,7 +55,7 @@ type REKEYACK struct {
 func (m *REKEYACK) Append(b []byte) []byte {
 	b, start := begin(b, TypeREKEYACK)
 	b = binary.BigEndian.AppendUint32(b, m.Tenant)
-	b = append(b, byte(m.Class), 0, 0, 0)
+	b = append(b, byte(m.Class), m.Shard, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, m.SPI)
 	b = binary.BigEndian.AppendUint64(b, m.Time)
 	return end(b, start)
@@ -66,19 +69,21 @@ func ParseREKEYACK(b []byte) (m REKEYACK, err error) {
 	}
 	m.Tenant = d.u32()
 	m.Class = d.class()
-	d.zero(3)
+	m.Shard = d.shard(d.u8())
+	d.zero(2)
 	m.SPI = d.u32()
 	m.Time = d.u64()
 	return m, d.done()
 }
 
-// REKEYREQ asks the receiver for a new SA: the one the sender has is nearly
+// REKEYREQ asks the receiver for a new SA: the one a shard of the sender has is nearly
 // used up, or it has none. It is repeated until REKEY brings another.
 //
-//	tenant 32 | class 8 | reserved 24 | SPI 32 (0: none)
+//	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 (0: none)
 type REKEYREQ struct {
 	Tenant uint32
 	Class  Class
+	Shard  uint8 // of the sender
 	SPI    uint32
 }
 
@@ -86,7 +91,7 @@ type REKEYREQ struct {
 func (m *REKEYREQ) Append(b []byte) []byte {
 	b, start := begin(b, TypeREKEYREQ)
 	b = binary.BigEndian.AppendUint32(b, m.Tenant)
-	b = append(b, byte(m.Class), 0, 0, 0)
+	b = append(b, byte(m.Class), m.Shard, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, m.SPI)
 	return end(b, start)
 }
@@ -99,7 +104,8 @@ func ParseREKEYREQ(b []byte) (m REKEYREQ, err error) {
 	}
 	m.Tenant = d.u32()
 	m.Class = d.class()
-	d.zero(3)
+	m.Shard = d.shard(d.u8())
+	d.zero(2)
 	m.SPI = d.u32()
 	return m, d.done()
 }

@@ -30,7 +30,7 @@ func linked(t *testing.T) (w *world, a, b *node) {
 // a sender whose SA is used up brings one.
 func TestRekey(t *testing.T) {
 	w, a, b := linked(t)
-	a.rekey(2)
+	a.rekey(sealedBy(2, 0))
 	w.advance(ms)
 	w.settle()
 	if len(a.prevSPI) != 0 || a.m.Stats().Rekeyed != 1 || b.m.Stats().KeysReceived != 2 {
@@ -38,7 +38,7 @@ func TestRekey(t *testing.T) {
 	}
 	w.checkRest()
 	spi := b.openTo(1)[0].params.TxSPI
-	if err := b.m.RequestRekey(1, 7, ClassFalcon, spi); err != nil {
+	if err := b.m.RequestRekey(sealedBy(1, 0), spi); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -57,24 +57,24 @@ func TestRekeyOutage(t *testing.T) {
 	w, a, b := linked(t)
 	w.setLink(1, 2, false, nil)
 	w.settle()
-	a.rekey(2)
+	a.rekey(sealedBy(2, 0))
 	w.advance(100_000 * ms)
 	w.settle()
-	if a.prevSPI[2] == 0 || a.m.Deadline() < w.now {
+	if a.prevSPI[sealedBy(2, 0)] == 0 || a.m.Deadline() < w.now {
 		t.Fatal("confirmed over a link that is down, or a timer spins")
 	}
 	w.setLink(1, 2, true, nil)
 	w.settle()
-	if a.prevSPI[2] != 0 || b.m.Stats().KeysReceived != 2 {
+	if a.prevSPI[sealedBy(2, 0)] != 0 || b.m.Stats().KeysReceived != 2 {
 		t.Fatal("not handed over when the link came back")
 	}
 	w.checkRest()
-	a.rekey(2)
+	a.rekey(sealedBy(2, 0))
 	w.advance(0)
 	w.setLink(1, 2, false, func(int) int { return 0 }) // REKEY is lost in flight
 	w.setLink(1, 2, true, nil)
 	w.settle()
-	if a.prevSPI[2] != 0 {
+	if a.prevSPI[sealedBy(2, 0)] != 0 {
 		t.Fatal("lost in flight and not repeated")
 	}
 	w.checkRest()
@@ -88,8 +88,8 @@ func TestRekeyWhileConnecting(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.settle()
-	a.rekey(2)
-	b.rekey(1)
+	a.rekey(sealedBy(2, 0))
+	b.rekey(sealedBy(1, 0))
 	w.advance(ms)
 	w.settle()
 	if err := b.accept(b.order[1]); err != nil {
@@ -101,28 +101,27 @@ func TestRekeyWhileConnecting(t *testing.T) {
 
 func TestRekeyRefused(t *testing.T) {
 	w, a, b := linked(t)
-	good, _ := a.RxSA(2, 7)
+	good, _ := a.RxSA(sealedBy(2, 0))
 	for _, tc := range []struct {
-		host   HostID
-		tenant uint32
-		class  Class
-		sa     SA
-		want   error
+		use  Use
+		sa   SA
+		want error
 	}{
-		{3, 7, ClassFalcon, good, ErrNotFound},
-		{2, 8, ClassFalcon, good, ErrNotFound},
-		{2, 7, numClasses, good, ErrNotFound},
-		{2, 7, ClassFalcon, SA{Version: 1, SPI: 5, Key: seq(0, 16)}, ErrInvalid},
-		{2, 7, ClassFalcon, SA{SPI: 1 << 31, Key: seq(0, 16)}, ErrInvalid},
+		{Use{3, 0, 7, ClassFalcon}, good, ErrNotFound},
+		{Use{2, 0, 8, ClassFalcon}, good, ErrNotFound},
+		{Use{2, 0, 7, numClasses}, good, ErrNotFound},
+		{Use{2, MaxShards, 7, ClassFalcon}, good, ErrNotFound},
+		{Use{2, 0, 7, ClassFalcon}, SA{Version: 1, SPI: 5, Key: seq(0, 16)}, ErrInvalid},
+		{Use{2, 0, 7, ClassFalcon}, SA{SPI: 1 << 31, Key: seq(0, 16)}, ErrInvalid},
 	} {
-		if err := a.m.Rekey(tc.host, tc.tenant, tc.class, tc.sa); !errors.Is(err, tc.want) {
+		if err := a.m.Rekey(tc.use, tc.sa); !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v", tc, err)
 		}
 	}
-	if err := a.m.RequestRekey(2, 8, ClassFalcon, 1); !errors.Is(err, ErrNotFound) {
+	if err := a.m.RequestRekey(Use{2, 0, 8, ClassFalcon}, 1); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
 	}
-	for _, m := range []message{&REKEY{8, ClassFalcon, good}, &REKEYREQ{8, ClassFalcon, 0}} { // a tenant not shared
+	for _, m := range []message{&REKEY{8, ClassFalcon, 0, good}, &REKEYREQ{8, ClassFalcon, 0, 0}} { // a tenant not shared
 		before := b.m.Stats().TenantRefused
 		if err := b.m.Receive(w.now, 1, m.Append(nil)); err != nil {
 			t.Error(err)
@@ -131,7 +130,7 @@ func TestRekeyRefused(t *testing.T) {
 			t.Errorf("%T of a foreign tenant was not refused", m)
 		}
 	}
-	ack := REKEYACK{7, ClassFalcon, 99, 0} // of an SA nobody gave out
+	ack := REKEYACK{7, ClassFalcon, 0, 99, 0} // of an SA nobody gave out
 	if err := b.m.Receive(w.now, 1, ack.Append(nil)); err != nil {
 		t.Error(err)
 	}
@@ -143,13 +142,13 @@ func TestRekeyRefused(t *testing.T) {
 // again which key to use, and does not do so for every packet (F12, Falcon §9.2.2.3).
 func TestSPIRefused(t *testing.T) {
 	w, a, b := linked(t)
-	sa, err := a.RxSA(2, 7)
+	sa, err := a.RxSA(sealedBy(2, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.prevSPI[2] = sa.SPI // one confirmation is due
+	a.prevSPI[sealedBy(2, 0)] = sa.SPI // one confirmation is due
 	for range 100 {
-		if err := a.m.SPIRefused(w.now, 2, 7, ClassFalcon, sa); err != nil {
+		if err := a.m.SPIRefused(w.now, sealedBy(2, 0), sa); err != nil {
 			t.Fatal(err)
 		}
 		w.advance(ms / 1000)
@@ -159,7 +158,7 @@ func TestSPIRefused(t *testing.T) {
 		t.Errorf("%d reported, told %d times", st.SPIRefused, st.Rekeyed)
 	}
 	w.checkRest()
-	if err := a.m.SPIRefused(w.now, 9, 7, ClassFalcon, sa); !errors.Is(err, ErrNotFound) {
+	if err := a.m.SPIRefused(w.now, sealedBy(9, 0), sa); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown peer: %v", err)
 	}
 }

@@ -52,8 +52,8 @@ type node struct {
 	cids    map[uint32]bool
 	nextCID uint32
 	maxCIDs int
-	saGen   map[HostID]uint32
-	prevSPI map[HostID]uint32 // SA before the last rekey, until the peer confirmed that
+	saGen   map[Use]uint32
+	prevSPI map[Use]uint32 // SA before the last rekey, until the peer confirmed that
 }
 
 type record struct {
@@ -89,30 +89,43 @@ func (n *node) FreeCID(cid uint32) {
 	delete(n.cids, cid)
 }
 
-func (n *node) RxSA(peer HostID, tenant uint32) (SA, error) {
-	spi := uint32(n.host)<<28 | n.saGen[peer]<<8 | uint32(peer)<<4 | tenant&0xf
+func (n *node) RxSA(u Use) (SA, error) {
+	n.saGen[u] += 0 // it is known from now on
+	spi := uint32(n.host)<<28 | n.saGen[u]<<12 | uint32(u.Shard)<<8 | uint32(u.Peer)<<4 | u.Tenant&0xf
 	return SA{Version: 0, SPI: spi, Key: bytes.Repeat([]byte{byte(spi), byte(spi >> 8), byte(spi >> 16), byte(spi >> 24)}, 4)}, nil
 }
 
 func (n *node) ForgetSAs(peer HostID) {
-	n.saGen[peer]++
-	delete(n.prevSPI, peer)
+	for u := range n.saGen {
+		if u.Peer == peer {
+			n.saGen[u]++
+			delete(n.prevSPI, u)
+		}
+	}
 }
 
-// rekey gives a peer a new SA, unless it has not confirmed the last.
-func (n *node) rekey(peer HostID) bool {
-	if n.prevSPI[peer] != 0 {
+// sealedBy is what a shard of a host seals for us, in the tenant of all tests.
+func sealedBy(host HostID, shard uint8) Use { return Use{Peer: host, Shard: shard, Tenant: 7} }
+
+// shardOf is the shard of a function: even and odd ones are on different ones.
+func shardOf(fn uint32) uint8 { return uint8(fn & 1) }
+
+// rekey gives a shard of a peer a new SA, unless it has not confirmed the last.
+func (n *node) rekey(u Use) bool {
+	if n.prevSPI[u] != 0 {
 		return false
 	}
-	old, _ := n.RxSA(peer, 7)
-	n.prevSPI[peer] = old.SPI
-	n.saGen[peer]++
-	sa, _ := n.RxSA(peer, 7)
-	if err := n.m.Rekey(peer, 7, ClassFalcon, sa); err != nil {
+	old, _ := n.RxSA(u)
+	n.prevSPI[u] = old.SPI
+	n.saGen[u]++
+	sa, _ := n.RxSA(u)
+	if err := n.m.Rekey(u, sa); err != nil {
 		n.w.fatal("host %d: Rekey: %v", n.host, err)
 	}
-	for _, r := range n.openTo(peer) {
-		r.params.RxSPI = sa.SPI
+	for _, r := range n.openTo(u.Peer) {
+		if r.params.PeerShard == u.Shard {
+			r.params.RxSPI = sa.SPI
+		}
 	}
 	return true
 }
@@ -131,18 +144,20 @@ func (n *node) openTo(peer HostID) (list []*record) {
 func (n *node) rekeyed(o *Output) {
 	switch o.Kind {
 	case OutRekey:
-		for _, r := range n.openTo(o.Peer) {
-			r.params.TxSPI, r.params.TxKey = o.SA.SPI, o.SA.Key
+		for _, r := range n.openTo(o.Use.Peer) {
+			if r.params.Shard == o.Use.Shard {
+				r.params.TxSPI, r.params.TxKey = o.SA.SPI, o.SA.Key
+			}
 		}
 	case OutRekeyed:
-		if sa, _ := n.RxSA(o.Peer, 7); sa.SPI != o.SA.SPI || n.prevSPI[o.Peer] == 0 {
+		if sa, _ := n.RxSA(o.Use); sa.SPI != o.SA.SPI || n.prevSPI[o.Use] == 0 {
 			n.w.fatal("host %d: SPI %#x confirmed, current is %#x", n.host, o.SA.SPI, sa.SPI)
 		}
-		delete(n.prevSPI, o.Peer)
+		delete(n.prevSPI, o.Use)
 		n.w.checkKeys()
 	case OutRekeyWanted:
-		if sa, _ := n.RxSA(o.Peer, 7); sa.SPI == o.SA.SPI {
-			n.rekey(o.Peer)
+		if sa, _ := n.RxSA(o.Use); sa.SPI == o.SA.SPI {
+			n.rekey(o.Use)
 		}
 	}
 }
@@ -160,8 +175,12 @@ func (w *world) checkKeys() {
 				if q.params.LocalCID != r.params.RemoteCID || q.params.RemoteCID != r.params.LocalCID {
 					continue
 				}
-				if sa, _ := o.RxSA(n.host, 7); o != n && r.params.TxSPI != sa.SPI && r.params.TxSPI != o.prevSPI[n.host] {
-					w.fatal("host %d seals with SPI %#x, host %d accepts %#x and %#x", n.host, r.params.TxSPI, o.host, sa.SPI, o.prevSPI[n.host])
+				if o == n {
+					continue
+				}
+				u := sealedBy(n.host, shardOf(r.fn)) // no other shard of it may use the key
+				if sa, _ := o.RxSA(u); r.params.TxSPI != sa.SPI && r.params.TxSPI != o.prevSPI[u] {
+					w.fatal("host %d seals with SPI %#x, host %d accepts %#x and %#x", n.host, r.params.TxSPI, o.host, sa.SPI, o.prevSPI[u])
 				}
 			}
 		}
@@ -177,13 +196,13 @@ func pair(a, b HostID) [2]HostID { return [2]HostID{min(a, b), max(a, b)} }
 // add makes a NIC with functions 0 to 3, all in tenant 7; the GID of function f
 // of host h is 10.0.h.f.
 func (w *world) add(host HostID, peers ...HostID) *node {
-	n := &node{w: w, host: host, maxCIDs: 1 << 20, saGen: map[HostID]uint32{}}
+	n := &node{w: w, host: host, maxCIDs: 1 << 20, saGen: map[Use]uint32{}}
 	n.cfg = Config{Host: host}
 	for _, p := range peers {
 		n.cfg.Peers = append(n.cfg.Peers, Peer{Host: p, Tenants: []uint32{7}})
 	}
 	for f := range uint32(4) {
-		n.local = append(n.local, Endpoint{7, gidOf(host, f), fnOf(host, f)})
+		n.local = append(n.local, Endpoint{7, gidOf(host, f), fnOf(host, f), shardOf(f)})
 	}
 	w.nodes[host] = n
 	n.start()
@@ -197,8 +216,8 @@ func gidOf(host HostID, f uint32) [16]byte { return gid4(10, 0, host, byte(f)) }
 func (n *node) start() {
 	n.w.seed++
 	n.cids, n.conns, n.order, n.inbox, n.errs = map[uint32]bool{}, map[uint32]*record{}, nil, nil, nil
-	for h := range n.saGen {
-		n.saGen[h] += 16 // keys are random per start
+	for u := range n.saGen {
+		n.saGen[u] += 16 // keys are random per start
 	}
 	m, err := New(n.cfg, n, rand.New(rand.NewSource(n.w.seed)))
 	if err != nil {
@@ -208,7 +227,7 @@ func (n *node) start() {
 		n.w.fatal("SetEndpoints: %v", err)
 	}
 	n.m = m
-	n.prevSPI = map[HostID]uint32{}
+	n.prevSPI = map[Use]uint32{}
 }
 
 // setLink raises or breaks a link. Of what is in flight when it breaks each
@@ -366,7 +385,7 @@ func (n *node) note(r *record, o *Output) {
 			bad("a local connection with a key")
 		}
 		if r.params.Peer != n.host {
-			sa, _ := n.RxSA(r.params.Peer, 7) // a device accepts its current SA, whatever it offered
+			sa, _ := n.RxSA(sealedBy(r.params.Peer, r.params.PeerShard)) // a device accepts its current SA, whatever it offered
 			r.params.RxSPI = sa.SPI
 		}
 		if !n.cids[o.Params.LocalCID] {
@@ -517,13 +536,13 @@ func (w *world) checkRest() {
 			continue
 		}
 		q := o.p
-		sa, _ := o.n.RxSA(e.n.host, 7)
+		sa, _ := o.n.RxSA(sealedBy(e.n.host, p.Shard))
 		if o.n == e.n {
 			sa = SA{}
 		}
 		want := Params{
 			ID: p.ID, Function: q.PeerFunction, Tenant: q.Tenant, QPN: q.PeerQPN, PeerQPN: q.QPN, Peer: o.n.host,
-			PeerFunction: q.Function, LocalGID: q.PeerGID, PeerGID: q.LocalGID, LocalCID: q.RemoteCID, RemoteCID: q.LocalCID,
+			PeerFunction: q.Function, Shard: q.PeerShard, PeerShard: shardOf(q.Function), LocalGID: q.PeerGID, PeerGID: q.LocalGID, LocalCID: q.RemoteCID, RemoteCID: q.LocalCID,
 			TxVersion: sa.Version, TxSPI: sa.SPI, TxKey: sa.Key, RxSPI: q.TxSPI,
 			TxDataPSN: q.RxDataPSN, TxReqPSN: q.RxReqPSN, TxRSN: q.RxRSN,
 			RxDataPSN: q.TxDataPSN, RxReqPSN: q.TxReqPSN, RxRSN: q.TxRSN,

@@ -14,7 +14,7 @@ const benchPayload = 4096
 // the same run.
 func BenchmarkSealOpen(b *testing.B) {
 	d, tx := pair(b, VersionGCM128, 8, true)
-	open := d.Opener()
+	open := d.Opener(0)
 	buf := make([]byte, tx.Overhead()+benchPayload)
 	block, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {

@@ -117,13 +117,17 @@ type Guard struct {
 	passed uint64 // Association.passed at a time when remote was right
 }
 
+// Generations tells the receiver's global SPI state, as it is now.
+type Generations interface{ Generation() Generation }
+
 // Check accepts the packet with a nil error and then moves the remote time, or names the reason to
 // drop it: ErrPCID, ErrSPI, ErrReplay.
-func (g *Guard) Check(h *Header, gen Generation) error {
+func (g *Guard) Check(h *Header, global Generations) error {
 	if g.of == nil {
 		return ErrSPI
 	}
 	t := g.follow()
+	gen := global.Generation() // after the terms: a rotation changes it before them
 	switch {
 	case !g.of.anyPCID && (!h.HasVC || h.VC != g.of.pcid):
 		return ErrPCID

@@ -36,7 +36,7 @@ func TestCase109_GuardSPI(t *testing.T) {
 		{"not configured", guard(0, 0, 3), Generation{3, true}, 0, false},
 		{"generation wraps", guard(0, a, 1<<32-1), Generation{0, true}, a, true},
 	} {
-		err := tc.g.Check(&Header{SPI: tc.spi, IV: 1}, tc.gen)
+		err := tc.g.Check(&Header{SPI: tc.spi, IV: 1}, fixed{tc.gen})
 		if tc.ok && err != nil || !tc.ok && !errors.Is(err, ErrSPI) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
@@ -44,10 +44,10 @@ func TestCase109_GuardSPI(t *testing.T) {
 }
 
 func TestGuardRekey(t *testing.T) {
-	d := NewRxSADB(Master{}, 8)
+	d := NewRxSADB(Master{}, 8, 1)
 	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
 	g := a.Guard(0)
-	check := func(spi uint32) error { return g.Check(&Header{SPI: spi, IV: 1}, d.Generation()) }
+	check := func(spi uint32) error { return g.Check(&Header{SPI: spi, IV: 1}, d) }
 	d.Rotate(&[32]byte{})
 	if err := check(5); err != nil {
 		t.Fatalf("between rotation and rekey: %v", err)
@@ -75,7 +75,7 @@ func TestCase108_GuardReplay(t *testing.T) {
 	for _, start := range []uint64{1e9, 3, 1<<64 - 5} { // far from, just after and just before the wrap
 		a := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: margin})
 		g := a.Guard(start)
-		check := func(iv uint64) error { return g.Check(&Header{SPI: 1, IV: iv}, Generation{}) }
+		check := func(iv uint64) error { return g.Check(&Header{SPI: 1, IV: iv}, fixed{}) }
 		if err := check(start - margin*1000); !errors.Is(err, ErrReplay) {
 			t.Errorf("start %d: at the margin: %v", start, err)
 		}
@@ -98,7 +98,7 @@ func TestCase108_GuardReplay(t *testing.T) {
 		}
 	}
 	g := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: margin}).Guard(7)
-	if err := g.Check(&Header{SPI: 2, IV: 1e9}, Generation{}); err == nil || g.RemoteTime() != 7 {
+	if err := g.Check(&Header{SPI: 2, IV: 1e9}, fixed{}); err == nil || g.RemoteTime() != 7 {
 		t.Error("a refused packet moved the remote time")
 	}
 }
@@ -113,12 +113,12 @@ func TestCase110_GuardPCID(t *testing.T) {
 		{Header{SPI: 1, IV: 1, HasVC: true, VC: 43 << 32}, ErrPCID},
 		{Header{SPI: 1, IV: 1}, ErrPCID},
 	} {
-		if err := g.Check(&tc.h, Generation{}); !errors.Is(err, tc.want) {
+		if err := g.Check(&tc.h, fixed{}); !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v", tc.h, err)
 		}
 	}
 	var zero Guard
-	if zero.Check(&Header{HasVC: true, IV: 1}, Generation{}) == nil {
+	if zero.Check(&Header{HasVC: true, IV: 1}, fixed{}) == nil {
 		t.Error("the zero guard accepts")
 	}
 }
@@ -130,7 +130,7 @@ func TestManyGuards(t *testing.T) {
 	guards := []Guard{a.Guard(1e6), a.Guard(2e6)}
 	check := func(what string, i int, spi uint32, iv uint64, want error) {
 		t.Helper()
-		if err := guards[i].Check(&Header{SPI: spi, IV: iv}, Generation{}); !errors.Is(err, want) {
+		if err := guards[i].Check(&Header{SPI: spi, IV: iv}, fixed{}); !errors.Is(err, want) {
 			t.Errorf("%s: connection %d, SPI %d, IV %d: %v", what, i, spi, iv, err)
 		}
 	}
@@ -162,19 +162,24 @@ func TestGuardIdleForMonths(t *testing.T) {
 		for range 50 {
 			now += 30 * day // wraps every 213 days
 			a.AdvanceRemoteTime(now)
-			if err := busy.Check(&Header{SPI: 1, IV: now + 5}, Generation{}); err != nil {
+			if err := busy.Check(&Header{SPI: 1, IV: now + 5}, fixed{}); err != nil {
 				t.Fatalf("after %d days: %v", (now-start)/day, err)
 			}
-			if err := busy.Check(&Header{SPI: 1, IV: now - 30*day}, Generation{}); !errors.Is(err, ErrReplay) {
+			if err := busy.Check(&Header{SPI: 1, IV: now - 30*day}, fixed{}); !errors.Is(err, ErrReplay) {
 				t.Fatalf("after %d days: a packet of last month: %v", (now-start)/day, err)
 			}
 			some := idle // which has seen nothing until now
-			if err := some.Check(&Header{SPI: 1, IV: now + 5}, Generation{}); err != nil || some.RemoteTime() != now+5 {
+			if err := some.Check(&Header{SPI: 1, IV: now + 5}, fixed{}); err != nil || some.RemoteTime() != now+5 {
 				t.Fatalf("idle for %d days: %v, remote %d", (now-start)/day, err, some.RemoteTime())
 			}
-			if err := some.Check(&Header{SPI: 1, IV: now - 30*day}, Generation{}); !errors.Is(err, ErrReplay) {
+			if err := some.Check(&Header{SPI: 1, IV: now - 30*day}, fixed{}); !errors.Is(err, ErrReplay) {
 				t.Fatalf("idle for %d days: a packet of last month: %v", (now-start)/day, err)
 			}
 		}
 	}
 }
+
+// fixed is a generation that does not change.
+type fixed struct{ at Generation }
+
+func (f fixed) Generation() Generation { return f.at }

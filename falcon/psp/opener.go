@@ -4,16 +4,43 @@ import "encoding/binary"
 
 // Opener opens what peers sealed with the SPIs of a database. It belongs to one goroutine, and may
 // be used while the database's goroutine changes that. The packets of an SA of class gateway must
-// all come to the same Opener: that has their replay window.
+// all come to one Opener, which has their replay window: to that of the SPI's lane. It knows no
+// others.
 type Opener struct {
 	db     *RxSADB
+	lane   int
 	recent *rxSA // of the last packet
 }
 
-// Opener returns another one of the database.
-func (d *RxSADB) Opener() *Opener { return &Opener{db: d} }
+// Opener returns the one of a lane.
+func (d *RxSADB) Opener(lane int) *Opener { return &Opener{db: d, lane: lane} }
 
-// Generation returns the global SPI generation for Guard.Check.
+// Lane is whose Opener a packet must come to, false if it may come to any: it is not of class
+// gateway, or of no SA.
+func (o *Opener) Lane(b []byte) (lane int, ok bool) {
+	if len(b) < BaseLen {
+		return 0, false
+	}
+	s := o.find(binary.BigEndian.Uint32(b[4:]))
+	if s == nil || s.class != ClassGateway {
+		return 0, false
+	}
+	return o.db.lane(s.spi), true
+}
+
+// find returns the SA of an SPI, nil if there is none.
+func (o *Opener) find(spi uint32) *rxSA {
+	if s := o.recent; s != nil && s.spi == spi && !s.ended.Load() {
+		return s
+	}
+	s := o.db.sas.find(spi)
+	if s != nil {
+		o.recent = s
+	}
+	return s
+}
+
+// Generation returns the global SPI generation.
 func (o *Opener) Generation() Generation { return o.db.Generation() }
 
 // Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is
@@ -28,12 +55,9 @@ func (o *Opener) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	if len(b) < off+ICVLen {
 		return Header{}, 0, nil, errShort
 	}
-	s := o.recent
-	if s == nil || s.spi != hdr.SPI || s.ended.Load() {
-		if s = o.db.sas.find(hdr.SPI); s == nil {
-			return Header{}, 0, nil, ErrUnknownSPI
-		}
-		o.recent = s
+	s := o.find(hdr.SPI)
+	if s == nil || s.class == ClassGateway && o.db.lane(s.spi) != o.lane {
+		return Header{}, 0, nil, ErrUnknownSPI
 	}
 	if s.version != hdr.Version {
 		return Header{}, 0, nil, ErrVersion

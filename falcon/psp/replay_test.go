@@ -77,12 +77,12 @@ func TestReplayWindowModel(t *testing.T) {
 // The gateway class: counter IVs from 1 whatever the clock says, each accepted once, in any order
 // inside the window.
 func TestGatewayClass(t *testing.T) {
-	d := NewRxSADB(testMaster(t), 8)
+	d := NewRxSADB(testMaster(t), 8, 1)
 	spi, key, err := d.Issue(0, ClassGateway)
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := d.Opener()
+	open := d.Opener(0)
 	tx, err := NewGatewayTxSA(0, spi, key, 7<<32, 2)
 	if err != nil {
 		t.Fatal(err)

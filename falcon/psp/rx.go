@@ -36,6 +36,7 @@ type RxSADB struct {
 	phase   uint32 // 0 or 1: the master key under which SPIs are issued now
 	next    [2]uint32
 	limit   int
+	lanes   int
 	sas     *spiTable
 	current atomic.Uint64 // Generation, as Generation.word
 }
@@ -59,37 +60,44 @@ func (g Generation) word() uint64 {
 	return w
 }
 
-// NewRxSADB returns an empty database that holds at most limit SPIs at a time.
-func NewRxSADB(m Master, limit int) *RxSADB {
-	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: newSPITable(), limit: limit}
+// NewRxSADB returns an empty database that holds at most limit SPIs at a time. Its SPIs fall into
+// lanes, at least 1: an SPI is in lane SPI modulo lanes.
+func NewRxSADB(m Master, limit, lanes int) *RxSADB {
+	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: newSPITable(), limit: limit, lanes: lanes}
 }
 
 // Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is
 // never issued twice, not even after Forget or when its phase comes round again under a new master
 // key.
 func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err error) {
-	return d.IssueTo(version, class, 0)
+	return d.IssueTo(version, class, 0, 0)
 }
 
-// IssueTo is Issue with a number for the owner of the SPI, which comes back in the header of each
-// packet.
-func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64) (spi uint32, key []byte, err error) {
+// IssueTo is Issue of an SPI of a lane, with a number for the owner, which comes back in the header
+// of each packet. The packets of class gateway are opened by the Opener of their lane.
+func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (spi uint32, key []byte, err error) {
 	if d.sas.count >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
-	if d.next[d.phase]&PhaseBit != 0 {
+	number := d.next[d.phase]
+	for d.lane(d.phase<<31|number) != lane {
+		number++
+	}
+	if number&PhaseBit != 0 {
 		return 0, nil, ErrExhausted
 	}
-	spi = d.phase<<31 | d.next[d.phase]
+	spi = d.phase<<31 | number
 	key = DeriveKey(&d.master.Keys[d.phase], version, spi)
 	s, err := newSealer(version, key)
 	if err != nil {
 		return 0, nil, err
 	}
-	d.next[d.phase]++
+	d.next[d.phase] = number + 1
 	d.sas.add(&rxSA{sealer: s, spi: spi, class: class, owner: owner})
 	return spi, key, nil
 }
+
+func (d *RxSADB) lane(spi uint32) int { return int(spi) % d.lanes }
 
 // Forget closes an SPI: packets sealed with it are unknown from now on.
 func (d *RxSADB) Forget(spi uint32) { d.sas.remove(spi) }
@@ -97,7 +105,7 @@ func (d *RxSADB) Forget(spi uint32) { d.sas.remove(spi) }
 // Len returns the number of SPIs in use.
 func (d *RxSADB) Len() int { return d.sas.count }
 
-// Generation returns the global SPI generation for Guard.Check.
+// Generation implements Generations.
 func (d *RxSADB) Generation() Generation {
 	w := d.current.Load()
 	return Generation{Current: uint32(w >> 1), AllowPrevious: w&1 != 0}

@@ -11,7 +11,7 @@ import (
 // pair returns a database and a TxSA for an SPI it issued.
 func pair(t testing.TB, version, offset uint8, vc bool) (*RxSADB, *TxSA) {
 	t.Helper()
-	d := NewRxSADB(testMaster(t), 8)
+	d := NewRxSADB(testMaster(t), 8, 1)
 	spi, key, err := d.Issue(version, ClassFalcon)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestSealOpenRoundTrip(t *testing.T) {
 					if inClear > 0 && !bytes.Equal(b[tx.HeaderLen():tx.HeaderLen()+inClear], want[:inClear]) {
 						t.Fatal("bytes before the crypt offset changed")
 					}
-					hdr, off, clear, err := d.Opener().Open(b)
+					hdr, off, clear, err := d.Opener(0).Open(b)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -135,7 +135,7 @@ func TestNewTxSARefuses(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	d, tx := pair(t, 0, 1, false)
-	open := d.Opener()
+	open := d.Opener(0)
 	sealed := func() []byte {
 		b := make([]byte, 64)
 		n, err := tx.Seal(1, NextHeaderFalcon, b, 20)
@@ -170,8 +170,8 @@ func TestOpenErrors(t *testing.T) {
 // generation.
 func TestSADBModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := NewRxSADB(Master{}, 6)
-		open := d.Opener()
+		d := NewRxSADB(Master{}, 6, 1)
+		open := d.Opener(0)
 		seen := map[uint32]bool{}
 		live := map[uint32]uint32{} // SPI → generation
 		allow := false
@@ -230,7 +230,7 @@ func TestSADBModel(t *testing.T) {
 }
 
 func TestIssueExhausts(t *testing.T) {
-	d := NewRxSADB(Master{}, 8)
+	d := NewRxSADB(Master{}, 8, 1)
 	d.next[0] = PhaseBit - 1
 	if spi, _, err := d.Issue(0, ClassFalcon); err != nil || spi != PhaseBit-1 {
 		t.Fatalf("%x %v", spi, err)
@@ -249,7 +249,7 @@ func TestSealAndOpenDoNotAllocate(t *testing.T) {
 		d, tx := pair(t, version, 8, true)
 		b := make([]byte, tx.Overhead()+4096)
 		g := NewAssociation(AssociationConfig{SPI: tx.SPI(), PCID: 0x0102030405060708, Margin: 1e9}).Guard(0)
-		open := d.Opener()
+		open := d.Opener(0)
 		now := int64(0)
 		if n := testing.AllocsPerRun(50, func() {
 			now++
@@ -260,7 +260,7 @@ func TestSealAndOpenDoNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Check(&h, open.Generation()); err != nil {
+			if err := g.Check(&h, open); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -287,13 +287,13 @@ func FuzzOpen(f *testing.F) {
 				t.Fatalf("encoded %x, parsed %x", enc, orig[:n])
 			}
 		}
-		d := NewRxSADB(testMaster(t), 8)
+		d := NewRxSADB(testMaster(t), 8, 1)
 		for version := range uint8(4) {
 			if _, _, err := d.Issue(version, ClassFalcon); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if hdr, off, clear, err := d.Opener().Open(b); err == nil && (off != hdr.Len() || len(clear) != len(b)-off-ICVLen) {
+		if hdr, off, clear, err := d.Opener(0).Open(b); err == nil && (off != hdr.Len() || len(clear) != len(b)-off-ICVLen) {
 			t.Fatalf("opened %+v: %d bytes of %d", hdr, len(clear), len(b))
 		}
 	})

@@ -9,8 +9,8 @@ import (
 // TestOpenersMeanwhile: Openers of several goroutines find every SPI that stays, and none that has
 // ended before they looked, while the database issues, forgets, rotates and grows.
 func TestOpenersMeanwhile(t *testing.T) {
-	d := NewRxSADB(testMaster(t), 1<<16)
-	stays, key, err := d.IssueTo(0, ClassFalcon, 7)
+	d := NewRxSADB(testMaster(t), 1<<16, 1)
+	stays, key, err := d.IssueTo(0, ClassFalcon, 7, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +26,14 @@ func TestOpenersMeanwhile(t *testing.T) {
 	var stop atomic.Bool
 	var done sync.WaitGroup
 	for range 3 {
-		o, g := d.Opener(), a.Guard(0)
+		o, g := d.Opener(0), a.Guard(0)
 		done.Go(func() {
 			b := make([]byte, len(sealed))
 			for !stop.Load() {
 				copy(b, sealed)
 				h, _, _, err := o.Open(b)
 				if err == nil {
-					err = g.Check(&h, Generation{})
+					err = g.Check(&h, fixed{})
 				}
 				if err != nil || h.Owner != 7 {
 					t.Errorf("owner %d: %v", h.Owner, err)
@@ -58,7 +58,7 @@ func TestOpenersMeanwhile(t *testing.T) {
 	if n := d.Len(); n != 2001 {
 		t.Errorf("%d SPIs are left, want 2001", n)
 	}
-	o := d.Opener()
+	o := d.Opener(0)
 	if _, _, _, err := o.Open(sealed); err != nil {
 		t.Error(err)
 	}

@@ -51,7 +51,7 @@ func (v *vector) spi(t testing.TB) uint32 { return binary.BigEndian.Uint32(unhex
 // sadbWith returns a database that knows exactly one SPI, as if it had issued it.
 func sadbWith(t testing.TB, version uint8, spi uint32) *RxSADB {
 	t.Helper()
-	d := NewRxSADB(testMaster(t), 8)
+	d := NewRxSADB(testMaster(t), 8, 1)
 	d.phase, d.next[spi>>31] = spi>>31, spi&^PhaseBit
 	got, _, err := d.Issue(version, ClassFalcon)
 	if err != nil || got != spi {
@@ -64,7 +64,7 @@ func TestCase107_VectorsOpen(t *testing.T) {
 	for _, v := range loadJSON[[]vector](t, "psp.json") {
 		t.Run(v.Name, func(t *testing.T) {
 			packet, want := v.parts(t)
-			hdr, off, clear, err := sadbWith(t, v.Version, v.spi(t)).Opener().Open(packet)
+			hdr, off, clear, err := sadbWith(t, v.Version, v.spi(t)).Opener(0).Open(packet)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,13 +114,13 @@ func TestCase111_VectorsFlipEveryByte(t *testing.T) {
 			for i := range packet {
 				copy(b, packet)
 				b[i] ^= 1 << (i % 8)
-				if _, _, _, err := d.Opener().Open(b); err == nil {
+				if _, _, _, err := d.Opener(0).Open(b); err == nil {
 					t.Fatalf("byte %d flipped and still accepted", i)
 				}
 			}
 			for n := range packet {
 				copy(b, packet)
-				if _, _, _, err := d.Opener().Open(b[:n]); err == nil {
+				if _, _, _, err := d.Opener(0).Open(b[:n]); err == nil {
 					t.Fatalf("accepted a prefix of %d bytes", n)
 				}
 			}
@@ -134,7 +134,7 @@ func TestReservedBitIsAuthenticated(t *testing.T) {
 	v := loadJSON[[]vector](t, "psp.json")[0]
 	packet, _ := v.parts(t)
 	packet[2] |= 0x80
-	if _, _, _, err := sadbWith(t, v.Version, v.spi(t)).Opener().Open(packet); !errors.Is(err, ErrAuth) {
+	if _, _, _, err := sadbWith(t, v.Version, v.spi(t)).Opener(0).Open(packet); !errors.Is(err, ErrAuth) {
 		t.Fatal(err)
 	}
 }
@@ -154,7 +154,7 @@ func TestCase111_FalconTunnelVectors(t *testing.T) {
 			if got := binary.BigEndian.Uint32(packet[cidAt:]); got != 0x1000abcd {
 				t.Fatalf("clear word %08x", got)
 			}
-			hdr, _, clear, err := sadbWith(t, VersionGCM128, 0x9a345678).Opener().Open(packet)
+			hdr, _, clear, err := sadbWith(t, VersionGCM128, 0x9a345678).Opener(0).Open(packet)
 			if err != nil {
 				t.Fatal(err)
 			}
