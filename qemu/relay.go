@@ -57,7 +57,11 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 }
 
 func (r *VhostRelay) serve(conn *net.UnixConn) {
-	relay := vhostuser.NewRelay(vhostFeatures, func(off uint32, b []byte) bool { return vsock.Config(r.cid, off, b) }, workerLimit, func(err error) {
+	dev := vhostuser.Relayed{
+		Layout: vhostuser.VsockLayout, Features: vhostFeatures, Resume: vhostuser.ResumeSplit,
+		Config: func(off uint32, b []byte) bool { return vsock.Config(r.cid, off, b) },
+	}
+	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
 		r.door.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
 	})
 	r.forgetFlows()
@@ -82,7 +86,7 @@ type relayDevice struct {
 	forget func()
 }
 
-func (d relayDevice) StopVring(i int) uint16 {
+func (d relayDevice) StopVring(i int) uint32 {
 	base := d.Relay.StopVring(i)
 	d.forget()
 	return base

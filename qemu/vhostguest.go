@@ -23,11 +23,13 @@ type vhostGuest struct {
 	regions []queues.Region
 	// isWindow tells our own windows, which QEMU announces with the guest's memory.
 	isWindow func(dev, ino uint64) bool
-	kicks    [vhostuser.Queues]*kickReader
+	kicks    [2]*kickReader // of the rings
 }
 
 // vhostFeatures are the virtio features of the device.
 const vhostFeatures = vhostuser.FeatureVersion1
+
+func (g *vhostGuest) Layout() vhostuser.Layout { return vhostuser.VsockLayout }
 
 func (g *vhostGuest) Features() uint64 { return vhostFeatures }
 
@@ -60,7 +62,7 @@ func (g *vhostGuest) memory() *queues.Memory { return queues.NewMemory(g.regions
 func ringConfig(st *vhostuser.State, i int) (vring.Config, error) {
 	desc, avail, used, err := st.RingGPA(i)
 	r := &st.Vrings[i]
-	return vring.Config{Size: r.Num, Desc: desc, Avail: avail, Used: used, Base: r.Base}, err
+	return vring.Config{Size: r.Num, Desc: desc, Avail: avail, Used: used, Base: uint16(r.Base)}, err
 }
 
 // StartVring runs a ring. A ring whose driver placed it wrongly is not run, and
@@ -91,8 +93,8 @@ func (g *vhostGuest) StartVring(st *vhostuser.State, i int, kick, call, errfd in
 
 func (g *vhostGuest) SetCall(i, call, errfd int) { g.dev.SetCall(i, call, errfd) }
 
-func (g *vhostGuest) StopVring(i int) (base uint16) {
-	base = g.dev.Stop(i)
+func (g *vhostGuest) StopVring(i int) (base uint32) {
+	base = uint32(g.dev.Stop(i))
 	if k := g.kicks[i]; k != nil {
 		k.stop()
 		g.kicks[i] = nil

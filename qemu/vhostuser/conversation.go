@@ -16,6 +16,8 @@ import (
 // Device is what the conversation drives. All methods are called from Serve's
 // goroutine.
 type Device interface {
+	// Layout returns what the device has of the protocol; it does not change.
+	Layout() Layout
 	// Features returns the virtio feature bits offered beside the protocol bit.
 	Features() uint64
 	// Config fills b from the device's configuration space at off; false if the
@@ -34,17 +36,18 @@ type Device interface {
 	SetCall(i, call, errfd int)
 	// StopVring stops ring i and returns the index of the next available entry it
 	// would have taken. Once it returned the ring's memory is not touched.
-	StopVring(i int) (base uint16)
+	StopVring(i int) (base uint32)
 }
 
 // Conversation is the state of one front end's connection.
 type Conversation struct {
 	State State
 
-	dev  Device
-	conn *net.UnixConn
-	maps []*Mapping
-	fds  [Queues]ringFDs
+	dev    Device
+	layout Layout
+	conn   *net.UnixConn
+	maps   []*Mapping
+	fds    []ringFDs
 	// ignored counts messages answered with a refusal or dropped because their
 	// feature was not offered.
 	ignored uint64
@@ -57,7 +60,8 @@ type ringFDs struct{ kick, call, err int }
 // from the device and all descriptors are closed when it returns. The error is
 // nil if the front end left in order. Serve does not close conn.
 func Serve(conn *net.UnixConn, dev Device) error {
-	c := &Conversation{dev: dev, conn: conn}
+	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout()}
+	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
 	for i := range c.fds {
 		c.fds[i] = ringFDs{-1, -1, -1}
 	}
@@ -134,20 +138,21 @@ func (c *Conversation) ack(m *Message, status uint64) error {
 func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	le := binary.LittleEndian
 	s := &c.State
+	offered := c.layout.Protocol
 	switch m.Request {
 	case GetFeatures:
 		return le.AppendUint64(nil, c.dev.Features()|FeatureProtocol), nil
 	case SetFeatures:
 		return nil, c.setFeatures(m)
 	case GetProtocolFeatures:
-		return le.AppendUint64(nil, offeredProtocol), nil
+		return le.AppendUint64(nil, offered), nil
 	case SetProtocolFeatures:
 		v, err := parseU64(m.Payload)
 		if err != nil {
 			return nil, err
 		}
-		if v&^offeredProtocol != 0 {
-			return nil, fmt.Errorf("protocol features %#x were not offered", v&^offeredProtocol)
+		if v&^offered != 0 {
+			return nil, fmt.Errorf("protocol features %#x were not offered", v&^offered)
 		}
 		s.ProtocolFeatures = v
 		return nil, nil
@@ -157,11 +162,13 @@ func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	case ResetOwner: // deprecated, and no front end uses it for a reset
 		return nil, nil
 	case GetQueueNum:
-		return le.AppendUint64(nil, Queues), nil
+		return le.AppendUint64(nil, c.layout.Queues), nil
 	case GetMaxMemSlots:
 		return le.AppendUint64(nil, MaxMemSlots), nil
 	case GetConfig:
 		return c.getConfig(m)
+	case NetSetMTU:
+		return nil, c.setMTU(m)
 	case SetMemTable:
 		return nil, c.setMemTable(m)
 	case AddMemReg:
@@ -181,7 +188,23 @@ func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	}
 }
 
-const offeredProtocol = ProtocolMQ | ProtocolReplyAck | ProtocolConfig | ProtocolConfigureMemSlots
+// MTUTaker is a Device with an MTU that the front end tells (NET_SET_MTU).
+type MTUTaker interface {
+	// SetMTU is told what the guest is told, bytes.
+	SetMTU(mtu uint64) error
+}
+
+func (c *Conversation) setMTU(m *Message) error {
+	d, ok := c.dev.(MTUTaker)
+	if !ok || c.layout.Protocol&ProtocolNetMTU == 0 {
+		return errRefused
+	}
+	v, err := parseU64(m.Payload)
+	if err != nil {
+		return err
+	}
+	return d.SetMTU(v)
+}
 
 func (c *Conversation) setFeatures(m *Message) error {
 	v, err := parseU64(m.Payload)
@@ -311,8 +334,8 @@ func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
 }
 
 func (c *Conversation) ring(i uint32) (int, error) {
-	if i >= Queues {
-		return 0, fmt.Errorf("ring %d does not exist, the device has %d", i, Queues)
+	if i >= uint32(c.layout.Rings) {
+		return 0, fmt.Errorf("ring %d does not exist, the device has %d", i, c.layout.Rings)
 	}
 	return int(i), nil
 }
@@ -329,7 +352,7 @@ func (c *Conversation) setVringState(m *Message) error {
 	r := &c.State.Vrings[i]
 	switch m.Request {
 	case SetVringNum:
-		if v.Num == 0 || v.Num > maxRingSize || v.Num&(v.Num-1) != 0 {
+		if v.Num == 0 || v.Num > maxRingSize || v.Num&(v.Num-1) != 0 && !c.State.Packed() {
 			return fmt.Errorf("ring %d has size %d, want a power of two up to %d", i, v.Num, maxRingSize)
 		}
 		if r.Running {
@@ -337,13 +360,13 @@ func (c *Conversation) setVringState(m *Message) error {
 		}
 		r.Num = uint16(v.Num)
 	case SetVringBase:
-		if v.Num > 0xffff {
+		if v.Num > 0xffff && !c.State.Packed() {
 			return fmt.Errorf("ring %d has base %d, want at most 65535", i, v.Num)
 		}
 		if r.Running {
 			return fmt.Errorf("ring %d is running", i)
 		}
-		r.Base = uint16(v.Num)
+		r.Base = v.Num
 	case SetVringEnable:
 		r.Enabled = v.Num != 0
 		if !r.Enabled {
@@ -385,7 +408,7 @@ func (c *Conversation) getVringBase(m *Message) ([]byte, error) {
 	// The ring does not start again before it gets a new kick descriptor.
 	c.State.Vrings[i].HasKick = false
 	replaceFD(&c.fds[i].kick, -1)
-	return VringState{Index: v.Index, Num: uint32(c.State.Vrings[i].Base)}.Append(nil), nil
+	return VringState{Index: v.Index, Num: c.State.Vrings[i].Base}.Append(nil), nil
 }
 
 func (c *Conversation) setVringFD(m *Message) error {

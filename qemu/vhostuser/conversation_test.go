@@ -24,7 +24,7 @@ type recorder struct {
 	mu    sync.Mutex
 	log   []string
 	state vhostuser.State
-	base  uint16
+	base  uint32
 }
 
 func (r *recorder) note(st *vhostuser.State, format string, a ...any) {
@@ -49,6 +49,8 @@ func (r *recorder) regions() int {
 	_, st := r.take()
 	return len(st.Regions)
 }
+
+func (r *recorder) Layout() vhostuser.Layout { return vhostuser.VsockLayout }
 
 func (r *recorder) Features() uint64 { return vhostuser.FeatureVersion1 }
 
@@ -80,7 +82,7 @@ func (r *recorder) StartVring(st *vhostuser.State, i int, kick, call, errfd int)
 
 func (r *recorder) SetCall(i, call, errfd int) { r.note(nil, "call %d", i) }
 
-func (r *recorder) StopVring(i int) uint16 {
+func (r *recorder) StopVring(i int) uint32 {
 	r.note(nil, "stop %d", i)
 	return r.base
 }

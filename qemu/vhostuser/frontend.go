@@ -45,13 +45,17 @@ func (f *frontend) ask(req Request, payload []byte, fds ...int) ([]byte, error) 
 func u64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
 // begin takes the conversation to where memory and rings can be announced.
-func (f *frontend) begin(features uint64) error {
-	if _, err := f.ask(SetProtocolFeatures, u64(offeredProtocol)); err != nil {
+func (f *frontend) begin(protocol, features uint64) error {
+	if _, err := f.ask(SetProtocolFeatures, u64(protocol)); err != nil {
 		return err
 	}
 	if _, err := f.ask(SetOwner, nil); err != nil {
 		return err
 	}
+	return f.setFeatures(features)
+}
+
+func (f *frontend) setFeatures(features uint64) error {
 	_, err := f.ask(SetFeatures, u64(features|FeatureProtocol))
 	return err
 }
@@ -84,7 +88,7 @@ func (f *frontend) start(i int, v *Vring, fds ringFDs) error {
 	if _, err := f.ask(SetVringNum, VringState{index, uint32(v.Num)}.Append(nil)); err != nil {
 		return err
 	}
-	if _, err := f.ask(SetVringBase, VringState{index, uint32(v.Base)}.Append(nil)); err != nil {
+	if _, err := f.ask(SetVringBase, VringState{index, v.Base}.Append(nil)); err != nil {
 		return err
 	}
 	if _, err := f.ask(SetVringAddr, VringAddr{Index: index, Desc: v.Desc, Used: v.Used, Avail: v.Avail}.Append(nil)); err != nil {
@@ -117,14 +121,14 @@ func (f *frontend) setFD(req Request, i, fd int) error {
 }
 
 // stop stops a ring and returns where it stands.
-func (f *frontend) stop(i int) (base uint16, err error) {
+func (f *frontend) stop(i int) (base uint32, err error) {
 	b, err := f.ask(GetVringBase, VringState{Index: uint32(i)}.Append(nil))
 	if err != nil {
 		return 0, err
 	}
 	v, err := ParseVringState(b)
-	if err == nil && (v.Index != uint32(i) || v.Num > 0xffff) {
+	if err == nil && v.Index != uint32(i) {
 		err = fmt.Errorf("vhost-user %v: answered with ring %d, base %d", GetVringBase, v.Index, v.Num)
 	}
-	return uint16(v.Num), err
+	return v.Num, err
 }

@@ -30,6 +30,7 @@ const (
 	SetProtocolFeatures Request = 16
 	GetQueueNum         Request = 17
 	SetVringEnable      Request = 18
+	NetSetMTU           Request = 20
 	GetConfig           Request = 24
 	SetConfig           Request = 25
 	GetMaxMemSlots      Request = 36
@@ -47,7 +48,7 @@ var requestNames = map[Request]string{
 	SetVringAddr: "SET_VRING_ADDR", SetVringBase: "SET_VRING_BASE", GetVringBase: "GET_VRING_BASE",
 	SetVringKick: "SET_VRING_KICK", SetVringCall: "SET_VRING_CALL", SetVringErr: "SET_VRING_ERR",
 	GetProtocolFeatures: "GET_PROTOCOL_FEATURES", SetProtocolFeatures: "SET_PROTOCOL_FEATURES",
-	GetQueueNum: "GET_QUEUE_NUM", SetVringEnable: "SET_VRING_ENABLE", GetConfig: "GET_CONFIG", SetConfig: "SET_CONFIG",
+	GetQueueNum: "GET_QUEUE_NUM", NetSetMTU: "NET_SET_MTU", SetVringEnable: "SET_VRING_ENABLE", GetConfig: "GET_CONFIG", SetConfig: "SET_CONFIG",
 	GetMaxMemSlots: "GET_MAX_MEM_SLOTS", AddMemReg: "ADD_MEM_REG", RemMemReg: "REM_MEM_REG",
 }
 
@@ -62,12 +63,14 @@ func (r Request) String() string {
 const (
 	FeatureProtocol uint64 = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
 	FeatureVersion1 uint64 = 1 << 32 // VIRTIO_F_VERSION_1
+	FeaturePacked   uint64 = 1 << 34 // VIRTIO_F_RING_PACKED
 )
 
 // Protocol feature bits.
 const (
 	ProtocolMQ                uint64 = 1 << 0
 	ProtocolReplyAck          uint64 = 1 << 3
+	ProtocolNetMTU            uint64 = 1 << 4
 	ProtocolConfig            uint64 = 1 << 9 // QEMU's vsock device refuses to start without it
 	ProtocolConfigureMemSlots uint64 = 1 << 15
 )

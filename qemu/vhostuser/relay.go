@@ -20,31 +20,55 @@ import (
 // A ring without worker stands still, and its used index, in guest memory, says
 // where the next worker goes on: a vring.Queue completes chains in order.
 type Relay struct {
-	features uint64
-	config   func(off uint32, b []byte) bool
-	limit    time.Duration
-	lost     func(error)
+	dev   Relayed
+	limit time.Duration
+	lost  func(error)
 
-	mu    sync.Mutex
-	maps  []*Mapping
-	rings [Queues]relayRing
-	back  *frontend // nil: no worker
+	mu       sync.Mutex
+	features uint64 // that the driver has taken, as the worker was told
+	maps     []*Mapping
+	rings    []relayRing
+	back     *frontend // nil: no worker
+}
+
+// Relayed is what a Relay has to know of the device that it stands for.
+type Relayed struct {
+	Layout   Layout
+	Features uint64                                                             // offered
+	Config   func(off uint32, b []byte) bool                                    // Device.Config; nil: there is no configuration space
+	Resume   func(mem []queues.Region, ring StoppedRing) (base uint32, ok bool) // where the next worker goes on; false: not known
+	Begin    func(ring int, base uint32)                                        // a ring begins, whatever was before; nil: nobody has to know
+}
+
+// StoppedRing is a ring that a worker ran which is gone.
+type StoppedRing struct {
+	Index  int
+	Packed bool
+	Num    uint16
+	Desc   uint64 // guest-physical addresses
+	Used   uint64
 }
 
 // relayRing is a ring that runs, or would if there were a worker.
 type relayRing struct {
 	running bool
 	state   Vring
-	used    uint64 // guest-physical address of the used ring
+	at      StoppedRing // if it were one
 	fds     ringFDs
 }
 
-// NewRelay returns a relay without worker for a device with these features and
-// this configuration space (Device.Config). A worker has limit for one answer;
-// one that gives none, or another than it should, is taken away and lost is told
-// why. lost must not call the relay.
-func NewRelay(features uint64, config func(off uint32, b []byte) bool, limit time.Duration, lost func(error)) *Relay {
-	return &Relay{features: features, config: config, limit: limit, lost: lost}
+// NewRelay returns a relay without worker for a device. A worker has limit for one answer; one that
+// gives none, or another than it should, is taken away and lost is told why. lost must not call the
+// relay.
+func NewRelay(dev Relayed, limit time.Duration, lost func(error)) *Relay {
+	return &Relay{dev: dev, features: dev.Features, limit: limit, lost: lost, rings: make([]relayRing, dev.Layout.Rings)}
+}
+
+// ResumeSplit is a Relayed.Resume for split rings whose chains are completed in order: they go on
+// at their used index.
+func ResumeSplit(mem []queues.Region, ring StoppedRing) (base uint32, ok bool) {
+	word, err := queues.NewMemory(mem).Load32(ring.Used)
+	return word >> 16, err == nil
 }
 
 // Attach gives the relay a worker, over a connection that the relay owns from
@@ -63,7 +87,7 @@ func (r *Relay) Attach(conn *net.UnixConn) error {
 
 // tell says everything to a new worker.
 func (r *Relay) tell() error {
-	if err := r.back.begin(r.features); err != nil {
+	if err := r.back.begin(r.dev.Layout.Protocol, r.features); err != nil {
 		return err
 	}
 	for _, m := range r.maps {
@@ -90,16 +114,15 @@ func (r *Relay) tell() error {
 
 // resume is the index of the next entry of a ring that nobody runs. Where guest
 // memory cannot be read it is what is known.
-func (r *Relay) resume(ring *relayRing) uint16 {
+func (r *Relay) resume(ring *relayRing) uint32 {
 	regions := make([]queues.Region, 0, len(r.maps))
 	for _, m := range r.maps {
 		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
 	}
-	word, err := queues.NewMemory(regions).Load32(ring.used)
-	if err != nil {
-		return ring.state.Base
+	if base, ok := r.dev.Resume(regions, ring.at); ok {
+		return base
 	}
-	return uint16(word >> 16)
+	return ring.state.Base
 }
 
 // Detach takes the worker away.
@@ -124,10 +147,15 @@ func (r *Relay) failed(err error) {
 }
 
 // Features implements Device.
-func (r *Relay) Features() uint64 { return r.features }
+func (r *Relay) Features() uint64 { return r.dev.Features }
+
+// Layout implements Device.
+func (r *Relay) Layout() Layout { return r.dev.Layout }
 
 // Config implements Device.
-func (r *Relay) Config(off uint32, b []byte) bool { return r.config(off, b) }
+func (r *Relay) Config(off uint32, b []byte) bool {
+	return r.dev.Config != nil && r.dev.Config(off, b)
+}
 
 // SetMemory implements Device. The worker is told as the relay was: one region
 // more, one less, or a whole table.
@@ -138,8 +166,8 @@ func (r *Relay) SetMemory(st *State, maps []*Mapping) error {
 	r.maps = slices.Clone(maps)
 	for i := range r.rings {
 		if ring := &r.rings[i]; ring.running {
-			if _, _, used, err := st.RingGPA(i); err == nil {
-				ring.used = used
+			if at, err := stopped(st, i); err == nil {
+				ring.at = at
 			}
 		}
 	}
@@ -182,20 +210,36 @@ func (r *Relay) updateMemory(old, maps []*Mapping) error {
 
 // StartVring implements Device.
 func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
-	_, _, used, err := st.RingGPA(i)
+	at, err := stopped(st, i)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rings[i] = relayRing{running: true, state: st.Vrings[i], used: used, fds: ringFDs{kick, call, errfd}}
+	if r.dev.Begin != nil {
+		r.dev.Begin(i, st.Vrings[i].Base)
+	}
+	anew := r.features != st.Features&^FeatureProtocol // a driver that begins again may take others
+	r.features = st.Features &^ FeatureProtocol
+	r.rings[i] = relayRing{running: true, state: st.Vrings[i], at: at, fds: ringFDs{kick, call, errfd}}
 	if r.back == nil {
 		return nil
 	}
-	if err := r.back.start(i, &r.rings[i].state, r.rings[i].fds); err != nil {
+	if anew {
+		err = r.back.setFeatures(r.features)
+	}
+	if err == nil {
+		err = r.back.start(i, &r.rings[i].state, r.rings[i].fds)
+	}
+	if err != nil {
 		r.failed(err)
 	}
 	return nil
+}
+
+func stopped(st *State, i int) (StoppedRing, error) {
+	desc, _, used, err := st.RingGPA(i)
+	return StoppedRing{Index: i, Packed: st.Packed(), Num: st.Vrings[i].Num, Desc: desc, Used: used}, err
 }
 
 // SetCall implements Device.
@@ -213,7 +257,7 @@ func (r *Relay) SetCall(i, call, errfd int) {
 }
 
 // StopVring implements Device.
-func (r *Relay) StopVring(i int) (base uint16) {
+func (r *Relay) StopVring(i int) (base uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ring := &r.rings[i]

@@ -6,10 +6,16 @@ import (
 	"slices"
 )
 
-// Queues is the number of virtqueues a vhost-user-vsock front end hands over:
-// receive (0) and transmit (1) as the guest sees them. The event queue stays in
-// QEMU.
-const Queues = 2
+// Layout is what a kind of device has of the protocol.
+type Layout struct {
+	Rings    int    // virtqueues that a front end may hand over
+	Queues   uint64 // the answer to GET_QUEUE_NUM, which for some devices counts pairs
+	Protocol uint64 // protocol features offered
+}
+
+// VsockLayout is that of vhost-user-vsock: receive (0) and transmit (1) as the guest sees them. The
+// event queue stays in QEMU.
+var VsockLayout = Layout{Rings: 2, Queues: 2, Protocol: ProtocolMQ | ProtocolReplyAck | ProtocolConfig | ProtocolConfigureMemSlots}
 
 // MaxMemSlots is the number of memory regions offered through
 // CONFIGURE_MEM_SLOTS. The protocol forbids to lower it later.
@@ -21,17 +27,20 @@ const maxRingSize = 32768
 // State is what the front end has told us, without descriptors: it can be
 // stored as JSON and taken up by another process that is handed the descriptors.
 type State struct {
-	Features         uint64        `json:"features"`
-	ProtocolFeatures uint64        `json:"protocolFeatures"`
-	Owned            bool          `json:"owned"`
-	Regions          []Region      `json:"regions"`
-	Vrings           [Queues]Vring `json:"vrings"`
+	Features         uint64   `json:"features"`
+	ProtocolFeatures uint64   `json:"protocolFeatures"`
+	Owned            bool     `json:"owned"`
+	Regions          []Region `json:"regions"`
+	Vrings           []Vring  `json:"vrings"`
 }
+
+// Packed tells whether the rings are packed ones (Virtio §2.8).
+func (s *State) Packed() bool { return s.Features&FeaturePacked != 0 }
 
 // Vring is the state of one ring. Addresses are the front end's virtual ones.
 type Vring struct {
 	Num     uint16 `json:"num"`
-	Base    uint16 `json:"base"`
+	Base    uint32 `json:"base"` // next available entry; of a packed ring with its wrap counter, and the next used one above
 	Desc    uint64 `json:"desc"`
 	Used    uint64 `json:"used"`
 	Avail   uint64 `json:"avail"`
@@ -62,17 +71,22 @@ func (s *State) GPA(user, n uint64) (uint64, error) {
 	return 0, fmt.Errorf("front-end address %#x+%#x is in none of the %d memory regions", user, n, len(s.Regions))
 }
 
-// RingGPA returns the guest-physical addresses of a ring's three parts.
+// RingGPA returns the guest-physical addresses of a ring's three parts. Those of a packed ring are
+// the descriptors, the driver's and the device's event suppression.
 func (s *State) RingGPA(i int) (desc, avail, used uint64, err error) {
 	v := &s.Vrings[i]
 	n := uint64(v.Num)
+	availLen, usedLen := 6+2*n, 6+8*n
+	if s.Packed() {
+		availLen, usedLen = 4, 4
+	}
 	if desc, err = s.GPA(v.Desc, 16*n); err != nil {
 		return 0, 0, 0, fmt.Errorf("ring %d descriptors: %w", i, err)
 	}
-	if avail, err = s.GPA(v.Avail, 6+2*n); err != nil {
+	if avail, err = s.GPA(v.Avail, availLen); err != nil {
 		return 0, 0, 0, fmt.Errorf("ring %d available ring: %w", i, err)
 	}
-	if used, err = s.GPA(v.Used, 6+8*n); err != nil {
+	if used, err = s.GPA(v.Used, usedLen); err != nil {
 		return 0, 0, 0, fmt.Errorf("ring %d used ring: %w", i, err)
 	}
 	return desc, avail, used, nil

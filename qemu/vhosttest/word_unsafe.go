@@ -1,0 +1,15 @@
+package vhosttest
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// load32 and store32 are of words that driver and device share, at multiples of 4 of mapped memory.
+func load32(b []byte) uint32 {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))))
+}
+
+func store32(b []byte, v uint32) {
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), v)
+}

@@ -1,0 +1,89 @@
+package virtqueue
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// MaxSegments bounds the parts of memory that one chain has. Linux makes chains of up to 19
+// descriptors for a frame, DPDK of as many as a frame has buffers.
+const MaxSegments = 256
+
+// descLen is the length of a descriptor.
+const descLen = 16
+
+// Descriptor flags, Virtio §2.7.5 and §2.8.
+const (
+	flagNext     = 1 << 0
+	flagWrite    = 1 << 1
+	flagIndirect = 1 << 2
+)
+
+// Chain is a list of buffers that the driver made available.
+type Chain struct {
+	OutLen int // bytes to read
+	InLen  int // bytes to write
+
+	segs [MaxSegments][]byte
+	out  int // of segs, to read
+	n    int
+}
+
+// Out returns the buffers to read. Their content may change at any time.
+func (c *Chain) Out() [][]byte { return c.segs[:c.out] }
+
+// In returns the buffers to write.
+func (c *Chain) In() [][]byte { return c.segs[c.out:c.n] }
+
+func (c *Chain) reset() { c.OutLen, c.InLen, c.out, c.n = 0, 0, 0, 0 }
+
+// add appends the buffer of one descriptor. One that spans regions has several parts.
+func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool) error {
+	if !write && c.n > c.out {
+		return fmt.Errorf("%w: a chain has a buffer to read behind one to write", ErrRing)
+	}
+	for size > 0 {
+		b := mem.at(addr)
+		if len(b) == 0 {
+			return fmt.Errorf("%w: a buffer of %d bytes at %#x is not in the guest's memory", ErrRing, size, addr)
+		}
+		if c.n == MaxSegments {
+			return fmt.Errorf("%w: a chain has more than %d buffers", ErrRing, MaxSegments)
+		}
+		k := min(uint64(size), uint64(len(b)))
+		c.segs[c.n] = b[:k:k]
+		c.n++
+		if write {
+			c.InLen += int(k)
+		} else {
+			c.out++
+			c.OutLen += int(k)
+		}
+		addr += k
+		size -= uint32(k)
+		if size > 0 && addr == 0 {
+			return fmt.Errorf("%w: a buffer passes the end of all addresses", ErrRing)
+		}
+	}
+	return nil
+}
+
+// table returns an indirect table of descriptors.
+func table(mem *RAM, addr uint64, size uint32) ([]byte, error) {
+	if size == 0 || size%descLen != 0 || size/descLen > MaxSize {
+		return nil, fmt.Errorf("%w: an indirect table has %d bytes, want a multiple of %d", ErrRing, size, descLen)
+	}
+	return mem.slice(addr, uint64(size))
+}
+
+// descriptor is one, as it was read.
+type descriptor struct {
+	addr uint64
+	size uint32
+	a, b uint16 // split: flags, next; packed: id, flags
+}
+
+func readDesc(b []byte) descriptor {
+	_ = b[descLen-1]
+	return descriptor{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint16(b[12:]), binary.LittleEndian.Uint16(b[14:])}
+}

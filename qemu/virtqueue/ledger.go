@@ -1,0 +1,107 @@
+package virtqueue
+
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// Ledger is where a packed ring notes, in memory that outlives its process, where it stands. What it
+// is about to write is noted before, so that Resume can write it again.
+//
+//	0      2     4       6     8
+//	┌──────┬─────┬───────┬─────┬───────────────────────────────┐
+//	│ from │ to  │ count │  0  │ count × {index, id, flags, 0, │
+//	└──────┴─────┴───────┴─────┴──────────── length: 12 bytes} ┘
+//
+// With count 0 the ring stands at from. A nil Ledger notes nothing.
+type Ledger []byte
+
+const (
+	// LedgerSize is that of a Ledger, bytes, rounded up to whole lines of the processor's cache.
+	LedgerSize = (8 + LedgerEntries*entryLen + 63) / 64 * 64
+	// LedgerEntries is how many chains a packed ring completes at once.
+	LedgerEntries = 64
+	entryLen      = 12
+)
+
+// entry is a used descriptor.
+type entry struct {
+	index, id, flags uint16
+	len              uint32
+}
+
+// settle says that the ring stands at a place, and that nothing is about to be written.
+func (l Ledger) settle(at uint16) {
+	if l != nil {
+		store64(l, uint64(at))
+	}
+}
+
+// begin notes what is about to be written, after which the ring stands at to.
+func (l Ledger) begin(list []entry, to uint16) {
+	if l == nil {
+		return
+	}
+	for i := range list {
+		b, e := l[8+i*entryLen:], &list[i]
+		binary.LittleEndian.PutUint16(b, e.index)
+		binary.LittleEndian.PutUint16(b[2:], e.id)
+		binary.LittleEndian.PutUint16(b[4:], e.flags)
+		binary.LittleEndian.PutUint32(b[8:], e.len)
+	}
+	store64(l, uint64(to)<<16|uint64(len(list))<<32)
+}
+
+// Resume returns where the next device of a packed ring goes on (Config.Base), and writes what the one
+// before was about to. It is for a ring that nobody runs. False: the ring is not in the guest's
+// memory, or the ledger is not one.
+func (l Ledger) Resume(mem []queues.Region, desc uint64, size uint16) (base uint32, ok bool) {
+	var m RAM
+	m.Set(mem)
+	ring, err := m.slice(desc, descLen*uint64(size))
+	if err != nil || len(l) < LedgerSize || !aligned(ring, 16) {
+		return 0, false
+	}
+	w := load64(l)
+	at, count := uint16(w), int(uint16(w>>32))
+	if count > 0 {
+		at = uint16(w >> 16)
+		if err := Guard(func() { ok = l.redo(ring, size, count) }); err != nil || !ok {
+			return 0, false
+		}
+		l.settle(at)
+	}
+	return uint32(at) * 0x10001, placeOf(at).index < size
+}
+
+// redo writes what was begun, unless the first, which is written last, is there: then the driver may
+// have taken all and used the places anew.
+func (l Ledger) redo(ring []byte, size uint16, count int) bool {
+	if count > LedgerEntries {
+		return false
+	}
+	for i := count - 1; i >= 0; i-- {
+		if l.entry(i).index >= size {
+			return false
+		}
+	}
+	first := l.entry(0)
+	lap := place{first.index, first.flags&flagUsed != 0}
+	if !lap.available(uint16(load32(ring[int(first.index)*descLen+12:]) >> 16)) {
+		return true
+	}
+	for i := count - 1; i >= 0; i-- {
+		e := l.entry(i)
+		e.write(ring)
+	}
+	return true
+}
+
+func (l Ledger) entry(i int) entry {
+	b := l[8+i*entryLen:]
+	return entry{index: binary.LittleEndian.Uint16(b), id: binary.LittleEndian.Uint16(b[2:]), flags: binary.LittleEndian.Uint16(b[4:]), len: binary.LittleEndian.Uint32(b[8:])}
+}
+
+// Begin says that a ring begins at a base, whatever was before.
+func (l Ledger) Begin(base uint32) { l.settle(uint16(base)) }

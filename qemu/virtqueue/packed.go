@@ -1,0 +1,247 @@
+package virtqueue
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// packed is a packed ring, Virtio §2.8: driver and device write the same descriptors, and say by two
+// bits, compared to a counter that flips with each lap, whose they are.
+type packed struct {
+	cfg    Config
+	mem    *RAM
+	desc   []byte
+	driver []byte // event suppression: offset and wrap, then flags
+	device []byte
+	size   uint16
+	chain  Chain
+
+	at    place   // next available descriptor
+	taken []taken // chains that are not done, a ring buffer
+	first int     // the oldest
+	count int
+	open  int // descriptors of those
+
+	used   place // next used descriptor to write
+	staged [LedgerEntries]entry
+	n      int // staged
+}
+
+// place is a descriptor and the wrap counter there.
+type place struct {
+	index uint16
+	wrap  bool
+}
+
+func (p place) forward(n, size uint16) place {
+	i := int(p.index) + int(n)
+	if i >= int(size) {
+		return place{uint16(i - int(size)), !p.wrap}
+	}
+	return place{uint16(i), p.wrap}
+}
+
+// word is a place as the protocol has it.
+func (p place) word() uint16 {
+	if p.wrap {
+		return p.index | 1<<15
+	}
+	return p.index
+}
+
+func placeOf(w uint16) place { return place{w &^ (1 << 15), w>>15 != 0} }
+
+type taken struct{ id, descs uint16 }
+
+// Flags of packed rings.
+const (
+	flagAvail = 1 << 7
+	flagUsed  = 1 << 15
+
+	eventEnable  = 0
+	eventDisable = 1
+	eventDesc    = 2
+)
+
+func newPacked(mem *RAM, cfg Config) (*packed, error) {
+	at := placeOf(uint16(cfg.Base))
+	if at.index >= cfg.Size {
+		return nil, fmt.Errorf("%w: base %d is outside a ring of %d", ErrRing, at.index, cfg.Size)
+	}
+	q := &packed{size: cfg.Size, at: at, used: at, taken: make([]taken, cfg.Size)}
+	if err := q.Rebind(mem, cfg); err != nil {
+		return nil, err
+	}
+	cfg.Ledger.settle(at.word())
+	return q, nil
+}
+
+func (q *packed) Rebind(mem *RAM, cfg Config) error {
+	if cfg.Size != q.size {
+		return fmt.Errorf("%w: the ring had %d entries", ErrRing, q.size)
+	}
+	desc, err := mem.slice(cfg.Desc, descLen*uint64(cfg.Size))
+	if err != nil {
+		return err
+	}
+	driver, err := mem.slice(cfg.Driver, 4)
+	if err != nil {
+		return err
+	}
+	device, err := mem.slice(cfg.Device, 4)
+	if err != nil {
+		return err
+	}
+	if !aligned(desc, 16) || !aligned(driver, 4) || !aligned(device, 4) {
+		return fmt.Errorf("%w: misaligned parts: descriptors %#x, driver's %#x, device's %#x (Virtio §2.8.10.1 wants 16, 4, 4)", ErrRing, cfg.Desc, cfg.Driver, cfg.Device)
+	}
+	q.cfg, q.mem, q.desc, q.driver, q.device = cfg, mem, desc, driver, device
+	return nil
+}
+
+// available tells whether flags are those of a descriptor that the driver made available at p.
+func (p place) available(flags uint16) bool {
+	return flags&flagAvail != 0 == p.wrap && flags&flagUsed != 0 != p.wrap
+}
+
+// flagsAt loads a descriptor's flags, and with it what was written before them.
+func (q *packed) flagsAt(index uint16) uint16 {
+	return uint16(load32(q.desc[int(index)*descLen+12:]) >> 16)
+}
+
+func (q *packed) Take() (*Chain, error) {
+	if !q.at.available(q.flagsAt(q.at.index)) {
+		return nil, nil
+	}
+	q.chain.reset()
+	p, t := q.at, taken{}
+	for {
+		if q.open+int(t.descs) >= int(q.size) {
+			return nil, fmt.Errorf("%w: more descriptors are available than the ring has", ErrRing)
+		}
+		d := readDesc(q.desc[int(p.index)*descLen:])
+		flags := d.b
+		t.id = d.a
+		t.descs++
+		p = p.forward(1, q.size)
+		if flags&flagIndirect != 0 {
+			if !q.cfg.Indirect || flags&flagNext != 0 || t.descs > 1 {
+				return nil, fmt.Errorf("%w: a descriptor is indirect where none may be (Virtio §2.8.7)", ErrRing)
+			}
+			if err := q.indirect(d); err != nil {
+				return nil, err
+			}
+			break
+		}
+		if err := q.chain.add(q.mem, d.addr, d.size, flags&flagWrite != 0); err != nil {
+			return nil, err
+		}
+		if flags&flagNext == 0 {
+			break
+		}
+	}
+	q.at = p
+	q.taken[(q.first+q.count)%len(q.taken)] = t
+	q.count++
+	q.open += int(t.descs)
+	return &q.chain, nil
+}
+
+// indirect adds the buffers of a table, which follow each other.
+func (q *packed) indirect(d descriptor) error {
+	t, err := table(q.mem, d.addr, d.size)
+	if err != nil {
+		return err
+	}
+	for ; len(t) > 0; t = t[descLen:] {
+		e := readDesc(t)
+		if err := q.chain.add(q.mem, e.addr, e.size, e.b&flagWrite != 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *packed) Mark() Mark { return Mark{index: q.at.index, wrap: q.at.wrap, chains: q.count} }
+
+func (q *packed) Back(m Mark) {
+	for ; q.count > m.chains; q.count-- {
+		q.open -= int(q.taken[(q.first+q.count-1)%len(q.taken)].descs)
+	}
+	q.at = place{m.index, m.wrap}
+}
+
+func (q *packed) Done(written int) {
+	if q.n == len(q.staged) {
+		q.publish()
+	}
+	t := q.taken[q.first]
+	q.first = (q.first + 1) % len(q.taken)
+	q.count--
+	q.open -= int(t.descs)
+	e := entry{index: q.used.index, id: t.id, len: uint32(written)}
+	if q.used.wrap {
+		e.flags = flagAvail | flagUsed
+	}
+	if written > 0 {
+		e.flags |= flagWrite
+	}
+	q.staged[q.n] = e
+	q.n++
+	q.used = q.used.forward(t.descs, q.size)
+}
+
+// publish writes the used descriptors, the first one's flags last: the driver looks at none behind it
+// before.
+func (q *packed) publish() {
+	q.cfg.Ledger.begin(q.staged[:q.n], q.used.word())
+	for i := q.n - 1; i >= 0; i-- {
+		q.staged[i].write(q.desc)
+	}
+	q.cfg.Ledger.settle(q.used.word())
+	q.n = 0
+}
+
+func (e *entry) write(desc []byte) {
+	d := desc[int(e.index)*descLen:]
+	binary.LittleEndian.PutUint32(d[8:], e.len)
+	store32(d[12:], uint32(e.flags)<<16|uint32(e.id))
+}
+
+func (q *packed) Publish() (notify bool) {
+	if q.n == 0 {
+		return false
+	}
+	old := q.staged[0].index
+	q.publish()
+	w := load32(q.driver)
+	switch at, flags := placeOf(uint16(w)), w>>16&3; {
+	case flags == eventEnable:
+		return true
+	case flags != eventDesc || !q.cfg.EventIdx:
+		return false
+	default:
+		new, event := q.used.index, at.index
+		if new <= old {
+			old -= q.size
+		}
+		if at.wrap != q.used.wrap {
+			event -= q.size
+		}
+		return needEvent(event, new, old)
+	}
+}
+
+func (q *packed) Quiet() { store32(q.device, eventDisable<<16) }
+
+func (q *packed) Arm() (waiting bool) {
+	if q.cfg.EventIdx {
+		store32(q.device, eventDesc<<16|uint32(q.at.word()))
+	} else {
+		store32(q.device, eventEnable<<16)
+	}
+	return q.at.available(q.flagsAt(q.at.index))
+}
+
+// Base is the oldest chain that is not done, twice: available and used descriptors are the same.
+func (q *packed) Base() uint32 { return uint32(q.used.word()) * 0x10001 }

@@ -1,0 +1,65 @@
+package virtqueue
+
+import (
+	"cmp"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// RAM is the guest's memory by guest-physical address. The zero value has none.
+type RAM struct {
+	regions []queues.Region // sorted by address, disjoint
+	last    int             // region of the last access
+}
+
+// Set replaces the regions. Slices of those before must not be used any more.
+func (m *RAM) Set(regions []queues.Region) {
+	m.regions = slices.Clone(regions)
+	slices.SortFunc(m.regions, func(a, b queues.Region) int { return cmp.Compare(a.Addr, b.Addr) })
+	m.last = 0
+}
+
+// at returns what is mapped from addr on, up to the end of its region; nil: nothing.
+func (m *RAM) at(addr uint64) []byte {
+	if m.last < len(m.regions) {
+		if r := &m.regions[m.last]; addr >= r.Addr && addr-r.Addr < uint64(len(r.Mem)) {
+			return r.Mem[addr-r.Addr:]
+		}
+	}
+	for i := range m.regions {
+		if r := &m.regions[i]; addr >= r.Addr && addr-r.Addr < uint64(len(r.Mem)) {
+			m.last = i
+			return r.Mem[addr-r.Addr:]
+		}
+	}
+	return nil
+}
+
+// slice returns n bytes at addr, which must lie in one region.
+func (m *RAM) slice(addr, n uint64) ([]byte, error) {
+	b := m.at(addr)
+	if uint64(len(b)) < n {
+		return nil, fmt.Errorf("%w: %d bytes at %#x are not in the guest's memory", ErrRing, n, addr)
+	}
+	return b[:n:n], nil
+}
+
+// Guard calls f, and turns a fault in guest memory (a file behind it was cut short) into an error. So
+// is any other panic: no guest is to end the process by a ring.
+func Guard(f func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }:
+			err = fmt.Errorf("%w: the guest's memory cannot be accessed: its file was cut short", ErrRing)
+		default:
+			err = fmt.Errorf("%w: this program cannot take it: %v", ErrRing, r)
+		}
+	}()
+	f()
+	return nil
+}

@@ -1,0 +1,599 @@
+package virtqueue_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+const (
+	memSize = 1 << 20
+	queueAt = 0x1000
+	bufAt   = 0x40000
+)
+
+// pages is memory that the race detector does not watch, as a guest's is.
+func pages(tb testing.TB, size int) []byte {
+	tb.Helper()
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = unix.Munmap(b) })
+	return b
+}
+
+func ramOf(mem []byte) *virtqueue.RAM {
+	var m virtqueue.RAM
+	m.Set([]queues.Region{{Addr: 0, Mem: mem}})
+	return &m
+}
+
+func config(q *vhosttest.Queue) virtqueue.Config {
+	desc, driver, device := q.Parts()
+	return virtqueue.Config{Size: q.Size, Desc: desc, Driver: driver, Device: device, Packed: q.Packed, Indirect: q.Indirect, EventIdx: q.EventIdx, Base: q.Base()}
+}
+
+// kinds are all that a ring can be.
+func kinds() (list []vhosttest.QueueConfig) {
+	for i := range 8 {
+		list = append(list, vhosttest.QueueConfig{At: queueAt, Size: 16, Packed: i&1 != 0, Indirect: i&2 != 0, EventIdx: i&4 != 0})
+	}
+	return list
+}
+
+func eachKind(t *testing.T, f func(t *testing.T, c vhosttest.QueueConfig)) {
+	for _, c := range kinds() {
+		t.Run(fmt.Sprintf("packed=%v,indirect=%v,event=%v", c.Packed, c.Indirect, c.EventIdx), func(t *testing.T) { f(t, c) })
+	}
+}
+
+func newRing(tb testing.TB, mem []byte, c virtqueue.Config) virtqueue.Ring {
+	tb.Helper()
+	r, err := virtqueue.New(ramOf(mem), c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// TestChains has a driver and a device do random things for many laps: all chains come in order, whole,
+// and go back once; whoever waits is woken.
+func TestChains(t *testing.T) {
+	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, c)
+		r := newRing(t, mem, config(d))
+		rng := rand.New(rand.NewPCG(1, uint64(c.Size)))
+		var posted, taken []posting
+		out := map[uint16]posting{}
+		armed, told := !r.Arm(), true
+		serial := uint32(0)
+		for range 20_000 {
+			switch rng.IntN(4) {
+			case 0: // the driver posts some
+				for range rng.IntN(4) + 1 {
+					p, ok := post(d, mem, rng, serial)
+					if !ok {
+						break
+					}
+					serial++
+					posted, out[p.id] = append(posted, p), p
+				}
+				if kick := d.Show(); armed && len(posted) > 0 && !kick {
+					t.Fatal("the device waits for a kick and gets none")
+				} else if kick {
+					armed = false
+				}
+			case 1: // the device takes some, perhaps gives some back
+				if armed {
+					break
+				}
+				m, n := r.Mark(), rng.IntN(5)
+				got := 0
+				for ; got < n; got++ {
+					ch, err := r.Take()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if ch == nil {
+						break
+					}
+					posted[got].check(t, ch)
+				}
+				if rng.IntN(4) == 0 {
+					r.Back(m)
+					break
+				}
+				taken, posted = append(taken, posted[:got]...), posted[got:]
+				if len(posted) == 0 && got < n {
+					armed = !r.Arm()
+				} else {
+					r.Quiet()
+				}
+			case 2: // the device completes some
+				for n := rng.IntN(len(taken) + 1); n > 0; n-- {
+					r.Done(int(taken[0].in))
+					taken = taken[1:]
+				}
+				if r.Publish() {
+					told = true
+				}
+			default: // the driver takes back
+				for {
+					id, n, ok := d.Used()
+					if !ok {
+						break
+					}
+					p, mine := out[id]
+					if !mine || n != p.in {
+						t.Fatalf("used %d with %d bytes, want %+v", id, n, p)
+					}
+					if !told {
+						t.Fatal("a chain came back and the driver was not told")
+					}
+					delete(out, id)
+				}
+				told = d.Interrupts(true)
+			}
+		}
+		if serial < 3000 {
+			t.Errorf("only %d chains", serial)
+		}
+	})
+}
+
+// posting is a chain as its driver made it.
+type posting struct {
+	id      uint16
+	serial  uint32
+	out, in uint32
+}
+
+func post(d *vhosttest.Queue, mem []byte, rng *rand.Rand, serial uint32) (p posting, ok bool) {
+	p.serial = serial
+	var bufs []vhosttest.Buffer
+	at := uint64(bufAt) + uint64(serial%64)*4096
+	for i := range rng.IntN(3) + 1 {
+		n := uint32(rng.IntN(100))
+		if i == 0 {
+			n += 4
+		}
+		bufs = append(bufs, vhosttest.Buffer{Addr: at, Len: n})
+		at += uint64(n)
+		p.out += n
+	}
+	for range rng.IntN(3) {
+		n := uint32(rng.IntN(100))
+		bufs = append(bufs, vhosttest.Buffer{Addr: at, Len: n, Write: true})
+		at += uint64(n)
+		p.in += n
+	}
+	p.id, ok = d.Add(bufs...)
+	if ok {
+		binary.LittleEndian.PutUint32(mem[bufAt+uint64(serial%64)*4096:], serial)
+	}
+	return p, ok
+}
+
+func (p *posting) check(t *testing.T, ch *virtqueue.Chain) {
+	t.Helper()
+	sum := func(list [][]byte) (n int) {
+		for _, b := range list {
+			n += len(b)
+		}
+		return n
+	}
+	if ch.OutLen != int(p.out) || ch.InLen != int(p.in) || sum(ch.Out()) != ch.OutLen || sum(ch.In()) != ch.InLen {
+		t.Fatalf("chain of %d and %d bytes (%d, %d), want %+v", ch.OutLen, ch.InLen, sum(ch.Out()), sum(ch.In()), *p)
+	}
+	if got := binary.LittleEndian.Uint32(ch.Out()[0]); got != p.serial {
+		t.Fatalf("chain %d, want %d", got, p.serial)
+	}
+}
+
+// TestResume has the device end after each number of steps: the next goes on where it was.
+func TestResume(t *testing.T) {
+	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
+		mem := pages(t, memSize)
+		ledger := virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
+		d := vhosttest.NewQueue(mem, c)
+		cfg := config(d)
+		cfg.Ledger = ledger
+		rng := rand.New(rand.NewPCG(2, 2))
+		r := newRing(t, mem, cfg)
+		var posted []posting
+		back := 0
+		for serial := uint32(0); serial < 3000; {
+			for range rng.IntN(6) {
+				p, ok := post(d, mem, rng, serial)
+				if !ok {
+					break
+				}
+				serial++
+				posted = append(posted, p)
+			}
+			d.Show()
+			n := 0
+			for range rng.IntN(6) {
+				ch, err := r.Take()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ch == nil {
+					break
+				}
+				posted[n].check(t, ch)
+				n++
+			}
+			done := rng.IntN(n + 1)
+			for i := range done {
+				r.Done(int(posted[i].in))
+			}
+			if rng.IntN(3) > 0 { // else what is done is not shown when the device ends
+				r.Publish()
+			} else {
+				done = 0
+			}
+			posted = posted[done:]
+			for {
+				if _, _, ok := d.Used(); !ok {
+					break
+				}
+				back++
+			}
+			if want := int(serial) - len(posted); back != want {
+				t.Fatalf("%d chains came back, want %d", back, want)
+			}
+			cfg.Base = resume(t, mem, cfg)
+			if want := r.Base(); c.Packed && done > 0 && cfg.Base != want {
+				t.Fatalf("resumed at %#x, want %#x", cfg.Base, want)
+			}
+			r = newRing(t, mem, cfg)
+		}
+	})
+}
+
+func resume(t *testing.T, mem []byte, c virtqueue.Config) uint32 {
+	t.Helper()
+	if !c.Packed {
+		return uint32(binary.LittleEndian.Uint16(mem[c.Device+2:]))
+	}
+	base, ok := c.Ledger.Resume([]queues.Region{{Addr: 0, Mem: mem}}, c.Desc, c.Size)
+	if !ok {
+		t.Fatal("not resumed")
+	}
+	return base
+}
+
+// TestKilledWhileWriting has the device of a packed ring end after each single store of a batch.
+func TestKilledWhileWriting(t *testing.T) {
+	c := vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true}
+	build := func() (mem []byte, ledger virtqueue.Ledger, d *vhosttest.Queue, r virtqueue.Ring, cfg virtqueue.Config) {
+		mem, ledger = pages(t, memSize), virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
+		d = vhosttest.NewQueue(mem, c)
+		cfg = config(d)
+		cfg.Ledger = ledger
+		r = newRing(t, mem, cfg)
+		for range 5 {
+			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 9}, vhosttest.Buffer{Addr: bufAt, Len: 7, Write: true})
+			d.Show()
+			if ch, err := r.Take(); err != nil || ch == nil {
+				break
+			}
+		}
+		return mem, ledger, d, r, cfg
+	}
+	// The order of stores is: the ledger's entries and its word, descriptors 3, 2, 1, 0, the word.
+	for written := range 5 {
+		mem, ledger, d, r, cfg := build()
+		before := bytes.Clone(mem[queueAt : queueAt+8*16])
+		noted := make([]byte, len(ledger))
+		for range 4 {
+			r.Done(7)
+		}
+		r.Publish()
+		after := bytes.Clone(mem[queueAt : queueAt+8*16])
+		copy(mem[queueAt:], before)
+		for i := 3; i > 3-written; i-- { // each chain has two descriptors
+			copy(mem[queueAt+i*32:queueAt+i*32+16], after[i*32:])
+		}
+		copy(noted, ledger)
+		copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(binary.LittleEndian.Uint16(noted))<<16|4<<32))
+		base := resume(t, mem, cfg)
+		for i := range 4 {
+			if _, n, ok := d.Used(); !ok || n != 7 {
+				t.Fatalf("%d descriptors written: chain %d did not come back", written, i)
+			}
+		}
+		if _, _, ok := d.Used(); ok {
+			t.Fatalf("%d descriptors written: a chain too many", written)
+		}
+		if base != r.Base() {
+			t.Errorf("%d descriptors written: resumed at %#x, want %#x", written, base, r.Base())
+		}
+	}
+	// All was written and the driver has used the places again: they stay as they are.
+	mem, ledger, d, r, cfg := build()
+	for range 4 {
+		r.Done(7)
+	}
+	r.Publish()
+	at := binary.LittleEndian.Uint16(ledger)
+	for range 4 {
+		if _, _, ok := d.Used(); !ok {
+			t.Fatal("not used")
+		}
+	}
+	for range 4 {
+		d.Add(vhosttest.Buffer{Addr: bufAt, Len: 9}, vhosttest.Buffer{Addr: bufAt, Len: 7, Write: true})
+	}
+	copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(at)<<16|4<<32))
+	again := bytes.Clone(mem[queueAt : queueAt+8*16])
+	cfg.Base = resume(t, mem, cfg)
+	if !bytes.Equal(again, mem[queueAt:queueAt+8*16]) {
+		t.Fatal("descriptors that the driver posted anew were written")
+	}
+	next := newRing(t, mem, cfg)
+	for range 4 {
+		if ch, err := next.Take(); err != nil || ch == nil || ch.OutLen != 9 {
+			t.Fatalf("%v %v", ch, err)
+		}
+	}
+}
+
+func TestBrokenRings(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(mem []byte, desc, driver uint64, d *vhosttest.Queue)
+		kind  vhosttest.QueueConfig
+	}{
+		{"loop", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			for i := range uint64(16) {
+				mem[desc+16*i+12], mem[desc+16*i+14] = 1, byte(i)
+			}
+		}, vhosttest.QueueConfig{}},
+		{"next outside", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			for i := range uint64(16) {
+				mem[desc+16*i+12], mem[desc+16*i+14] = 1, 16
+			}
+		}, vhosttest.QueueConfig{}},
+		{"head outside", func(mem []byte, _, driver uint64, _ *vhosttest.Queue) { mem[driver+4] = 200 }, vhosttest.QueueConfig{}},
+		{"index too far", func(mem []byte, _, driver uint64, _ *vhosttest.Queue) { mem[driver+2] = 17 }, vhosttest.QueueConfig{}},
+		{"index behind", func(mem []byte, _, driver uint64, _ *vhosttest.Queue) { mem[driver+2], mem[driver+3] = 0xff, 0xff }, vhosttest.QueueConfig{}},
+		{"not offered indirect", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			for i := range uint64(16) {
+				mem[desc+16*i+12] |= 4
+			}
+		}, vhosttest.QueueConfig{}},
+		{"indirect in indirect", nil, vhosttest.QueueConfig{Indirect: true}},
+		{"outside memory", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			for i := range uint64(16) {
+				mem[desc+16*i+5] = 1
+			}
+		}, vhosttest.QueueConfig{}},
+		{"outside memory, packed", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) { mem[desc+5] = 1 }, vhosttest.QueueConfig{Packed: true}},
+		{"huge", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) { copy(mem[desc+8:], "\xff\xff\xff\xff") }, vhosttest.QueueConfig{Packed: true}},
+		{"endless chain", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			for i := range uint64(16) {
+				mem[desc+16*i+14] |= 1
+			}
+		}, vhosttest.QueueConfig{Packed: true}},
+		{"readable behind writable", func(mem []byte, desc, _ uint64, d *vhosttest.Queue) { mem[desc+14] |= 2 }, vhosttest.QueueConfig{Packed: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			mem := pages(t, memSize)
+			c := tt.kind
+			c.At, c.Size = queueAt, 16
+			d := vhosttest.NewQueue(mem, c)
+			id, _ := d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8}, vhosttest.Buffer{Addr: bufAt, Len: 8})
+			d.Show()
+			desc, driver, _ := d.Parts()
+			if tt.spoil == nil {
+				table := binary.LittleEndian.Uint64(mem[desc+16*uint64(id):])
+				mem[table+12] |= 4
+			} else {
+				tt.spoil(mem, desc, driver, d)
+			}
+			r := newRing(t, mem, config(d))
+			if ch, err := r.Take(); !errors.Is(err, virtqueue.ErrRing) {
+				t.Errorf("%+v, %v", ch, err)
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	mem := ramOf(pages(t, memSize))
+	for name, c := range map[string]virtqueue.Config{
+		"no size":      {Desc: 0, Driver: 0x1000, Device: 0x2000},
+		"odd size":     {Size: 100, Desc: 0, Driver: 0x1000, Device: 0x2000},
+		"descriptors":  {Size: 8, Desc: 8, Driver: 0x1000, Device: 0x2000},
+		"available":    {Size: 8, Desc: 0, Driver: 0x1001, Device: 0x2000},
+		"used":         {Size: 8, Desc: 0, Driver: 0x1000, Device: 0x2002},
+		"wraps":        {Size: 8, Desc: ^uint64(15), Driver: 0x1000, Device: 0x2000},
+		"used outside": {Size: 8, Desc: 0, Driver: 0x1000, Device: memSize},
+		"packed base":  {Size: 8, Packed: true, Base: 8, Desc: 0, Driver: 0x1000, Device: 0x2000},
+		"packed event": {Size: 8, Packed: true, Desc: 0, Driver: 0x1002, Device: 0x2000},
+	} {
+		if _, err := virtqueue.New(mem, c); !errors.Is(err, virtqueue.ErrRing) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMemoryCutShort has the guest's memory vanish behind its mapping.
+func TestMemoryCutShort(t *testing.T) {
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 1<<16); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(fd, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: 0, Size: 16})
+	d.Add(vhosttest.Buffer{Addr: 0xf000, Len: 8})
+	d.Show()
+	r := newRing(t, mem, config(d))
+	var ch *virtqueue.Chain
+	if ch, err = r.Take(); err != nil || ch == nil {
+		t.Fatal(ch, err)
+	}
+	if err := unix.Ftruncate(fd, 0x8000); err != nil {
+		t.Fatal(err)
+	}
+	var b [8]byte
+	if err := virtqueue.Guard(func() { copy(b[:], ch.Out()[0]) }); !errors.Is(err, virtqueue.ErrRing) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, c)
+		r := newRing(t, mem, config(d))
+		bufs := []vhosttest.Buffer{{Addr: bufAt, Len: 12}, {Addr: bufAt + 12, Len: 60}}
+		if n := testing.AllocsPerRun(100, func() {
+			d.Add(bufs[:1]...)
+			d.Show()
+			ch, err := r.Take()
+			if err != nil || ch == nil {
+				t.Fatal("no chain")
+			}
+			r.Done(0)
+			r.Publish()
+			r.Arm()
+			r.Quiet()
+			d.Used()
+		}); n != 0 {
+			t.Errorf("%v allocations per chain", n)
+		}
+	})
+}
+
+// FuzzRing runs rings over whatever a guest may have in its memory, which changes while they run.
+func FuzzRing(f *testing.F) {
+	const size, driver, device, end = 8, 128, 160, 512
+	desc := func(b []byte, addr uint64, n uint32, x, y uint16) []byte {
+		b = binary.LittleEndian.AppendUint64(b, addr)
+		b = binary.LittleEndian.AppendUint32(b, n)
+		return binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(b, x), y)
+	}
+	chain := desc(desc(desc(nil, 300, 12, vhosttest.DescNext, 1), 320, 60, vhosttest.DescNext, 2), 400, 9, vhosttest.DescWrite, 0)
+	table := desc(nil, 16, 32, vhosttest.DescIndirect, 0)
+	for _, b := range [][]byte{chain, append(table, chain...)} {
+		split := append(make([]byte, 0, end), b...)
+		split = append(split[:driver], 0, 0, 3, 0)
+		f.Add(split, uint8(2), uint64(1), uint16(0))
+		f.Add(split, uint8(6), uint64(2), uint16(0))
+		for i := range len(b) / 16 { // as a packed ring has them
+			flags := binary.LittleEndian.Uint16(b[16*i+12:])
+			b[16*i+12], b[16*i+14] = 5, byte(flags)|0x80
+		}
+		f.Add(bytes.Clone(b), uint8(3), uint64(3), uint16(0x8000))
+		f.Add(bytes.Clone(b), uint8(7), uint64(4), uint16(0x8000))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, kind uint8, seed uint64, base uint16) {
+		mem := make([]byte, end)
+		copy(mem, b)
+		c := kinds()[kind%8]
+		rng := rand.New(rand.NewPCG(seed, 1))
+		cfg := virtqueue.Config{
+			Size: size, Desc: 0, Driver: driver, Device: device, Packed: c.Packed, Indirect: c.Indirect, EventIdx: c.EventIdx,
+			Base: uint32(base & 0x8007), Ledger: make([]byte, virtqueue.LedgerSize),
+		}
+		r, err := virtqueue.New(ramOf(mem), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := 0
+		for range 64 {
+			m := r.Mark()
+			ch, err := r.Take()
+			switch {
+			case err != nil && !errors.Is(err, virtqueue.ErrRing):
+				t.Fatal(err)
+			case err != nil:
+				return
+			case ch != nil:
+				n := 0
+				for _, b := range ch.Out() {
+					n += len(b)
+				}
+				for _, b := range ch.In() {
+					n += len(b)
+					clear(b)
+				}
+				if n != ch.OutLen+ch.InLen {
+					t.Fatalf("%d bytes, want %d and %d", n, ch.OutLen, ch.InLen)
+				}
+				if open++; rng.IntN(4) == 0 {
+					open--
+					r.Back(m)
+				}
+			}
+			if open > 0 && rng.IntN(2) == 0 {
+				r.Done(rng.IntN(100))
+				open--
+			}
+			if rng.IntN(2) == 0 {
+				r.Publish()
+			}
+			if rng.IntN(3) == 0 && !r.Arm() {
+				r.Quiet()
+			}
+			mem[rng.IntN(end)] = byte(rng.Uint32())
+		}
+		if c.Packed {
+			if base, ok := cfg.Ledger.Resume([]queues.Region{{Mem: mem}}, 0, size); !ok || base&0x7fff >= size {
+				t.Fatalf("resumed at %#x, %v", base, ok)
+			}
+		}
+	})
+}
+
+func BenchmarkRing(b *testing.B) {
+	for _, c := range kinds() {
+		c.Size = 256
+		b.Run(fmt.Sprintf("packed=%v,indirect=%v,event=%v", c.Packed, c.Indirect, c.EventIdx), func(b *testing.B) {
+			mem := pages(b, memSize)
+			d := vhosttest.NewQueue(mem, c)
+			r := newRing(b, mem, config(d))
+			bufs := []vhosttest.Buffer{{Addr: bufAt, Len: 72}}
+			for n := 0; n < b.N; n += 32 {
+				for range 32 {
+					d.Add(bufs...)
+				}
+				d.Show()
+				for range 32 {
+					if ch, err := r.Take(); ch == nil || err != nil {
+						b.Fatal(err)
+					}
+					r.Done(0)
+				}
+				r.Publish()
+				for range 32 {
+					d.Used()
+				}
+			}
+		})
+	}
+}
