@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ func (r *recorder) note(st *vhostuser.State, format string, a ...any) {
 	r.log = append(r.log, fmt.Sprintf(format, a...))
 	if st != nil {
 		r.state = *st
+		r.state.Vrings = slices.Clone(st.Vrings)
 	}
 }
 
