@@ -1,6 +1,7 @@
 #!/bin/sh
-# Downloads what building, testing and measuring need: Go modules, the tools' own, and the guests'
-# kernel and packages. Nothing is downloaded later, least of all in a network namespace or while a clock runs.
+# Downloads what building, testing and measuring need: Go modules, the tools' own, the guests' kernel
+# and packages, and a QEMU that knows vfio-user. Nothing is downloaded later, least of all in a
+# network namespace or while a clock runs.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -11,3 +12,4 @@ $go run ./qemu/image/fetch || {
 	apt-get update -qq # the list names a kernel that the archive no longer has
 	$go run ./qemu/image/fetch
 }
+./tools/qemu.sh >/dev/null

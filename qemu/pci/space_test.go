@@ -1,0 +1,187 @@
+package pci
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+)
+
+var nic = Function{
+	IDs:        IDs{Vendor: 0x1234, Device: 0x5678, SubVendor: 0x9abc, SubDevice: 0xdef0, Revision: 2},
+	BARs:       [6]BAR{{Size: 8192}, {Size: TablesSize}, {Size: 1 << 18, Wide: true, Prefetch: true}},
+	Interrupts: Interrupts{Vectors: 5, BAR: 1},
+	Serial:     0x0102030405060708,
+	Multi:      true,
+}
+
+func space(t *testing.T, f Function) *Space {
+	t.Helper()
+	s, err := New(&f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *Space) word(off int) uint32 {
+	var b [4]byte
+	s.Read(uint64(off), b[:])
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+func (s *Space) store(off int, v uint32) bool {
+	return s.Write(uint64(off), binary.LittleEndian.AppendUint32(nil, v))
+}
+
+// caps follows the chain of capabilities as a kernel does.
+func caps(t *testing.T, s *Space) map[byte]int {
+	t.Helper()
+	found := map[byte]int{}
+	for at, n := int(s.b[offCaps]), 0; at != 0; at, n = int(s.b[at+1]), n+1 {
+		if at < 0x40 || at%4 != 0 || n > 48 {
+			t.Fatalf("a capability at %#x", at)
+		}
+		found[s.b[at]] = at
+	}
+	return found
+}
+
+// TestHeader: the ids, the class, and the first words as lspci -x shows them.
+func TestHeader(t *testing.T) {
+	s := space(t, nic)
+	for off, want := range map[int]uint32{
+		0x00: 0x56781234, 0x04: 0x00100000, 0x08: 0x02000002, 0x0c: 0x00800000, 0x2c: 0xdef09abc, 0x30: 0,
+	} {
+		if got := s.word(off); got != want {
+			t.Errorf("%#x: %#08x, want %#08x", off, got, want)
+		}
+	}
+}
+
+// TestBARs sizes each BAR: all ones are written, and what stays says how large it is (PCI 3.0
+// §6.2.5.1).
+func TestBARs(t *testing.T) {
+	s := space(t, nic)
+	for i, want := range []uint32{0xffffe000, 0xfffff000, 0xfffc000c, 0xffffffff, 0, 0} {
+		off := offBAR0 + 4*i
+		s.store(off, 0xffffffff)
+		if got := s.word(off); got != want {
+			t.Errorf("BAR%d: %#08x, want %#08x", i, got, want)
+		}
+	}
+	s.store(offBAR0, 0xfebf1234)
+	if got := s.word(offBAR0); got != 0xfebf0000 {
+		t.Errorf("BAR0 at %#x", got)
+	}
+}
+
+// TestCapabilities: PCI Express with a function level reset, MSI-X with tables in BAR1, the serial
+// number.
+func TestCapabilities(t *testing.T) {
+	s := space(t, nic)
+	c := caps(t, s)
+	if len(c) != 2 {
+		t.Fatalf("%v", c)
+	}
+	at := c[capExpress]
+	if s.word(at)>>16 != expressVersion2 || s.word(at+4)&expressCapReset == 0 {
+		t.Errorf("PCI Express: %#x, %#x", s.word(at), s.word(at+4))
+	}
+	at = c[capMSIX]
+	if s.word(at)>>16 != 4 || s.word(at+4) != 1 || s.word(at+8) != 0x801 {
+		t.Errorf("MSI-X: %#x %#x %#x", s.word(at), s.word(at+4), s.word(at+8))
+	}
+	if s.store(at, 0xffffffff); s.word(at)>>16 != 0xc004 {
+		t.Errorf("MSI-X enabled: %#x", s.word(at))
+	}
+	if s.word(0x100) != 0x00010003 || s.word(0x104) != 0x05060708 || s.word(0x108) != 0x01020304 {
+		t.Errorf("serial number: %#x %#x %#x", s.word(0x100), s.word(0x104), s.word(0x108))
+	}
+}
+
+// TestMSI: by MSI there are a power of two of vectors.
+func TestMSI(t *testing.T) {
+	f := nic
+	f.Interrupts = Interrupts{Vectors: 5, MSI: true}
+	s := space(t, f)
+	c := caps(t, s)
+	at, there := c[capMSI]
+	if _, x := c[capMSIX]; x || !there || s.word(at)>>16 != msi64|msiMaskable|3<<1 {
+		t.Fatalf("%v, %#x", c, s.word(at))
+	}
+	s.store(at+msiMask, 0xffffffff)
+	if s.word(at+msiMask) != 0xff {
+		t.Errorf("mask %#x", s.word(at+msiMask))
+	}
+	s.store(at+msiAddress, 0xfee01003)
+	if s.word(at+msiAddress) != 0xfee01000 {
+		t.Errorf("address %#x", s.word(at+msiAddress))
+	}
+}
+
+// TestReset: bit 15 of the device control register resets, however wide the access, and reads as
+// zero; nothing else does.
+func TestReset(t *testing.T) {
+	s := space(t, nic)
+	at := s.express + expressControl
+	before := s.b
+	for off, b := range map[int][]byte{at: {0x10, 0xa8}, at + 1: {0x80}, at - 2: {0, 0, 0, 0x80}} {
+		if !s.Write(uint64(off), b) {
+			t.Errorf("%x at %#x does not reset", b, off)
+		}
+		if s.word(at)&expressReset != 0 {
+			t.Error("the bit can be read")
+		}
+	}
+	if s.Write(uint64(at), []byte{0xff, 0x7f}) || s.Write(uint64(at)-1, []byte{0x80}) {
+		t.Error("something else resets")
+	}
+	if s.Reset(); s.b != before {
+		t.Error("not as it was first")
+	}
+}
+
+// TestReadOnly: whatever is written, and wherever, only the bits of the mask change, and nothing
+// outside.
+func TestReadOnly(t *testing.T) {
+	s := space(t, nic)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 20000 {
+		b := make([]byte, rng.IntN(9))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		s.Write(uint64(rng.IntN(Size+8)), b)
+	}
+	s.Write(^uint64(0)-1, []byte{1, 2, 3, 4}) // wraps to the header's ids, which cannot be written
+	for i := range s.b {
+		if (s.b[i]^s.initial[i])&^s.mask[i] != 0 {
+			t.Fatalf("byte %#x changed from %#x to %#x, the mask is %#x", i, s.initial[i], s.b[i], s.mask[i])
+		}
+	}
+	past := []byte{1, 1, 1, 1}
+	if s.Read(Size-2, past); !bytes.Equal(past, make([]byte, 4)) {
+		t.Errorf("past the end: %x", past)
+	}
+}
+
+// TestRefused are functions that no bus could have.
+func TestRefused(t *testing.T) {
+	for name, change := range map[string]func(f *Function){
+		"BAR of 3000 bytes":      func(f *Function) { f.BARs[0].Size = 3000 },
+		"tiny BAR":               func(f *Function) { f.BARs[0].Size = 8 },
+		"64-bit BAR onto others": func(f *Function) { f.BARs[0].Wide = true },
+		"64-bit BAR at the end":  func(f *Function) { f.BARs[5] = BAR{Size: 4096, Wide: true} },
+		"BAR of 4 GiB":           func(f *Function) { f.BARs[0].Size = 1 << 32 },
+		"no interrupt":           func(f *Function) { f.Interrupts.Vectors = 0 },
+		"129 vectors":            func(f *Function) { f.Interrupts.Vectors = 129 },
+		"33 vectors of MSI":      func(f *Function) { f.Interrupts = Interrupts{Vectors: 33, MSI: true} },
+	} {
+		f := nic
+		change(&f)
+		if _, err := New(&f); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

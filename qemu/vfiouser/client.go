@@ -1,0 +1,179 @@
+package vfiouser
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+)
+
+// Client is the other end of Serve: what QEMU does, without a virtual machine. Its methods may be
+// called from several goroutines; each waits for the answer. After an error that is no unix.Errno
+// the connection is of no use any more.
+type Client struct {
+	Server Capabilities // the server's
+
+	mu    sync.Mutex
+	conn  *net.UnixConn
+	limit time.Duration
+	buf   []byte
+	id    uint16
+}
+
+// NewClient greets the server at the other end of conn, which is the client's from then on, also
+// after an error. An answer may take limit; 0: any time.
+func NewClient(conn *net.UnixConn, limit time.Duration) (*Client, error) {
+	c := &Client{conn: conn, limit: limit, buf: make([]byte, maxMessage)}
+	g := Greeting{Major: versionMajor, Minor: versionMinor, Capabilities: Capabilities{MaxFDs: MaxFDs, MaxTransfer: MaxTransfer, MaxMaps: MaxMaps, PageSizes: 4096}}
+	body, err := c.Call(Version, g.Append(nil))
+	if err == nil {
+		g, err = ParseGreeting(body)
+	}
+	if err == nil && (g.Major != versionMajor || g.Minor > versionMinor) {
+		err = fmt.Errorf("vfio-user VERSION: the server speaks %d.%d", g.Major, g.Minor)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c.Server = g.Capabilities
+	return c, nil
+}
+
+// Close leaves.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Post sends a message that is not answered.
+func (c *Client) Post(cmd Command, body []byte, fds ...int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.send(cmd, FlagNoReply, body, fds)
+}
+
+// Call sends a message and returns the body of the answer, which is valid until the next call. An
+// errno of the server's is an unix.Errno.
+func (c *Client) Call(cmd Command, body []byte, fds ...int) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body, got, err := c.call(cmd, body, fds)
+	got.Close()
+	return body, err
+}
+
+func (c *Client) send(cmd Command, flags uint32, body []byte, fds []int) error {
+	c.id++
+	if c.limit > 0 {
+		_ = c.conn.SetDeadline(time.Now().Add(c.limit))
+	}
+	return writeMessage(c.conn, Header{ID: c.id, Command: cmd, Flags: flags}, body, fds...)
+}
+
+func (c *Client) call(cmd Command, body []byte, fds []int) (_ []byte, got fdpass.FDs, err error) {
+	if err := c.send(cmd, 0, body, fds); err != nil {
+		return nil, got, err
+	}
+	m, err := readMessage(c.conn, c.buf)
+	if err != nil {
+		return nil, got, err
+	}
+	if m.ID != c.id || m.Command != cmd || m.Flags&typeMask != FlagReply {
+		m.close()
+		return nil, got, fmt.Errorf("vfio-user %v: the answer is to another message: %v, id %d", cmd, m.Command, m.ID)
+	}
+	if m.Flags&FlagError != 0 {
+		m.close()
+		return nil, got, unix.Errno(m.Errno)
+	}
+	return m.body, m.fds, nil
+}
+
+// Region asks for a region. The file, if there is one, is the caller's.
+func (c *Client) Region(index uint32) (r RegionInfo, file int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ask := RegionInfo{Index: index}
+	body, fds, err := c.call(GetRegionInfo, ask.Append(nil), nil)
+	if err == nil {
+		r, _, err = ParseRegionInfo(body)
+	}
+	file = fds.Take()
+	fds.Close()
+	return r, file, err
+}
+
+// Read reads of a region.
+func (c *Client) Read(region uint32, off uint64, b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := Access{off, region, uint32(len(b))}
+	body, fds, err := c.call(RegionRead, a.Append(nil), nil)
+	fds.Close()
+	if err != nil {
+		return err
+	}
+	_, data, err := ParseAccess(body)
+	if err != nil || len(data) != len(b) {
+		return fmt.Errorf("vfio-user REGION_READ: %d bytes came, %d were asked (%w)", len(data), len(b), err)
+	}
+	copy(b, data)
+	return nil
+}
+
+// Read32 reads a word.
+func (c *Client) Read32(region uint32, off uint64) (uint32, error) {
+	var b [4]byte
+	err := c.Read(region, off, b[:])
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+// Write writes to a region, waiting for it to be done unless it is posted.
+func (c *Client) Write(region uint32, off uint64, b []byte, posted bool) error {
+	a := Access{off, region, uint32(len(b))}
+	body := append(a.Append(nil), b...)
+	if posted {
+		return c.Post(RegionWrite, body)
+	}
+	_, err := c.Call(RegionWrite, body)
+	return err
+}
+
+// Map gives the server memory; file -1: it cannot reach it.
+func (c *Client) Map(m Map, file int) error {
+	var fds []int
+	if file >= 0 {
+		fds = []int{file}
+	}
+	_, err := c.Call(DMAMap, m.Append(nil), fds...)
+	return err
+}
+
+// Unmap takes memory back.
+func (c *Client) Unmap(r Range) error {
+	u := Unmap{Range: r}
+	_, err := c.Call(DMAUnmap, u.Append(nil))
+	return err
+}
+
+// SetIRQs says which descriptors vectors from start on signal; with none for count, none do.
+func (c *Client) SetIRQs(irq, start, count uint32, fds ...int) error {
+	for len(fds) > MaxFDs {
+		if err := c.SetIRQs(irq, start, MaxFDs, fds[:MaxFDs]...); err != nil {
+			return err
+		}
+		start, count, fds = start+MaxFDs, count-MaxFDs, fds[MaxFDs:]
+	}
+	q := IRQSet{IRQDataEventfd | IRQTrigger, irq, start, count}
+	_, err := c.Call(SetIRQs, q.Append(nil), fds...)
+	return err
+}
+
+// Reset resets the device.
+func (c *Client) Reset() error {
+	_, err := c.Call(Reset, nil)
+	return err
+}

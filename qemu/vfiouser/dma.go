@@ -1,0 +1,101 @@
+package vfiouser
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Flags of a Map.
+const (
+	MapRead  uint32 = 1 << 0
+	MapWrite uint32 = 1 << 1
+)
+
+const (
+	mapSize   = 32
+	unmapSize = 24
+)
+
+// Range is a range of the client's DMA addresses.
+type Range struct{ Addr, Size uint64 } // bytes
+
+func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
+
+// overlaps reports whether two ranges that do not wrap share an address.
+func (r Range) overlaps(o Range) bool { return r.Addr < o.Addr+o.Size && o.Addr < r.Addr+r.Size }
+
+// ok refuses a range that is empty or wraps.
+func (r Range) ok() error {
+	if r.Size == 0 || r.Size > math.MaxInt64 || r.Addr > math.MaxUint64-r.Size {
+		return fmt.Errorf("the range %s is empty or wraps", r)
+	}
+	return nil
+}
+
+// Map is the body of DMA_MAP: memory of the client, Offset bytes into the file that comes with the
+// message. Without a file it cannot be reached.
+type Map struct {
+	Flags  uint32
+	Offset uint64
+	Range
+}
+
+// Append appends the message's body.
+func (m *Map) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, mapSize)
+	b = binary.LittleEndian.AppendUint32(b, m.Flags)
+	b = binary.LittleEndian.AppendUint64(b, m.Offset)
+	b = binary.LittleEndian.AppendUint64(b, m.Addr)
+	return binary.LittleEndian.AppendUint64(b, m.Size)
+}
+
+// ParseMap reads the body of DMA_MAP.
+func ParseMap(b []byte) (m Map, err error) {
+	if len(b) < mapSize {
+		return m, short("DMA_MAP", b, mapSize)
+	}
+	le := binary.LittleEndian
+	m = Map{Flags: le.Uint32(b[4:]), Offset: le.Uint64(b[8:]), Range: Range{le.Uint64(b[16:]), le.Uint64(b[24:])}}
+	if err := m.ok(); err != nil {
+		return m, fmt.Errorf("vfio-user DMA_MAP: %w", err)
+	}
+	if m.Offset > math.MaxInt64-m.Size {
+		return m, fmt.Errorf("vfio-user DMA_MAP: %s at file offset %#x wraps", m.Range, m.Offset)
+	}
+	return m, nil
+}
+
+// UnmapAll is the flag of DMA_UNMAP that takes every mapping away; VFIO has it, as
+// VFIO_DMA_UNMAP_FLAG_ALL, and QEMU sends it.
+const UnmapAll uint32 = 1 << 1
+
+// Unmap is the body of DMA_UNMAP, and of its reply.
+type Unmap struct {
+	Flags uint32
+	Range
+}
+
+// Append appends the message's body.
+func (u *Unmap) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, unmapSize)
+	b = binary.LittleEndian.AppendUint32(b, u.Flags)
+	b = binary.LittleEndian.AppendUint64(b, u.Addr)
+	return binary.LittleEndian.AppendUint64(b, u.Size)
+}
+
+// ParseUnmap reads the body of DMA_UNMAP.
+func ParseUnmap(b []byte) (u Unmap, err error) {
+	if len(b) < unmapSize {
+		return u, short("DMA_UNMAP", b, unmapSize)
+	}
+	le := binary.LittleEndian
+	u = Unmap{Flags: le.Uint32(b[4:]), Range: Range{le.Uint64(b[8:]), le.Uint64(b[16:])}}
+	if u.Flags&UnmapAll != 0 {
+		return u, nil
+	}
+	if err := u.ok(); err != nil {
+		return u, fmt.Errorf("vfio-user DMA_UNMAP: %w", err)
+	}
+	return u, nil
+}

@@ -1,0 +1,70 @@
+package vfiouser
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+)
+
+// message is one message with its descriptors. Whoever holds it owns those: close closes what
+// nobody took.
+type message struct {
+	Header
+	body []byte // valid until the next read into the same buffer
+	fds  fdpass.FDs
+}
+
+func (m *message) close() { m.fds.Close() }
+
+// readMessage reads one message into buf, which has room for any. Header and body are read one after
+// the other: descriptors belong to the last message that begins in what one call returns. io.EOF
+// means that the other side left between two messages. After any error the stream is out of step and
+// must be closed.
+func readMessage(c *net.UnixConn, buf []byte) (m message, err error) {
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if err := m.fds.ReadFull(c, buf[:HeaderSize], MaxFDs); err != nil {
+		return m, err
+	}
+	if m.Header, err = ParseHeader(buf); err != nil {
+		return m, err
+	}
+	m.body = buf[HeaderSize:m.Size]
+	if len(m.body) == 0 {
+		return m, nil
+	}
+	if err := m.fds.ReadFull(c, m.body, MaxFDs); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return m, fmt.Errorf("vfio-user %v: body: %w", m.Command, err)
+	}
+	return m, nil
+}
+
+// writeMessage sends a message with copies of fds, which stay the caller's. The header's size is
+// that of the body and its own.
+func writeMessage(c *net.UnixConn, h Header, body []byte, fds ...int) error {
+	h.Size = uint32(HeaderSize + len(body))
+	b := append(h.Append(make([]byte, 0, h.Size)), body...)
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(b, oob, nil)
+	if err == nil && n < len(b) {
+		_, err = c.Write(b[n:])
+	}
+	if err != nil {
+		return fmt.Errorf("vfio-user %v: %w", h.Command, err)
+	}
+	return nil
+}

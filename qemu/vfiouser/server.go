@@ -1,0 +1,320 @@
+package vfiouser
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is a PCI device that a client drives. Its methods are called by Serve, one at a time. None
+// may wait for the client: it holds the guest's processors until it has its answer.
+type Device interface {
+	// Region says what a region is like; Index need not be set. The file of a mappable one stays
+	// the device's.
+	Region(index uint32) (info RegionInfo, file int)
+	// Read and Write access bytes that lie inside a region.
+	Read(region uint32, off uint64, b []byte)
+	Write(region uint32, off uint64, b []byte)
+	// Vectors is how many interrupts of a kind there are.
+	Vectors(irq uint32) uint32
+	// SetIRQs says that vectors from start on are signalled by these descriptors from now on, by
+	// none where it is negative. They are the device's then, also after an error.
+	SetIRQs(irq, start uint32, fds []int) error
+	// Trigger raises an interrupt.
+	Trigger(irq, vector uint32)
+	// Map says that a range of DMA addresses is memory: of a file, which is the device's from then
+	// on, also after an error; of none, with a negative descriptor, where it cannot be reached.
+	Map(m Map, file int) error
+	// Unmap takes such a range away. When it returns, nothing of the device uses the memory.
+	Unmap(r Range)
+	// Reset puts the device into the state that it had first. Mappings and interrupts stay.
+	Reset()
+}
+
+// server is one conversation.
+type server struct {
+	conn    *net.UnixConn
+	dev     Device
+	greeted bool
+	maps    mappings
+	reply   []byte
+}
+
+// Serve holds the conversation with a client until it leaves, which is no error, or breaks the
+// protocol. What the client mapped and which interrupts it wanted is taken back then.
+func Serve(conn *net.UnixConn, dev Device) error {
+	s := &server{conn: conn, dev: dev}
+	defer s.leave()
+	buf := make([]byte, maxMessage)
+	for {
+		m, err := readMessage(conn, buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = s.take(&m)
+			m.close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leave takes back what the client gave.
+func (s *server) leave() {
+	for irq := range uint32(NumIRQs) {
+		_ = s.clearIRQs(irq)
+	}
+	s.unmapAll()
+}
+
+// take carries out one message. An error ends the conversation.
+func (s *server) take(m *message) error {
+	if m.Flags&typeMask == FlagReply {
+		return fmt.Errorf("vfio-user %v: a reply, and nothing was asked", m.Command)
+	}
+	if s.greeted == (m.Command == Version) {
+		return fmt.Errorf("vfio-user %v: VERSION is the first message, and comes once", m.Command)
+	}
+	body, file, err := s.answer(m)
+	var no unix.Errno
+	if err != nil && !errors.As(err, &no) {
+		return err
+	}
+	if m.Flags&FlagNoReply != 0 {
+		return nil
+	}
+	h := Header{ID: m.ID, Command: m.Command, Flags: FlagReply}
+	if err != nil {
+		h.Flags |= FlagError
+		h.Errno = uint32(no)
+		body, file = nil, -1
+	}
+	if file >= 0 {
+		return writeMessage(s.conn, h, body, file)
+	}
+	return writeMessage(s.conn, h, body)
+}
+
+// answer returns the body of the reply and the file that goes with it, -1: none. An error that is an
+// errno is the reply.
+func (s *server) answer(m *message) (body []byte, file int, err error) {
+	switch m.Command {
+	case RegionRead:
+		body, err = s.read(m)
+	case RegionWrite:
+		body, err = s.write(m)
+	case DMAMap:
+		err = s.mapDMA(m)
+	case DMAUnmap:
+		body, err = s.unmapDMA(m)
+	case SetIRQs:
+		err = s.setIRQs(m)
+	case GetRegionInfo:
+		return s.regionInfo(m)
+	case GetIRQInfo:
+		body, err = s.irqInfo(m)
+	case GetInfo:
+		body, err = s.info(m)
+	case Version:
+		body, err = s.version(m)
+	case Reset:
+		s.dev.Reset()
+	default:
+		err = unix.ENOSYS
+	}
+	return body, -1, err
+}
+
+// version answers the greeting.
+func (s *server) version(m *message) ([]byte, error) {
+	g, err := ParseGreeting(m.body)
+	if err != nil {
+		return nil, err
+	}
+	if g.Major != versionMajor {
+		return nil, fmt.Errorf("vfio-user VERSION: the client speaks version %d.%d, this server %d.%d", g.Major, g.Minor, versionMajor, versionMinor)
+	}
+	s.greeted = true
+	ours := Greeting{Major: versionMajor, Minor: versionMinor, Capabilities: Capabilities{MaxFDs: MaxFDs, MaxTransfer: MaxTransfer, MaxMaps: MaxMaps, PageSizes: 4096}}
+	return ours.Append(nil), nil
+}
+
+// fits cuts a reply to what the client has room for: vfio-user "Message sizes".
+func fits(body []byte, head int, argsz uint32) ([]byte, error) {
+	if argsz < uint32(head) {
+		return nil, unix.EINVAL
+	}
+	return body[:min(len(body), int(argsz))], nil
+}
+
+func (s *server) info(m *message) ([]byte, error) {
+	_, argsz, err := ParseInfo(m.body)
+	if err != nil {
+		return nil, unix.EINVAL
+	}
+	i := Info{InfoReset | InfoPCI, NumRegions, NumIRQs}
+	return fits(i.Append(nil), infoSize, argsz)
+}
+
+func (s *server) regionInfo(m *message) (body []byte, file int, err error) {
+	r, argsz, err := ParseRegionInfo(m.body)
+	if err != nil || r.Index >= NumRegions {
+		return nil, -1, unix.EINVAL
+	}
+	info, file := s.dev.Region(r.Index)
+	info.Index = r.Index
+	if info.Flags&RegionMappable == 0 {
+		file = -1
+	}
+	body, err = fits(info.Append(nil), regionSize, argsz)
+	return body, file, err
+}
+
+func (s *server) irqInfo(m *message) ([]byte, error) {
+	i, argsz, err := ParseIRQInfo(m.body)
+	if err != nil || i.Index >= NumIRQs {
+		return nil, unix.EINVAL
+	}
+	i.Flags, i.Count = IRQEventfd|irqNoResize, s.dev.Vectors(i.Index)
+	return fits(i.Append(nil), irqInfoSize, argsz)
+}
+
+// access checks that an access lies inside its region.
+func (s *server) access(m *message, flag uint32) (a Access, data []byte, err error) {
+	if a, data, err = ParseAccess(m.body); err != nil {
+		return a, nil, unix.EINVAL
+	}
+	if a.Region >= NumRegions {
+		return a, nil, unix.EINVAL
+	}
+	info, _ := s.dev.Region(a.Region)
+	if info.Flags&flag == 0 || a.Offset > info.Size || uint64(a.Count) > info.Size-a.Offset {
+		return a, nil, unix.EINVAL
+	}
+	return a, data, nil
+}
+
+func (s *server) read(m *message) ([]byte, error) {
+	a, _, err := s.access(m, RegionReadable)
+	if err != nil {
+		return nil, err
+	}
+	s.reply = append(a.Append(s.reply[:0]), make([]byte, a.Count)...)
+	s.dev.Read(a.Region, a.Offset, s.reply[accessSize:])
+	return s.reply, nil
+}
+
+func (s *server) write(m *message) ([]byte, error) {
+	a, data, err := s.access(m, RegionWritable)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) != int(a.Count) {
+		return nil, unix.EINVAL
+	}
+	s.dev.Write(a.Region, a.Offset, data)
+	return a.Append(s.reply[:0]), nil
+}
+
+func (s *server) mapDMA(m *message) error {
+	r, err := ParseMap(m.body)
+	if err != nil {
+		return unix.EINVAL
+	}
+	if m.fds.Len() > 1 {
+		return unix.EINVAL
+	}
+	if err := s.maps.add(r.Range); err != nil {
+		return err
+	}
+	if err := s.dev.Map(r, m.fds.Take()); err != nil {
+		_ = s.maps.remove(r.Range)
+		return errnoOf(err)
+	}
+	return nil
+}
+
+func (s *server) unmapDMA(m *message) ([]byte, error) {
+	u, err := ParseUnmap(m.body)
+	if err != nil {
+		return nil, unix.EINVAL
+	}
+	if u.Flags&UnmapAll != 0 {
+		s.unmapAll()
+		return u.Append(nil), nil
+	}
+	if err := s.maps.remove(u.Range); err != nil {
+		return nil, err
+	}
+	s.dev.Unmap(u.Range)
+	return u.Append(nil), nil
+}
+
+func (s *server) unmapAll() {
+	all := s.maps.list
+	s.maps.list = nil
+	for _, r := range all {
+		s.dev.Unmap(r)
+	}
+}
+
+// setIRQs carries out DEVICE_SET_IRQS: linux/vfio.h, VFIO_DEVICE_SET_IRQS. There is nothing to mask
+// here: QEMU has the tables of MSI and MSI-X.
+func (s *server) setIRQs(m *message) error {
+	q, err := ParseIRQSet(m.body)
+	if err != nil || q.Index >= NumIRQs {
+		return unix.EINVAL
+	}
+	if there := s.dev.Vectors(q.Index); q.Start > there || q.Count > there-q.Start {
+		return unix.EINVAL
+	}
+	switch q.Flags {
+	case IRQTrigger | IRQDataNone:
+		if q.Count == 0 {
+			return s.clearIRQs(q.Index)
+		}
+		for i := range q.Count {
+			s.dev.Trigger(q.Index, q.Start+i)
+		}
+		return nil
+	case IRQTrigger | IRQDataEventfd:
+		return s.signal(m, &q)
+	}
+	return unix.EINVAL
+}
+
+// signal hands descriptors on: one for each vector, or none at all, which takes those away that were
+// there.
+func (s *server) signal(m *message, q *IRQSet) error {
+	if n := m.fds.Len(); n != 0 && n != int(q.Count) {
+		return unix.EINVAL
+	}
+	fds := make([]int, q.Count)
+	for i := range fds {
+		fds[i] = m.fds.Take()
+	}
+	return errnoOf(s.dev.SetIRQs(q.Index, q.Start, fds))
+}
+
+// clearIRQs takes all descriptors of a kind of interrupts away.
+func (s *server) clearIRQs(irq uint32) error {
+	none := make([]int, s.dev.Vectors(irq))
+	for i := range none {
+		none[i] = -1
+	}
+	return errnoOf(s.dev.SetIRQs(irq, 0, none))
+}
+
+// errnoOf makes an errno of a device's error: it is the answer, and the conversation goes on.
+func errnoOf(err error) error {
+	var no unix.Errno
+	if err == nil || errors.As(err, &no) {
+		return err
+	}
+	return unix.EINVAL
+}

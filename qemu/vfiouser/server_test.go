@@ -1,0 +1,469 @@
+package vfiouser
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fake is a device that remembers what was done to it: region 0 of 4 KiB, region 2 with a file,
+// the configuration space read-only, four vectors of MSI-X.
+type fake struct {
+	mu     sync.Mutex
+	mem    [4096]byte
+	file   int
+	maps   map[uint64]Map
+	files  map[uint64]int
+	irqs   [4]int
+	raised [4]int
+	resets int
+	refuse error
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{maps: map[uint64]Map{}, files: map[uint64]int{}, irqs: [4]int{-1, -1, -1, -1}, file: memfd(t, 8192)}
+	t.Cleanup(func() { _ = unix.Close(f.file) })
+	return f
+}
+
+func memfd(t testing.TB, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Ftruncate(fd, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func (f *fake) Region(index uint32) (RegionInfo, int) {
+	switch index {
+	case 0:
+		return RegionInfo{Flags: RegionReadable | RegionWritable, Size: 4096}, -1
+	case 2:
+		return RegionInfo{Flags: RegionReadable | RegionWritable | RegionMappable, Size: 8192}, f.file
+	case RegionConfig:
+		return RegionInfo{Flags: RegionReadable, Size: 256}, -1
+	}
+	return RegionInfo{}, f.file // no region: its file is not passed
+}
+
+func (f *fake) Read(_ uint32, off uint64, b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if off < 4096 {
+		copy(b, f.mem[off:])
+	}
+}
+
+func (f *fake) Write(_ uint32, off uint64, b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if off < 4096 {
+		copy(f.mem[off:], b)
+	}
+}
+
+func (f *fake) Vectors(irq uint32) uint32 {
+	if irq == IRQMSIX {
+		return 4
+	}
+	return 0
+}
+
+func (f *fake) SetIRQs(irq, start uint32, fds []int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, fd := range fds {
+		at := int(start) + i
+		if f.irqs[at] >= 0 {
+			_ = unix.Close(f.irqs[at])
+		}
+		f.irqs[at] = fd
+	}
+	return f.refuse
+}
+
+func (f *fake) Trigger(_, vector uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.raised[vector]++
+}
+
+func (f *fake) Map(m Map, file int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		if file >= 0 {
+			_ = unix.Close(file)
+		}
+		return f.refuse
+	}
+	f.maps[m.Addr], f.files[m.Addr] = m, file
+	return nil
+}
+
+func (f *fake) Unmap(r Range) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fd, there := f.files[r.Addr]; there && fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	delete(f.maps, r.Addr)
+	delete(f.files, r.Addr)
+}
+
+func (f *fake) Reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resets++
+}
+
+// clean checks that nothing of a client is left.
+func (f *fake) clean(t *testing.T) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.maps) != 0 || f.irqs != [4]int{-1, -1, -1, -1} {
+		t.Errorf("left behind: %v, interrupts %v", f.maps, f.irqs)
+	}
+}
+
+// serve serves dev to the other end of the connection it returns; ended has how that ended.
+func serve(t testing.TB, dev Device) (client *net.UnixConn, ended <-chan error) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socket")
+		c, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = c.(*net.UnixConn)
+	}
+	done := make(chan error, 1)
+	var server sync.WaitGroup
+	server.Go(func() {
+		err := Serve(conns[0], dev)
+		_ = conns[0].Close()
+		done <- err
+	})
+	t.Cleanup(func() {
+		_ = conns[1].Close()
+		server.Wait()
+	})
+	return conns[1], done
+}
+
+func dial(t testing.TB, dev Device) (*Client, <-chan error) {
+	t.Helper()
+	conn, ended := serve(t, dev)
+	c, err := NewClient(conn, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, ended
+}
+
+func await(t testing.TB, ended <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("the server does not end")
+		return nil
+	}
+}
+
+// TestConversation is what QEMU does with a device, from its start to its end.
+func TestConversation(t *testing.T) {
+	dev := newFake(t)
+	c, ended := dial(t, dev)
+	if c.Server.MaxFDs != MaxFDs || c.Server.MaxTransfer != MaxTransfer {
+		t.Errorf("the server says %+v", c.Server)
+	}
+	ask := Info{}
+	body, err := c.Call(GetInfo, ask.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, size, err := ParseInfo(body); err != nil || size != infoSize || i != (Info{InfoReset | InfoPCI, NumRegions, NumIRQs}) {
+		t.Errorf("%+v, %d bytes, %v", i, size, err)
+	}
+	r, file, err := c.Region(2)
+	if err != nil || r.Size != 8192 || r.Flags != 7 || file < 0 {
+		t.Errorf("region 2: %+v, file %d, %v", r, file, err)
+	}
+	_ = unix.Close(file)
+	if r, file, err := c.Region(1); err != nil || r != (RegionInfo{Index: 1}) || file >= 0 {
+		t.Errorf("region 1: %+v, file %d, %v", r, file, err)
+	}
+	irq := IRQInfo{Index: IRQMSIX}
+	if body, err = c.Call(GetIRQInfo, irq.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if i, _, err := ParseIRQInfo(body); err != nil || i.Count != 4 || i.Flags&IRQEventfd == 0 {
+		t.Errorf("%+v, %v", i, err)
+	}
+	if err := c.Write(0, 12, []byte{1, 2, 3, 4}, true); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := c.Read32(0, 12); err != nil || v != 0x04030201 { // never before the posted write
+		t.Errorf("%#x, %v", v, err)
+	}
+	ram := memfd(t, 1<<20)
+	defer unix.Close(ram)
+	if err := errors.Join(
+		c.Map(Map{3, 0, Range{0, 0xa0000}}, ram),
+		c.Map(Map{1, 0, Range{0xfffc0000, 0x40000}}, -1),
+		c.Map(Map{3, 0xc0000, Range{0xc0000, 0x40000}}, ram),
+		c.SetIRQs(IRQMSIX, 0, 2, ram, ram),
+		c.Unmap(Range{0, 0xa0000}),
+		c.Reset(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	q := IRQSet{IRQDataNone | IRQTrigger, IRQMSIX, 3, 1}
+	if _, err := c.Call(SetIRQs, q.Append(nil)); err != nil {
+		t.Error(err)
+	}
+	dev.mu.Lock()
+	if dev.resets != 1 || len(dev.maps) != 2 || dev.maps[0xc0000].Offset != 0xc0000 || dev.files[0xfffc0000] != -1 || dev.irqs[1] < 0 || dev.irqs[2] >= 0 || dev.raised != [4]int{3: 1} {
+		t.Errorf("%v, files %v, interrupts %v, raised %v, %d resets", dev.maps, dev.files, dev.irqs, dev.raised, dev.resets)
+	}
+	dev.mu.Unlock()
+	_ = c.Close()
+	if err := await(t, ended); err != nil {
+		t.Error(err)
+	}
+	dev.clean(t)
+}
+
+// TestErrno: what is wrong in itself is refused, changes nothing, and the conversation goes on.
+func TestErrno(t *testing.T) {
+	dev := newFake(t)
+	c, _ := dial(t, dev)
+	ram := memfd(t, 1<<20)
+	defer unix.Close(ram)
+	if err := c.Map(Map{3, 0, Range{0x10000, 0x10000}}, ram); err != nil {
+		t.Fatal(err)
+	}
+	access := func(a Access, data int) []byte { return append(a.Append(nil), make([]byte, data)...) }
+	irqs := func(q IRQSet) []byte { return q.Append(nil) }
+	unmap := func(u Unmap) []byte { return u.Append(nil) }
+	dma := func(m Map) []byte { return m.Append(nil) }
+	small := (&RegionInfo{}).Append(nil)
+	small[0] = regionSize - 1
+	for name, tc := range map[string]struct {
+		cmd  Command
+		body []byte
+		fds  []int
+		want unix.Errno
+	}{
+		"no such command":         {14, nil, nil, unix.ENOSYS},
+		"DMA_READ to the server":  {11, nil, nil, unix.ENOSYS},
+		"read past the end":       {RegionRead, access(Access{4094, 0, 4}, 0), nil, unix.EINVAL},
+		"read that wraps":         {RegionRead, access(Access{^uint64(0), 0, 4}, 0), nil, unix.EINVAL},
+		"read of no region":       {RegionRead, access(Access{0, 1, 4}, 0), nil, unix.EINVAL},
+		"read of region 99":       {RegionRead, access(Access{0, 99, 4}, 0), nil, unix.EINVAL},
+		"endless read":            {RegionRead, access(Access{0, 0, ^uint32(0)}, 0), nil, unix.EINVAL},
+		"write past the end":      {RegionWrite, access(Access{4094, 0, 4}, 4), nil, unix.EINVAL},
+		"write of less":           {RegionWrite, access(Access{0, 0, 8}, 4), nil, unix.EINVAL},
+		"write of more":           {RegionWrite, access(Access{0, 0, 4}, 8), nil, unix.EINVAL},
+		"write where none may":    {RegionWrite, access(Access{0, RegionConfig, 4}, 4), nil, unix.EINVAL},
+		"half an access":          {RegionRead, make([]byte, 15), nil, unix.EINVAL},
+		"region 9":                {GetRegionInfo, (&RegionInfo{Index: 9}).Append(nil), nil, unix.EINVAL},
+		"no room for the answer":  {GetRegionInfo, small, nil, unix.EINVAL},
+		"interrupts of kind 5":    {GetIRQInfo, (&IRQInfo{Index: 5}).Append(nil), nil, unix.EINVAL},
+		"half an info":            {GetInfo, make([]byte, 15), nil, unix.EINVAL},
+		"the same again":          {DMAMap, dma(Map{3, 0, Range{0x10000, 0x10000}}), nil, unix.EEXIST},
+		"overlap in front":        {DMAMap, dma(Map{3, 0, Range{0xf000, 0x1001}}), nil, unix.EEXIST},
+		"overlap behind":          {DMAMap, dma(Map{3, 0, Range{0x1ffff, 1}}), nil, unix.EEXIST},
+		"overlap around":          {DMAMap, dma(Map{3, 0, Range{0, 1 << 40}}), nil, unix.EEXIST},
+		"two files":               {DMAMap, dma(Map{3, 0, Range{0x40000, 0x1000}}), []int{ram, ram}, unix.EINVAL},
+		"nothing":                 {DMAMap, dma(Map{}), nil, unix.EINVAL},
+		"unmap of a part":         {DMAUnmap, unmap(Unmap{0, Range{0x10000, 0x1000}}), nil, unix.ENOENT},
+		"unmap of nothing mapped": {DMAUnmap, unmap(Unmap{0, Range{0x90000, 0x1000}}), nil, unix.ENOENT},
+		"vector 4":                {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 4, 1}), []int{ram}, unix.EINVAL},
+		"INTx":                    {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQINTx, 0, 1}), []int{ram}, unix.EINVAL},
+		"descriptors too few":     {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 0, 2}), []int{ram}, unix.EINVAL},
+		"descriptors too many":    {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 0, 1}), []int{ram, ram}, unix.EINVAL},
+		"masking":                 {SetIRQs, irqs(IRQSet{IRQDataNone | IRQMask, IRQMSIX, 0, 1}), nil, unix.EINVAL},
+		"half a set":              {SetIRQs, make([]byte, 19), nil, unix.EINVAL},
+	} {
+		if _, err := c.Call(tc.cmd, tc.body, tc.fds...); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+	}
+	dev.mu.Lock()
+	if len(dev.maps) != 1 || dev.irqs != [4]int{-1, -1, -1, -1} {
+		t.Errorf("something changed: %v, %v", dev.maps, dev.irqs)
+	}
+	dev.refuse = errors.New("no memory of a kind that can be mapped")
+	dev.mu.Unlock()
+	if err := c.Map(Map{3, 0, Range{0x80000, 0x1000}}, ram); !errors.Is(err, unix.EINVAL) {
+		t.Error(err)
+	}
+	dev.mu.Lock()
+	dev.refuse = nil
+	dev.mu.Unlock()
+	if err := c.Map(Map{3, 0, Range{0x80000, 0x1000}}, ram); err != nil { // the refused one is forgotten
+		t.Error(err)
+	}
+	all := Unmap{Flags: UnmapAll}
+	if _, err := c.Call(DMAUnmap, all.Append(nil)); err != nil {
+		t.Error(err)
+	}
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if len(dev.maps) != 0 {
+		t.Errorf("left: %v", dev.maps)
+	}
+}
+
+// TestBreaches end the conversation, and leave nothing behind.
+func TestBreaches(t *testing.T) {
+	hello := func() []byte {
+		body := (&Greeting{}).Append(nil)
+		h := Header{ID: 1, Command: Version, Size: uint32(HeaderSize + len(body))}
+		return append(h.Append(nil), body...)
+	}
+	header := func(h Header) []byte { return h.Append(nil) }
+	for name, sent := range map[string][]byte{
+		"no greeting":         header(Header{Command: GetInfo, Size: 16}),
+		"greeting twice":      append(hello(), hello()...),
+		"another version":     append(header(Header{Command: Version, Size: 20}), 1, 0, 0, 0),
+		"half a version":      append(header(Header{Command: Version, Size: 18}), 0, 0),
+		"version is no JSON":  append(header(Header{Command: Version, Size: 22}), 0, 0, 0, 0, '[', 0),
+		"a reply":             append(hello(), header(Header{Command: GetInfo, Size: 16, Flags: FlagReply})...),
+		"less than a header":  append(hello(), header(Header{Command: GetInfo, Size: 8})...),
+		"gigabytes":           append(hello(), header(Header{Command: GetInfo, Size: 1 << 31})...),
+		"message of type 7":   append(hello(), header(Header{Command: GetInfo, Size: 16, Flags: 7})...),
+		"gone in the header":  hello()[:9],
+		"gone in the message": append(hello(), header(Header{Command: RegionWrite, Size: 36})...),
+	} {
+		dev := newFake(t)
+		conn, ended := serve(t, dev)
+		if _, err := conn.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+		if err := await(t, ended); err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: ended with %v", name, err)
+		}
+		dev.clean(t)
+	}
+}
+
+// TestDirtyEnds: a client that leaves in the middle, with mappings and interrupts, leaves nothing
+// behind; the next begins as the first did.
+func TestDirtyEnds(t *testing.T) {
+	dev := newFake(t)
+	ram := memfd(t, 1<<20)
+	defer unix.Close(ram)
+	for range 3 {
+		c, ended := dial(t, dev)
+		if err := errors.Join(c.Map(Map{3, 0, Range{0, 1 << 20}}, ram), c.SetIRQs(IRQMSIX, 0, 4, ram, ram, ram, ram)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.conn.Write([]byte{1, 2, 3})
+		_ = c.Close()
+		if err := await(t, ended); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Error(err)
+		}
+		dev.clean(t)
+	}
+}
+
+// TestManyFDs: more descriptors than a message may bring end the conversation, and none stays open.
+func TestManyFDs(t *testing.T) {
+	dev := newFake(t)
+	c, ended := dial(t, dev)
+	ram := memfd(t, 4096)
+	defer unix.Close(ram)
+	m := Map{3, 0, Range{0, 4096}}
+	if _, err := c.Call(DMAMap, m.Append(nil), slices.Repeat([]int{ram}, MaxFDs+1)...); err == nil {
+		t.Error("taken")
+	}
+	if err := await(t, ended); err == nil {
+		t.Error("the server left without a word")
+	}
+	dev.clean(t)
+}
+
+// TestMappings compares the list with a map of addresses.
+func TestMappings(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var m mappings
+	owner := map[uint64]Range{} // of each page
+	for range 20000 {
+		r := Range{uint64(rng.IntN(64)), uint64(1 + rng.IntN(8))}
+		free := true
+		for a := r.Addr; a < r.Addr+r.Size; a++ {
+			free = free && owner[a] == Range{}
+		}
+		if rng.IntN(2) == 0 {
+			if err := m.add(r); (err == nil) != free {
+				t.Fatalf("add %v: %v, free %v", r, err, free)
+			}
+			if free {
+				for a := r.Addr; a < r.Addr+r.Size; a++ {
+					owner[a] = r
+				}
+			}
+			continue
+		}
+		there := owner[r.Addr] == r
+		if err := m.remove(r); (err == nil) != there {
+			t.Fatalf("remove %v: %v, there %v", r, err, there)
+		}
+		if there {
+			for a := r.Addr; a < r.Addr+r.Size; a++ {
+				delete(owner, a)
+			}
+		}
+	}
+}
+
+// FuzzServer sends anything after the greeting: the server ends, and leaves nothing behind.
+func FuzzServer(f *testing.F) {
+	message := func(cmd Command, body []byte) []byte {
+		h := Header{ID: 7, Command: cmd, Size: uint32(HeaderSize + len(body))}
+		return append(h.Append(nil), body...)
+	}
+	f.Add(message(GetInfo, (&Info{}).Append(nil)))
+	f.Add(message(DMAMap, (&Map{3, 0, Range{4096, 4096}}).Append(nil)))
+	f.Add(bytes.Join([][]byte{message(RegionWrite, append((&Access{0, 0, 4}).Append(nil), 1, 2, 3, 4)), message(Reset, nil)}, nil))
+	f.Add(message(SetIRQs, (&IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 0, 4}).Append(nil)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dev := &fake{maps: map[uint64]Map{}, files: map[uint64]int{}, irqs: [4]int{-1, -1, -1, -1}, file: -1}
+		conn, ended := serve(t, dev)
+		go func() {
+			_, _ = conn.Write(message(Version, (&Greeting{}).Append(nil)))
+			_, _ = conn.Write(b)
+			_ = conn.CloseWrite()
+		}()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = await(t, ended)
+		dev.clean(t)
+		_ = conn.Close()
+	})
+}
