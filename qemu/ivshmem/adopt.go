@@ -50,6 +50,9 @@ func Adopt(fds []int) (_ *Window, err error) {
 			return nil, err
 		}
 	}
+	for i, fd := range w.vectors {
+		w.signals[i].Set(fd)
+	}
 	w.mem, err = unix.Mmap(fds[0], 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return w, err
 }

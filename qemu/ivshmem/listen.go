@@ -3,7 +3,6 @@ package ivshmem
 import (
 	"fmt"
 
-	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -11,11 +10,10 @@ import (
 
 // listener is who uses a window at the moment. It implements queues.Interrupter.
 type listener struct {
-	win     *Window
-	bell    int
-	vectors [Vectors]eventfd.Event
-	ring    *ring.Consumer
-	closed  bool
+	win    *Window
+	bell   int
+	ring   *ring.Consumer
+	closed bool
 }
 
 var _ queues.Interrupter = (*listener)(nil)
@@ -30,11 +28,7 @@ func (w *Window) Listen() (queues.Bell, error) {
 	for i := range w.vectors {
 		clear(w.events(i))
 	}
-	l := &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}
-	for i, fd := range w.vectors {
-		l.vectors[i].Set(fd)
-	}
-	return l, nil
+	return &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}, nil
 }
 
 func (l *listener) FD() int { return l.bell }
@@ -72,7 +66,7 @@ func (l *listener) Arm() (records bool, err error) {
 
 // EventQueues implements queues.Interrupter.
 func (l *listener) EventQueues() (all []ring.Bytes) {
-	for i := range l.vectors {
+	for i := range l.win.signals {
 		all = append(all, ring.Mem(l.win.events(i)))
 	}
 	return all
@@ -80,14 +74,11 @@ func (l *listener) EventQueues() (all []ring.Bytes) {
 
 // Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
 // message of it, now or when the guest unmasks the vector.
-func (l *listener) Interrupt(vector int) { l.vectors[vector].Signal() }
+func (l *listener) Interrupt(vector int) { l.win.Interrupt(vector) }
 
 func (l *listener) Close() {
 	if !l.closed {
 		l.closed = true
-		for i := range l.vectors {
-			l.vectors[i].Set(-1)
-		}
 		l.win.unclaim()
 	}
 }

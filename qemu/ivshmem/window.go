@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -40,6 +41,7 @@ type Window struct {
 	dev, ino uint64
 	bell     int // eventfd
 	vectors  [Vectors]int
+	signals  [Vectors]eventfd.Event // what interrupts the guest: vectors, or QEMU's own
 
 	mu        sync.Mutex
 	listening bool
@@ -81,6 +83,7 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 		if w.vectors[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return nil, err
 		}
+		w.signals[i].Set(w.vectors[i])
 	}
 	w.describe(function, kind)
 	return w, nil
@@ -114,6 +117,13 @@ func (w *Window) events(vector int) []byte {
 	return w.mem[eventsOffset+vector*eventsStride:][:eventsLayout.Size()]
 }
 
+// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays the
+// caller's, who sets another before closing it.
+func (w *Window) Signal(vector, fd int) { w.signals[vector].Set(fd) }
+
+// Interrupt raises a vector. It does not block.
+func (w *Window) Interrupt(vector int) { w.signals[vector].Signal() }
+
 // Is reports whether a file is this window's memory.
 func (w *Window) Is(dev, ino uint64) bool { return w.dev == dev && w.ino == ino }
 
@@ -130,6 +140,9 @@ func (w *Window) Close() error {
 
 func (w *Window) release() error {
 	var errs []error
+	for i := range w.signals {
+		w.signals[i].Set(-1)
+	}
 	if w.mem != nil {
 		errs = append(errs, unix.Munmap(w.mem))
 	}

@@ -11,23 +11,21 @@ const Size = 4096
 
 // Offsets of the header, PCI 3.0 §6.1.
 const (
-	offVendor     = 0x00
-	offDevice     = 0x02
-	offCommand    = 0x04
-	offStatus     = 0x06
-	offRevision   = 0x08
-	offClass      = 0x09
-	offCacheLine  = 0x0c
-	offHeaderType = 0x0e
-	offBAR0       = 0x10
-	offSubVendor  = 0x2c
-	offSubDevice  = 0x2e
-	offCaps       = 0x34
-	offIRQLine    = 0x3c
+	offVendor    = 0x00
+	offDevice    = 0x02
+	offCommand   = 0x04
+	offStatus    = 0x06
+	offRevision  = 0x08
+	offClass     = 0x09
+	offCacheLine = 0x0c
+	offBAR0      = 0x10
+	offSubVendor = 0x2c
+	offSubDevice = 0x2e
+	offCaps      = 0x34
+	offIRQLine   = 0x3c
 
 	commandBits  = 0x0547 // memory, bus master, parity, SERR, INTx disable, I/O
 	statusCaps   = 0x0010
-	multiFunc    = 0x80
 	classNetwork = 0x020000 // Ethernet controller
 	barMem64     = 4
 	barPrefetch  = 8
@@ -67,7 +65,6 @@ type Function struct {
 	BARs       [6]BAR
 	Interrupts Interrupts
 	Serial     uint64 // device serial number
-	Multi      bool   // other functions share the slot
 }
 
 // Space is a configuration space.
@@ -135,9 +132,6 @@ func (s *Space) header(f *Function) {
 	s.free16(offCommand, commandBits)
 	s.mask[offCacheLine] = 0xff
 	s.mask[offIRQLine] = 0xff
-	if f.Multi {
-		s.b[offHeaderType] = multiFunc
-	}
 	for i, b := range f.BARs {
 		s.bar(offBAR0+4*i, b)
 	}
