@@ -20,48 +20,57 @@ type format struct {
 
 var formats = []format{
 	{
-		"header", "3412 0900 24000000 11000000 16000000", Header{0x1234, RegionRead, 36, FlagReply | FlagNoReply, 22},
+		"header", "3412 0900 24000000 11000000 16000000",
+		Header{0x1234, RegionRead, 36, FlagReply | FlagNoReply, 22},
 		func(b []byte) (any, error) { return ParseHeader(b) },
 		func(v any) []byte { h := v.(Header); return h.Append(nil) },
 	},
 	{
-		"DMA_MAP", "20000000 03000000 0000001000000000 0000008000000000 0000200000000000", Map{MapRead | MapWrite, 0x10000000, Range{0x80000000, 0x200000}},
+		"DMA_MAP", "20000000 03000000 0000001000000000 0000008000000000 0000200000000000",
+		Map{MapRead | MapWrite, 0x10000000, Range{0x80000000, 0x200000}},
 		func(b []byte) (any, error) { return ParseMap(b) },
 		func(v any) []byte { m := v.(Map); return m.Append(nil) },
 	},
 	{
-		"DMA_UNMAP", "18000000 00000000 0000008000000000 0000200000000000", Unmap{0, Range{0x80000000, 0x200000}},
+		"DMA_UNMAP", "18000000 00000000 0000008000000000 0000200000000000",
+		Unmap{0, Range{0x80000000, 0x200000}},
 		func(b []byte) (any, error) { return ParseUnmap(b) },
 		func(v any) []byte { u := v.(Unmap); return u.Append(nil) },
 	},
 	{
-		"DEVICE_GET_INFO", "10000000 03000000 09000000 05000000", Info{InfoReset | InfoPCI, NumRegions, NumIRQs},
+		"DEVICE_GET_INFO", "10000000 03000000 09000000 05000000",
+		Info{InfoReset | InfoPCI, NumRegions, NumIRQs},
 		func(b []byte) (any, error) { i, _, err := ParseInfo(b); return i, err },
 		func(v any) []byte { i := v.(Info); return i.Append(nil) },
 	},
 	{
-		"DEVICE_GET_REGION_INFO", "20000000 07000000 02000000 00000000 0000040000000000 0000001000000000", RegionInfo{7, 2, 0x40000, 0x10000000},
+		"DEVICE_GET_REGION_INFO", "20000000 07000000 02000000 00000000 0000040000000000 0000001000000000",
+		RegionInfo{7, 2, 0x40000, 0x10000000},
 		func(b []byte) (any, error) { r, _, err := ParseRegionInfo(b); return r, err },
 		func(v any) []byte { r := v.(RegionInfo); return r.Append(nil) },
 	},
 	{
-		"DEVICE_GET_IRQ_INFO", "10000000 09000000 02000000 05000000", IRQInfo{IRQEventfd | irqNoResize, IRQMSIX, 5},
+		"DEVICE_GET_IRQ_INFO", "10000000 09000000 02000000 05000000",
+		IRQInfo{IRQEventfd | irqNoResize, IRQMSIX, 5},
 		func(b []byte) (any, error) { i, _, err := ParseIRQInfo(b); return i, err },
 		func(v any) []byte { i := v.(IRQInfo); return i.Append(nil) },
 	},
 	{
-		"DEVICE_SET_IRQS", "14000000 24000000 02000000 01000000 04000000", IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 1, 4},
+		"DEVICE_SET_IRQS", "14000000 24000000 02000000 01000000 04000000",
+		IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 1, 4},
 		func(b []byte) (any, error) { return ParseIRQSet(b) },
 		func(v any) []byte { s := v.(IRQSet); return s.Append(nil) },
 	},
 	{
-		"region access", "0c10000000000000 02000000 04000000", Access{0x100c, 2, 4},
+		"region access", "0c10000000000000 02000000 04000000",
+		Access{0x100c, 2, 4},
 		func(b []byte) (any, error) { a, _, err := ParseAccess(b); return a, err },
 		func(v any) []byte { a := v.(Access); return a.Append(nil) },
 	},
 	{
 		// {"capabilities":{"max_msg_fds":8}} and a zero byte
-		"VERSION", "0000 0000 7b226361706162696c6974696573223a7b226d61785f6d73675f666473223a387d7d00", Greeting{Capabilities: Capabilities{MaxFDs: 8}},
+		"VERSION", "0000 0000 7b226361706162696c6974696573223a7b226d61785f6d73675f666473223a387d7d00",
+		Greeting{Capabilities: Capabilities{MaxFDs: 8}},
 		func(b []byte) (any, error) { return ParseGreeting(b) },
 		func(v any) []byte { g := v.(Greeting); return g.Append(nil) },
 	},
