@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -10,4 +11,5 @@ import (
 var wires = []func(transport.Host) transport.Wire{
 	func(transport.Host) transport.Wire { return rof.New() },
 	func(h transport.Host) transport.Wire { return local.New(h) },
+	func(h transport.Host) transport.Wire { return roce.New(h) },
 }

@@ -46,7 +46,17 @@ type Terms struct {
 	InError   bool   // a request that fails completes in error, and the others go on
 	Serves    int    // READ and atomic packets of the peer that may be unanswered
 	Reads     int    // of this end's own
+	PSN       uint32   // that the peer begins with
+	Sending   *Sending // how this end sends; its owner changes it
 	Account   *Account
+}
+
+// Sending is what a driver says of how its queue pair sends, in the units of verbs. Transports read
+// it when they need it: a queue pair learns it after it began to receive.
+type Sending struct {
+	PSN        uint32 // of the first packet, 24 bits
+	Timeout    uint8  // 4.096 µs · 2^Timeout without an answer, then a packet is sent again; 0: never
+	RetryCount uint8  // so often
 }
 
 // Account is where the connections of a function count what they do, and note it while somebody

@@ -3,6 +3,7 @@ package verbs
 import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // attributes are what ModifyQP sets, with the meaning and units of ibv_qp_attr.
@@ -10,22 +11,21 @@ type attributes struct {
 	access      uint32 // abi.Access bits allowed to the peer
 	pathMTU     abi.PathMTU
 	minRNRTimer uint8
-	retryCnt    uint8
 	rnrRetry    uint8
-	timeout     uint8
 	maxRdAtomic uint8
 	maxDest     uint8
 	timed       bool // the driver set timeout or retryCnt
 	pkeyIndex   uint16
 	qkey        uint32
-	sqPSN       uint32
+	rqPSN       uint32
+	sending     transport.Sending
 	path        Path
 }
 
 // defaultAttributes hold until ModifyQP says otherwise.
 func defaultAttributes(l *Limits) attributes {
 	n := uint8(l.ReadAtomic)
-	return attributes{minRNRTimer: 12, retryCnt: 7, rnrRetry: 7, timeout: 14, maxRdAtomic: n, maxDest: n}
+	return attributes{minRNRTimer: 12, rnrRetry: 7, maxRdAtomic: n, maxDest: n, sending: transport.Sending{Timeout: 14, RetryCount: 7}}
 }
 
 // set takes over the attributes that m names.
@@ -36,8 +36,8 @@ func (a *attributes) set(m *abi.ModifyQP) {
 		to  *uint8
 		v   uint8
 	}{
-		{abi.QPAttrTimeout, &a.timeout, m.Timeout},
-		{abi.QPAttrRetryCnt, &a.retryCnt, m.RetryCnt},
+		{abi.QPAttrTimeout, &a.sending.Timeout, m.Timeout},
+		{abi.QPAttrRetryCnt, &a.sending.RetryCount, m.RetryCnt},
 		{abi.QPAttrRNRRetry, &a.rnrRetry, m.RNRRetry},
 		{abi.QPAttrMinRNRTimer, &a.minRNRTimer, m.MinRNRTimer},
 		{abi.QPAttrMaxRdAtomic, &a.maxRdAtomic, m.MaxRdAtomic},
@@ -61,7 +61,10 @@ func (a *attributes) set(m *abi.ModifyQP) {
 		a.pkeyIndex = m.PKeyIndex
 	}
 	if has(abi.QPAttrSQPSN) {
-		a.sqPSN = m.SQPSN
+		a.sending.PSN = m.SQPSN
+	}
+	if has(abi.QPAttrRQPSN) {
+		a.rqPSN = m.RQPSN
 	}
 }
 
@@ -74,10 +77,10 @@ func (a *attributes) retryTime() vtime.Time {
 	switch {
 	case !a.timed:
 		return 0
-	case a.timeout == 0:
+	case a.sending.Timeout == 0:
 		return vtime.Never
 	default:
-		return max(vtime.Time(a.retryCnt+1)*4096<<a.timeout, leastGiveUp)
+		return max(vtime.Time(a.sending.RetryCount+1)*4096<<a.sending.Timeout, leastGiveUp)
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *requester) Scatter(r *transport.Request, offset uint32, src []byte) err
 func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
 	q := s.q
 	s.req.work(r.Slot).unanswered = true
-	if !s.patience.Armed() && q.attr.timeout != 0 { // 0 is for ever
+	if !s.patience.Armed() && q.attr.sending.Timeout != 0 { // 0 is for ever
 		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
 	}
 }

@@ -17,7 +17,8 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 	}
 	segment, ok := conn.Attach(&transport.Terms{
 		Endpoint: q, QPN: q.number, Peer: peerQPN, PathMTU: pathMTU, XRC: q.typ == abi.QPTypeXRCSend || q.typ == abi.QPTypeXRCRecv,
-		Unordered: q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic), Account: &q.owner.Account,
+		Unordered: q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic),
+		PSN: q.attr.rqPSN, Sending: &q.attr.sending, Account: &q.owner.Account,
 	})
 	if !ok {
 		return abi.StatusInvalidArgument

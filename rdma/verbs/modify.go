@@ -103,9 +103,9 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	a := &q.attr
 	r := abi.QueryQPResult{
 		QPN: q.number, PeerQPN: q.peer, Access: a.access, State: q.state, PathMTU: a.pathMTU,
-		MinRNRTimer: a.minRNRTimer, RetryCnt: a.retryCnt, RNRRetry: a.rnrRetry, Timeout: a.timeout,
+		MinRNRTimer: a.minRNRTimer, RetryCnt: a.sending.RetryCount, RNRRetry: a.rnrRetry, Timeout: a.sending.Timeout,
 		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
-		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sqPSN,
+		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sending.PSN,
 	}
 	if q.state == abi.QPStateSQD && q.req.begun() {
 		r.Draining = 1

@@ -47,7 +47,7 @@ func (s *requester) awaitSend(now vtime.Time) {
 	case q.state != abi.QPStateRTS || s.patience.Armed() || !q.owner.Working():
 	case q.peerLeft:
 		s.failAlone(now, "its queue pair has gone")
-	case q.attr.timeout != 0: // 0 is for ever
+	case q.attr.sending.Timeout != 0: // 0 is for ever
 		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
 	}
 }

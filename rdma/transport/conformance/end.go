@@ -73,13 +73,17 @@ func (e *end) attach(o *Options, qpn, peer uint32) {
 	e.call(func() {
 		e.segment, ok = e.conn.Attach(&transport.Terms{
 			Endpoint: e, QPN: qpn, Peer: peer, PathMTU: o.PathMTU, InError: o.InError, Unordered: o.Unordered,
-			Serves: 16, Reads: 16, Account: &e.acct,
+			Serves: 16, Reads: 16, PSN: firstPSN(peer), Sending: &transport.Sending{PSN: firstPSN(qpn), Timeout: 14, RetryCount: 7},
+			Account: &e.acct,
 		})
 	})
 	if !ok || e.segment <= 0 || e.segment > o.PathMTU {
 		e.t.Fatalf("attached: %t, %d bytes a packet, path MTU %d", ok, e.segment, o.PathMTU)
 	}
 }
+
+// firstPSN is what the requests of a queue pair begin with: soon they begin anew at 0.
+func firstPSN(qpn uint32) uint32 { return 0xffffe0 + qpn%16 }
 
 // call makes a call of the connection, which must not call back.
 func (e *end) call(do func()) {

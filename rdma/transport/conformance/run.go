@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -101,10 +102,25 @@ func (s *stage) issue() bool {
 // allOver reports whether all of an end's requests are.
 func (e *end) allOver() bool { return e.over == len(e.requests) }
 
-// Run holds a transport to the contract.
-func Run(t *testing.T, open Open) {
+// Lack is what a wire does not have, so that no queue pair on it can ask for it.
+type Lack uint8
+
+// What wires may lack.
+const (
+	Unordered Lack = iota // packets that arrive in another order than they were sent
+	InError               // requests that complete in error, alone
+)
+
+// Run holds a transport to the contract, but for what it lacks.
+func Run(t *testing.T, open Open, lacks ...Lack) {
 	for _, c := range cases {
+		if c.options.InError && slices.Contains(lacks, InError) {
+			continue
+		}
 		for _, ordered := range []bool{true, false} {
+			if !ordered && slices.Contains(lacks, Unordered) {
+				continue
+			}
 			name := c.name + "/unordered"
 			if ordered {
 				name = c.name + "/ordered"
