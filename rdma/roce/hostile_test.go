@@ -60,7 +60,7 @@ func (e *target) Place(_ transport.Time, p *transport.Packet, data []byte) trans
 	return transport.Verdict{}
 }
 func (e *target) Complete(transport.Time, *transport.Packet, uint64, abi.WCStatus) {}
-func (e *target) Refused(transport.Time, transport.Refusal) { e.serving = false }
+func (e *target) Refused(transport.Time, transport.Refusal)                        { e.serving = false }
 
 func (e *target) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
 	if rkey != 7 || addr > 4096 || uint64(n) > 4096-addr {
