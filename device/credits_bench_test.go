@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
 )
@@ -26,7 +27,7 @@ import (
 // process takes the processor away.
 func BenchmarkQuietVF(b *testing.B) {
 	const flooders = 64
-	w := newWorldWith(b, fabric.New(testMTU).Port, func(i int, c *config.Config) { quietConfig(i, c, flooders) })
+	w := newWorldWith(b, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) { quietConfig(i, c, flooders) })
 	quiet := quietPair(b, w, 1, 1)
 	var flood []*rig
 	for n := range flooders {

@@ -6,8 +6,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -16,87 +14,24 @@ type desk struct{ n *NIC }
 
 var _ guest.Desk = desk{}
 
-// driverMail is a session's mailbox in the shard's inbox.
-type driverMail struct{ *guest.Mailbox }
-
-// Drain implements inbox.Source.
-func (m driverMail) Drain(_ *Shard, now falcon.Time) { m.Mailbox.Drain(now) }
-
 // Do implements guest.Desk.
-func (d desk) Do(f func(now falcon.Time)) error { return d.n.shard.do(f) }
+func (d desk) Do(f func(now falcon.Time)) error { return d.n.shard.Do(f) }
 
 // Post implements guest.Desk.
-func (d desk) Post(m *guest.Mailbox) bool { return d.n.shard.inbox.Post(driverMail{m}) }
+func (d desk) Post(m *guest.Mailbox) bool { return d.n.shard.Post(m) }
 
 // MemoryIs implements guest.Desk.
 func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
 	n := d.n
 	if w := n.memory.Is(s, bytes); w != "" {
-		n.limited.line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
+		n.limited.Line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}
 }
 
 // Set implements guest.Desk.
-func (d desk) Set() *guest.Set { return d.n.shard.guests }
+func (d desk) Set() *guest.Set { return d.n.shard.Guests() }
 
 // Attach implements guest.Desk.
 func (d desk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
-	f, st, why := d.n.shard.funcs.choose(number, b.Attached, b.Peer)
-	if st != abi.StatusOK {
-		return nil, st, why
-	}
-	b.Memory = queues.NewWindowed(f.Settings().Window, nil)
-	if st = f.Attach(b); st == abi.StatusBusy {
-		why = fmt.Sprintf("%s is attached to %s", f.ID, guest.Name(f.Driver().Peer))
-	}
-	return f.Function, st, why
-}
-
-// choose finds the function that a guest asks for, among those that are its
-// own. Host 0 in the number stands for this NIC, as a guest need not know it.
-func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
-	if number != abi.FunctionAssigned {
-		id := pfvf.ID(number)
-		if number <= pfvf.MaxID && id.Host() == 0 {
-			id |= pfvf.ID(fs.shard.cfg.NIC.Host) << 16
-		}
-		f := fs.byID[id]
-		switch {
-		case f == nil && fs.possible(id):
-			return nil, abi.StatusDenied, fmt.Sprintf("function %s is disabled", id)
-		case f == nil:
-			return nil, abi.StatusNotFound, fmt.Sprintf("there is no function %s", id)
-		case !f.assignedTo(attach, p):
-			return nil, abi.StatusDenied, fmt.Sprintf("function %s is not assigned to %s on %s", id, guest.Name(p), attach)
-		}
-		return f, abi.StatusOK, ""
-	}
-	var own *function
-	for _, f := range fs.all {
-		if !f.assignedTo(attach, p) {
-			continue
-		}
-		if f.Driver() == nil {
-			return f, abi.StatusOK, ""
-		}
-		own = f
-	}
-	if own == nil {
-		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", guest.Name(p), attach)
-	}
-	return own, abi.StatusOK, "" // busy, as attach will say
-}
-
-// assignedTo says whether the configuration gives the function to this guest:
-// by its context id, which the transport vouches for, or by the name of the
-// unix attachment it came through.
-func (f *function) assignedTo(attach string, p queues.Peer) bool {
-	g := f.cfg.Guest
-	switch {
-	case g == nil:
-		return false
-	case g.Unix != "":
-		return p.CID == 0 && g.Unix == attach
-	}
-	return p.CID != 0 && g.CID == p.CID
+	return d.n.shard.Attach(b, number)
 }

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
-	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/metrics"
-	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/rdma"
 )
 
 // troubleshooting is the page that goes from symptom to command to cause.
@@ -38,7 +34,7 @@ func troubleshooting(t *testing.T) string {
 // among them, is in docs/troubleshooting.md.
 func TestCountersAreExplained(t *testing.T) {
 	page := troubleshooting(t)
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	counters, err := w.nics[0].Counters(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +66,7 @@ func TestCountersAreExplained(t *testing.T) {
 // TestMetricsConventions: what a NIC tells Prometheus is named as Prometheus' own conventions want
 // it, and every counter has a help text of its own (F60).
 func TestMetricsConventions(t *testing.T) {
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	s, err := metrics.Serve("127.0.0.1:0", w.nics[0])
 	if err != nil {
 		t.Fatal(err)
@@ -107,40 +103,6 @@ func TestMetricsConventions(t *testing.T) {
 	if !bytes.Contains(text, []byte("vnic_falcon_packets_sent_total")) {
 		t.Errorf("no counters in %s", text)
 	}
-}
-
-// TestCountersAreShown: what the rooms count is shown; nothing is counted for
-// nobody.
-func TestCountersAreShown(t *testing.T) {
-	counters := newVirtual(t, 1, wire100us).shards[0].counts()
-	for room, stats := range map[string]any{"rdma": rdma.Stats{}, "falcon": falcon.Stats{}, "gateway": gateway.Stats{}} {
-		other := map[string]string{ // shown by another name
-			"gateway.tunnel_packets": "gateway.tunnel_tx_packets", "gateway.tunnel_bytes": "gateway.tunnel_tx_bytes",
-			"gateway.tunnel_in": "gateway.tunnel_rx_packets", "gateway.tunnel_in_bytes": "gateway.tunnel_rx_bytes",
-			"rdma.doorbells": "shard.doorbells",
-		}
-		typ := reflect.TypeOf(stats)
-		for _, field := range reflect.VisibleFields(typ) {
-			if k := field.Type.Kind(); k != reflect.Uint64 && k != reflect.Int {
-				continue // by reason, which are shown one by one
-			}
-			name := room + "." + snake(field.Name)
-			if o := other[name]; o != "" {
-				name = o
-			}
-			if _, ok := counters[name]; !ok {
-				t.Errorf("%s.Stats.%s is not shown as %s", room, field.Name, name)
-			}
-		}
-	}
-}
-
-var capital = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
-
-// snake writes RNRTx as rnr_tx.
-func snake(name string) string {
-	name = strings.NewReplacer("QKeys", "Qkeys", "QPErr", "QpErr", "CQOver", "CqOver", "CIDs", "Cids").Replace(name)
-	return strings.ToLower(capital.ReplaceAllString(name, "${1}${3}_${2}${4}"))
 }
 
 // TestErrorsAreExplained: every status, fault and event of the ABI has its line.

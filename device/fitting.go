@@ -1,14 +1,11 @@
 package device
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
-	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -29,7 +26,7 @@ func (n *NIC) Fit() map[pfvf.ID]error {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
 	m := misfits{}
-	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.do)); err != nil && !errors.Is(err, inbox.ErrStopped) {
+	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.Do)); err != nil && !errors.Is(err, inbox.ErrStopped) {
 		n.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m
@@ -45,14 +42,8 @@ func (m misfits) add(id pfvf.ID, what string, err error) {
 }
 
 func (n *NIC) fitWindows(m misfits) error {
-	guests := map[pfvf.ID]uint32{}
-	err := n.shard.do(func(falcon.Time) {
-		for _, f := range n.shard.funcs.all {
-			if g := f.cfg.Guest; g != nil && g.CID != 0 && *f.cfg.Enabled {
-				guests[f.ID] = g.CID
-			}
-		}
-	})
+	var guests map[pfvf.ID]uint32
+	err := n.shard.Do(func(falcon.Time) { guests = n.shard.View().GuestCIDs() })
 	for _, id := range slices.Sorted(maps.Keys(guests)) {
 		for _, a := range n.deps.Attachments {
 			if x, ok := a.Attachment.(Windower); ok {
@@ -63,84 +54,10 @@ func (n *NIC) fitWindows(m misfits) error {
 	return err
 }
 
-// fitPorts closes the devices of ports that functions are not set to have any
-// more and opens those they have now. Devices come and go outside the shard:
-// the kernel takes its time. do calls what is the shard's to do.
+// fitPorts makes the ports' devices follow what functions are set to have. do calls what is the
+// shard's to do.
 func (n *NIC) fitPorts(m misfits, do func(func(falcon.Time)) error) error {
-	var gone []device
-	var come []*functionPort
-	err := do(func(falcon.Time) { gone, come = n.changedPorts() })
-	for _, dev := range gone {
-		if e := dev.Remove(); e != nil {
-			err = errors.Join(err, e)
-		}
-	}
-	for _, p := range come {
-		dev, e := openPort(p.cfg, n.deps.TAPs)
-		if e == nil {
-			stopped := do(func(now falcon.Time) { e = n.addPort(now, p, dev) })
-			if e = errors.Join(stopped, e); e != nil {
-				e = errors.Join(e, dev.Remove())
-			}
-		}
-		m.add(p.id, "port", e)
-	}
-	return err
-}
-
-// changedPorts takes out the ports that are not as functions are set to have them,
-// and returns their devices and the ports that are missing.
-func (n *NIC) changedPorts() (gone []device, come []*functionPort) {
-	s := n.shard
-	wanted := map[pfvf.ID]*config.Port{}
-	for _, f := range s.funcs.all {
-		wanted[f.ID] = f.cfg.Port
-	}
-	for id, c := range s.funcs.shelf {
-		wanted[id] = c.Port
-	}
-	before := len(s.plain.ports)
-	s.plain.gw.Update(func() {
-		s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *functionPort) bool {
-			if !p.Lost && p.Port != nil && reflect.DeepEqual(p.cfg, wanted[p.id]) {
-				delete(wanted, p.id)
-				return false
-			}
-			if dev := n.ports.remove(p); dev != nil {
-				gone = append(gone, dev)
-			}
-			s.plain.gw.RemoveEndpoint(p.Endpoint)
-			return true
-		})
-	})
-	for id, c := range wanted {
-		if c != nil {
-			come = append(come, &functionPort{id: id, cfg: c})
-		}
-	}
-	if len(s.plain.ports) != before {
-		_ = s.announce() // fewer than before
-	}
-	slices.SortFunc(come, func(a, b *functionPort) int { return cmp.Compare(a.id, b.id) })
-	return gone, come
-}
-
-// addPort gives the NIC a port with its device. When it fails the device is not
-// the NIC's.
-func (n *NIC) addPort(now falcon.Time, p *functionPort, dev device) (err error) {
-	s := n.shard
-	s.plain.join(p)
-	if err = n.ports.add(p, dev); err == nil {
-		s.plain.ports = append(slices.Clone(s.plain.ports), p)
-		if err = s.announce(); err == nil {
-			s.cm.Run(now)
-			return nil
-		}
-		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
-	}
-	n.ports.remove(p)
-	s.plain.gw.RemoveEndpoint(p.Endpoint)
-	return err
+	return n.ports.Fit(n.deps.TAPs, do, func(id pfvf.ID, err error) { m.add(id, "port", err) })
 }
 
 // fitAlways fits the functions that PFs change by themselves, until stop is
@@ -148,7 +65,7 @@ func (n *NIC) addPort(now falcon.Time, p *functionPort, dev device) (err error) 
 func (n *NIC) fitAlways(stop <-chan struct{}) {
 	for {
 		select {
-		case <-n.shard.changed:
+		case <-n.shard.Changed():
 		case <-stop:
 			return
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -34,7 +35,7 @@ func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
 // TestWindowsFollowFunctions: whoever enables a VF, an operator or its PF, it is
 // given a window, and the operator hears when it cannot be.
 func TestWindowsFollowFunctions(t *testing.T) {
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(int, *config.Config) {})
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	n := w.nics[0]
 	at := &windowing{Attachment: n.deps.Attachments[0].Attachment, given: make(chan string, 100)}
 	n.fitting.Lock()
@@ -51,8 +52,8 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	}
 	id, _ := pfvf.ParseID("h1.pf0.vf2")
 	var err error
-	if stopped := n.shard.do(func(now falcon.Time) { // as a command of the PF's driver does
-		err = n.shard.funcs.change(now, id, func(c *config.Function) error { c.Guest = &config.Guest{CID: 33}; return nil })
+	if stopped := n.shard.Do(func(now falcon.Time) { // as a command of the PF's driver does
+		err = n.shard.View().Change(now, id, &control.FunctionChange{Set: map[string]string{"guest": "cid:33"}})
 	}); stopped != nil || err != nil {
 		t.Fatal(stopped, err)
 	}

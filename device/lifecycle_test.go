@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
@@ -100,7 +101,7 @@ func TestControlAPI(t *testing.T) {
 // functions' addresses, the sealed ones hide all but the NICs'.
 func TestCapture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.pcapng")
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(i int, c *config.Config) {
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 		if i == 0 {
 			c.Capture = &config.Capture{File: file, Mode: config.CaptureBoth}
 		}
@@ -162,7 +163,7 @@ func (p *slowPort) Write(frames [][]byte, more bool) (int, error) {
 // TestSlowUplink: an uplink that takes little at a time slows the NIC down and
 // loses nothing.
 func TestSlowUplink(t *testing.T) {
-	sw := fabric.New(testMTU)
+	sw := fabric.New(devicetest.MTU)
 	w := newWorldOn(t, func(name string) (tap.Port, error) {
 		p, err := sw.Port(name)
 		return &slowPort{Port: p}, err
@@ -183,7 +184,7 @@ func (c *closer) Close() error { c.closed++; return nil }
 func (c *closer) Addr() string { return "test" }
 
 func TestNewNICFails(t *testing.T) {
-	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	small, err := fabric.New(1500).Port("small")
 	if err != nil {
 		t.Fatal(err)
@@ -213,10 +214,10 @@ func TestNewNICFails(t *testing.T) {
 // runAlone runs a NIC without peers until stop, which the test has to call.
 func runAlone(t *testing.T, change func(c *config.Config)) (n *NIC, stop func()) {
 	t.Helper()
-	cfg := testConfig(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.Peers, cfg.Control = nil, ""
 	change(cfg)
-	port, err := fabric.New(testMTU).Port("alone")
+	port, err := fabric.New(devicetest.MTU).Port("alone")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
 // TestMacvtap: a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a peer's address
@@ -27,18 +28,18 @@ func TestMacvtap(t *testing.T) {
 		g := &macvtap{t: t, fd: openMacvtap(t, a, "mv0"), mac: w.nics[0].cfg.Functions[0].VFs[0].MAC}
 		defer unix.Close(g.fd)
 
-		arp := g.frame(bytes.Repeat([]byte{0xff}, 6), 0x0806, append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, bytes.Join([][]byte{g.mac[:], host1[:], make([]byte, 6), host2[:]}, nil)...))
+		arp := g.frame(bytes.Repeat([]byte{0xff}, 6), 0x0806, append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, bytes.Join([][]byte{g.mac[:], devicetest.Host1[:], make([]byte, 6), devicetest.Host2[:]}, nil)...))
 		answer := g.ask(arp, func(f []byte) bool {
-			return f[12] == 8 && f[13] == 6 && f[21] == 2 && bytes.Equal(f[28:32], host2[:])
+			return f[12] == 8 && f[13] == 6 && f[21] == 2 && bytes.Equal(f[28:32], devicetest.Host2[:])
 		})
 		gateway := answer[22:28]
 
 		ping := make([]byte, 28+56)
 		ping[0], ping[6], ping[8], ping[9] = 0x45, 0x40, 64, unix.IPPROTO_ICMP
 		binary.BigEndian.PutUint16(ping[2:], uint16(len(ping)))
-		copy(ping[12:], host1[:])
-		copy(ping[16:], host2[:])
-		finishHeader(ping[:20])
+		copy(ping[12:], devicetest.Host1[:])
+		copy(ping[16:], devicetest.Host2[:])
+		devicetest.FinishHeader(ping[:20])
 		ping[20], ping[24], ping[25] = 8, 0x12, 0x34
 		for i := range ping[28:] {
 			ping[28+i] = byte(i)
@@ -50,7 +51,7 @@ func TestMacvtap(t *testing.T) {
 		sum = sum>>16 + sum&0xffff
 		binary.BigEndian.PutUint16(ping[22:], ^uint16(sum>>16+sum))
 		g.ask(g.frame(gateway, 0x0800, ping), func(f []byte) bool {
-			return len(f) >= 14+len(ping) && f[12] == 8 && f[13] == 0 && f[34] == 0 && bytes.Equal(f[26:30], host2[:]) && bytes.Equal(f[42:14+len(ping)], ping[28:])
+			return len(f) >= 14+len(ping) && f[12] == 8 && f[13] == 0 && f[34] == 0 && bytes.Equal(f[26:30], devicetest.Host2[:]) && bytes.Equal(f[42:14+len(ping)], ping[28:])
 		})
 	})
 }

@@ -19,8 +19,11 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/loglimit"
+	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -61,12 +64,12 @@ type NIC struct {
 	cfg      *config.Config
 	deps     Deps
 	log      *slog.Logger
-	limited  *logLimit
+	limited  *loglimit.Log
 	clock    func() int64
-	shard    *Shard
+	shard    *shard.Shard
 	thread   *thread.Thread
-	ports    *portSet
-	mail     map[uint8]*peerMail
+	ports    *ports.Set
+	mail     map[uint8]*shard.PeerMail
 	link     *cmlink.Link
 	control  *control.Server
 	keyLog   *security.KeyLog // nil: none
@@ -95,12 +98,12 @@ func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 }
 
 func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
-	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*peerMail{}, ready: make(chan struct{})}
+	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*shard.PeerMail{}, ready: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.log = n.log.With("nic", cfg.NIC.Name)
-	n.limited = &logLimit{log: n.log}
+	n.limited = &loglimit.Log{To: n.log}
 	n.warnings = controller.NewWarnings(n.log)
 	n.sessions.HelloTimeout = guest.HelloTimeout
 	if n.clock == nil {
@@ -119,10 +122,10 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			return nil, err
 		}
 	}
-	if n.shard, err = newShard(0, cfg, n.deps.Rand, n.log); err != nil {
+	if n.shard, err = shard.New(0, cfg, n.deps.Rand, n.log); err != nil {
 		return nil, err
 	}
-	n.shard.clock = n.clock
+	n.shard.UseClock(n.clock)
 	n.settings = settings.NewMemory(deps.Settings)
 	n.recall()
 	if n.deps.Uplink == nil {
@@ -135,19 +138,19 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		return nil, fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", n.deps.Uplink.Name(), got, cfg.Uplink.MTU)
 	}
 	n.openRecords()
-	if n.ports, err = openPorts(n.shard, deps.TAPs, n.clock, n.log); err != nil {
+	if n.ports, err = ports.Open(n.shard.Ports(), deps.TAPs, n.clock, n.log); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
 	}
 	if n.thread, err = n.newThread(); err != nil {
-		n.ports.close()
+		n.ports.Close()
 		n.closeOpened(&deps)
 		return nil, err
 	}
 	n.recallPorts()
 	c := controller.Config{
-		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{view{n.shard, n}}, Links: n,
-		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, Log: n.log,
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{asked{n.shard, n}}, Links: n,
+		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
 	return n, nil
@@ -157,14 +160,14 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 func (n *NIC) newThread() (*thread.Thread, error) {
 	s := n.shard
 	t, err := thread.New(thread.Config{
-		Shard: s, Door: &s.inbox, Uplink: n.deps.Uplink, Queue: s.tx, Ports: n.ports, Impair: n.cfg.Uplink.Impair,
+		Shard: s, Door: s.Inbox(), Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
 		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: n.cfg.NIC.CPU, Pulse: n.deps.Pulse, Log: n.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("shard %d: %w", s.index, err)
+		return nil, fmt.Errorf("shard: %w", err)
 	}
-	s.inbox.WakeBy(t.Wake)
-	s.guests.Bells.Wait = t.Listen
+	s.Inbox().WakeBy(t.Wake)
+	s.Guests().Bells.Wait = t.Listen
 	return t, nil
 }
 
@@ -229,7 +232,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	defer n.keyLog.Close()
 	if err := n.startLink(); err != nil {
 		n.thread.Close()
-		n.ports.close()
+		n.ports.Close()
 		for _, a := range n.deps.Attachments {
 			_ = a.Close()
 		}
@@ -252,7 +255,7 @@ func (n *NIC) Run(ctx context.Context) error {
 			accepting.Go(func() { n.keepMetrics(ctx, s) })
 		}
 		accepting.Go(func() { n.watchCapture(ctx) })
-		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.shard.funcs.count.Load())
+		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.shard.Count())
 		close(n.ready)
 		<-ctx.Done()
 	}
@@ -267,16 +270,16 @@ func (n *NIC) Run(ctx context.Context) error {
 		_ = n.control.Close()
 	}
 	for _, m := range n.mail {
-		m.close()
+		m.Close()
 	}
 	if n.link != nil {
 		_ = n.link.Close()
 	}
 	n.thread.Halt()
 	<-stopped
-	n.ports.close()
+	n.ports.Close()
 	n.thread.Close()
-	n.shard.inbox.Stop()
+	n.shard.Inbox().Stop()
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
@@ -292,7 +295,7 @@ const farewellTime = 500 * time.Millisecond
 func (n *NIC) farewell() {
 	for end := time.Now().Add(farewellTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		waiting := false
-		if err := n.shard.do(func(falcon.Time) { waiting = n.shard.cm.Disconnecting() }); err != nil || !waiting {
+		if err := n.shard.Do(func(falcon.Time) { waiting = n.shard.Disconnecting() }); err != nil || !waiting {
 			return
 		}
 	}
@@ -316,7 +319,7 @@ func (n *NIC) startLink() error {
 	}
 	c := cmlink.Config{Listen: n.cfg.CM.Listen.String(), Identity: n.deps.Identity, Log: n.log}
 	for _, p := range n.cfg.Peers {
-		n.mail[p.Host] = newPeerMail(&n.shard.inbox, p.Host)
+		n.mail[p.Host] = n.shard.PeerMail(p.Host)
 		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
 	}
 	var err error
@@ -347,20 +350,20 @@ type linkHandler struct{ n *NIC }
 
 func (h linkHandler) PeerUp(host uint8) {
 	h.n.log.Info("peer up", "host", host)
-	h.n.mail[host].put(peerNews{kind: newsUp})
+	h.n.mail[host].Up()
 }
 
 func (h linkHandler) PeerDown(host uint8, reason error) {
 	h.n.log.Info("peer down", "host", host, "reason", reason)
-	kind := newsDown
 	if errors.Is(reason, cmlink.ErrRevoked) {
-		kind = newsRevoked
+		h.n.mail[host].Revoked()
+		return
 	}
-	h.n.mail[host].put(peerNews{kind: kind})
+	h.n.mail[host].Down()
 }
 
 func (h linkHandler) Message(host uint8, msg []byte) {
-	h.n.mail[host].put(peerNews{kind: newsMessage, msg: msg})
+	h.n.mail[host].Message(msg)
 }
 
 // accept serves the guests of one attachment.
@@ -379,7 +382,7 @@ func (n *NIC) accept(a Attachment) {
 		stream := guest.NewStream(conn, guest.StreamConfig{
 			Desk: desk{n}, Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
 		})
-		if !n.sessions.Start(stream, from, spareSessions+int(n.shard.funcs.count.Load()), stream.Serve) {
+		if !n.sessions.Start(stream, from, spareSessions+n.shard.Count(), stream.Serve) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}
@@ -393,5 +396,5 @@ const (
 
 // guestLog logs what a guest caused, within bounds.
 func (n *NIC) guestLog(msg string, args ...any) {
-	n.limited.line(n.clock(), slog.LevelInfo, msg, args...)
+	n.limited.Line(n.clock(), slog.LevelInfo, msg, args...)
 }

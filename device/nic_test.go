@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -22,11 +23,11 @@ func TestOperationsOverTAPs(t *testing.T) {
 	for _, backend := range []string{tap.BackendNative, tap.BackendWater} {
 		t.Run(backend, func(t *testing.T) {
 			netns.Run(t, func() {
-				if err := tap.NewBridge("vbr0", testMTU); err != nil {
+				if err := tap.NewBridge("vbr0", devicetest.MTU); err != nil {
 					t.Fatal(err)
 				}
 				testOperations(t, newWorldOn(t, func(name string) (tap.Port, error) {
-					return tap.Open(tap.Config{Name: name, MTU: testMTU, Bridge: "vbr0", Backend: backend})
+					return tap.Open(tap.Config{Name: name, MTU: devicetest.MTU, Bridge: "vbr0", Backend: backend})
 				}))
 			})
 		})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 )
@@ -122,7 +122,7 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 			u := &c.Uplink
 			u.Backend, u.Name, u.Bridge, u.MTU, u.Superframes = config.BackendNative, c.NIC.Name, "br0", 1500, config.SuperframesAuto
 			c.RDMA.MTU = 1024
-			addPort(c, 0, &config.Port{Name: stations[i].name, Netns: stations[i].path(), Addresses: addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
+			devicetest.AddPort(c, 0, &config.Port{Name: stations[i].name, Netns: stations[i].path(), Addresses: devicetest.Addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
 			change(i, c)
 		})
 		defer func() { // before the namespace goes
@@ -136,26 +136,13 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 	})
 }
 
-func addrs(list ...string) (as []netip.Addr) {
-	for _, a := range list {
-		as = append(as, netip.MustParseAddr(a))
-	}
-	return as
-}
-
-// addPort gives a VF of the test configuration a port.
-func addPort(c *config.Config, vf int, p *config.Port) {
-	c.Functions[0].VFs[vf].Port = p
-	c.SetPortDefaults()
-}
-
 // waitTunnels waits until both NICs have keys for all their tunnels.
 func (w *world) waitTunnels() {
 	w.t.Helper()
 	for end := time.Now().Add(testTime); ; time.Sleep(time.Millisecond) {
 		missing := 0
 		for _, n := range w.nics {
-			_ = n.shard.do(func(int64) { missing += n.shard.keyless() })
+			missing += keyless(w.t, n)
 		}
 		if missing == 0 {
 			return
@@ -167,14 +154,19 @@ func (w *world) waitTunnels() {
 }
 
 // keyless counts peers that a port cannot send to yet.
-func (s *Shard) keyless() (n int) {
-	for host := range s.peers {
-		t := s.plain.gw.Tunnel(host, 7)
-		if t == nil || !t.Sealed() {
-			n++
+func keyless(t testing.TB, n *NIC) (missing int) {
+	t.Helper()
+	routes, err := n.Routes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing = 1 // the one peer
+	for _, r := range routes {
+		if r.Kind == "peer" && r.Sealed {
+			missing = 0
 		}
 	}
-	return n
+	return missing
 }
 
 // transfer sends n bytes over TCP from one station to an address of the other and expects their
@@ -328,9 +320,9 @@ func TestBridgedPort(t *testing.T) {
 		if err := tap.NewBridge("gbr1", 0); err != nil {
 			t.Fatal(err)
 		}
-		c.Tenants = []config.Tenant{{Tenant: 7, Routers: addrs("192.168.100.1")}}
+		c.Tenants = []config.Tenant{{Tenant: 7, Routers: devicetest.Addrs("192.168.100.1")}}
 		c.Functions[0].VFs[1].Port = nil
-		addPort(c, 1, &config.Port{Mode: config.PortBridged, Name: "vpb", Bridge: "gbr1"})
+		devicetest.AddPort(c, 1, &config.Port{Mode: config.PortBridged, Name: "vpb", Bridge: "gbr1"})
 	}, func(w *world, _, b *station) {
 		guest := newStation(t, "eth0")
 		mac := w.nics[0].cfg.Functions[0].VFs[1].MAC
@@ -372,7 +364,7 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 	onPorts(t, func(i int, c *config.Config) {
 		if i == 0 {
 			third = newStation(t, "vp3")
-			addPort(c, 1, &config.Port{Name: "vp3", Netns: third.path()})
+			devicetest.AddPort(c, 1, &config.Port{Name: "vp3", Netns: third.path()})
 			return
 		}
 		c.Functions[0].VFs[0].Port.MTU = 1300

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
@@ -100,7 +101,7 @@ func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
 // TestDamageIsCounted: frames that are changed under way are dropped, counted
 // where people look, and sent again; what was meant arrives.
 func TestDamageIsCounted(t *testing.T) {
-	sw := fabric.New(testMTU)
+	sw := fabric.New(devicetest.MTU)
 	var damage atomic.Int32
 	w := newWorldOn(t, func(name string) (tap.Port, error) {
 		p, err := sw.Port(name)
@@ -114,11 +115,6 @@ func TestDamageIsCounted(t *testing.T) {
 	counters, err := control.NewClient(w.nics[1].cfg.Control).Counters(context.Background())
 	if err != nil || counters["drop.psp_auth"] != 5 {
 		t.Errorf("%d frames with a bad seal counted, want 5; %v", counters["drop.psp_auth"], err)
-	}
-	for r := range dropReasons {
-		if _, ok := counters["drop."+r.String()]; !ok {
-			t.Errorf("drops for %s are not shown", r)
-		}
 	}
 	a.do(t, write)
 }

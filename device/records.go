@@ -8,7 +8,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/falcon"
 )
 
 // What is recorded of the NIC and told to others: the capture and the key log of the configuration,
@@ -27,8 +26,8 @@ func (n *NIC) openRecords() {
 		}
 	}
 	if n.deps.Capture != nil {
-		n.shard.capture.wallOffset = n.wallOffset()
-		n.shard.setSinks([]sink{newSink(n.deps.Capture, mode)})
+		sink := capture.NewSink(n.deps.Capture, mode)
+		_ = n.shard.View().StartCapture(&sink, n.wallOffset()) // it is the first
 	}
 	if cfg.PSP.KeyLog == "" {
 		return
@@ -39,8 +38,7 @@ func (n *NIC) openRecords() {
 		return
 	}
 	n.keyLog = security.NewKeyLog(f, func(err error) { n.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
-	n.shard.keys.LogTo(n.keyLog)
-	n.shard.txSAs.LogTo(n.keyLog)
+	n.shard.LogKeysTo(n.keyLog)
 	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 
@@ -56,7 +54,7 @@ func (n *NIC) watchCapture(ctx context.Context) {
 	case <-c.Failed():
 	}
 	n.warnings.Warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
-	_ = n.shard.do(func(falcon.Time) { n.dropSink(c) }) // nothing to do when the shard has ended
+	n.EndCapture(c)
 }
 
 // metricsPause is the time between two attempts to serve metrics.

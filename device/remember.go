@@ -10,7 +10,7 @@ import (
 // the shard runs. What does not fit the configuration any more is left out.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error {
-		return n.shard.funcs.operate(n.clock(), id, c)
+		return n.shard.Recall(n.clock(), id, c)
 	})
 	if err != nil {
 		n.log.Warn("what was set of functions is lost", "err", err)

@@ -8,7 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/device/shard"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
@@ -25,9 +27,9 @@ func TestRemember(t *testing.T) {
 	kept := &memory{}
 	next := func(change func(c *config.Config)) *NIC {
 		t.Helper()
-		cfg := testConfig(t, 1, t.TempDir()+"/x", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		cfg := devicetest.Config(t, 1, t.TempDir()+"/x", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 		change(cfg)
-		s, err := newShard(0, cfg, seeded(1), slog.New(slog.DiscardHandler))
+		s, err := shard.New(0, cfg, devicetest.Seeded(1), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,23 +45,21 @@ func TestRemember(t *testing.T) {
 		}
 		id, err := n.ID(function)
 		if err == nil {
-			err = n.shard.funcs.operate(1e9, id, &c)
+			err = n.shard.Recall(1e9, id, &c)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		is := n.shard.funcs.settings(id)
+		is := n.shard.View().Settings(id)
 		if err := n.settings.Note(id, &c, &is); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all := func(n *NIC) map[pfvf.ID]config.Function {
 		m := map[pfvf.ID]config.Function{}
-		for _, f := range n.shard.funcs.all {
-			m[f.ID] = f.cfg
-		}
-		for id, c := range n.shard.funcs.shelf {
-			m[id] = c
+		v := n.shard.View()
+		for _, id := range append(v.Present(), v.Absent()...) {
+			m[id] = v.Settings(id)
 		}
 		return m
 	}
@@ -85,7 +85,7 @@ func TestRemember(t *testing.T) {
 	}
 	// Another configuration: what does not fit it is left out, and the rest is there.
 	n = next(func(c *config.Config) { c.Functions[0].VFs = c.Functions[0].VFs[:1]; c.Functions[0].VFCount = 2 })
-	if f := n.shard.funcs.byID[1<<16|1]; f == nil || !f.cfg.Trust {
+	if v := n.shard.View(); v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
 		t.Error("what fits is not set")
 	}
 	set(n, "pf0.vf1", "", "trust", "off")

@@ -1,166 +1,14 @@
 package device
 
 import (
-	"bytes"
 	"errors"
 	"testing"
 
-	"pgregory.net/rapid"
-
-	"github.com/falcon-vnic/vnic/device/thread"
-	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/guestlib"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// TestLifecycleModel drives one function through its lifecycle in any order,
-// with objects, a connection and traffic, and holds its state to the table of
-// docs/abi §3. A reset takes one Step from any state, leaves nothing, and the
-// driver may begin again on the same stream (DEV-302, DEV-303, DEV-304).
-func TestLifecycleModel(t *testing.T) {
-	v := newVirtual(t, 3, wire100us)
-	v.tell = false
-	s := v.shards[0]
-	d, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	service := uint64(0)
-	rapid.Check(t, func(t *rapid.T) {
-		model := abi.StateReset
-		apply := func(ev pfvf.Event) {
-			var err error
-			if model, err = pfvf.Transition(model, ev); err != nil {
-				t.Fatal(err)
-			}
-		}
-		one := func() { // exactly one Step
-			in := thread.Input{}
-			s.Step(v.now, &in, &v.outs[0])
-			v.outs[0].Do()
-		}
-		set := func(reg, width uint32, value uint64) abi.Status {
-			d.ch.Replies()
-			d.put(reg, width, value)
-			one()
-			return d.ch.Replies()[0].Status
-		}
-		reset := func() {
-			if st := set(abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusOK {
-				t.Fatalf("reset in %s: %s", model, st)
-			}
-			apply(pfvf.Reset)
-			f := d.fn
-			cqs, async := d.ch.Waiting()
-			if f.Verbs() != nil || len(f.conns.IDs()) != 0 || f.Registers().Value(abi.RegAdminSQ)|f.Registers().Value(abi.RegAdminCQ)|f.Registers().Value(abi.RegAdminEntries)|f.Registers().Value(abi.RegFault) != 0 ||
-				len(async) != 0 || len(cqs) != 0 {
-				t.Fatalf("after one Step a reset function still holds %+v, %d connections, %d events", f.Verbs(), len(f.conns.IDs()), len(async))
-			}
-			before := bytes.Clone(d.mem)
-			v.idle(1e6)
-			if !bytes.Equal(before, d.mem) {
-				t.Fatal("the device touched memory after a reset")
-			}
-		}
-		ready := func() { // only in READY
-			if model != abi.StateReady {
-				t.Skip()
-			}
-		}
-		connected := false
-		clear(d.mem)
-		reset()
-		t.Repeat(map[string]func(*rapid.T){
-			"enable": func(t *rapid.T) {
-				if model != abi.StateReset {
-					if st := set(abi.RegControl, 4, uint64(abi.ControlEnable)); st != abi.StatusBadState {
-						t.Fatalf("enable in %s: %s", model, st)
-					}
-					if st := set(abi.RegAdminEntries, 4, 4); st != abi.StatusBadState {
-						t.Fatalf("admin registers in %s: %s", model, st)
-					}
-					return
-				}
-				clear(d.mem)
-				connected = false
-				d.enable()
-				apply(pfvf.Enable)
-				apply(pfvf.Ready)
-			},
-			"enable outside memory": func(t *rapid.T) {
-				if model != abi.StateReset {
-					t.Skip()
-				}
-				set(abi.RegAdminSQ, 8, 1<<50)
-				set(abi.RegAdminEntries, 4, 4)
-				if st := set(abi.RegControl, 4, uint64(abi.ControlEnable)); st != abi.StatusMemoryFault {
-					t.Fatal(st)
-				}
-				apply(pfvf.Enable)
-				apply(pfvf.Fault)
-			},
-			"unknown control": func(t *rapid.T) {
-				if st := set(abi.RegControl, 4, 3); st != abi.StatusInvalidArgument {
-					t.Fatal(st)
-				}
-			},
-			"traffic": func(t *rapid.T) { // left in the middle
-				ready()
-				if !connected {
-					connected = true
-					b.write(abi.RegControl, 4, uint64(abi.ControlReset))
-					clear(b.mem)
-					d.objects()
-					b.setUp()
-					service++
-					d.connectTo(b, service)
-				}
-				for range rapid.IntRange(1, 3).Draw(t, "requests") {
-					if free, err := d.sendQ.Free(); err != nil || free == 0 {
-						break
-					}
-					d.send(abi.OpWrite, 0, 100_000, b, 0)
-				}
-				for range rapid.IntRange(0, 5).Draw(t, "events") {
-					v.advance(v.now + 1e6)
-				}
-				for ok := true; ok; {
-					_, ok = d.completion()
-				}
-				d.collect()
-				b.collect()
-			},
-			"fault": func(*rapid.T) {
-				d.ring(abi.DoorbellSQ, 0xffff, 1)
-				one()
-				if model == abi.StateReady { // DEV-305: else it has no effect
-					apply(pfvf.Fault)
-					connected = false
-					if d.fn.Registers().Value(abi.RegFault) != uint64(abi.FaultDoorbell) {
-						t.Fatal("fault code", d.fn.Registers().Value(abi.RegFault))
-					}
-				}
-			},
-			"reset": func(*rapid.T) { reset() },
-			"": func(t *rapid.T) {
-				if got := abi.State(d.fn.Registers().Value(abi.RegState)); got != model {
-					t.Fatalf("state %s, want %s", got, model)
-				}
-			},
-		})
-	})
-	d.write(abi.RegControl, 4, uint64(abi.ControlReset))
-	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
-	v.idle(60e9)
-	for i, s := range v.shards {
-		if n := s.cm.CIDsInUse(); n != 0 {
-			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
-		}
-		for _, f := range s.funcs.all {
-			if c := f.Credits.InUse(); c != (credit.Cost{}) {
-				t.Errorf("%s: credits %v in use after all resets", f.ID, c)
-			}
-		}
-	}
-}
 
 // TestDeviceReset resets functions under traffic and out of a fault, and works
 // on over the same stream (DEV-303).
@@ -181,8 +29,8 @@ func TestDeviceReset(t *testing.T) {
 		}
 		want := guestlib.ErrClosed
 		if round%2 == 1 {
-			f := w.nics[0].shard.funcs.all[1]
-			if err := w.nics[0].shard.do(func(int64) { f.Fault(abi.FaultDoorbell, "test") }); err != nil {
+			fault := control.FaultChange{Function: "pf0.vf1", Add: &fault.Rule{Kind: fault.FunctionFault}}
+			if _, err := w.nics[0].InjectFault(ctx, fault); err != nil {
 				t.Fatal(err)
 			}
 			select {
@@ -228,7 +76,7 @@ func TestDeviceReset(t *testing.T) {
 
 func mustAlloc(t testing.TB, d *guestlib.Device) *guestlib.Buffer {
 	t.Helper()
-	b, err := d.Alloc(pageSize)
+	b, err := d.Alloc(abi.PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/queues"
@@ -18,81 +16,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-var bellLayout = ring.QueueLayout(abi.WindowBellsLog2, 4)
-
-// testBell is a bell ring in plain memory, and the driver that fills it.
-type testBell struct {
-	fd       int
-	mem      ring.Mem
-	consumer *ring.Consumer
-	driver   *ring.Producer
-	closed   atomic.Bool
-}
-
-func newTestBell(t testing.TB) *testBell {
-	t.Helper()
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	mem := make(ring.Mem, bellLayout.Size())
-	return &testBell{fd: fd, mem: mem, consumer: ring.NewConsumer(mem, bellLayout), driver: ring.NewProducer(mem, bellLayout)}
-}
-
-func (b *testBell) FD() int { return b.fd }
-
-func (b *testBell) Take(out []byte) (n int, err error) {
-	ready, err := b.consumer.Poll()
-	if err != nil {
-		return 0, err
-	}
-	for ; ready > 0 && n+abi.DoorbellSize <= len(out); ready-- {
-		_ = b.consumer.Read(out[n : n+abi.DoorbellSize])
-		b.consumer.Take()
-		n += abi.DoorbellSize
-	}
-	return n, b.consumer.Commit()
-}
-
-func (b *testBell) Arm() (bool, error) {
-	n, err := b.consumer.Arm()
-	return n > 0, err
-}
-
-func (b *testBell) Close() { b.closed.Store(true) }
-
-// kick is the write to BAR0.
-func (b *testBell) kick() { _, _ = unix.Write(b.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
-
-// post puts a record in the ring, and kicks if asked to.
-func (b *testBell) post(t testing.TB, d abi.Doorbell) (kicked bool) {
-	t.Helper()
-	var raw [abi.DoorbellSize]byte
-	d.Marshal(raw[:])
-	if err := b.driver.Push(raw[:]); err != nil {
-		t.Fatal(err)
-	}
-	_, need, err := b.driver.Publish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if need {
-		b.kick()
-	}
-	return need
-}
-
-// taken is how many records the device has taken.
-func (b *testBell) taken() uint32 {
-	n, _ := b.mem.Load32(abi.QueueHeaderConsumer)
-	return n
-}
-
 // ringing is an attachment whose sessions can ring without messages.
 type ringing struct {
 	queues.Attachment
-	bell *testBell
+	bell *devicetest.Bell
 	mu   sync.Mutex
 	asks []uint32
 }
@@ -125,7 +52,7 @@ func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &ringing{Attachment: bare, bell: newTestBell(t)}
+	a := &ringing{Attachment: bare, bell: devicetest.NewBell(t)}
 	var accepting sync.WaitGroup
 	accepting.Go(func() { w.nics[0].accept(Attachment{Name: name, Attachment: a}) })
 	t.Cleanup(func() {
@@ -150,20 +77,20 @@ func TestBellsWithoutMessages(t *testing.T) {
 		t.Fatalf("asked for the bell of %#x, want %#x", a.asks, r.Function)
 	}
 	before := w.counter(0, "shard.doorbells")
-	a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
-	a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 1})
+	a.bell.Post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
+	a.bell.Post(t, abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 1})
 	w.until("two doorbells", func() bool { return w.counter(0, "shard.doorbells") == before+2 })
 
-	_ = a.bell.mem.Store32(abi.QueueHeaderProducer, 1<<20)
-	a.bell.kick()
+	_ = a.bell.Mem.Store32(abi.QueueHeaderProducer, 1<<20)
+	a.bell.Kick()
 	if reason := c.expectEnd(); !strings.Contains(reason, ring.ErrIndex.Error()) {
 		t.Errorf("the guest was told %q", reason)
 	}
-	if !a.bell.closed.Load() {
+	if !a.bell.Closed.Load() {
 		t.Error("a session that has ended keeps its bell")
 	}
 	// The function is free for the next.
-	a.bell = newTestBell(t)
+	a.bell = devicetest.NewBell(t)
 	if r := dialRaw(t, socket).hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
 		t.Error(r.Status)
 	}
@@ -181,11 +108,11 @@ func TestBellWakes(t *testing.T) {
 	const total = 1000
 	kicks, r := 0, rand.New(rand.NewPCG(3, 4))
 	for i := range uint32(total) {
-		if a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1}) {
+		if a.bell.Post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1}) {
 			kicks++
 		}
 		deadline := time.Now().Add(testTime)
-		for n := 0; a.bell.taken() != i+1; n++ {
+		for n := 0; a.bell.Taken() != i+1; n++ {
 			pause(n)
 			if time.Now().After(deadline) {
 				t.Fatalf("record %d of %d: lost", i, total)
@@ -223,7 +150,7 @@ func TestHammeredBell(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Microsecond): // leave the machine's processors to others
-				a.bell.kick()
+				a.bell.Kick()
 			}
 		}
 	})
@@ -244,8 +171,8 @@ func TestHammeredBell(t *testing.T) {
 		t.Errorf("a guest that rings for nothing made %d steps in %v, muted %d times", steps, took, muted)
 	}
 	for i := range uint32(3) { // late the first time, then as always
-		a.bell.post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
-		w.until("the record is taken", func() bool { return a.bell.taken() == i+1 })
+		a.bell.Post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
+		w.until("the record is taken", func() bool { return a.bell.Taken() == i+1 })
 		time.Sleep(10 * time.Millisecond)
 	}
 }

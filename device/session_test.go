@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -189,7 +190,7 @@ func TestGarbageSessions(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)
-	r := rand.New(seeded(5))
+	r := rand.New(devicetest.Seeded(5))
 	noise := make([]byte, 5000)
 	for i := range noise {
 		noise[i] = byte(r.Uint32())
@@ -332,7 +333,7 @@ func TestNICRestart(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
-	limit := spareSessions + len(w.nics[0].shard.funcs.all)
+	limit := spareSessions + w.nics[0].shard.Count()
 	var mute []*rawClient
 	for range limit - 1 + 20 {
 		before := w.streams(0)

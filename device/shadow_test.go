@@ -13,62 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
-	"github.com/falcon-vnic/vnic/device/thread"
-	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/guestlib"
-	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// TestShadowVirtual lets a driver that rings only when asked post at the worst
-// moments of virtual time, over a bad wire: after a shard's last look at its
-// rings and before it sleeps. Nothing is left behind (DRV-604, DEV-607).
-func TestShadowVirtual(t *testing.T) {
-	for seed := range uint64(10) {
-		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
-		a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-		a.b.Features = abi.FeatureEventIndex
-		a.setUp()
-		b.setUp()
-		a.connectTo(b, 99)
-		r := rand.New(rand.NewPCG(seed, 1))
-		const total = 400
-		posted, done := 0, 0
-		post := func(n int) {
-			for range n {
-				if posted < total && posted-done < 1<<sqLog2 {
-					a.send(abi.OpWrite, 0, 1+r.IntN(5000), b, 0)
-					posted++
-				}
-			}
-		}
-		v.gap = func(side int) {
-			if side == 0 && r.IntN(2) == 0 {
-				post(r.IntN(4))
-			}
-		}
-		v.until(fmt.Sprintf("seed %d: all completions", seed), func() bool {
-			for {
-				cqe, ok := a.completion()
-				if !ok {
-					break
-				}
-				if cqe.Status != abi.WCSuccess {
-					t.Fatal(cqe.Status)
-				}
-				done++
-			}
-			if done == posted { // not otherwise: a later request would wake the device for a lost one
-				post(1 + r.IntN(3))
-				v.step()
-			}
-			return done == total
-		})
-		if a.rung == 0 || a.rung > total*9/10 {
-			t.Errorf("seed %d: %d doorbells for %d requests", seed, a.rung, total)
-		}
-	}
-}
 
 // TestNoLostWakeup is a driver against a shard's thread: it posts one request
 // at a time, after pauses about as long as the thread looks for work before it
@@ -126,52 +74,11 @@ func pause(i int) {
 	time.Sleep(10 * time.Microsecond)
 }
 
-// TestBusyDriverRingsNoBell: requests that the shard finds by looking cost no
-// record; one that no longer looks is asked for by its driver.
-func TestBusyDriverRingsNoBell(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	a.b.Features = abi.FeatureEventIndex
-	a.setUp()
-	b.setUp()
-	a.connectTo(b, 99)
-	a.send(abi.OpWrite, 0, 64, b, 0)
-	if a.rung != 1 {
-		t.Fatal("an idle device was not rung for")
-	}
-	s := v.shards[0]
-	step := func() bool {
-		in := thread.Input{}
-		s.Step(v.now, &in, &v.outs[0])
-		v.outs[0].Do()
-		return v.outs[0].Polled
-	}
-	step()
-	for i := range 20 {
-		a.send(abi.OpWrite, 0, 64, b, 0)
-		if !step() {
-			t.Fatalf("request %d not found", i)
-		}
-	}
-	if a.rung != 1 {
-		t.Errorf("%d doorbells for a device that was looking", a.rung-1)
-	}
-	for range 21 {
-		if cqe := a.done(); cqe.Status != abi.WCSuccess {
-			t.Fatal(cqe.Status)
-		}
-	}
-	a.send(abi.OpWrite, 0, 64, b, 0)
-	if a.rung != 2 {
-		t.Error("a device that went to sleep was not rung for")
-	}
-}
-
 // TestIdleCost: with 64 functions attached and nothing to do the shard's thread
 // sleeps. What is held to a bound is how often it looks round, not time.
 func TestIdleCost(t *testing.T) {
 	const functions = 64
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(i int, c *config.Config) {
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 		pf := &c.Functions[0]
 		pf.VFCount = functions + 4
 		pf.VFs = pf.VFs[:4]
@@ -215,7 +122,7 @@ func (n *NIC) cpuTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage
 	var err error
-	if stopped := n.shard.do(func(int64) { err = unix.Getrusage(unix.RUSAGE_THREAD, &u) }); stopped != nil || err != nil {
+	if stopped := n.shard.Do(func(int64) { err = unix.Getrusage(unix.RUSAGE_THREAD, &u) }); stopped != nil || err != nil {
 		t.Fatal(stopped, err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
 )
@@ -17,7 +18,7 @@ import (
 func TestDMAWindow(t *testing.T) {
 	// A bare client's memfd begins at this device address and its second half elsewhere.
 	const first, half = 1<<32 + 1<<40, 8 << 20
-	w := newWorldWith(t, fabric.New(testMTU).Port, func(_ int, c *config.Config) {
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) {
 		c.Functions[0].VFs[0].DMAWindow = &config.Window{Address: first, Size: half}
 	})
 	ctx := testContext(t)

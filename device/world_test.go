@@ -16,10 +16,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/tap"
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -37,37 +37,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-const testMTU = 4500
-
-// testConfig describes host 1 or 2 of a pair: VF 1 and VF 2 belong to whoever
-// comes over the unix socket, VF 3 to a guest that does not exist.
-func testConfig(t testing.TB, host int, socket string, cm [2]string) *config.Config {
-	t.Helper()
-	peer := 3 - host
-	c, err := config.Parse(fmt.Appendf(nil, `
-nic: {host: %[1]d}
-control: %[5]s.ctl
-uplink: {backend: memory, mtu: %[6]d, address: 10.99.0.%[1]d/24}
-cm: {listen: %[3]s, identity: unused}
-peers:
-  - {host: %[2]d, underlay: 10.99.0.%[2]d, cm: %[4]s, identity: vnic://test/host/%[2]d, tenants: [7]}
-functions:
-  - pf: 0
-    vfs:
-      - {vf: 1, tenant: 7, address: 192.168.100.%[1]d1, guest: {unix: bare}}
-      - {vf: 2, tenant: 7, address: 192.168.100.%[1]d2, guest: {unix: bare}}
-      - {vf: 3, tenant: 7, address: 192.168.100.%[1]d3, guest: {cid: 33}}
-      - {vf: 4, tenant: 8, address: 192.168.100.%[1]d1, guest: {unix: bare}}
-attach:
-  - {type: unix, name: bare, socket: %[5]s}
-  - {type: vhost-user, socket: %[5]s.vhost, cid: 33}
-`, host, peer, cm[host-1], cm[peer-1], socket, testMTU))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // world is two NICs on an in-memory fabric with their connection managers
 // linked over loopback TCP.
 type world struct {
@@ -82,7 +51,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldOn(t, fabric.New(testMTU).Port)
+	return newWorldOn(t, fabric.New(devicetest.MTU).Port)
 }
 
 func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world {
@@ -98,11 +67,12 @@ func (w *world) shake() {
 		return
 	}
 	for i, n := range w.nics {
-		must(w.t, n.shard.do(func(now falcon.Time) {
-			for _, f := range n.shard.funcs.all {
-				must(w.t, changeFaults(now, f.Function, &control.FaultChange{Profile: guest.HostileProfile, Seed: *profileSeed + uint64(i)}))
-			}
-		}))
+		list, err := n.Functions(context.Background())
+		must(w.t, err)
+		for _, f := range list {
+			_, err := n.InjectFault(context.Background(), control.FaultChange{Function: f.ID, Profile: guest.HostileProfile, Seed: *profileSeed + uint64(i)})
+			must(w.t, err)
+		}
 	}
 }
 
@@ -125,7 +95,7 @@ func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), chan
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := testConfig(t, i+1, w.sockets[i], cm)
+		cfg := devicetest.Config(t, i+1, w.sockets[i], cm)
 		change(i, cfg)
 		w.start(i, cfg, Deps{Identity: id})
 	}

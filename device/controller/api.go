@@ -29,6 +29,7 @@ type Config struct {
 	Settings   *settings.Memory
 	Fitter     Fitter
 	Counters   func(control.Counters) // adds those that are not a shard's
+	WallOffset func() int64           // the wall clock less the shards', ns
 	Log        *slog.Logger
 }
 
@@ -53,7 +54,7 @@ type Supervisor struct {
 	Upgraded func() (asked int, refused string)
 }
 
-// API answers operators. It implements control.Provider but for captures and traces.
+// API answers operators. It implements control.Provider.
 type API struct{ c Config }
 
 // NewAPI returns an API for shards that run or will.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // Shard is one shard of a NIC.
@@ -22,6 +24,7 @@ type View interface {
 	Functions
 	Inside
 	Sabotage
+	Recording
 
 	Peers(now vtime.Time) []control.Peer
 	Connections(now vtime.Time) []control.Connection
@@ -62,6 +65,18 @@ type Sabotage interface {
 	Faults(now vtime.Time) []control.Fault
 	Mend(now vtime.Time) // all functions
 	InjectFault(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
+}
+
+// Recording is what a shard shows of what passes.
+type Recording interface {
+	Ports() []capture.NamedPort // of its functions
+	// StartCapture has a capture fed with what passes here. offset is the wall clock less the
+	// shard's, in ns.
+	StartCapture(c *capture.Sink, offset int64) error
+	EndCapture(*capture.Capture)
+	// StartTrace notes what happens to a function's requests, or to those of one queue pair (0: all).
+	StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error)
+	EndTrace(pfvf.ID)
 }
 
 // Shards are all shards of a NIC.

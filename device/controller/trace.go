@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+const traceLook = 10 * time.Millisecond // between looks at what a shard has noted
+
+// Trace writes a line for each request of a function, as it becomes complete,
+// until ctx ends or w fails; at its end also for those that are not. It implements
+// control.Provider.
+func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer) error {
+	id, err := a.ID(what.Function)
+	if err != nil {
+		return control.BadRequest{Err: err}
+	}
+	if what.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, what.For)
+		defer cancel()
+	}
+	shard := a.c.Shards.Of(id)
+	var ring *trace.Ring
+	if stopped := shard.Ask(func(v View, _ vtime.Time) { ring, err = v.StartTrace(id, what.QPN) }); stopped != nil {
+		return stopped
+	}
+	if err != nil {
+		return control.BadRequest{Err: err}
+	}
+	t := &tracer{id: id, out: json.NewEncoder(w), offset: a.c.WallOffset()}
+	t.assembler = trace.NewAssembler(t.operation)
+	t.line(&control.TraceLine{Tracing: id.String()})
+	tick := time.NewTicker(traceLook)
+	defer tick.Stop()
+	for ctx.Err() == nil && t.err == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		if shard.Ask(func(View, vtime.Time) { t.take(ring) }) != nil {
+			break
+		}
+		t.digest()
+	}
+	_ = shard.Ask(func(v View, _ vtime.Time) { // nothing to do when the shard has ended
+		t.take(ring)
+		v.EndTrace(id)
+	})
+	t.digest()
+	t.assembler.Finish()
+	return nil
+}
+
+// tracer turns the events of a function into lines.
+type tracer struct {
+	id        pfvf.ID
+	out       *json.Encoder
+	offset    int64 // wall clock less the shard's
+	assembler *trace.Assembler
+	events    []trace.Event
+	lost      uint64
+	err       error // of out
+}
+
+// take is called on the shard's thread.
+func (t *tracer) take(r *trace.Ring) { t.events, t.lost = r.Take(t.events[:0]) }
+
+func (t *tracer) digest() {
+	if t.lost > 0 {
+		t.line(&control.TraceLine{Lost: t.lost})
+	}
+	for i := range t.events {
+		t.assembler.Take(&t.events[i])
+	}
+	t.events = t.events[:0]
+}
+
+func (t *tracer) line(l *control.TraceLine) {
+	if t.err == nil {
+		t.err = t.out.Encode(l)
+	}
+}
+
+func (t *tracer) operation(o *trace.Operation) {
+	t.line(&control.TraceLine{Operation: DescribeOperation(t.id, o, t.offset)})
+}
+
+// DescribeOperation shows an operation; offset is the wall clock less the
+// shard's.
+func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Operation {
+	v := &control.Operation{
+		Function: id.String(), Side: "requester", QPN: o.QPN, WQE: o.Index, WRID: o.WRID, Op: abi.Opcode(o.Op).String(), Bytes: o.Length,
+		Transport: "falcon", Packets: o.Packets, Again: o.Again, Found: o.Found, Open: !o.Whole(),
+	}
+	if o.Responder {
+		v.Side, v.WQE, v.RSN, v.CID, v.Op = "responder", 0, o.Index, o.Conn, fmt.Sprintf("opcode %#x", o.Op)
+		if info := rdmawire.Opcode(o.Op).Info(); info != nil {
+			v.Op = info.Name
+		}
+	}
+	switch {
+	case o.Loopback:
+		v.Transport = "loopback"
+	case o.Packets == 0 && o.At[trace.StepIssued] == 0:
+		v.Transport = "none"
+	}
+	if o.At[trace.StepCompleted] != 0 {
+		v.Status = abi.WCStatus(o.Status).String()
+	}
+	marks := o.Marks()
+	for i, m := range marks {
+		step := control.Step{Name: m.Step.String(), At: m.At + offset}
+		if i > 0 {
+			step.After = m.At - marks[i-1].At
+		}
+		v.Steps = append(v.Steps, step)
+	}
+	return v
+}

@@ -1,0 +1,62 @@
+package devicetest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+const MTU = 4500
+
+// Config describes host 1 or 2 of a pair: VF 1 and VF 2 belong to whoever
+// comes over the unix socket, VF 3 to a guest that does not exist.
+func Config(t testing.TB, host int, socket string, cm [2]string) *config.Config {
+	t.Helper()
+	peer := 3 - host
+	c, err := config.Parse(fmt.Appendf(nil, `
+nic: {host: %[1]d}
+control: %[5]s.ctl
+uplink: {backend: memory, mtu: %[6]d, address: 10.99.0.%[1]d/24}
+cm: {listen: %[3]s, identity: unused}
+peers:
+  - {host: %[2]d, underlay: 10.99.0.%[2]d, cm: %[4]s, identity: vnic://test/host/%[2]d, tenants: [7]}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 7, address: 192.168.100.%[1]d1, guest: {unix: bare}}
+      - {vf: 2, tenant: 7, address: 192.168.100.%[1]d2, guest: {unix: bare}}
+      - {vf: 3, tenant: 7, address: 192.168.100.%[1]d3, guest: {cid: 33}}
+      - {vf: 4, tenant: 8, address: 192.168.100.%[1]d1, guest: {unix: bare}}
+attach:
+  - {type: unix, name: bare, socket: %[5]s}
+  - {type: vhost-user, socket: %[5]s.vhost, cid: 33}
+`, host, peer, cm[host-1], cm[peer-1], socket, MTU))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func Addrs(list ...string) (as []netip.Addr) {
+	for _, a := range list {
+		as = append(as, netip.MustParseAddr(a))
+	}
+	return as
+}
+
+// AddPort gives a VF of the test configuration a port.
+func AddPort(c *config.Config, vf int, p *config.Port) {
+	c.Functions[0].VFs[vf].Port = p
+	c.SetPortDefaults()
+}
+
+// Seeded is an io.Reader of reproducible bytes.
+func Seeded(seed uint64) *rand.ChaCha8 {
+	var k [32]byte
+	binary.LittleEndian.PutUint64(k[:], seed)
+	return rand.NewChaCha8(k)
+}

@@ -1,0 +1,68 @@
+// Package loglimit keeps guests and peers from flooding the log: what they cause is logged in a
+// burst, and then once a second, with the number of lines that were left out.
+package loglimit
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/falcon-vnic/vnic/device/effect"
+)
+
+// Lines that guests and peers can cause: a burst, then one a second.
+const (
+	burst  = 20
+	refill = 1_000_000_000 // ns per line
+)
+
+// Log is a log with a limit. Any goroutine may use one without effects; one with effects belongs to
+// its shard's thread.
+type Log struct {
+	To      *slog.Logger
+	Effects *effect.List // where lines wait for the end of the Step; nil: they are written at once
+
+	mu    sync.Mutex
+	left  int64
+	since int64 // left was counted at this time
+	lost  uint64
+}
+
+// Line logs a line unless there were too many. now is in ns of any one clock.
+func (l *Log) Line(now int64, level slog.Level, msg string, args ...any) {
+	l.mu.Lock()
+	if gained := (now - l.since) / refill; l.since == 0 || gained > 0 {
+		l.left = min(burst, l.left+gained)
+		if l.since == 0 {
+			l.left = burst
+		}
+		l.since = now
+	}
+	if l.left <= 0 {
+		l.lost++
+		l.mu.Unlock()
+		return
+	}
+	l.left--
+	lost := l.lost
+	l.lost = 0
+	l.mu.Unlock()
+	if lost > 0 {
+		args = append(args, "lines_left_out_before", lost)
+	}
+	write := func() { l.To.Log(context.Background(), level, msg, args...) }
+	if l.Effects == nil {
+		write()
+		return
+	}
+	l.Effects.Add(effect.Func(write))
+}
+
+// Panicked tells of a fault in the program that reading a frame found: v was recovered.
+func (l *Log) Panicked(now int64, what string, v any, frame []byte) {
+	const shown = 256
+	l.Line(now, slog.LevelError, "fault in the program: "+what+" was dropped; please report this line",
+		"panic", v, "bytes", len(frame), "begin", hex.EncodeToString(frame[:min(len(frame), shown)]), "stack", string(debug.Stack()))
+}

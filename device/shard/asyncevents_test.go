@@ -1,0 +1,159 @@
+package shard
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/abi/schema"
+)
+
+// eventPair is two drivers that know every event, with their objects.
+func eventPair(t *testing.T) (v *virtual, a, b *driver) {
+	v = newVirtual(t, 1, wire100us)
+	a, b = newDriver(v, 0, 1), other(v)
+	for _, d := range []*driver{a, b} {
+		d.b.Features |= abi.FeatureExtendedVerbs
+		d.setUp()
+	}
+	return v, a, b
+}
+
+// createSRQ makes a shared receive queue in the pages behind those of the QP.
+func (d *driver) createSRQ(c abi.CreateSRQ) uint32 {
+	d.v.t.Helper()
+	c.PDN, c.Log2Entries, c.Log2Stride, c.MaxSGE, c.Levels, c.Pages = d.pdn, 3, 5, 1, 1, d.list(2, pageRQ+8, 1)
+	return binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateSRQ, &c))
+}
+
+// overflowCQ connects a to b and fills a's CQ.
+func overflowCQ(v *virtual, a, b *driver) {
+	a.connectTo(b, 5)
+	for range 1<<cqLog2 + 1 {
+		a.send(abi.OpWrite, 0, 8, b, 0)
+		v.idle(100_000)
+	}
+}
+
+// asyncEvents is an honest way to every event of the ABI, and whose it is: a's, or with at 1 b's.
+var asyncEvents = []struct {
+	typ abi.EventType
+	at  int
+	way func(v *virtual, a, b *driver) (number uint32)
+}{
+	{abi.EventConnectRequest, 1, func(_ *virtual, a, b *driver) uint32 {
+		b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+		a.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: a.qpn, Service: 5, DGID: b.fn.GID()})
+		return 0
+	}},
+	{abi.EventEstablished, 0, func(_ *virtual, a, b *driver) uint32 {
+		b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+		r := a.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: a.qpn, Service: 5, DGID: b.fn.GID()})
+		b.must(abi.AdminOpCMAccept, &abi.CMAccept{CMID: b.event(abi.EventConnectRequest).Number, QPN: b.qpn})
+		return binary.LittleEndian.Uint32(r)
+	}},
+	{abi.EventRejected, 0, func(_ *virtual, a, b *driver) uint32 {
+		b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+		r := a.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: a.qpn, Service: 5, DGID: b.fn.GID()})
+		b.must(abi.AdminOpCMReject, &abi.CMReject{CMID: b.event(abi.EventConnectRequest).Number, Reason: 3})
+		return binary.LittleEndian.Uint32(r)
+	}},
+	{abi.EventUnreachable, 0, func(_ *virtual, a, b *driver) uint32 {
+		b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5}) // and never answers
+		return binary.LittleEndian.Uint32(a.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: a.qpn, Service: 5, DGID: b.fn.GID()}))
+	}},
+	{abi.EventDisconnected, 1, func(_ *virtual, a, b *driver) uint32 {
+		a.connectTo(b, 5)
+		a.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: a.qpn})
+		return 0
+	}},
+	{abi.EventQPFatal, 0, func(_ *virtual, a, b *driver) uint32 {
+		a.connectTo(b, 5)
+		a.lkey++
+		a.send(abi.OpWrite, 0, 8, b, 0)
+		return a.qpn
+	}},
+	{abi.EventQPReqErr, 1, func(_ *virtual, a, b *driver) uint32 {
+		a.connectTo(b, 5)
+		a.send(abi.OpFetchAdd, 0, 8, b, 1)
+		return b.qpn
+	}},
+	{abi.EventQPAccessErr, 1, func(_ *virtual, a, b *driver) uint32 {
+		a.connectTo(b, 5)
+		a.send(abi.OpWrite, 0, 8, b, 1<<30)
+		return b.qpn
+	}},
+	{abi.EventCommEst, 1, func(_ *virtual, a, b *driver) uint32 {
+		a.toRTR(b.qpn, b.fn.GID())
+		a.toRTS()
+		b.toRTR(a.qpn, a.fn.GID())
+		a.send(abi.OpWrite, 0, 8, b, 0)
+		return b.qpn
+	}},
+	{abi.EventSQDrained, 0, func(_ *virtual, a, b *driver) uint32 {
+		a.connectTo(b, 5)
+		a.send(abi.OpWrite, 0, 50000, b, 0)
+		a.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: a.qpn, Mask: abi.QPAttrState | abi.QPAttrSQDNotify, State: abi.QPStateSQD, SQDNotify: 1})
+		return a.qpn
+	}},
+	{abi.EventCQError, 0, func(v *virtual, a, b *driver) uint32 {
+		overflowCQ(v, a, b)
+		return a.cqn
+	}},
+	{abi.EventSRQError, 0, func(v *virtual, a, b *driver) uint32 {
+		x := binary.LittleEndian.Uint32(a.must(abi.AdminOpOpenXRCD, nil))
+		srqn := a.createSRQ(abi.CreateSRQ{Type: abi.SRQTypeXRC, XRCDN: x, CQN: a.cqn})
+		overflowCQ(v, a, b)
+		return srqn
+	}},
+	{abi.EventSRQLimit, 0, func(_ *virtual, a, _ *driver) uint32 {
+		srqn := a.createSRQ(abi.CreateSRQ{})
+		a.must(abi.AdminOpModifySRQ, &abi.ModifySRQ{SRQN: srqn, Mask: abi.SRQAttrLimit, Limit: 2}) // nothing is posted
+		return srqn
+	}},
+	{abi.EventLastWQE, 0, func(_ *virtual, a, _ *driver) uint32 {
+		srqn := a.createSRQ(abi.CreateSRQ{})
+		qpn := binary.LittleEndian.Uint32(a.must(abi.AdminOpCreateQP, &abi.CreateQP{
+			PDN: a.pdn, SendCQ: a.cqn, RecvCQ: a.cqn, Type: abi.QPTypeRC, SRQN: srqn,
+			SQLog2Entries: 1, SQLog2Stride: 6, SQLevels: 1, SQPages: a.list(3, pageRQ+9, 1),
+		}))
+		for _, state := range []abi.QPState{abi.QPStateInit, abi.QPStateErr} {
+			a.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: qpn, Mask: abi.QPAttrState, State: state})
+		}
+		return qpn
+	}},
+	{abi.EventFunctionFault, 0, func(_ *virtual, a, _ *driver) uint32 {
+		a.ring(abi.DoorbellSQ, a.qpn+1, 0)
+		return 0
+	}},
+	{abi.EventFunctionState, 0, func(v *virtual, a, _ *driver) uint32 {
+		v.mustOperate(0, "pf0.vf1", "reset")
+		return uint32(a.fn.ID)
+	}},
+	{abi.EventLinkState, 0, func(v *virtual, _, _ *driver) uint32 {
+		v.mustOperate(0, "pf0.vf1", "", "state", "disable")
+		return 0
+	}},
+}
+
+// TestEveryEvent goes each way and fails when the ABI has an event to which there is none.
+func TestEveryEvent(t *testing.T) {
+	missing := map[abi.EventType]bool{}
+	for _, v := range schema.V1.Enum("EventType").Values {
+		missing[abi.EventType(v.Value)] = true
+	}
+	for _, c := range asyncEvents {
+		t.Run(c.typ.String(), func(t *testing.T) {
+			v, a, b := eventPair(t)
+			number := c.way(v, a, b)
+			e := []*driver{a, b}[c.at].event(c.typ)
+			if number != 0 && e.Number != number {
+				t.Errorf("event of %#x, want %#x", e.Number, number)
+			}
+		})
+		delete(missing, c.typ)
+	}
+	for typ := range missing {
+		t.Errorf("no way to %v", typ)
+	}
+}

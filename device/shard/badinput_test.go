@@ -1,0 +1,418 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// inject puts a frame on the wire towards a side.
+func (v *virtual) inject(to int, frame []byte) {
+	v.links[1-to].Send(v.now, frame)
+	v.idle(wire100us.Delay + 1)
+}
+
+// forge seals a packet as shard 0 would, changed by the caller.
+func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []byte {
+	s := v.shards[0]
+	c := *s.table.ByID(a.connID())
+	b := make([]byte, txBufferSize(s.cfg))
+	const n = 64
+	packet := b[falconAt : falconAt+n]
+	binary.BigEndian.PutUint32(packet, 1<<28|c.Conn.Config().RemoteCID)
+	change(&c, packet)
+	at, sealed, err := s.wrap(v.now, &c, b, n)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	b = b[at:]
+	total, ok := s.underlay.Output(v.now, c.Underlay, srcPort(&c), true, b, sealed)
+	if !ok {
+		v.t.Fatal("not resolved")
+	}
+	return b[:total]
+}
+
+// sealWith makes shard 0's connection seal with a key that is not its own.
+func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
+	v.t.Helper()
+	tx, err := security.NewTxSAs(security.Tunnel{}, v.shards[0].cm).Give(u, sa)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r, _ := v.shards[0].keys.Receive(sessionOf(c).Use(), 0)
+	c.Keys = security.NewSession(r, tx, false)
+}
+
+func (d *driver) connID() uint32 {
+	for _, id := range d.fn.conns.IDs() {
+		return id
+	}
+	d.v.t.Fatal("no connection")
+	return 0
+}
+
+// TestBadPackets injects what must not pass: each is dropped and counted, and
+// the connection works on.
+func TestBadPackets(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	exchange(t, a, b, 10_000)
+	var good []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && good == nil && len(f) > 1000 {
+			good = append([]byte(nil), f...)
+		}
+		return f
+	}
+	exchange(t, a, b, 10_000)
+	v.tap = nil
+	flipped := func(at int) []byte {
+		f := append([]byte(nil), good...)
+		f[(at+len(f))%len(f)] ^= 1
+		return f
+	}
+	v.idle(2e9)
+	exchange(t, a, b, 10_000) // moves the remote time past the margin
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  dropReason
+	}{
+		{"replayed", good, dropReplay},
+		{"bad ICV", flipped(-1), dropPSPAuth},
+		{"changed data", flipped(200), dropPSPAuth},
+		{"changed CID", flipped(falconAt + 3), dropPSPAuth},
+		{"changed cookie", flipped(underlay.Headroom + psp.BaseLen + 3), dropPSPAuth},
+		{"changed SPI", flipped(underlay.Headroom + 6), dropPSPSPI},
+		{"changed version", flipped(underlay.Headroom + 3), dropPSPMalformed},
+		{"unknown CID", forge(v, a, func(_ *conn.Slot, p []byte) { binary.BigEndian.PutUint32(p, 1<<28|0xfffff) }), dropUnknownCID},
+		{"another's address", forge(v, a, func(c *conn.Slot, _ []byte) { c.Inner.Src = c.Inner.Dst }), dropWrongAddress},
+		{"Falcon version", forge(v, a, func(_ *conn.Slot, p []byte) { p[0] = 2 << 4 }), dropNotFalcon},
+		{"Falcon protocol", forge(v, a, func(*conn.Slot, []byte) {}), dropFalcon},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := v.shards[1].drops
+			v.inject(1, tc.frame)
+			for r := range v.shards[1].drops {
+				want := before[r]
+				if dropReason(r) == tc.want {
+					want++
+				}
+				if v.shards[1].drops[r] != want {
+					t.Errorf("%s counted %d times, want %d", dropReason(r), v.shards[1].drops[r]-before[r], want-before[r])
+				}
+			}
+		})
+	}
+	exchange(t, a, b, 10_000)
+}
+
+// TestForeignSPI: a peer may not use one tenant's key for another tenant's
+// connection.
+func TestForeignSPI(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	exchange(t, a, b, 1000)
+	sa, err := v.shards[1].keys.Issue(security.Use{Peer: 1, Tenant: 8, Class: cm.ClassFalcon}) // issued to the same peer for tenant 8
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[uint32]dropReason{8: dropConnectionPCID, 7: dropConnectionSPI} { // by their cookies
+		frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, security.Use{Peer: 2, Tenant: tenant}, sa) })
+		v.inject(1, frame)
+		if n := v.shards[1].drops[want]; n != 1 {
+			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
+		}
+	}
+	if n := v.shards[1].cm.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3
+		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
+	}
+	exchange(t, a, b, 1000)
+}
+
+// TestGarbageFrames feeds noise and damaged frames to both shards.
+func TestGarbageFrames(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	r := rand.New(devicetest.Seeded(99))
+	var last []byte
+	v.tap = func(_ int, f []byte) []byte { last = append(last[:0], f...); return f }
+	exchange(t, a, b, 20_000)
+	for range 3000 {
+		f := make([]byte, r.IntN(200))
+		for i := range f {
+			f[i] = byte(r.Uint32())
+		}
+		v.inject(r.IntN(2), f)
+		f = append([]byte(nil), last...)
+		for range 1 + r.IntN(4) {
+			f[r.IntN(min(len(f), 120))] = byte(r.Uint32())
+		}
+		v.inject(r.IntN(2), f[:r.IntN(len(f)+1)])
+	}
+	exchange(t, a, b, 20_000)
+}
+
+// TestDriverFaults lets one driver break each rule. Its function stops with a
+// reason, and a neighbour on the same NIC never notices.
+func TestDriverFaults(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(d *driver)
+		want abi.Fault
+		text string
+	}{
+		{"SQ doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellSQ, d.qpn, 1000) }, abi.FaultDoorbell, "SQ"},
+		{"RQ doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellRQ, d.qpn, 1000) }, abi.FaultDoorbell, "RQ"},
+		{"SQ doorbell ahead of memory", func(d *driver) { d.ring(abi.DoorbellSQ, d.qpn, 1) }, abi.FaultDoorbell, ""},
+		{"producer in memory out of range", func(d *driver) {
+			binary.LittleEndian.PutUint32(d.page(pageSQ), 1<<20)
+			d.ring(abi.DoorbellSQ, d.qpn, 1)
+		}, abi.FaultDoorbell, ""},
+		{"doorbell of an unknown QP", func(d *driver) { d.ring(abi.DoorbellSQ, 0xabcd, 1) }, abi.FaultDoorbell, "0xabcd"},
+		{"doorbell of an unknown CQ", func(d *driver) { d.ring(abi.DoorbellCQArm, 0xabcd, 1) }, abi.FaultDoorbell, "0xabcd"},
+		{"unknown doorbell", func(d *driver) { d.ring(9, 0, 0) }, abi.FaultDoorbell, "9"},
+		{"admin doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellAdmin, 0, 1000) }, abi.FaultCommand, "admin doorbell"},
+		{"memory taken away", func(d *driver) {
+			d.b.Memory.SetRegions(nil)
+			d.ring(abi.DoorbellSQ, d.qpn, 1)
+		}, abi.FaultMemory, ""},
+		{"memory of the admin queue taken away", func(d *driver) {
+			d.b.Memory.SetRegions([]queues.Region{{Addr: driverBase + 8*pageSize, Mem: d.mem[8*pageSize:]}})
+			d.ring(abi.DoorbellAdmin, 0, d.sq.Next()+1)
+		}, abi.FaultCommand, "admin submission queue"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := newVirtual(t, 1, wire100us)
+			a, b := pair(v)
+			bad := newDriver(v, 0, 2)
+			bad.setUp()
+			other := newDriver(v, 1, 2)
+			other.setUp()
+			bad.connectTo(other, 100)
+			tc.do(bad)
+			e := bad.event(abi.EventFunctionFault)
+			code, reason := bad.fn.Lifecycle.Fault()
+			if abi.Fault(e.Status) != tc.want || code != tc.want || bad.fn.Lifecycle.State() != abi.StateError {
+				t.Errorf("fault %s (event %s), state %s, want %s; reason %q", code, abi.Fault(e.Status), bad.fn.Lifecycle.State(), tc.want, reason)
+			}
+			if !strings.Contains(reason, tc.text) || len(reason) < 20 {
+				t.Errorf("reason %q does not say what happened", reason)
+			}
+			other.event(abi.EventDisconnected)
+			if bad.fn.Verbs() != nil || len(bad.fn.conns.IDs()) != 0 {
+				t.Error("resources of the faulty function are held")
+			}
+			exchange(t, a, b, 5000)
+			// A reset, and the function works again.
+			bad.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: bad.mem}})
+			bad.write(abi.RegControl, 4, uint64(abi.ControlReset))
+			clear(bad.mem)
+			bad.setUp()
+			other.createQPAgain()
+			bad.connectTo(other, 101)
+		})
+	}
+}
+
+// createQPAgain makes a new QP in the place of the old one.
+func (d *driver) createQPAgain() {
+	d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
+	clear(d.mem[pageSQ*pageSize : (pageRQ+8)*pageSize])
+	d.createQP()
+}
+
+// TestQueuesOutsideMemory: addresses outside the guest's memory are refused at
+// the command, and for the admin queues by a fault.
+// (DEV-302, DEV-405)
+func TestQueuesOutsideMemory(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.write(abi.RegAdminSQ, 8, driverBase+driverMem)
+	d.write(abi.RegAdminCQ, 8, d.addr(pageAdminCQ))
+	d.write(abi.RegAdminEntries, 4, 16)
+	d.write(abi.RegControl, 4, uint64(abi.ControlEnable))
+	if code, reason := d.fn.Lifecycle.Fault(); code != abi.FaultMemory || !strings.Contains(reason, "admin submission queue at 0x100400000") {
+		t.Errorf("%s: %s", code, reason)
+	}
+	d.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	d.setUp()
+	for _, c := range []struct {
+		op     abi.AdminOp
+		params marshaler
+	}{
+		{abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 8, Levels: 1, Pages: driverBase + driverMem}},
+		{abi.AdminOpRegMR, &abi.RegMR{PDN: d.pdn, Length: 4096, Pages: 1 << 50, Levels: 1}},
+		{abi.AdminOpCMConnect, &abi.CMConnect{QPN: d.qpn, DGID: d.fn.GID(), Priv: 1 << 50, PrivLen: 8}},
+	} {
+		if st, _ := d.command(c.op, c.params); st != abi.StatusMemoryFault {
+			t.Errorf("%s: %s, want %s", c.op, st, abi.StatusMemoryFault)
+		}
+	}
+	if d.fn.Lifecycle.State() != abi.StateReady {
+		t.Error("a refused command stopped the function")
+	}
+}
+
+// TestAdminCommands covers the answers of the admin queue that need no peer.
+// (DEV-504)
+func TestAdminCommands(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.setUp()
+	var q abi.QueryDeviceResult
+	q.Unmarshal(d.must(abi.AdminOpQueryDevice, nil))
+	if q.MaxQP != 256 || q.MaxSGE != 16 || q.PathMTU != abi.MTU4096 || q.NodeGUID == 0 {
+		t.Errorf("%+v", q)
+	}
+	for _, c := range []struct {
+		op     abi.AdminOp
+		params marshaler
+		want   abi.Status
+	}{
+		{abi.AdminOp(999), nil, abi.StatusUnknownCommand},
+		{abi.AdminOpCMListen, &abi.CMListen{Service: 5}, abi.StatusOK},
+		{abi.AdminOpCMListen, &abi.CMListen{Service: 5}, abi.StatusAddressInUse},
+		{abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: 6}, abi.StatusNotFound},
+		{abi.AdminOpCMConnect, &abi.CMConnect{QPN: 77, DGID: d.fn.GID()}, abi.StatusNotFound},
+		{abi.AdminOpCMConnect, &abi.CMConnect{QPN: d.qpn, DGID: [16]byte{1}}, abi.StatusUnreachable},
+		{abi.AdminOpCMConnect, &abi.CMConnect{QPN: d.qpn, PrivLen: 65}, abi.StatusTooLarge},
+		{abi.AdminOpCMAccept, &abi.CMAccept{CMID: 1, QPN: d.qpn}, abi.StatusNotFound},
+		{abi.AdminOpCMReject, &abi.CMReject{CMID: 1}, abi.StatusNotFound},
+		{abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: 1}, abi.StatusNotFound},
+		{abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: d.pdn}, abi.StatusBusy},
+		{abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: d.cqn}, abi.StatusBusy},
+		{abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn}, abi.StatusOK},
+		{abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn}, abi.StatusNotFound},
+		{abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: d.cqn}, abi.StatusOK},
+		{abi.AdminOpDeregMR, &abi.DeregMR{LKey: d.lkey}, abi.StatusOK},
+		{abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: d.pdn}, abi.StatusOK},
+	} {
+		if st, _ := d.command(c.op, c.params); st != c.want {
+			t.Errorf("%s %+v: %s, want %s", c.op, c.params, st, c.want)
+		}
+	}
+}
+
+// TestRegisters reads every register and tries what is not allowed.
+// (DEV-306)
+func TestRegisters(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	for _, r := range abi.Registers {
+		_, st := d.fn.Registers().Read(r.Offset, r.Width)
+		if want := abi.StatusOK; r.Readable != (st == want) {
+			t.Errorf("read of %s: %s", r.Name, st)
+		}
+		if _, st := d.fn.Registers().Read(r.Offset, 12-r.Width); st != abi.StatusInvalidArgument {
+			t.Errorf("read of %s with the wrong width: %s", r.Name, st)
+		}
+		if !r.Writable {
+			if st := d.fn.Registers().Write(v.now, r.Offset, r.Width, 0); st != abi.StatusDenied {
+				t.Errorf("write of %s: %s", r.Name, st)
+			}
+		}
+	}
+	for _, c := range []struct {
+		offset, width uint32
+		value         uint64
+		want          abi.Status
+	}{
+		{0x2, 4, 0, abi.StatusNotFound},
+		{abi.RegAdminSQ, 8, 1, abi.StatusInvalidArgument},
+		{abi.RegAdminEntries, 4, 3, abi.StatusInvalidArgument},
+		{abi.RegAdminEntries, 4, 128, abi.StatusInvalidArgument},
+		{abi.RegAdminEntries, 4, 1<<32 | 16, abi.StatusInvalidArgument},
+		{abi.RegControl, 4, uint64(abi.ControlEnable), abi.StatusInvalidArgument}, // no queues yet
+		{abi.RegControl, 4, 77, abi.StatusInvalidArgument},
+		{abi.RegControl, 4, uint64(abi.ControlReset), abi.StatusOK},
+	} {
+		if st := d.fn.Registers().Write(v.now, c.offset, c.width, c.value); st != c.want {
+			t.Errorf("write of %#x to %#x: %s, want %s", c.value, c.offset, st, c.want)
+		}
+	}
+	d.enable()
+	if st := d.fn.Registers().Write(v.now, abi.RegAdminSQ, 8, 0); st != abi.StatusBadState {
+		t.Errorf("admin queue moved while running: %s", st)
+	}
+	if got := d.fn.Registers().Value(abi.RegMAC); got != 0x01_00_01_4e_56_02 {
+		t.Errorf("MAC register %#x", got)
+	}
+	if got := d.fn.Registers().Value(abi.RegFunction); pfvf.ID(got).String() != "h1.pf0.vf1" {
+		t.Errorf("function register %#x", got)
+	}
+	if hi, lo := d.fn.Registers().Value(abi.RegGIDHi), d.fn.Registers().Value(abi.RegGIDLo); hi != 0 || lo != 0xffff_c0a8_640b {
+		t.Errorf("GID registers %#x %#x", hi, lo)
+	}
+}
+
+// TestLostPeer cuts the wire: the transport gives up, both drivers hear of it,
+// and the connections' resources come back.
+func TestLostPeer(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	exchange(t, a, b, 5000)
+	for _, l := range v.links {
+		l.Set(sim.Impairment{Down: true})
+	}
+	a.send(abi.OpWrite, 0, 1000, b, 0)
+	if cqe := a.done(); cqe.Status != abi.WCRetryExcErr {
+		t.Errorf("WRITE over a dead wire: %s, want %s", cqe.Status, abi.WCRetryExcErr)
+	}
+	a.event(abi.EventDisconnected)
+	b.event(abi.EventDisconnected)
+	v.idle(10e9) // CIDs rest before they are free
+	for i, s := range v.shards {
+		if n := s.cm.CIDsInUse(); n != 0 {
+			t.Errorf("shard %d: %d connection identifiers in use", i, n)
+		}
+		if n := s.falcon.Stats().Conns; n != 0 {
+			t.Errorf("shard %d: %d transport connections", i, n)
+		}
+	}
+}
+
+// TestDetachMidOperation: a guest that goes away in the middle of its work
+// leaves nothing behind, and its function is free for the next.
+func TestDetachMidOperation(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	a.send(abi.OpWrite, 0, 1<<20, b, 0)
+	a.send(abi.OpRead, 0, 1<<20, b, 0)
+	v.idle(200_000)
+	_ = a.ch.Close(nil)
+	a.b.Memory.SetRegions(nil)
+	clear(a.mem)
+	b.event(abi.EventDisconnected)
+	v.idle(10e9)
+	for i, s := range v.shards {
+		st := s.falcon.Stats()
+		if n := s.cm.CIDsInUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
+			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
+		}
+		for _, f := range s.funcs.all {
+			if use := f.Credits.InUse(); use != (credit.Cost{}) {
+				t.Errorf("%s holds credits %v", f.ID, use)
+			}
+		}
+	}
+	a = newDriver(v, 0, 1)
+	a.setUp()
+	b.createQPAgain()
+	a.connectTo(b, 7)
+	exchange(t, a, b, 5000)
+}

@@ -1,0 +1,277 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
+)
+
+const (
+	captureIn  = capture.In
+	captureOut = capture.Out
+)
+
+// maxCaptures bounds how many captures run at one time.
+const maxCaptures = 4
+
+// tapPoint feeds captures with copies of what passes. The zero value captures
+// nothing.
+type tapPoint struct {
+	sinks      []capture.Sink
+	wantSealed bool // one of the sinks does
+	wantClear  bool
+	wantPorts  bool
+	wallOffset int64 // wall clock less the shard's clock, ns
+}
+
+// set replaces the sinks.
+func (t *tapPoint) set(sinks []capture.Sink) {
+	t.sinks, t.wantSealed, t.wantClear, t.wantPorts = sinks, false, false, false
+	for _, s := range sinks {
+		t.wantSealed = t.wantSealed || s.Sealed
+		t.wantClear = t.wantClear || s.Clear
+		t.wantPorts = t.wantPorts || len(s.Ports) > 0 || s.AnyPort
+	}
+}
+
+func (t *tapPoint) put(iface int, dir capture.Direction, now falcon.Time, packet []byte, comment string) {
+	for _, s := range t.sinks {
+		if iface == capture.Sealed && s.Sealed || iface == capture.Clear && s.Clear {
+			s.To.Packet(iface, dir, now+t.wallOffset, packet, comment)
+		}
+	}
+}
+
+// sealed takes an Ethernet frame as on the uplink.
+func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
+	if t.wantSealed {
+		t.put(capture.Sealed, dir, now, frame, "")
+	}
+}
+
+// received takes what came from the uplink, superframes with a remark: what
+// decodes the capture sees only the first of their packets.
+func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
+	switch {
+	case !t.wantSealed:
+	case segment <= 0:
+		t.sealed(captureIn, now, frame)
+	default:
+		t.put(capture.Sealed, captureIn, now, frame, fmt.Sprintf("superframe: UDP datagrams of %d bytes one after the other", segment))
+	}
+}
+
+// port takes a frame that a function's guest sent (in) or is given (out), as it is.
+// One that stands for several, or whose checksum is not filled in, has a remark: it is the
+// receiver's to do what is left.
+func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *Port, o *gateway.Offload, parts ...[]byte) {
+	comment := ""
+	for i := range t.sinks {
+		s := &t.sinks[i]
+		iface, ok := s.Ports[p.shown]
+		if !ok && !s.AnyPort {
+			continue
+		}
+		if !ok {
+			iface = s.To.AddPort(p.shown)
+			s.Ports[p.shown] = iface
+		}
+		if comment == "" {
+			comment = p.remark(o)
+		}
+		s.To.Parts(iface, dir, now+t.wallOffset, comment, parts...)
+	}
+}
+
+// plain takes an inner IP packet of a port, outside its seal, with a remark whose it is.
+func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.Time, of *gateway.Tunnel, packet []byte) {
+	if !t.wantClear {
+		return
+	}
+	way := "from"
+	if dir == captureOut {
+		way = "to"
+	}
+	whose := "no function of this NIC"
+	if p := gw.EndpointOf(of.Tenant, packet, dir == captureOut); p != nil {
+		whose = fmt.Sprintf("%s, port %s", pfvf.ID(p.Function), p.Name)
+	}
+	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, of.Tenant, way, of.Peer))
+}
+
+// fromPorts takes what guests sent.
+func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
+	if !t.wantPorts {
+		return
+	}
+	for i := range in {
+		if p := portOf(in[i].From); p != nil {
+			t.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
+		}
+	}
+}
+
+// toPort takes what a guest is given.
+func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
+	if !t.wantPorts {
+		return
+	}
+	if p := portOf(f.To); p != nil {
+		t.port(captureOut, now, p, &f.Offload, f.Parts...)
+	}
+}
+
+// portOf is the port that the gateway knows as p.
+func portOf(p *gateway.Endpoint) *Port {
+	f, _ := p.Owner.(*Port)
+	return f
+}
+
+// described names the port in a capture.
+func (p *Port) described() capture.Port {
+	return capture.Port{Name: p.Config.Name, Description: "port of " + p.ID.String() + ": Ethernet frames as its guest sends and gets them"}
+}
+
+func (p *Port) remark(o *gateway.Offload) string {
+	text := p.ID.String()
+	if o.GSO != 0 {
+		text += fmt.Sprintf(", stands for packets of %d bytes each", o.Size)
+	}
+	if o.NeedsCsum {
+		text += ", checksum not filled in"
+	}
+	return text
+}
+
+// inside takes a packet of a connection inside the NIC, which is never sealed.
+func (t *tapPoint) inside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
+	t.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
+}
+
+// falcon takes an inner IP packet with a Falcon packet of c, or of nobody
+// known, with a remark whose it is.
+func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
+	if !t.wantClear {
+		return
+	}
+	comment := "no connection of this NIC"
+	if c != nil {
+		comment = explain(c, ulpPacket(falconPacket), dir == captureOut)
+	}
+	t.put(capture.Clear, dir, now, packet, comment)
+}
+
+// opened takes a packet that was opened. In transport mode it came without an inner header,
+// and gets the one that tunnel mode would have given it, if it is addressed to the connection c.
+func (t *tapPoint) opened(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
+	whole := p.Whole
+	switch {
+	case !t.wantClear:
+		return
+	case whole == nil && !addressed:
+		return
+	case whole == nil:
+		inner := underlay.Inner{Src: c.Inner.Dst, Dst: c.Inner.Src}
+		whole = append(inner.Append(nil, len(p.Falcon)), p.Falcon...)
+	}
+	t.falcon(captureIn, now, c, whole, p.Falcon)
+}
+
+// explain says which function, queue pair and work request a packet belongs to.
+func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
+	text := c.Owner.ID.String()
+	if whose := c.Explain(rdmaPacket, out); whose != "" {
+		text += " " + whose
+	}
+	return text
+}
+
+// ulpPacket is what a Falcon packet carries, nil for one that carries nothing.
+func ulpPacket(b []byte) (payload []byte) {
+	kind, _ := wire.Peek(b)
+	switch kind {
+	case wire.TypePushData:
+		_, payload, _ = wire.ParsePushData(b)
+	case wire.TypePullRequest:
+		_, payload, _ = wire.ParsePullRequest(b)
+	case wire.TypePullData:
+		_, payload, _ = wire.ParsePullData(b)
+	}
+	return payload
+}
+
+// Ports implements controller.View.
+func (v View) Ports() (list []capture.NamedPort) {
+	for _, p := range v.s.plain.ports {
+		_, short, _ := strings.Cut(p.ID.String(), ".")
+		list = append(list, capture.NamedPort{Port: p.shown, Names: []string{p.ID.String(), short}})
+	}
+	return list
+}
+
+// StartCapture implements controller.View.
+func (v View) StartCapture(c *capture.Sink, offset int64) error {
+	t := &v.s.capture
+	if len(t.sinks) >= maxCaptures {
+		return fmt.Errorf("%d captures run already; end one of them", maxCaptures)
+	}
+	own := *c
+	own.Ports = maps.Clone(c.Ports)
+	t.wallOffset = offset
+	v.s.setSinks(append(slices.Clone(t.sinks), own))
+	return nil
+}
+
+// EndCapture implements controller.View.
+func (v View) EndCapture(c *capture.Capture) {
+	v.s.setSinks(slices.DeleteFunc(slices.Clone(v.s.capture.sinks), func(s capture.Sink) bool { return s.To == c }))
+}
+
+// setSinks replaces the captures of the shard. Loopback connections' packets are shown as they
+// would be on the way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so there
+// are no acknowledgements, and the PSN is the RSN.
+func (s *Shard) setSinks(sinks []capture.Sink) {
+	s.capture.set(sinks)
+	inside := rdma.Wire[*local.Engine](s.rdma)
+	if !s.capture.wantClear {
+		inside.SetTap(nil)
+		return
+	}
+	var b []byte
+	inside.SetTap(func(now falcon.Time, from *local.Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
+		cfg := from.Config()
+		c := s.table.Find(cfg.LocalCID)
+		if c == nil {
+			return
+		}
+		h := wire.Header{CID: cfg.RemoteCID, Function: cfg.RemoteFunction, Protocol: cfg.Protocol, PSN: rsn, RSN: rsn}
+		switch kind {
+		case falcon.TxnPush:
+			h.Type = wire.TypePushData
+			b = c.Inner.Append(b[:0], wire.PushDataLen+len(packet))
+			b = (&wire.PushData{Header: h, RequestLength: uint16(len(packet))}).Append(b)
+		case falcon.TxnPull:
+			h.Type = wire.TypePullRequest
+			b = c.Inner.Append(b[:0], wire.PullRequestLen+len(packet))
+			b = (&wire.PullRequest{Header: h, RequestLength: uint16(asked)}).Append(b)
+		default:
+			h.Type = wire.TypePullData
+			b = c.Inner.Append(b[:0], wire.PullDataLen+len(packet))
+			b = h.Append(b)
+		}
+		b = append(b, packet...)
+		s.capture.inside(now, c, b, packet)
+	})
+}

@@ -1,0 +1,178 @@
+package shard
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+const datagramQKey = 0x11111111
+
+// createUD makes the driver's queue pair one for datagrams, in RTS, and a handle for a GID.
+func (d *driver) createUD(gid [16]byte, class, hops uint8) (ahn uint32) {
+	d.v.t.Helper()
+	if d.qpn != 0 {
+		d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
+	}
+	clear(d.page(pageSQ)[:2*pageSize])
+	clear(d.page(pageRQ)[:pageSize])
+	d.qpn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateQP, &abi.CreateQP{
+		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: abi.QPTypeUD, SQLog2Entries: sqLog2, RQLog2Entries: rqLog2, SQLog2Stride: sqStride, RQLog2Stride: rqStride,
+		MaxSendSGE: 2, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: d.list(0, pageSQ, 2), RQPages: d.list(1, pageRQ, 1),
+	}))
+	d.sendQ = ring.NewProducer(ring.Mem(d.page(pageSQ)), ring.QueueLayout(sqLog2, sqStride))
+	d.recvQ = ring.NewProducer(ring.Mem(d.page(pageRQ)), ring.QueueLayout(rqLog2, rqStride))
+	for _, m := range []abi.ModifyQP{
+		{Mask: abi.QPAttrState | abi.QPAttrQKey, State: abi.QPStateInit, QKey: datagramQKey},
+		{Mask: abi.QPAttrState, State: abi.QPStateRTR},
+		{Mask: abi.QPAttrState | abi.QPAttrSQPSN, State: abi.QPStateRTS},
+	} {
+		m.QPN = d.qpn
+		d.must(abi.AdminOpModifyQP, &m)
+	}
+	return binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid, TrafficClass: class, HopLimit: hops}))
+}
+
+// datagram posts n bytes at the beginning of the data pages.
+func (d *driver) datagram(ahn, qpn uint32, n int) {
+	d.v.t.Helper()
+	b := d.scratch[:1<<sqStride]
+	(&abi.SendWQE{
+		WRID: 1, Opcode: abi.OpSend, Flags: abi.SendSignaled, NumSGE: 1, AHN: ahn, RemoteQPN: qpn, RemoteQKey: datagramQKey,
+	}).Marshal(b)
+	(&abi.SGE{Addr: d.addr(pageData), Length: uint32(n), LKey: d.lkey}).Marshal(b[abi.SendWQEHeader:])
+	if err := d.sendQ.Push(b); err != nil {
+		d.v.t.Fatal(err)
+	}
+	index, _, _ := d.sendQ.Publish()
+	d.ring(abi.DoorbellSQ, d.qpn, index)
+}
+
+// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's
+// traffic class and hop limit are those of the packets.
+func TestDatagrams(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
+		v := newVirtual(t, 1, sim.Impairment{Delay: 50_000, Loss: 0.05, Duplicate: 0.05})
+		a, b := drivers(v)
+		for _, d := range []*driver{a, b} {
+			d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
+			d.qpn = 0
+		}
+		ha := a.createUD(b.fn.GID(), 0x2b, 7)
+		hb := b.createUD(a.fn.GID(), 0x2b, 7)
+		for round := range 10 {
+			for _, c := range []struct {
+				from, to *driver
+				ahn      uint32
+			}{{a, b, ha}, {b, a, hb}} {
+				n := 100 * round
+				for i := range n {
+					c.from.data()[i] = byte(i * (round + 3))
+				}
+				c.to.receive(8192, 4096)
+				c.from.datagram(c.ahn, c.to.qpn, n)
+				if cqe := c.from.done(); cqe.Status != abi.WCSuccess {
+					t.Fatal(cqe.Status)
+				}
+				cqe := c.to.done()
+				if cqe.Status != abi.WCSuccess || int(cqe.ByteLen) != n+40 || cqe.SrcQP != c.from.qpn || cqe.SL != abi.SLRoCEIPv4 {
+					t.Fatalf("%+v", cqe)
+				}
+				got := c.to.data()[8192:]
+				if string(got[40:40+n]) != string(c.from.data()[:n]) || got[21] != 0x28 || got[28] != 7 || string(got[32:36]) != string(c.from.fn.Addr.AsSlice()) {
+					t.Fatalf("GRH % x", got[:40])
+				}
+			}
+		}
+		a.noEvents()
+		b.noEvents()
+		v.shards[0].table.Each(func(s *conn.Slot) {
+			if s.Inner.Class != 0x28 || s.Inner.TTL != 7 {
+				t.Errorf("inner header %+v", s.Inner)
+			}
+		})
+		a.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: ha})
+		b.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: hb})
+		v.idle(120e9)
+		settled(t, v)
+	})
+}
+
+// TestDatagramsToNobody: addresses without a function, in another tenant, or whose function nobody
+// drives: sends succeed and nothing arrives. (DEV-941)
+func TestDatagramsToNobody(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a := newDriver(v, 0, 1)
+	a.setUp()
+	a.createQPAgain()
+	nobody := a.fn.GID()
+	nobody[15] = 0xee
+	for name, gid := range map[string][16]byte{
+		"no function": nobody,
+		"not driven":  v.shards[1].funcs.all[1].GID(),
+	} {
+		ahn := a.createUD(gid, 0, 0)
+		start := v.now
+		a.datagram(ahn, 5, 100)
+		if cqe := a.done(); cqe.Status != abi.WCSuccess {
+			t.Fatalf("%s: %s", name, cqe.Status)
+		}
+		if v.now-start > 3e9 {
+			t.Errorf("%s: after %d ms", name, (v.now-start)/1e6)
+		}
+	}
+	v.idle(3e9)
+	if n := a.fn.Verbs().Stats().DatagramsLost; n != 2 {
+		t.Errorf("%d lost", n)
+	}
+}
+
+// TestDatagramsSurvive: links come back by themselves when the peer's function was reset.
+func TestDatagramsSurvive(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := drivers(v)
+	ha := a.createUD(b.fn.GID(), 0, 0)
+	b.createUD(a.fn.GID(), 0, 0)
+	b.receive(0, 4096)
+	a.datagram(ha, b.qpn, 10)
+	a.done()
+	b.done()
+	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	clear(b.mem)
+	b.async, b.qpn = nil, 0
+	b.id = 0
+	a.datagram(ha, 2, 10) // into the void
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	v.idle(3e9)
+	b.setUp()
+	b.createUD(a.fn.GID(), 0, 0)
+	v.idle(3e9)
+	b.receive(0, 4096)
+	a.datagram(ha, b.qpn, 10)
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	if cqe := b.done(); cqe.Status != abi.WCSuccess || cqe.ByteLen != 50 {
+		t.Fatalf("%+v", cqe)
+	}
+}
+
+func TestInnerClass(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	f := v.shards[0].funcs.all[1]
+	h := underlay.Inner{Src: f.Addr, Dst: f.Addr, ECN: 1, Class: 0xff, TTL: 3}
+	if b := h.Append(nil, 10); b[1] != 0xfd || b[8] != 3 {
+		t.Errorf("% x", b)
+	}
+	h.Class, h.TTL = 0, 0
+	if b := h.Append(nil, 10); b[1] != 1 || b[8] != 64 {
+		t.Errorf("% x", b)
+	}
+}

@@ -1,0 +1,38 @@
+package shard
+
+// dropReason says why a packet ended at this NIC instead of at a function.
+// Nothing is ever dropped without one of them being counted.
+type dropReason uint8
+
+const (
+	dropPSPMalformed   dropReason = iota // not a PSP packet of tunnel mode version 0–3
+	dropPSPSPI                           // SPI never issued, or forgotten
+	dropPSPAuth                          // integrity check failed
+	dropNoGateway                        // of the gateway class, and no function of this NIC has a port
+	dropNotFalcon                        // opened, but not Falcon in IPv4 or IPv6 in tunnel mode
+	dropUnknownCID                       // no connection has this CID
+	dropWrongAddress                     // inner addresses are not those of the connection's functions
+	dropReplay                           // older than the replay margin allows, or a counter seen before
+	dropConnectionSPI                    // an SPI, but not of this connection
+	dropConnectionPCID                   // another tenant's
+	dropFalcon                           // refused by the transport, which counts why
+	dropTxClosed                         // to send, but the connection just went
+	dropTxSeal                           // to send, but sealing failed
+	dropPeerMessage                      // connection management message refused
+	dropAsyncEvent                       // guest did not take its events
+	dropLinkDown                         // to or from a function whose link is down
+	dropPanic                            // found a fault in the code that reads it
+	dropReasons
+)
+
+var dropNames = [dropReasons]string{
+	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event", "link_down", "panic",
+}
+
+func (r dropReason) String() string { return dropNames[r] }
+
+// dropCounts counts by reason. The shard owns it.
+type dropCounts [dropReasons]uint64
+
+func (c *dropCounts) count(r dropReason) { c[r]++ }

@@ -1,0 +1,289 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+var eventLayout = ring.QueueLayout(abi.WindowEventsLog2, 3)
+
+// testIRQ is a window's event queues in plain memory, and the driver's side of
+// the first.
+type testIRQ struct {
+	queues.Bell
+	mem    [2]ring.Mem
+	raised [2]int
+	events *ring.Consumer
+}
+
+func newTestIRQ() *testIRQ {
+	q := &testIRQ{}
+	for i := range q.mem {
+		q.mem[i] = make(ring.Mem, eventLayout.Size())
+	}
+	q.events = ring.NewConsumer(q.mem[0], eventLayout)
+	return q
+}
+
+func (q *testIRQ) EventQueues() (all []ring.Bytes) {
+	for _, m := range q.mem {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (q *testIRQ) Interrupt(vector int) { q.raised[vector]++ }
+
+// take takes all records.
+func (q *testIRQ) take(t *testing.T) (cqns []uint32) {
+	t.Helper()
+	n, err := q.events.Poll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		var b [abi.WindowEventSize]byte
+		if err := q.events.Read(b[:]); err != nil {
+			t.Fatal(err)
+		}
+		q.events.Take()
+		cqns = append(cqns, binary.LittleEndian.Uint32(b[:]))
+	}
+	if err := q.events.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	return cqns
+}
+
+// arm asks for an interrupt and reports whether there are records already.
+func (q *testIRQ) arm(t *testing.T) bool {
+	t.Helper()
+	n, err := q.events.Arm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// interrupted is a driver with event queues, whose CQ uses the first.
+func interrupted(v *virtual, side int) (*driver, *testIRQ) {
+	d, q := newDriver(v, side, 1), newTestIRQ()
+	d.b.Features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
+	v.shards[side].guests.OpenEvents(d.b, q)
+	d.vector = 1
+	return d, q
+}
+
+// TestEventQueue: as many interrupts as the driver arms for, one record for a CQ
+// that has news many times (DEV-1008 to DEV-1010).
+func TestEventQueue(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d, q := interrupted(v, 0)
+	d.setUp()
+	news := func() { // armed behind: the event comes at once
+		d.ring(abi.DoorbellCQArm, d.cqn, ^uint32(0))
+		v.step()
+	}
+	expect := func(what string, interrupts, records int) {
+		t.Helper()
+		got := q.take(t)
+		for _, n := range got {
+			if n != d.cqn {
+				t.Errorf("%s: event of CQ %d, want %d", what, n, d.cqn)
+			}
+		}
+		if q.raised != [2]int{interrupts, 0} || len(got) != records {
+			t.Errorf("%s: %v interrupts and %d records, want %d and %d", what, q.raised, len(got), interrupts, records)
+		}
+		q.raised[0] = 0
+	}
+	for range 100 {
+		news()
+	}
+	expect("the first", 1, 1)
+	news()
+	expect("not armed", 0, 1)
+	if q.arm(t) {
+		t.Fatal("records in an empty queue")
+	}
+	for range 100 {
+		news()
+	}
+	expect("armed", 1, 1)
+	for i := range 3 << abi.WindowEventsLog2 { // round and round
+		news()
+		if got := q.take(t); len(got) != 1 {
+			t.Fatalf("event %d: %d records", i, len(got))
+		}
+	}
+	d.collect()
+	if cqs, _ := d.ch.Waiting(); len(cqs) != 0 {
+		t.Error("events went over the stream as well")
+	}
+	// A reset forgets the CQs and not the queue.
+	d.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	q.raised[0] = 0
+	d.setUp()
+	if q.arm(t) {
+		t.Fatal("records of nothing")
+	}
+	news()
+	expect("after a reset", 1, 1)
+}
+
+// TestInterruptsVirtual is a driver that sleeps whenever there is nothing to do
+// and is woken by interrupts alone, over a bad wire and at bad moments: it sleeps
+// through nothing.
+func TestInterruptsVirtual(t *testing.T) {
+	for seed := range uint64(10) {
+		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
+		a, q := interrupted(v, 0)
+		b := newDriver(v, 1, 1)
+		a.setUp()
+		b.setUp()
+		a.connectTo(b, 99)
+		r := rand.New(rand.NewPCG(seed, 2))
+		const total = 300
+		posted, done, seen, slept := 0, 0, 0, 0
+		work := func() {
+			for {
+				q.take(t)
+				cqe, ok := a.completion()
+				for ; ok; cqe, ok = a.completion() {
+					if cqe.Status != abi.WCSuccess {
+						t.Fatal(cqe.Status)
+					}
+					done++
+				}
+				for range r.IntN(4) {
+					if posted < total && posted-done < 1<<sqLog2 {
+						a.send(abi.OpWrite, 0, 1+r.IntN(5000), b, 0)
+						posted++
+					}
+				}
+				if posted == done && posted < total {
+					continue
+				}
+				if err := a.comp.Arm(false); err != nil {
+					t.Fatal(err)
+				}
+				if ready, err := a.comp.Ready(false); err != nil {
+					t.Fatal(err)
+				} else if !ready && !q.arm(t) {
+					slept++
+					return
+				}
+			}
+		}
+		work()
+		v.until("all completions", func() bool {
+			if q.raised[0] > seen {
+				seen = q.raised[0]
+				work()
+				v.step()
+			}
+			return done == total
+		})
+		if seen < 10 || seen > slept+1 {
+			t.Errorf("seed %d: %d interrupts for %d sleeps", seed, seen, slept)
+		}
+	}
+}
+
+// TestEventQueueHostile: drivers that misuse event queues lose their function, or
+// are refused, and nobody else notices.
+// (DEV-1011)
+func TestEventQueueHostile(t *testing.T) {
+	create := func(d *driver, vector uint16) abi.Status {
+		st, _ := d.command(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: vector, Pages: d.list(3, 40, 1)})
+		return st
+	}
+	v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.Functions[0].VFs[0].Limits.CQ = 2000 })
+	d, q := interrupted(v, 0)
+	d.setUp()
+	if st := create(d, 3); st != abi.StatusInvalidArgument {
+		t.Errorf("a vector too high: %s", st)
+	}
+	made := 0
+	for create(d, 2) == abi.StatusOK {
+		made++
+	}
+	if made != 1<<abi.WindowEventsLog2 {
+		t.Errorf("%d CQs on one event queue", made)
+	}
+	if st := create(d, 1); st != abi.StatusOK {
+		t.Errorf("on the other: %s", st)
+	}
+	_ = q.mem[0].Store32(abi.QueueHeaderConsumer, 5)
+	d.ring(abi.DoorbellCQArm, d.cqn, ^uint32(0))
+	v.step()
+	d.ring(abi.DoorbellCQArm, d.cqn, ^uint32(0))
+	v.step()
+	if e := d.event(abi.EventFunctionFault); abi.Fault(e.Status) != abi.FaultRing {
+		t.Errorf("%s", abi.Fault(e.Status))
+	}
+
+	d, q = interrupted(v, 1)
+	d.setUp()
+	for i := range 1<<abi.WindowEventsLog2 + 1 { // events of CQs that are gone
+		r := d.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: 1, Pages: d.list(3, 40, 1)})
+		cqn := binary.LittleEndian.Uint32(r)
+		d.ring(abi.DoorbellCQArm, cqn, ^uint32(0))
+		if i < 1<<abi.WindowEventsLog2 {
+			d.must(abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: cqn})
+		}
+	}
+	v.step()
+	if e := d.event(abi.EventFunctionFault); abi.Fault(e.Status) != abi.FaultRing {
+		t.Errorf("%s", abi.Fault(e.Status))
+	}
+	if q.raised[0] != 1 {
+		t.Errorf("%d interrupts for a driver that never armed", q.raised[0])
+	}
+
+	plain := newDriver(v, 0, 2)
+	v.shards[0].guests.OpenEvents(plain.b, newTestIRQ())
+	plain.setUp()
+	if st := create(plain, 1); st != abi.StatusInvalidArgument {
+		t.Errorf("without the feature: %s", st)
+	}
+}
+
+// TestWindowAllocations: records and events cost no allocation.
+func TestWindowAllocations(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d, q := interrupted(v, 0)
+	d.setUp()
+	s := v.shards[0]
+	rung := devicetest.NewBell(t)
+	s.guests.Bells.Add(d.b, rung, nil)
+	var record [abi.DoorbellSize]byte
+	(&abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: d.cqn, Index: ^uint32(0)}).Marshal(record[:])
+	var event [abi.WindowEventSize]byte
+	round := func() {
+		_ = rung.Driver.Push(record[:])
+		_, _, _ = rung.Driver.Publish()
+		if !s.guests.Bells.Poll(v.now) || s.guests.Bells.Arm() {
+			t.Fatal("not one record")
+		}
+		s.guests.Show()
+		s.effects.Do()
+		if n, err := q.events.Poll(); n != 1 || err != nil {
+			t.Fatalf("%d events, %v", n, err)
+		}
+		_ = q.events.Read(event[:])
+		q.events.Take()
+		_ = q.events.Commit()
+	}
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations for a record and an event", n)
+	}
+}

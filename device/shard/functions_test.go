@@ -1,0 +1,521 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// operate is what the operator asks, by text.
+func (v *virtual) operate(side int, function, action string, set ...string) error {
+	c := control.FunctionChange{Function: function, Action: action, Set: map[string]string{}}
+	for i := 0; i < len(set); i += 2 {
+		c.Set[set[i]] = set[i+1]
+	}
+	id, err := pfvf.ParseID(fmt.Sprintf("h%d.%s", side+1, function))
+	if err != nil {
+		return err
+	}
+	err = v.shards[side].funcs.operate(v.now, id, &c)
+	v.step()
+	return err
+}
+
+func (v *virtual) mustOperate(side int, function, action string, set ...string) {
+	v.t.Helper()
+	if err := v.operate(side, function, action, set...); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func vfID(side, vf int) pfvf.ID { return pfvf.ID((side+1)<<16 | vf) }
+
+// manyVFs lets PF 0 of both sides have VFs up to 4095, in its guest.
+func manyVFs(_ int, c *config.Config) {
+	pf := &c.Functions[0]
+	pf.VFCount = pfvf.MaxVF
+	pf.Tenant, pf.Address, pf.Guest = 7, netip.AddrFrom4([4]byte{192, 168, 100, byte(100 + c.NIC.Host)}), &config.Guest{Unix: "bare"}
+	yes := true
+	pf.Enabled = &yes
+}
+
+// heap is what is in use after a collection.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestVFMemory: 16 PFs with 4095 VFs each cost what 16 PFs cost; memory is for enabled VFs, and
+// comes back.
+func TestVFMemory(t *testing.T) {
+	shard := func(vfs int) *Shard {
+		var b strings.Builder
+		b.WriteString("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n")
+		for pf := range 16 {
+			fmt.Fprintf(&b, "  - {pf: %d, vf_count: %d}\n", pf, vfs)
+		}
+		c, err := config.Parse([]byte(b.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(0, c, devicetest.Seeded(1), slog.New(slog.NewTextHandler(io.Discard, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	base := heap()
+	none := shard(0)
+	without := heap() - base
+	base = heap()
+	s := shard(pfvf.MaxVF)
+	with := heap() - base
+	if with-without > 64<<10 {
+		t.Errorf("65520 VFs that nobody enabled take %d bytes", with-without)
+	}
+	const n = 2000
+	change := func(on bool) {
+		for i := range n {
+			id, _ := pfvf.NewID(1, uint32(i%16), uint32(1+i/16))
+			if err := s.funcs.change(1, id, func(c *config.Function) error {
+				c.Tenant, c.Address, c.Enabled = 7, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), &on
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := heap()
+	change(true)
+	each := (heap() - before) / n
+	t.Logf("%d bytes of a NIC with 16 PFs, %d with 65520 possible VFs, %d per enabled VF", without, with, each)
+	if each > 6<<10 {
+		t.Errorf("an enabled VF takes %d bytes", each)
+	}
+	if len(s.funcs.all) != 16+n || s.funcs.table.Len() != n {
+		t.Errorf("%d functions, %d by address", len(s.funcs.all), s.funcs.table.Len())
+	}
+	change(false)
+	if len(s.funcs.all) != 16 || s.funcs.host.Charged() != (credit.Cost{}) {
+		t.Errorf("%d functions are left, charged %v", len(s.funcs.all), s.funcs.host.Charged())
+	}
+	if left := (heap() - before) / n; left > each/2+1024 { // what was set of them is kept
+		t.Errorf("%d bytes for each VF that is disabled", left)
+	}
+	runtime.KeepAlive(none)
+	runtime.KeepAlive(s)
+}
+
+// TestOperatorSetsVF makes, changes, disables and enables VFs while another pair talks.
+// (DEV-307)
+func TestOperatorSetsVF(t *testing.T) {
+	v := newVirtualWith(t, 5, wire100us, manyVFs)
+	a, b := pair(v)
+	bystander := func() {
+		t.Helper()
+		a.send(abi.OpWrite, 0, 200_000, b, 0)
+		if cqe := a.done(); cqe.Status != abi.WCSuccess {
+			t.Fatalf("the other pair: %s", cqe.Status)
+		}
+	}
+	set := []string{"tenant", "7", "address", "192.168.100.77", "guest", "unix:bare"}
+	v.mustOperate(0, "pf0.vf4000", "enable", set...)
+	bystander()
+	d, e := newDriver(v, 0, 4000), newDriver(v, 1, 2)
+	d.setUp()
+	e.setUp()
+	d.connectTo(e, 5)
+	d.send(abi.OpWrite, 0, 4096, e, 0)
+	if cqe := d.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	if got := d.fn.Registers().Value(abi.RegGIDLo); got != 0xffffc0a8644d {
+		t.Errorf("GID %x", got)
+	}
+
+	// What is no other function changes under traffic.
+	d.send(abi.OpWrite, 0, 1<<20, e, 0)
+	v.mustOperate(0, "pf0.vf4000", "", "rate", "1000", "trust", "on", "spoofchk", "off", "max_qp", "1", "credits", "req-pkt-tx=8")
+	if cqe := d.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	if f := d.fn; !f.Trust || f.SpoofCheck || f.Rate.Rate() != 125e6 || f.Registers().Value(abi.RegMaxTxRate) != 1000 || f.Registers().Value(abi.RegCreditLimitReqPktTx) != 8 {
+		t.Errorf("%+v", f.Function)
+	}
+	if st, _ := d.command(abi.AdminOpCreateQP, &abi.CreateQP{
+		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: abi.QPTypeRC, SQLog2Entries: 2, RQLog2Entries: 2, SQLog2Stride: 7, RQLog2Stride: 5,
+		MaxSendSGE: 1, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: d.list(0, 64, 1), RQPages: d.list(1, 66, 1),
+	}); st != abi.StatusNoResources {
+		t.Errorf("a second QP with a quota of 1: %s", st)
+	}
+
+	// Another MAC makes it another function: reset, told, and usable again.
+	v.mustOperate(0, "pf0.vf4000", "", "mac", "02:00:00:00:00:99")
+	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || ev.Number != uint32(vfID(0, 4000)) {
+		t.Errorf("%+v", ev)
+	}
+	if d.fn.Verbs() != nil || d.fn.Registers().Value(abi.RegMAC) != 0x990000000002 {
+		t.Errorf("not reset, or MAC %x", d.fn.Registers().Value(abi.RegMAC))
+	}
+	bystander()
+	clear(d.mem)
+	d.setUp()
+	e.event(abi.EventDisconnected)
+
+	// Disabled: told, refused, gone with the session; back with what it was set to.
+	v.mustOperate(0, "pf0.vf4000", "disable")
+	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateDisabled) {
+		t.Errorf("%+v", ev)
+	}
+	if st := d.fn.Registers().Write(v.now, abi.RegControl, 4, uint64(abi.ControlReset)); st != abi.StatusDenied {
+		t.Errorf("a disabled function's driver resets it: %s", st)
+	}
+	_ = d.ch.Close(nil)
+	if v.shards[0].funcs.byID[vfID(0, 4000)] != nil {
+		t.Error("a disabled VF without a session is still there")
+	}
+	bystander()
+	v.mustOperate(0, "pf0.vf4000", "enable")
+	d = newDriver(v, 0, 4000)
+	if !d.fn.Trust || d.fn.MAC != [6]byte{2, 0, 0, 0, 0, 0x99} {
+		t.Errorf("what was set is lost: %+v", d.fn.Function)
+	}
+	d.setUp()
+	// Disabled under a session and allowed again: the same stream works on.
+	v.mustOperate(0, "pf0.vf4000", "disable")
+	v.mustOperate(0, "pf0.vf4000", "enable")
+	d.event(abi.EventFunctionState)
+	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) {
+		t.Errorf("%+v", ev)
+	}
+	clear(d.mem)
+	d.setUp()
+	bystander()
+}
+
+// TestOperatorErrors: each names function, value and remedy, and changes nothing.
+func TestOperatorErrors(t *testing.T) {
+	v := newVirtualWith(t, 6, wire100us, manyVFs)
+	s := v.shards[0]
+	before := (View{s: s}).Describe(vfID(0, 1))
+	for _, c := range []struct {
+		function, action string
+		set              []string
+		want             string
+	}{
+		{"pf0.vf1", "", nil, "nothing to change; there are address"},
+		{"pf0.vf1", "", []string{"vlan", "5"}, "h1.pf0.vf1: vlan: VFs are kept apart by tenant"},
+		{"pf0.vf1", "", []string{"min_tx_rate", "5"}, "set guarantee"},
+		{"pf0.vf1", "", []string{"colour", "red"}, "h1.pf0.vf1: colour: not known; there are"},
+		{"pf0.vf1", "", []string{"mac", "01:00:00:00:00:01"}, "is a multicast address; clear"},
+		{"pf0.vf1", "", []string{"mac", config.FunctionMAC(1, 0, 2).String()}, "is already that of h1.pf0.vf2; give each"},
+		{"pf0.vf1", "", []string{"address", "192.168.100.12"}, "is already that of h1.pf0.vf2"},
+		{"pf0.vf1", "", []string{"address", "ten"}, `"ten" is not an IPv4 or IPv6 address; write it as`},
+		{"pf0.vf1", "", []string{"tenant", "0"}, "tenant: missing or 0; name the tenant"},
+		{"pf0.vf1", "", []string{"rate", "fast"}, `rate: "fast" is not a whole number`},
+		{"pf0.vf1", "", []string{"trust", "yes"}, `"yes" is neither on nor off; write on or off`},
+		{"pf0.vf1", "", []string{"state", "up"}, `"up" is not a link state; write auto`},
+		{"pf0.vf1", "", []string{"guest", "me"}, `"me" is not a guest; write cid:3`},
+		{"pf0.vf1", "", []string{"guest", "unix:nowhere"}, `no unix attachment is named "nowhere"; add`},
+		{"pf0.vf1", "", []string{"max_qp", "0"}, "0 would leave the function without"},
+		{"pf0.vf1", "", []string{"max_qp", "70000"}, "70000 is out of range; use 1 to 65534"},
+		{"pf0.vf1", "", []string{"qp_entries", "48"}, "48 is not a power of two"},
+		{"pf0.vf1", "", []string{"dma_window", "1G"}, `"1G" is not a window; write ADDRESS+SIZE`},
+		{"pf0.vf1", "", []string{"dma_window", "1+4K"}, "is not the address of a page"},
+		{"pf0.vf1", "", []string{"credits", "gold=5"}, `"gold" is not a counter; there are req-pkt-tx`},
+		{"pf0.vf1", "", []string{"credits", "0"}, "a limit of 0 would stop the function"},
+		{"pf0.vf1", "", []string{"credits", "req-buf-tx=1"}, "request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more"}, // F11
+		{"pf0.vf1", "", []string{"guarantee", "req-pkt-tx=2000"}, "2000 is more than the 1024 that credits.request_packet_tx allows it; lower it"},
+		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "but 9000 are guaranteed to functions; raise it or lower"},
+		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 to a function that has none; a packet needs 1"},
+		{"pf0.vf1", "destroy", nil, "there are enable, disable and reset"},
+		{"pf0.vf9", "enable", nil, "enabled: true, but the function has no tenant; give it tenant and address"},
+		{"pf0.vf9", "reset", nil, "h1.pf0.vf9 is disabled; enable it first"},
+		{"pf3.vf1", "enable", nil, "there is none; add {pf: 3} under functions"},
+	} {
+		err := v.operate(0, c.function, c.action, c.set...)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %s %v:\n got %v\nwant %s", c.function, c.action, c.set, err, c.want)
+		}
+	}
+	if after := (View{s: s}).Describe(vfID(0, 1)); after != before {
+		t.Errorf("refused changes left %+v, was %+v", after, before)
+	}
+	if got := s.funcs.host.Charged(); got != (credit.Cost{}) {
+		t.Errorf("charged %v", got)
+	}
+}
+
+// TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond
+// what it has. (DEV-309, DEV-311)
+func TestPFManagesVFs(t *testing.T) {
+	v := newVirtualWith(t, 8, wire100us, manyVFs)
+	pf, vf1 := newDriver(v, 0, 0), newDriver(v, 0, 1)
+	pf.enable()
+	vf1.setUp()
+	refused := func(d *driver, want abi.Status, op abi.AdminOp, p marshaler) {
+		t.Helper()
+		if st, r := d.command(op, p); st != want || binary.LittleEndian.Uint64(r) != 0 {
+			t.Errorf("%s %+v: %s, %x; want %s", op, p, st, r, want)
+		}
+	}
+	for op := abi.AdminOpVFEnable; op <= abi.AdminOpQueryVFObjects; op++ {
+		refused(vf1, abi.StatusDenied, op, &abi.VFNumber{VF: 2})
+		refused(pf, abi.StatusNotFound, op, &abi.VFNumber{VF: 0})
+		refused(pf, abi.StatusNotFound, op, &abi.VFNumber{VF: 1 << 12})
+	}
+	set := func(c abi.SetVF) *abi.SetVF { c.VF = 20; return &c }
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpVFEnable, &abi.VFNumber{VF: 20}) // no tenant
+	gid := netip.MustParseAddr("192.168.100.120").As16()
+	pf.must(abi.AdminOpSetVF, set(abi.SetVF{
+		Mask: abi.VFAttrMAC | abi.VFAttrTenant | abi.VFAttrGID | abi.VFAttrMaxTxRate | abi.VFAttrLink | abi.VFAttrMaxQP,
+		MAC:  [6]byte{2, 0, 0, 0, 0, 20}, Tenant: 7, GID: gid, MaxTxRate: 500, Link: abi.LinkEnable, MaxQP: 9,
+	}))
+	pf.must(abi.AdminOpVFEnable, &abi.VFNumber{VF: 20})
+	if n := pf.fn.Registers().Value(abi.RegNumVF); n != 5 || pf.fn.Registers().Value(abi.RegTotalVF) != pfvf.MaxVF {
+		t.Errorf("%d VFs", n)
+	}
+	var q abi.QueryVFResult
+	q.Unmarshal(pf.must(abi.AdminOpQueryVF, &abi.VFNumber{VF: 20}))
+	if q.State != abi.StateReset || q.MAC != [6]byte{2, 0, 0, 0, 0, 20} || q.Tenant != 7 || q.GID != gid || q.MaxTxRate != 500 || q.LinkUp != 1 || q.Link != abi.LinkEnable || q.SpoofCheck != 1 {
+		t.Errorf("%+v", q)
+	}
+	d := newDriver(v, 0, 20) // the PF's guest may drive it
+	if !d.fn.assignedTo("bare", d.b.Peer) {
+		t.Error("the VF is not its PF's guest's")
+	}
+	d.setUp()
+	q.Unmarshal(pf.must(abi.AdminOpQueryVF, &abi.VFNumber{VF: 20}))
+	if q.State != abi.StateReady || q.Attached != 1 || q.QPs != 1 || q.MRs != 1 {
+		t.Errorf("%+v", q)
+	}
+
+	// Credits: limits down at once, guarantee and more than the PF's own only by a trusted PF.
+	counts := func(n uint32) (b [32]byte) {
+		for i := range 8 {
+			binary.LittleEndian.PutUint32(b[4*i:], n)
+		}
+		return b
+	}
+	pf.must(abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditLimit, Mask: 0xff, Counts: counts(100)})
+	r := pf.must(abi.AdminOpQueryVFCredits, &abi.QueryVFCredits{VF: 20, Part: abi.CreditLimit})
+	if binary.LittleEndian.Uint32(r[28:]) != 100 || d.fn.Credits.Limit()[credit.NetBufRx] != 100 {
+		t.Errorf("limits %x, %v", r, d.fn.Credits.Limit())
+	}
+	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 1, Counts: counts(5000)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 0x100, Counts: counts(5)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 1})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditLimit, Mask: 2, Counts: counts(1)}) // F11
+	refused(pf, abi.StatusDenied, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditGuarantee, Mask: 1, Counts: counts(5)})
+	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTenant, Tenant: 8}))
+	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTrust, Trust: 1}))
+	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrSpoofCheck}))
+	// Quotas of objects (DEV-312).
+	pf.must(abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 0xf0, Counts: counts(3)})
+	objects := func(d *driver, op abi.AdminOp, p marshaler) (o abi.ObjectCounts) {
+		o.Unmarshal(d.must(op, p))
+		return o
+	}
+	want := abi.ObjectCounts{QPs: 9, CQs: 512, MRs: 4096, PDs: 256, AHs: 3, SRQs: 3, MWs: 3, XRCDs: 3}
+	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20}); o != want {
+		t.Errorf("quotas %+v", o)
+	}
+	if o := objects(d, abi.AdminOpQueryObjects, &abi.QueryObjects{}); o != want {
+		t.Errorf("quotas as the VF sees them %+v", o)
+	}
+	d.b.Features |= abi.FeatureExtendedVerbs
+	for range 3 {
+		d.must(abi.AdminOpOpenXRCD, nil)
+		d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})
+	}
+	refused(d, abi.StatusNoResources, abi.AdminOpOpenXRCD, nil)
+	refused(d, abi.StatusNoResources, abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})
+	used := abi.ObjectCounts{QPs: 1, CQs: 1, MRs: 1, PDs: 1, AHs: 3, XRCDs: 3}
+	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20, Part: abi.CreditInUse}); o != used {
+		t.Errorf("in use %+v", o)
+	}
+	if f := (View{s: v.shards[0]}).Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+		t.Errorf("shown %+v", f)
+	}
+	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})
+	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1 << 5, Counts: counts(257)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1 << 8, Counts: counts(1)})
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFObjects, &abi.SetVFObjects{VF: 20, Mask: 1})
+	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrMaxMR, MaxMR: 5000}))
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVF, set(abi.SetVF{Mask: 1 << 11}))
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrMAC, MAC: [6]byte{1}}))
+	refused(pf, abi.StatusAddressInUse, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrGID, GID: vf1.fn.GID()}))
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFWindow, &abi.SetVFWindow{VF: 20, Address: 1, Length: 4096})
+	if d.fn.Lifecycle.State() != abi.StateReady {
+		t.Error("a refused command reset the VF")
+	}
+	v.mustOperate(0, "pf0", "", "trust", "on")
+	pf.must(abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditGuarantee, Mask: 1, Counts: counts(5)})
+	if d.fn.Credits.Guaranteed() != (credit.Cost{credit.ReqPktTx: 5}) || v.shards[0].funcs.host.Charged()[credit.ReqPktTx] != 5 {
+		t.Errorf("guaranteed %v", d.fn.Credits.Guaranteed())
+	}
+
+	pf.must(abi.AdminOpVFReset, &abi.VFNumber{VF: 20})
+	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || d.fn.Verbs() != nil {
+		t.Errorf("%+v", ev)
+	}
+	pf.must(abi.AdminOpSetVFWindow, &abi.SetVFWindow{VF: 20, Address: 1 << 30, Length: 1 << 20})
+	if w := d.fn.Settings().Window; w.Addr != 1<<30 || w.Size != 1<<20 {
+		t.Errorf("%+v", w)
+	}
+	pf.must(abi.AdminOpVFDisable, &abi.VFNumber{VF: 20})
+	refused(pf, abi.StatusBadState, abi.AdminOpVFReset, &abi.VFNumber{VF: 20})
+	if vf1.fn.Lifecycle.State() != abi.StateReady {
+		t.Error("another VF noticed")
+	}
+}
+
+// TestPFResetTakesVFsDown: lowest VF first, each told, the PF last; another PF's driver and an
+// ended stream reset nobody. (DEV-308)
+func TestPFResetTakesVFsDown(t *testing.T) {
+	v := newVirtualWith(t, 9, wire100us, manyVFs)
+	pf := newDriver(v, 0, 0)
+	var vfs []*driver
+	for n := 1; n <= 4; n++ {
+		if n != 3 { // VF 3 is there, but nobody drives it
+			vfs = append(vfs, newDriver(v, 0, n))
+		}
+	}
+	pf.enable()
+	for _, d := range vfs {
+		d.setUp()
+	}
+	var log strings.Builder
+	v.shards[0].log.To = slog.New(slog.NewTextHandler(&log, nil))
+	pf.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	if pf.fn.Lifecycle.State() != abi.StateReset {
+		t.Fatal(pf.fn.Lifecycle.State())
+	}
+	if order := regexp.MustCompile(`function=\S+`).FindAllString(log.String(), -1); !slices.Equal(order, []string{
+		"function=h1.pf0.vf1", "function=h1.pf0.vf2", "function=h1.pf0.vf3", "function=h1.pf0.vf4",
+	}) {
+		t.Errorf("reset in the order %v:\n%s", order, &log)
+	}
+	for _, d := range vfs {
+		if d.fn.Lifecycle.State() != abi.StateReset || d.fn.Verbs() != nil {
+			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
+		}
+		d.event(abi.EventFunctionState)
+		clear(d.mem)
+		d.setUp()
+	}
+	_ = pf.ch.Close(nil) // a PF's guest that goes takes nobody along
+	for _, d := range vfs {
+		if d.fn.Lifecycle.State() != abi.StateReady {
+			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
+		}
+	}
+}
+
+// TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate
+// can be lifted.
+func TestRateLimit(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
+		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
+			t.Run(op.String(), func(t *testing.T) {
+				v := newVirtual(t, 10, wire100us)
+				a, b := pair(v)
+				limited := a
+				if op == abi.OpRead {
+					limited = b
+				}
+				name := fmt.Sprintf("pf0.vf%d", limited.fn.ID.VF())
+				transfer := func() float64 {
+					const n, size = 8, 500_000
+					start := v.now
+					for range n {
+						a.send(op, 0, size, b, 0)
+					}
+					for range n {
+						if cqe := a.done(); cqe.Status != abi.WCSuccess {
+							t.Fatal(cqe.Status)
+						}
+					}
+					return n * size * 8 / (float64(v.now-start) / 1e9) / 1e6
+				}
+				free := transfer()
+				v.mustOperate(limited.side, name, "", "max_tx_rate", "200")
+				held := transfer()
+				v.mustOperate(limited.side, name, "", "max_tx_rate", "0")
+				again := transfer()
+				t.Logf("%.0f Mbit/s, held to 200: %.0f, and without again: %.0f", free, held, again)
+				if held < 180 || held > 215 || again < free*0.9 {
+					t.Errorf("%.0f Mbit/s, held to 200: %.0f, and without again: %.0f", free, held, again)
+				}
+			})
+		}
+	})
+}
+
+// TestLinkState: a function whose link is down is cut off and told; up again it goes on where it
+// was. A VF follows its PF. (DEV-310)
+func TestLinkState(t *testing.T) {
+	v := newVirtualWith(t, 11, wire100us, manyVFs)
+	a, b := pair(v)
+	link := func(want uint32) {
+		t.Helper()
+		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.Registers().Value(abi.RegLinkUp) != uint64(want) {
+			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.Registers().Value(abi.RegLinkUp), want)
+		}
+	}
+	v.mustOperate(0, "pf0.vf1", "", "state", "disable")
+	link(0)
+	a.send(abi.OpWrite, 0, 1000, b, 0)
+	v.idle(50e6)
+	if _, ok := a.completion(); ok || v.shards[0].drops[dropLinkDown] == 0 {
+		t.Fatal("a packet passed a link that is down")
+	}
+	v.mustOperate(0, "pf0.vf1", "", "state", "auto")
+	link(1)
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Fatal(cqe.Status)
+	}
+	v.mustOperate(0, "pf0", "", "state", "disable")
+	link(0)
+	v.mustOperate(0, "pf0.vf1", "", "state", "enable")
+	link(1)
+	v.mustOperate(0, "pf0", "", "state", "auto")
+	v.mustOperate(1, "pf0.vf1", "", "state", "disable")
+	b.send(abi.OpWrite, 0, 1000, a, 0)
+	a.send(abi.OpWrite, 0, 1000, b, 0)
+	v.idle(50e6)
+	if _, ok := a.completion(); ok {
+		t.Fatal("a packet reached a function whose link is down")
+	}
+	c := newDriver(v, 0, 2)
+	v.mustOperate(0, "pf0.vf2", "", "state", "disable")
+	c.setUp()
+	if st, _ := c.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: c.qpn, Service: 1, DGID: b.fn.GID()}); st != abi.StatusUnreachable {
+		t.Errorf("connect without a link: %s", st)
+	}
+
+	v.mustOperate(0, "pf0.vf2", "", "state", "enable")
+	d := newDriver(v, 0, 4)
+	v.mustOperate(0, "pf0.vf4", "", "tenant", "7", "address", "192.168.100.44")
+	d.setUp()
+	c.connectTo(d, 8) // inside the NIC
+	v.mustOperate(0, "pf0.vf4", "", "state", "disable")
+	c.event(abi.EventDisconnected)
+}

@@ -1,0 +1,37 @@
+package shard
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestEveryKindEverywhere: a kind of objects can be bounded by the operator, and is shown, under
+// its own word.
+func TestEveryKindEverywhere(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.setUp()
+	s := v.shards[0]
+	for k := range abi.NumObjects {
+		most := uint32(5 + k)
+		if err := s.funcs.operate(v.now, d.fn.ID, &control.FunctionChange{Set: map[string]string{"max_" + k.Info().Key: fmt.Sprint(most)}}); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal((View{s: s}).Describe(d.fn.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown map[string]any
+		if err := json.Unmarshal(raw, &shown); err != nil {
+			t.Fatal(err)
+		}
+		n := float64(d.fn.Verbs().Counts()[k])
+		if shown["max_"+k.Info().Key] != float64(most) || shown[k.Info().Key+"s"] != n {
+			t.Errorf("%s: shown as %v of %v, want %v of %d", k, shown[k.Info().Key+"s"], shown["max_"+k.Info().Key], n, most)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package shard
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
+)
+
+// TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed says so (F65).
+func TestRoutesTold(t *testing.T) {
+	v := newPortWorld(t, 1)
+	kinds := map[string]int{}
+	for _, r := range v.shards[0].plain.routes() {
+		kinds[r.Kind]++
+		if named := r.Port != ""; named != (r.Kind == "port") {
+			t.Errorf("%+v names a port: %v", r, named)
+		}
+		if sealed := r.Sealed && r.Peer != 0; sealed != (r.Kind == "peer") {
+			t.Errorf("%+v names a peer: %v", r, sealed)
+		}
+	}
+	if kinds["port"] == 0 || kinds["peer"] == 0 {
+		t.Errorf("routes by kind: %v", kinds)
+	}
+}
+
+// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not (F65).
+func TestWiringEnds(t *testing.T) {
+	for _, tc := range []struct {
+		kind  cm.OutputKind
+		again int
+	}{{cm.OutRejected, 1}, {cm.OutDisconnected, 0}} {
+		v := newVirtual(t, 1, wire100us)
+		a, b := drivers(v)
+		a.toRTR(b.qpn, b.fn.GID())
+		b.toRTR(a.qpn, a.fn.GID())
+		f := a.fn
+		if n, _ := f.conns.Waiting(); n == 0 {
+			f = b.fn // the one with the smaller GID asks
+		}
+		ids := f.conns.IDs()
+		if len(ids) != 1 {
+			t.Fatalf("%d attempts", len(ids))
+		}
+		later := f.shard.conns.Deadline()
+		f.shard.conns.Output(v.now, &cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, netip.Addr{})
+		n, _ := f.conns.Waiting()
+		if again := f.shard.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
+			t.Errorf("%v: %d wirings, want %d; made again: %t", tc.kind, n, tc.again, again)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// headersSeen is what a sealed frame shows on the wire.
+type headersSeen struct {
+	class, innerClass, innerHops uint8
+	innerFlow                    uint32
+	port                         uint16
+}
+
+// seen reads a frame over IPv4; the inner header is authenticated, not encrypted.
+func seen(frame []byte) (h headersSeen) {
+	h.class, h.port = frame[15], binary.BigEndian.Uint16(frame[34:])
+	switch in := frame[underlay.Headroom+psp.BaseLen+psp.VCLen:]; in[0] >> 4 {
+	case 4:
+		h.innerClass, h.innerHops = in[1], in[8]
+	case 6:
+		word := binary.BigEndian.Uint32(in)
+		h.innerClass, h.innerFlow, h.innerHops = uint8(word>>20), word&(1<<20-1), in[7]
+	}
+	return h
+}
+
+// setPath sets the path of the driver's queue pair.
+func (d *driver) setPath(p abi.QPPath) {
+	d.v.t.Helper()
+	p.QPN = d.qpn
+	d.must(abi.AdminOpSetQPPath, &p)
+}
+
+// TestPathHeaders sends by queue pairs that were given a path, connected by number and by service,
+// and by address handles: DSCP in both headers, ECN the network's alone, hop limit and flow label
+// in the inner one; the flow label picks the source port. (DEV-946, DEV-947)
+func TestPathHeaders(t *testing.T) {
+	for _, inner := range []int{4, 6} {
+		for _, how := range []string{"wired", "connected", "datagrams"} {
+			t.Run(fmt.Sprintf("%s, IPv%d", how, inner), func(t *testing.T) {
+				v := newVirtualWith(t, 3, wire100us, devicetest.IPVersions(4, inner))
+				a, b := drivers(v)
+				var frames [2][]headersSeen
+				v.tap = func(from int, frame []byte) []byte {
+					if len(frame) > 100 {
+						frames[from] = append(frames[from], seen(frame))
+					}
+					return frame
+				}
+				const class, hops, flow = 0xbb, 33, 0x12345
+				path := abi.QPPath{TrafficClass: class, HopLimit: hops, FlowLabel: flow, SL: 3, VLAN: abi.NoVLAN}
+				switch how {
+				case "datagrams":
+					ahn := binary.LittleEndian.Uint32(a.must(abi.AdminOpCreateAH, &abi.CreateAH{
+						PDN: a.pdn, DGID: b.fn.GID(), TrafficClass: class, HopLimit: hops, FlowLabel: flow, VLAN: abi.NoVLAN,
+					}))
+					a.createUD(b.fn.GID(), 0, 0)
+					b.createUD(a.fn.GID(), 0, 0)
+					b.receive(0, 4096)
+					a.datagram(ahn, b.qpn, 1000)
+				case "wired":
+					a.setPath(path)
+					wiredPair(v, a, b, false)
+					a.send(abi.OpWrite, 0, 3000, b, 0)
+				case "connected":
+					a.setPath(path)
+					a.connectTo(b, 9)
+					a.send(abi.OpWrite, 0, 3000, b, 0)
+				}
+				if cqe := a.done(); cqe.Status != abi.WCSuccess {
+					t.Fatal(cqe.Status)
+				}
+				v.idle(100e6)
+				want := headersSeen{class: class&^3 | underlay.ECT0, innerClass: class &^ 3, innerHops: hops, port: firstPort + uint16(conn.FirstPath(flow, 0)%paths)}
+				if inner == 6 {
+					want.innerFlow = flow
+				}
+				found := false
+				for _, h := range frames[0] {
+					found = found || h == want
+					if h != want && how != "datagrams" {
+						t.Errorf("sent under %+v, want %+v", h, want)
+					}
+				}
+				if !found {
+					t.Errorf("sent under %+v, want %+v", frames[0], want)
+				}
+				for _, h := range frames[1] { // who asked for nothing
+					if how != "datagrams" && (h.class != underlay.ECT0 || h.innerClass != 0 || h.innerHops != 64 || h.innerFlow != 0) {
+						t.Errorf("answered under %+v", h)
+					}
+				}
+				if how == "datagrams" {
+					return
+				}
+				var q abi.QPPath
+				q.Unmarshal(a.must(abi.AdminOpQueryQPPath, &abi.QueryQP{QPN: a.qpn}))
+				if q != (abi.QPPath{QPN: a.qpn, TrafficClass: class &^ 3, HopLimit: hops, FlowLabel: flow, SL: 3}) {
+					t.Errorf("query %+v", q)
+				}
+			})
+		}
+	}
+}

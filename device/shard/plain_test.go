@@ -1,0 +1,431 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// newPortWorld is two shards in virtual time, VF 1 of each with a port in tenant 7 and VF 4 with
+// one in tenant 8 of the same address.
+func newPortWorld(t testing.TB, seed uint64) *virtual {
+	t.Helper()
+	return newPortWorldWith(t, seed, func(int, *config.Config) {})
+}
+
+func newPortWorldWith(t testing.TB, seed uint64, change func(i int, c *config.Config)) *virtual {
+	t.Helper()
+	v := newVirtualWith(t, seed, sim.Impairment{Delay: 10_000}, func(i int, c *config.Config) {
+		c.Peers[0].Tenants = []uint32{7, 8}
+		devicetest.AddPort(c, 0, &config.Port{Name: "vp1", Addresses: devicetest.Addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
+		devicetest.AddPort(c, 3, &config.Port{Name: "vp4"})
+		change(i, c)
+	})
+	v.until("keys for the tunnels", func() bool { return v.shards[0].keyless()+v.shards[1].keyless() == 0 })
+	v.idle(5 * cmDelay)
+	return v
+}
+
+// say puts a frame with a UDP datagram of n bytes into a port.
+func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
+	p := v.shards[side].plain.ports[port]
+	f := make([]byte, 14+28+n)
+	copy(f, p.Gateway[:])
+	copy(f[6:], p.MAC[:])
+	f[12] = 8
+	ip := f[14:]
+	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(28+n))
+	copy(ip[12:], src[:])
+	copy(ip[16:], dst[:])
+	devicetest.FinishHeader(ip[:20])
+	binary.BigEndian.PutUint16(ip[24:], uint16(8+n))
+	for i := range n {
+		ip[28+i] = byte(i * 3)
+	}
+	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: f})
+}
+
+var (
+	host1 = devicetest.Host1
+	host2 = devicetest.Host2
+)
+
+func (v *virtual) reason(side int, r gateway.Reason) uint64 {
+	return v.shards[side].plain.gw.Stats().Reasons[r]
+}
+
+// heard runs for a while and returns what arrived at a side's ports.
+func (v *virtual) heard(side int) [][]byte {
+	v.idle(1_000_000)
+	got := v.arrived[side]
+	v.arrived[side] = nil
+	return got
+}
+
+func TestPlainTunnel(t *testing.T) {
+	v := newPortWorld(t, 1)
+	var sealed [][]byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 {
+			sealed = append(sealed, bytes.Clone(f))
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 1000)
+	want := bytes.Clone(v.ports[0][0].Frame[14:])
+	got := v.heard(1)
+	if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.shards[1].plain.ports[0].MAC {
+		t.Fatalf("%d frames", len(got))
+	}
+	f := sealed[len(sealed)-1]
+	h, _, err := psp.ParseHeader(f[42:])
+	if err != nil || h.CryptOffset != 2 || h.VC != security.Cookie(7) || h.NextHeader != psp.NextHeaderIPv4 || bytes.Contains(f, want[40:80]) {
+		t.Errorf("%+v %v: not sealed whole under the tenant's cookie", h, err)
+	}
+	last := h.IV
+	v.say(0, 0, host1, host2, 10)
+	v.heard(1)
+	if h, _, _ := psp.ParseHeader(sealed[len(sealed)-1][42:]); h.IV != last+1 {
+		t.Errorf("IV %d after %d: the gateway's is a counter", h.IV, last)
+	}
+}
+
+// Equal addresses in two tenants: each port hears its own tenant only.
+func TestPlainTenantsApart(t *testing.T) {
+	v := newPortWorld(t, 2)
+	for port := range 2 {
+		v.say(0, port, host1, host2, 100+port)
+	}
+	got := v.heard(1)
+	if len(got) != 2 {
+		t.Fatalf("%d frames", len(got))
+	}
+	for i, f := range got {
+		if p := v.shards[1].plain.ports[i]; [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
+			t.Errorf("port %d got %d bytes for %x", i, len(f), f[:6])
+		}
+	}
+}
+
+// What an attacker on the fabric can do with what he sees is dropped and counted, and nothing
+// answers.
+func TestPlainBadInput(t *testing.T) {
+	v := newPortWorld(t, 3)
+	var seen []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 300 {
+			seen = bytes.Clone(f)
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 300)
+	if len(v.heard(1)) != 1 {
+		t.Fatal("no traffic")
+	}
+	drop := func(r dropReason) uint64 { return v.shards[1].drops[r] }
+	inject := func(f []byte) {
+		t.Helper()
+		sent := v.shards[1].underlay.Stats()[underlay.Sent]
+		v.links[0].Send(v.now, f)
+		if got := v.heard(1); len(got) != 0 {
+			t.Errorf("%x arrived", got[0])
+		}
+		if n := v.shards[1].underlay.Stats()[underlay.Sent]; n != sent {
+			t.Error("it was answered")
+		}
+	}
+	inject(bytes.Clone(seen))
+	if drop(dropReplay) != 1 {
+		t.Error("the replay was not counted")
+	}
+	for i := 42; i < len(seen); i += 7 { // every field and some of the rest
+		f := bytes.Clone(seen)
+		f[i] ^= 0x10
+		inject(f)
+	}
+	if drop(dropPSPAuth) < 30 || drop(dropReplay) != 1 {
+		t.Errorf("%d authentications failed", drop(dropPSPAuth))
+	}
+	unknown := bytes.Clone(seen)
+	unknown[42+4+2] ^= 0xff
+	inject(unknown)
+	if drop(dropPSPSPI) == 0 {
+		t.Error("the unknown SPI was not counted")
+	}
+	for n := range len(seen) - 42 {
+		f := bytes.Clone(seen[:42+n])
+		binary.BigEndian.PutUint16(f[16:], uint16(28+n))
+		binary.BigEndian.PutUint16(f[38:], uint16(8+n))
+		devicetest.FinishHeader(f[14:34])
+		inject(f)
+	}
+	if drop(dropPSPMalformed) == 0 {
+		t.Error("no cut packet was counted")
+	}
+}
+
+// TestExpiredSPI: once a rotation is over, what was sealed before it has an unknown SPI, in both
+// classes, and nobody is told.
+func TestExpiredSPI(t *testing.T) {
+	v := newPortWorld(t, 6)
+	a, b := pair(v)
+	var falconFrame, plainFrame []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 1000 {
+			falconFrame = bytes.Clone(f)
+		}
+		return f
+	}
+	exchange(t, a, b, 10_000)
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 500 {
+			plainFrame = bytes.Clone(f)
+		}
+		return f
+	}
+	v.say(0, 0, host1, host2, 500)
+	if len(v.heard(1)) != 1 {
+		t.Fatal("no traffic")
+	}
+	v.tap = nil
+	v.idle(2e9)
+	exchange(t, a, b, 10_000) // moves the remote time past the margin
+	s := v.shards[1]
+	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
+		switch round {
+		case 1:
+			if err := s.keys.Rotate(v.now); err != nil {
+				t.Fatal(err)
+			}
+			v.idle(5 * cmDelay)
+		case 2:
+			v.idle(2e9)
+		}
+		for name, f := range map[string][]byte{"Falcon": falconFrame, "plain IP": plainFrame} {
+			before, sent := s.drops[want], s.underlay.Stats()[underlay.Sent]
+			v.inject(1, bytes.Clone(f))
+			if n := s.drops[want]; n != before+1 {
+				t.Errorf("%s, round %d: counted %d times as %s", name, round, n-before, want)
+			}
+			if n := s.underlay.Stats()[underlay.Sent]; n != sent || len(v.heard(1)) != 0 {
+				t.Errorf("%s, round %d: answered or delivered", name, round)
+			}
+		}
+	}
+	exchange(t, a, b, 10_000)
+	v.say(0, 0, host1, host2, 500)
+	if len(v.heard(1)) != 1 {
+		t.Error("no traffic with new keys")
+	}
+}
+
+// A peer that has a key for one tenant gets nothing to another by the cookie, nor anything else
+// than packets by it.
+func TestPlainHostilePeer(t *testing.T) {
+	v := newPortWorld(t, 4)
+	s := v.shards[1]
+	issued, err := s.keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *psp.TxSA
+	send := func(vc uint64, next uint8, packet []byte) [][]byte {
+		t.Helper()
+		sa, err := psp.NewGatewayTxSA(issued.Version, issued.SPI, issued.Key, vc, psp.VCLen/4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			sa.Follow(last)
+		}
+		last = sa
+		b := make([]byte, 2000)
+		n, err := sa.SealFrom(v.now, next, b, packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.unseal(v.now, &underlay.Datagram{}, b[:n])
+		return v.heard(1)
+	}
+	v.say(0, 0, host1, host2, 10)
+	good := bytes.Clone(v.ports[0][0].Frame[14:])
+	v.ports[0] = nil
+	if len(send(security.Cookie(7), 4, good)) != 1 {
+		t.Fatal("what is right does not arrive")
+	}
+	for name, tc := range map[string]struct {
+		vc     uint64
+		next   uint8
+		packet []byte
+		why    gateway.Reason
+	}{
+		"cookie of another tenant": {security.Cookie(8), 4, good, gateway.DropWrongVC},
+		"another tunnel's cookie":  {security.Cookie(7) + 1, 4, good, gateway.DropWrongVC},
+		"another kind":             {security.Cookie(7), 41, good, gateway.DropHeader},
+		"Falcon by the header":     {security.Cookie(7), 252, good, gateway.DropHeader},
+		"nothing":                  {security.Cookie(7), 4, nil, gateway.DropHeader},
+	} {
+		before := v.reason(1, tc.why)
+		if got := send(tc.vc, tc.next, tc.packet); len(got) != 0 || v.reason(1, tc.why) != before+1 {
+			t.Errorf("%s: %d frames, %v counted %d", name, len(got), tc.why, v.reason(1, tc.why)-before)
+		}
+	}
+}
+
+// Keys are replaced while packets flow, and none is lost; also when a key is nearly used up.
+func TestPlainRekey(t *testing.T) {
+	v := newPortWorld(t, 5)
+	for i := range 5 {
+		if err := v.shards[1].keys.Rotate(v.now); err != nil {
+			t.Fatal(err)
+		}
+		for range 30 {
+			v.say(0, 0, host1, host2, 100)
+			v.idle(100_000)
+		}
+		v.idle(1_100_000_000)
+		if n := len(v.heard(1)); n != 30 {
+			t.Fatalf("rotation %d: %d of 30 arrived", i, n)
+		}
+	}
+	v.shards[0].txSAs.PacketLimit = 20 // of keys from now on
+	if err := v.shards[1].keys.Rotate(v.now); err != nil {
+		t.Fatal(err)
+	}
+	v.idle(5 * cmDelay)
+	for range 200 {
+		v.say(0, 0, host1, host2, 100)
+		v.idle(100_000_000)
+	}
+	if n := len(v.heard(1)); n != 200 || v.shards[0].drops[dropTxSeal] != 0 {
+		t.Errorf("%d of 200 arrived with keys for 20 packets each", n)
+	}
+}
+
+// A function that is disabled is withdrawn at the peer, and announced again when it is enabled.
+func TestPlainWithdraw(t *testing.T) {
+	v := newPortWorld(t, 6)
+	vf := v.shards[1].plain.ports[0].ID
+	set := func(edit func(*config.Function)) {
+		t.Helper()
+		err := v.shards[1].funcs.change(v.now, vf, func(f *config.Function) error {
+			edit(f)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.shards[1].cm.Run(v.now)
+		v.idle(5 * cmDelay)
+	}
+	speak := func() int {
+		v.say(0, 0, host1, host2, 10)
+		return len(v.heard(1))
+	}
+	no, yes := false, true
+	for name, tc := range map[string]struct{ off, on func(*config.Function) }{
+		"disabled": {func(f *config.Function) { f.Enabled = &no }, func(f *config.Function) { f.Enabled = &yes }},
+		"link":     {func(f *config.Function) { f.Link = pfvf.LinkDisable }, func(f *config.Function) { f.Link = pfvf.LinkAuto }},
+	} {
+		if speak() != 1 {
+			t.Fatalf("%s: nothing arrives before", name)
+		}
+		set(tc.off)
+		before := v.reason(0, gateway.DropNoRoute)
+		if n := speak(); n != 0 || v.reason(0, gateway.DropNoRoute) == before {
+			t.Errorf("%s: %d arrived", name, n)
+		}
+		set(tc.on)
+	}
+	if speak() != 1 {
+		t.Error("nothing arrives after")
+	}
+	set(func(f *config.Function) { f.Tenant = 9 })
+	if speak() != 0 {
+		t.Error("arrived in another tenant")
+	}
+}
+
+// The capture has the clear packets of both sides.
+func TestPlainCapture(t *testing.T) {
+	v := newPortWorld(t, 7)
+	var pcap [2]bytes.Buffer
+	var want []byte
+	for i, s := range v.shards {
+		c, err := capture.New(&pcap[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.setSinks([]capture.Sink{capture.NewSink(c, config.CaptureClear)})
+	}
+	v.say(0, 0, host1, host2, 100)
+	want = bytes.Clone(v.ports[0][0].Frame[14:])
+	v.heard(1)
+	for i, s := range v.shards {
+		if err := s.capture.sinks[0].To.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(pcap[i].Bytes(), want) {
+			t.Errorf("NIC %d: the packet is not in the capture", i+1)
+		}
+	}
+}
+
+// Sealing what came from a port, and opening what is for one, allocates nothing.
+func TestPlainNoAllocations(t *testing.T) {
+	v := newPortWorld(t, 8)
+	v.say(0, 0, host1, host2, 1000)
+	v.heard(1)
+	v.say(0, 0, host1, host2, 1000)
+	first := v.ports[0][0]
+	v.ports[0] = nil
+	work, in := bytes.Clone(first.Frame), []gateway.PortInput{first}
+	frames, segments := make([][]byte, 1), make([]int, 1)
+	arrived := 0
+	if n := testing.AllocsPerRun(100, func() {
+		copy(work, first.Frame)
+		in[0].Frame = work
+		a, b := v.shards[0], v.shards[1]
+		a.Step(v.now, &thread.Input{FromPorts: in}, &v.outs[0])
+		v.outs[0].Do()
+		for _, f := range a.tx.Pending() {
+			frames[0] = f
+			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, &v.outs[1])
+			v.outs[1].Do()
+			arrived += len(b.plain.gw.Output())
+			b.plain.gw.Done()
+		}
+		a.tx.Taken(len(a.tx.Pending()))
+		b.tx.Taken(len(b.tx.Pending()))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if arrived < 100 {
+		t.Errorf("%d arrived", arrived)
+	}
+}
+
+// keyless counts peers that a port cannot send to yet.
+func (s *Shard) keyless() (n int) {
+	for host := range s.peers {
+		t := s.plain.gw.Tunnel(host, 7)
+		if t == nil || !t.Sealed() {
+			n++
+		}
+	}
+	return n
+}

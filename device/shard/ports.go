@@ -1,0 +1,101 @@
+package shard
+
+import (
+	"cmp"
+	"log/slog"
+	"reflect"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// Ports are the ports of a shard's functions for whoever makes and serves their devices, which is
+// I/O and none of the shard's. They belong to the shard's thread.
+type Ports struct{ s *Shard }
+
+// Ports returns the ports of the shard's functions.
+func (s *Shard) Ports() Ports { return Ports{s} }
+
+// All are those that there are.
+func (p Ports) All() []*Port { return p.s.plain.ports }
+
+// Sync makes the ports follow what their functions are set to.
+func (p Ports) Sync() { p.s.syncPorts() }
+
+// Busy reports whether frames of ports are being sealed still: none are to be read.
+func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
+
+// Deliver gives ports what there is for them.
+func (p Ports) Deliver() { p.s.plain.gw.Deliver(p.s.plain.delivered) }
+
+// Patient reports whether the last frame in the uplink's queue is a port's.
+func (p Ports) Patient() bool { return p.s.tx.Patient }
+
+// delivered has captures see what a port was given.
+func (s *Shard) delivered(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
+
+// Lost takes out a port whose device is gone.
+func (p Ports) Lost(now falcon.Time, port *Port) {
+	s := p.s
+	port.Lost = true
+	if err := s.announce(); err != nil { // fewer than before
+		s.log.Line(now, slog.LevelError, "ports not told to peers", "err", err)
+	}
+	s.cm.Run(now)
+}
+
+// Change takes out the ports that are not as functions are set to have them, which it gives to gone,
+// and returns those that are missing.
+func (p Ports) Change(gone func(*Port)) (come []*Port) {
+	s := p.s
+	wanted := map[pfvf.ID]*config.Port{}
+	for _, f := range s.funcs.all {
+		wanted[f.ID] = f.cfg.Port
+	}
+	for id, c := range s.funcs.shelf {
+		wanted[id] = c.Port
+	}
+	before := len(s.plain.ports)
+	s.plain.gw.Update(func() {
+		s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *Port) bool {
+			if !p.Lost && p.Port != nil && reflect.DeepEqual(p.Config, wanted[p.ID]) {
+				delete(wanted, p.ID)
+				return false
+			}
+			gone(p)
+			s.plain.gw.RemoveEndpoint(p.Endpoint)
+			return true
+		})
+	})
+	for id, c := range wanted {
+		if c != nil {
+			come = append(come, &Port{ID: id, Config: c})
+		}
+	}
+	if len(s.plain.ports) != before {
+		_ = s.announce() // fewer than before
+	}
+	slices.SortFunc(come, func(a, b *Port) int { return cmp.Compare(a.ID, b.ID) })
+	return come
+}
+
+// Add makes the shard know a port. add gives it its device; when that or anything else fails, remove
+// takes it back.
+func (p Ports) Add(now falcon.Time, port *Port, add func() error, remove func()) (err error) {
+	s := p.s
+	s.plain.join(port)
+	if err = add(); err == nil {
+		s.plain.ports = append(slices.Clone(s.plain.ports), port)
+		if err = s.announce(); err == nil {
+			s.cm.Run(now)
+			return nil
+		}
+		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
+	}
+	remove()
+	s.plain.gw.RemoveEndpoint(port.Endpoint)
+	return err
+}

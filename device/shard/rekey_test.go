@@ -1,0 +1,249 @@
+package shard
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// rotatingEvery is a pair of shards that rotate on their own.
+func rotatingEvery(t *testing.T, seed uint64, every time.Duration) *virtual {
+	t.Helper()
+	return newVirtualWith(t, seed, wire100us, func(_ int, c *config.Config) { c.PSP.RotateEvery = &every })
+}
+
+// noKeyDrops expects that no packet failed a check of keys.
+func noKeyDrops(t *testing.T, v *virtual) {
+	t.Helper()
+	for i, s := range v.shards {
+		for _, r := range []dropReason{dropPSPMalformed, dropPSPSPI, dropPSPAuth, dropReplay, dropConnectionSPI, dropConnectionPCID, dropTxSeal} {
+			if n := s.drops[r]; n != 0 {
+				t.Errorf("shard %d: %d dropped as %s", i, n, r)
+			}
+		}
+	}
+}
+
+// TestRotateUnderLoad rotates both NICs' keys every 50 ms while data flows in
+// both directions, and expects that no packet is dropped for its key and every
+// byte arrives.
+func TestRotateUnderLoad(t *testing.T) {
+	const every = 50 * time.Millisecond
+	v := rotatingEvery(t, 1, every)
+	a, b := pair(v)
+	exchange(t, a, b, 1000) // addresses are resolved, and packets parked too long are gone
+	v.idle(1e6)
+	var lost [2]uint64
+	for i, s := range v.shards {
+		lost[i] = s.counters.txPackets - v.shards[1-i].counters.rxPackets - v.shards[1-i].drops[dropFalcon]
+	}
+	const n = 256 << 10
+	start := v.now
+	for round := 0; v.now < start+550e6; round++ {
+		for i := range n {
+			a.data()[i], b.data()[i] = byte(i*13+round), byte(i*7+i>>8+round)
+		}
+		a.send(abi.OpWrite, 0, n, b, 1<<20)
+		b.send(abi.OpWrite, 0, n, a, 1<<20)
+		v.idle(700_000) // some of it under way, some not, when keys change
+		for _, d := range []*driver{a, b} {
+			if cqe := d.done(); cqe.Status != abi.WCSuccess {
+				t.Fatalf("round %d: %s", round, cqe.Status)
+			}
+		}
+		if !bytes.Equal(b.data()[1<<20:1<<20+n], a.data()[:n]) || !bytes.Equal(a.data()[1<<20:1<<20+n], b.data()[:n]) {
+			t.Fatalf("round %d: data differs", round)
+		}
+		a.collect()
+		b.collect()
+	}
+	v.idle(1e9)
+	noKeyDrops(t, v)
+	for i, s := range v.shards {
+		if want := uint64((v.now - start) / int64(every)); s.keys.Stats().Rotations < want-1 || want < 10 {
+			t.Errorf("shard %d: %d rotations in %d periods", i, s.keys.Stats().Rotations, want)
+		}
+		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
+			t.Errorf("shard %d sealed %d packets, %d came to the other's transport", i, sent, got)
+		}
+		if n := s.keys.Stats().SPIs; n > 2 {
+			t.Errorf("shard %d: %d SPIs for one peer and tenant", i, n)
+		}
+	}
+}
+
+// TestRotateOutage: while the managers' link is down connections go on with
+// the keys they have; afterwards the new ones are handed over, and nothing is
+// lost either way.
+func TestRotateOutage(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	if err := s.keys.Rotate(v.now); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, a, b, 100_000)
+	v.idle(30e9)
+	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
+		t.Errorf("second rotation while the first is not confirmed: %v", err)
+	}
+	exchange(t, a, b, 100_000)
+	v.linkUp()
+	exchange(t, a, b, 100_000)
+	v.idle(2e9)
+	if st := s.keys.Stats(); st.Unsettled != 0 || st.Generation != 1 {
+		t.Errorf("rotation not finished: %+v", st)
+	}
+	if err := s.keys.Rotate(v.now); err != nil {
+		t.Error(err)
+	}
+	exchange(t, a, b, 100_000)
+	noKeyDrops(t, v)
+}
+
+// TestRotatePeerRestarts: a rotation does not wait for a peer that has lost all
+// its keys, even if no other is planned.
+func TestRotatePeerRestarts(t *testing.T) {
+	v := rotatingEvery(t, 1, 0)
+	pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	if err := s.keys.Rotate(v.now); err != nil {
+		t.Fatal(err)
+	}
+	v.idle(10e9)
+	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
+		t.Fatal("finished without the peer:", err)
+	}
+	peerKeys{s}.ForgetSAs(2)
+	v.idle(1e9)
+	if err := s.keys.Rotate(v.now); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRotateUnreachable: a peer that cannot be told keeps an old key alive for
+// one more period and no longer.
+func TestRotateUnreachable(t *testing.T) {
+	v := rotatingEvery(t, 1, 10*time.Second)
+	a, b := pair(v)
+	s := v.shards[0]
+	v.linkDown()
+	sealsWith := func() uint32 { return s.txSAs.List()[0].SPI }
+	first := sealsWith() // which the peer gave us
+	v.idle(19e9)
+	exchange(t, a, b, 10_000)
+	noKeyDrops(t, v)
+	v.idle(12e9)
+	if !v.shards[1].keys.Issued(security.Use{Peer: 1, Tenant: 7}) || v.shards[1].keys.Stats().Rotations != 2 {
+		t.Fatalf("%d rotations", v.shards[1].keys.Stats().Rotations)
+	}
+	a.send(abi.OpWrite, 0, 100, b, 0)
+	v.idle(1e9)
+	if v.shards[1].drops[dropPSPSPI] == 0 {
+		t.Error("a key two generations old was accepted")
+	}
+	v.linkUp() // in time for the transport: it goes on
+	if cqe := a.done(); cqe.Status != abi.WCSuccess {
+		t.Error(cqe.Status)
+	}
+	if sealsWith() == first {
+		t.Error("the old key is still used")
+	}
+	exchange(t, a, b, 10_000)
+}
+
+// TestPacketLimit: a key of few packets is replaced before it is used up.
+func TestPacketLimit(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	for _, s := range v.shards {
+		s.txSAs.PacketLimit = 2000
+	}
+	a, b := pair(v)
+	for range 30 {
+		exchange(t, a, b, 200_000)
+		v.idle(600e6) // at most one new key per linger: half a key must last that long
+		a.collect()
+		b.collect()
+	}
+	noKeyDrops(t, v)
+	for i, s := range v.shards {
+		if n := s.cm.Stats().RekeyRequests; n < 3 {
+			t.Errorf("shard %d: %d keys were asked for", i, n)
+		}
+		if s.keys.Stats().Rotations != 0 {
+			t.Errorf("shard %d rotated", i)
+		}
+	}
+}
+
+// TestNewConnectionsWhileRotating opens connections one after the other while
+// keys change beneath the handshakes.
+func TestNewConnectionsWhileRotating(t *testing.T) {
+	v := rotatingEvery(t, 5, 2*time.Millisecond)
+	a, b := drivers(v)
+	for i := range 20 {
+		if i > 0 {
+			a.createQPAgain()
+			b.createQPAgain()
+		}
+		a.connectTo(b, uint64(i+1))
+		exchange(t, a, b, 30_000)
+		a.collect()
+		b.collect()
+		a.async, b.async = nil, nil
+	}
+	noKeyDrops(t, v)
+}
+
+// TestGatewayClass: a peer gets a key of the gateway class by asking for it, and
+// what it seals with that never reaches the transport, even if Falcon is inside.
+func TestGatewayClass(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := pair(v)
+	exchange(t, a, b, 1000)
+	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
+	for range 2 { // the same at every request
+		if err := v.shards[0].cm.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
+			t.Fatal(err)
+		}
+		v.idle(1e9)
+	}
+	if !v.shards[1].keys.Issued(use) || v.shards[1].cm.Stats().Rekeyed != 2 {
+		t.Fatal("no key of the gateway class")
+	}
+	sa, err := v.shards[1].keys.Issue(use)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := v.shards[1].counters.rxPackets
+	frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, use, sa) })
+	v.inject(1, bytes.Clone(frame))
+	if n := v.shards[1].drops[dropNoGateway]; n != 1 || v.shards[1].counters.rxPackets != accepted {
+		t.Errorf("%d counted, %d accepted", n, v.shards[1].counters.rxPackets-accepted)
+	}
+	v.inject(1, frame)
+	if n := v.shards[1].drops[dropReplay]; n != 1 {
+		t.Errorf("again: %d counted as replay", n)
+	}
+	for _, s := range v.shards {
+		if err := s.keys.Rotate(v.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, a, b, 1000)
+	v.idle(2e9)
+	for _, k := range v.shards[1].keys.List() {
+		if k.Use == use && (k.SPI == sa.SPI || k.Previous != 0) {
+			t.Errorf("gateway key after a rotation: %+v", k)
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+)
+
+// traced is a pair of drivers whose functions are traced. Within a step the
+// shards' clocks go on by 1 ns with each look, so that the order of what happens
+// at one moment shows.
+type traced struct {
+	t     *testing.T
+	v     *virtual
+	ends  [2]*driver
+	rings [2]*trace.Ring
+}
+
+func newTraced(t *testing.T) *traced {
+	t.Helper()
+	v := newVirtual(t, 3, wire100us)
+	x := &traced{t: t, v: v}
+	var last falcon.Time
+	var looks int64
+	for _, s := range v.shards {
+		s.clock = func() int64 {
+			if last != v.now {
+				last, looks = v.now, -1
+			}
+			looks++
+			return v.now + looks
+		}
+	}
+	x.ends[0], x.ends[1] = pair(v)
+	x.idle()
+	for i, d := range x.ends {
+		var err error
+		if x.rings[i], err = d.fn.shard.funcs.startTrace(d.fn.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x
+}
+
+// idle lets everything come to rest.
+func (x *traced) idle() { x.v.idle(1e9) }
+
+// operations are what side i saw since the last call.
+func (x *traced) operations(i int) (list []*control.Operation) {
+	x.t.Helper()
+	events, lost := x.rings[i].Take(nil)
+	if lost != 0 {
+		x.t.Errorf("%d events lost", lost)
+	}
+	a := trace.NewAssembler(func(o *trace.Operation) { list = append(list, controller.DescribeOperation(x.ends[i].fn.ID, o, 0)) })
+	for j := range events {
+		a.Take(&events[j])
+	}
+	whole := len(list)
+	if a.Finish(); len(list) != whole {
+		x.t.Errorf("%d operations are not whole: %+v", len(list)-whole, list[whole:])
+	}
+	return list
+}
+
+// timeline is one operation: what it is, and the times of its steps since start.
+func timeline(o *control.Operation, start falcon.Time) string {
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s %s %d bytes, %d packets", o.Transport, o.Op, o.Bytes, o.Packets)
+	if o.Again > 0 {
+		fmt.Fprintf(b, " and %d again", o.Again)
+	}
+	fmt.Fprintf(b, ", %s:", or(o.Status, "no completion"))
+	before := int64(0)
+	for i, s := range o.Steps {
+		fmt.Fprintf(b, " %s %d", s.Name, s.At-start)
+		if i > 0 && s.After != s.At-before {
+			fmt.Fprintf(b, " (after %d)", s.After)
+		}
+		before = s.At
+	}
+	return b.String()
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func (x *traced) want(i int, start falcon.Time, want ...string) {
+	x.t.Helper()
+	var got []string
+	for _, o := range x.operations(i) {
+		got = append(got, timeline(o, start))
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		x.t.Errorf("side %d: %s\n%s", i, d, strings.Join(got, "\n"))
+	}
+}
+
+// arm asks for an event at the next completion.
+func (x *traced) arm(ds ...*driver) {
+	for _, d := range ds {
+		d.ring(abi.DoorbellCQArm, d.cqn, d.comp.Next())
+	}
+	x.v.step()
+}
+
+// run lets what post begins come to its end and returns when it began.
+func (x *traced) run(post func()) (start falcon.Time) {
+	x.t.Helper()
+	x.idle()
+	x.operations(0)
+	x.operations(1)
+	start = x.v.now
+	post()
+	x.ends[0].done()
+	x.idle()
+	return start
+}
+
+// traceCases are requests and the steps that either side goes through: between
+// two NICs, with 50 µs of wire each way, and inside one.
+var traceCases = []struct {
+	name           string
+	post           func(x *traced, a, b *driver)
+	asker, carrier []string // falcon
+	inside, server []string // loopback
+}{
+	{
+		name: "WRITE", post: func(_ *traced, a, b *driver) { a.send(abi.OpWrite, 0, 3000, b, 0) },
+		asker:   []string{"falcon WRITE 3000 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 acked 100001 cqe_written 100002"},
+		carrier: []string{"falcon WRITE Only 3000 bytes, 1 packets, no completion: received 50000 opened 50001 delivered 50002 acked 50003"},
+		inside:  []string{"loopback WRITE 3000 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 6 cqe_written 7"},
+		server:  []string{"loopback WRITE Only 3000 bytes, 1 packets, no completion: delivered 4 acked 5"},
+	},
+	{
+		name: "long WRITE", post: func(_ *traced, a, b *driver) { a.send(abi.OpWrite, 0, 9000, b, 0) },
+		asker: []string{"falcon WRITE 9000 bytes, 3 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 last_sealed 10 acked 100005 cqe_written 100006"},
+		carrier: []string{
+			"falcon WRITE First 4096 bytes, 1 packets, no completion: received 50000 opened 50001 delivered 50002 acked 50003",
+			"falcon WRITE Middle 4096 bytes, 1 packets, no completion: received 50004 opened 50005 delivered 50006 acked 50007",
+			"falcon WRITE Last 808 bytes, 1 packets, no completion: received 50008 opened 50009 delivered 50010 acked 50011",
+		},
+		inside: []string{"loopback WRITE 9000 bytes, 3 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 14 cqe_written 15"},
+		server: []string{
+			"loopback WRITE First 4096 bytes, 1 packets, no completion: delivered 4 acked 5",
+			"loopback WRITE Middle 4096 bytes, 1 packets, no completion: delivered 8 acked 9",
+			"loopback WRITE Last 808 bytes, 1 packets, no completion: delivered 12 acked 13",
+		},
+	},
+	{
+		name: "READ", post: func(_ *traced, a, b *driver) { a.send(abi.OpRead, 0, 5000, b, 0) },
+		asker: []string{"falcon READ 5000 bytes, 2 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 last_sealed 7 acked 100004 cqe_written 100005"},
+		carrier: []string{
+			"falcon READ Request 4096 bytes, 1 packets, no completion: received 50000 opened 50001 delivered 50002 scheduled 50003 sealed 50004 acked 150001",
+			"falcon READ Request 904 bytes, 1 packets, no completion: received 50006 opened 50007 delivered 50008 scheduled 50009 sealed 50010 acked 150003",
+		},
+		inside: []string{"loopback READ 5000 bytes, 2 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 11 cqe_written 12"},
+		server: []string{
+			"loopback READ Request 4096 bytes, 1 packets, no completion: delivered 4 scheduled 5 acked 7",
+			"loopback READ Request 904 bytes, 1 packets, no completion: delivered 9 scheduled 10 acked 13",
+		},
+	},
+	{
+		name: "SEND with events", post: func(x *traced, a, b *driver) {
+			b.receive(0, 4096)
+			x.arm(a, b)
+			a.send(abi.OpSend, 0, 100, b, 0)
+		},
+		asker:   []string{"falcon SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 acked 100001 cqe_written 100002 event 100003"},
+		carrier: []string{"falcon SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 event 50004 acked 50005"},
+		inside:  []string{"loopback SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 8 cqe_written 9 event 10"},
+		server:  []string{"loopback SEND Only 100 bytes, 1 packets, success: delivered 4 cqe_written 5 event 6 acked 7"},
+	},
+	{
+		name: "lost", post: func(x *traced, a, b *driver) {
+			lost := false
+			x.v.tap = func(from int, f []byte) []byte {
+				if from == 0 && !lost {
+					lost = true
+					return nil
+				}
+				return f
+			}
+			a.send(abi.OpWrite, 0, 200, b, 0)
+		},
+		asker:   []string{"falcon WRITE 200 bytes, 1 packets and 1 again, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 last_sealed 200015 acked 300015 cqe_written 300016"},
+		carrier: []string{"falcon WRITE Only 200 bytes, 1 packets, no completion: received 250014 opened 250015 delivered 250016 acked 250017"},
+		inside:  []string{"loopback WRITE 200 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 6 cqe_written 7"},
+		server:  []string{"loopback WRITE Only 200 bytes, 1 packets, no completion: delivered 4 acked 5"},
+	},
+	{
+		name: "refused", post: func(_ *traced, a, b *driver) {
+			b.rkey ^= 1
+			a.send(abi.OpWrite, 0, 200, b, 0)
+		},
+		asker:  []string{"falcon WRITE 200 bytes, 1 packets, remote access error: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4 acked 200001 cqe_written 200002"},
+		inside: []string{"loopback WRITE 200 bytes, 1 packets, remote access error: doorbell 0 wqe_read 1 issued 2 scheduled 3 acked 4 cqe_written 5"},
+	},
+}
+
+// TestTrace: every step of each kind of request, in its order and at its time.
+func TestTrace(t *testing.T) {
+	for _, c := range traceCases {
+		t.Run(c.name, func(t *testing.T) {
+			x := newTraced(t)
+			start := x.run(func() { c.post(x, x.ends[0], x.ends[1]) })
+			x.want(0, start, c.asker...)
+			x.want(1, start, c.carrier...)
+		})
+		t.Run(c.name+" inside", func(t *testing.T) {
+			oneNIC = true
+			defer func() { oneNIC = false }()
+			x := newTraced(t)
+			start := x.run(func() { c.post(x, x.ends[0], x.ends[1]) })
+			x.want(0, start, c.inside...)
+			x.want(1, start, c.server...)
+		})
+	}
+}
+
+// TestTraceBounds: more than a ring holds pushes out the oldest and is counted; a
+// function is traced once at a time, by its queue pair if asked for, and not any
+// more afterwards.
+func TestTraceBounds(t *testing.T) {
+	x := newTraced(t)
+	a, b := x.ends[0], x.ends[1]
+	s, id := a.fn.shard, a.fn.ID
+	for _, c := range []struct {
+		id   string
+		qpn  uint32
+		want string
+	}{
+		{"h1.pf0.vf1", 0, "is traced already"}, {"h1.pf3", 0, "there is none"}, {"h1.pf0.vf2", 0x77, "has no queue pair 0x77"},
+	} {
+		other, _ := pfvf.ParseID(c.id)
+		if _, err := s.funcs.startTrace(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.id, err)
+		}
+	}
+	for range 300 {
+		for range 16 {
+			a.send(abi.OpWrite, 0, 64<<10, b, 0)
+		}
+		for range 16 {
+			a.done()
+		}
+	}
+	if events, lost := x.rings[0].Take(nil); len(events) != traceEvents || lost == 0 {
+		t.Errorf("%d events, %d lost", len(events), lost)
+	}
+	s.funcs.setTrace(id, nil)
+	a.send(abi.OpWrite, 0, 1, b, 0)
+	a.done()
+	if events, _ := x.rings[0].Take(nil); len(events) != 0 || len(s.traces) != 0 {
+		t.Errorf("%d events after the end", len(events))
+	}
+	r, err := s.funcs.startTrace(id, a.qpn) // its only one
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.send(abi.OpWrite, 0, 1, b, 0)
+	a.done()
+	if events, _ := r.Take(nil); len(events) < 7 {
+		t.Errorf("%d events of the queue pair", len(events))
+	}
+	s.funcs.setTrace(id, trace.NewRing(16, s.clock, a.qpn+1))
+	a.send(abi.OpWrite, 0, 1, b, 0)
+	a.done()
+	events, _ := s.traces[id].Take(nil)
+	for _, e := range events {
+		if e.Kind != trace.Answered && e.Kind != trace.Signalled {
+			t.Errorf("%+v of another queue pair", e)
+		}
+	}
+	// A reset takes the objects, not the trace.
+	a.fn.Reset(x.v.now)
+	a.setUp()
+	if a.fn.conns.Trace == nil || a.fn.conns.Trace != s.traces[id] {
+		t.Error("the trace ended with a reset")
+	}
+}
+
+// TestTraceDatagrams: both sides of a datagram, by way of a link.
+func TestTraceDatagrams(t *testing.T) {
+	x := newTraced(t)
+	a, b := x.ends[0], x.ends[1]
+	for _, d := range x.ends {
+		d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
+		d.qpn = 0
+	}
+	to := a.createUD(b.fn.GID(), 0, 7)
+	b.createUD(a.fn.GID(), 0, 7)
+	for range 2 { // the first opens the link
+		b.receive(8192, 4096)
+		start := x.run(func() { a.datagram(to, b.qpn, 100) })
+		if x.v.now-start < 1e9 {
+			t.Error("time stands still")
+		}
+	}
+	b.receive(8192, 4096)
+	start := x.run(func() { a.datagram(to, b.qpn, 100) })
+	x.want(0, start, "falcon SEND 100 bytes, 1 packets, success: doorbell 0 wqe_read 1 issued 2 cqe_written 3 scheduled 4 sealed 5 acked 100001")
+	x.want(1, start, "falcon UD SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 acked 50004")
+}
+
+// TestTraceOpen: a request that does not end comes at the end of the trace, with
+// the steps it made: a SEND to nobody who receives.
+func TestTraceOpen(t *testing.T) {
+	x := newTraced(t)
+	start := x.v.now
+	x.ends[0].send(abi.OpSend, 0, 100, x.ends[1], 0)
+	x.v.idle(400_000)
+	var got []*control.Operation
+	a := trace.NewAssembler(func(o *trace.Operation) { got = append(got, controller.DescribeOperation(x.ends[0].fn.ID, o, 0)) })
+	events, _ := x.rings[0].Take(nil)
+	for i := range events {
+		a.Take(&events[i])
+	}
+	if len(got) != 0 {
+		t.Fatalf("%+v is complete", got[0])
+	}
+	if a.Finish(); len(got) != 1 || !got[0].Open {
+		t.Fatalf("%+v", got)
+	}
+	if text := timeline(got[0], start); !strings.HasPrefix(text, "falcon SEND 100 bytes, 1 packets, no completion: doorbell 0 wqe_read 1 issued 2 scheduled 3 sealed 4") || strings.Contains(text, "acked") {
+		t.Error(text)
+	}
+}
+
+// TestTraceLinkDown: a packet that goes nowhere is not sealed, nor is what is
+// sealed next taken for it.
+func TestTraceLinkDown(t *testing.T) {
+	x := newTraced(t)
+	a := x.ends[0]
+	a.fn.LinkUp = false
+	a.send(abi.OpWrite, 0, 100, x.ends[1], 0)
+	x.v.idle(1_000_000)
+	a.fn.LinkUp = true
+	x.rings[0].SealedPacket()
+	events, _ := x.rings[0].Take(nil)
+	if len(events) < 4 {
+		t.Errorf("%+v", events)
+	}
+	for _, e := range events {
+		if e.Kind == trace.Sealed {
+			t.Errorf("sealed: %+v", e)
+		}
+	}
+}

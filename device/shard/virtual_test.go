@@ -1,0 +1,544 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"log/slog"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/guest/inprocess"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// virtual is two shards in virtual time: no threads, no sockets, no clock. The
+// uplinks are joined by impaired links, the connection managers by a queue
+// with a fixed delay. Everything follows from the seed.
+//
+//	driver 0 ▶ mailbox ▶ shard 0 ▶ link ▶ shard 1 ◀ mailbox ◀ driver 1
+//	                        └──── cm messages ────┘
+type virtual struct {
+	t        testing.TB
+	now      falcon.Time
+	shards   [2]*Shard
+	outs     [2]thread.Output
+	links    [2]*sim.Link // by sender
+	mail     [2][]cmMail  // by receiver
+	peers    [2]*PeerMail
+	trace    hash.Hash64
+	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
+	gap      func(side int)                      // called between a shard's last Step and Flush
+	frames   [][]byte
+	segments []int
+	tell     bool                   // keep a trace
+	ports    [2][]gateway.PortInput // frames for the shards from their ports
+	arrived  [2][][]byte            // frames for the ports
+	super    *joiner                // neighbouring frames travel as superframes; nil: singly
+}
+
+type cmMail struct {
+	at  falcon.Time
+	msg []byte
+}
+
+const cmDelay = 200_000 // ns
+
+func newVirtual(t testing.TB, seed uint64, imp sim.Impairment) *virtual {
+	t.Helper()
+	return newVirtualWith(t, seed, imp, func(int, *config.Config) {})
+}
+
+// newVirtualWith lets the caller change the configurations.
+func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i int, c *config.Config)) *virtual {
+	t.Helper()
+	v := &virtual{t: t, now: 1_000_000_000, trace: fnv.New64a(), tell: true}
+	for i := range v.shards {
+		cfg := devicetest.Config(t, i+1, fmt.Sprintf("/nowhere/%d", i), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		change(i, cfg)
+		s, err := New(0, cfg, devicetest.Seeded(seed*2+uint64(i)), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.shards[i] = s
+		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
+		v.peers[i] = s.PeerMail(uint8(2 - i))
+		v.peers[i].Up()
+	}
+	v.idle(5 * cmDelay) // the managers greet each other
+	return v
+}
+
+// step lets both shards do what is due now.
+func (v *virtual) step() {
+	for again := true; again; {
+		again = false
+		for i, s := range v.shards {
+			v.frames = v.frames[:0]
+			in := thread.Input{}
+			if f, ok := v.links[1-i].Receive(v.now); ok {
+				data, segment := f.Data, 0
+				if v.super != nil {
+					data, segment = v.super.split(data)
+				}
+				v.frames = append(v.frames, data)
+				in.Frames, in.Segments = v.frames, append(v.segments[:0], segment)
+				v.segments = in.Segments
+				again = true
+			}
+			for len(v.mail[i]) > 0 && v.mail[i][0].at <= v.now {
+				v.peers[i].Message(v.mail[i][0].msg)
+				v.mail[i] = v.mail[i][1:]
+			}
+			if len(v.ports[i]) > 0 && !s.plain.gw.Busy() {
+				in.FromPorts, v.ports[i] = v.ports[i], nil
+				again = true
+			}
+			s.Step(v.now, &in, &v.outs[i])
+			v.outs[i].Do()
+			again = again || v.outs[i].More || s.plain.gw.Busy()
+			for _, f := range s.plain.gw.Output() {
+				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
+			}
+			s.plain.gw.Done()
+			for _, m := range v.outs[i].PeerMessages {
+				v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
+			}
+			if !v.outs[i].More {
+				if v.gap != nil {
+					v.gap(i)
+				}
+				s.Flush(v.now, &v.outs[i])
+				v.outs[i].Do()
+				again = again || v.outs[i].More || !s.inbox.Empty() // as the thread looks before it parks
+			}
+			pending := s.tx.Pending()
+			if v.super != nil {
+				pending = v.super.join(pending)
+			}
+			for _, f := range pending {
+				v.record(i, f)
+				if v.tap != nil {
+					f = v.tap(i, f)
+				}
+				if f != nil {
+					v.links[i].Send(v.now, f)
+				}
+			}
+			s.tx.Taken(len(s.tx.Pending()))
+		}
+	}
+}
+
+func (v *virtual) record(from int, frame []byte) {
+	if !v.tell {
+		return
+	}
+	var b [9]byte
+	binary.BigEndian.PutUint64(b[:], uint64(v.now))
+	b[8] = byte(from)
+	v.trace.Write(b[:])
+	v.trace.Write(frame)
+}
+
+// advance moves time to the next thing that happens. It reports false when
+// nothing ever will before limit.
+func (v *virtual) advance(limit falcon.Time) bool {
+	next := limit
+	for i := range v.shards {
+		next = min(next, v.outs[i].Deadline, v.links[i].Deadline())
+		if len(v.mail[i]) > 0 {
+			next = min(next, v.mail[i][0].at)
+		}
+	}
+	if next >= limit {
+		v.now = limit
+		return false
+	}
+	v.now = max(next, v.now+1)
+	v.step()
+	return true
+}
+
+// until runs until ok, at most for a virtual minute.
+func (v *virtual) until(what string, ok func() bool) {
+	v.t.Helper()
+	limit := v.now + 60e9
+	v.step()
+	for !ok() {
+		if !v.advance(limit) {
+			v.t.Fatalf("%s: did not happen in a minute of virtual time", what)
+		}
+	}
+}
+
+// idle runs for a while.
+func (v *virtual) idle(d falcon.Time) {
+	limit := v.now + d
+	v.step()
+	for v.advance(limit) {
+	}
+}
+
+// driver is a guest's driver with its memory, written against the bytes of the
+// ABI so that it can also break the rules.
+type driver struct {
+	v     *virtual
+	side  int
+	fn    *function
+	ch    *inprocess.Channel
+	b     *guest.Binding
+	mem   []byte
+	sq    *ring.Producer
+	cq    *ring.CQReader
+	id    uint32
+	async []abi.AsyncEvent
+	rung  int // doorbells for sends
+
+	vector uint16 // of the CQ
+
+	pdn, lkey, rkey, cqn, qpn uint32
+	sendQ, recvQ              *ring.Producer
+	comp                      *ring.CQReader
+
+	scratch [128]byte // what goes through an interface must not be made per call
+}
+
+// Where a driver keeps things: device address of its memory, and pages in it.
+const (
+	driverBase = 1 << 32
+	driverMem  = 4 << 20
+
+	pageAdminSQ = 0
+	pageAdminCQ = 1
+	pageLists   = 2 // up to 4 list pages
+	pageCQ      = 8
+	pageSQ      = 16
+	pageRQ      = 24
+	pageData    = 256
+
+	cqLog2, sqLog2, rqLog2 = 8, 5, 5
+	sqStride, rqStride     = 7, 5
+)
+
+const pageSize = abi.PageSize
+
+func newDriver(v *virtual, side int, vf int) *driver {
+	v.t.Helper()
+	d := &driver{v: v, side: side, mem: make([]byte, driverMem)}
+	for _, f := range v.shards[side].funcs.all {
+		if int(f.ID.VF()) == vf {
+			d.fn = f
+		}
+	}
+	d.attach(d, abi.FeatureFunctionEvents|abi.FeatureDatagrams, nil)
+	return d
+}
+
+// attach begins a session. end is called when the device ends it.
+func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
+	d.v.t.Helper()
+	from := guest.Key{Attachment: "bare"}
+	var err error
+	d.ch, err = inprocess.Open(virtualDesk{d.v, d.side}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
+	if err != nil {
+		d.v.t.Fatal(err)
+	}
+	d.ch.OnEnd(end)
+	d.b = d.fn.Driver()
+}
+
+// Peer implements guest.Guest.
+func (d *driver) Peer() queues.Peer { return queues.Peer{Transport: "unix", PID: 1} }
+
+// Watch implements guest.Guest.
+func (d *driver) Watch(f func([]queues.Region)) (stop func()) {
+	f([]queues.Region{{Addr: driverBase, Mem: d.mem}})
+	return func() {}
+}
+
+// virtualDesk gives drivers in virtual time the functions that they name, whosever they are.
+type virtualDesk struct {
+	v    *virtual
+	side int
+}
+
+func (d virtualDesk) shard() *Shard { return d.v.shards[d.side] }
+
+func (d virtualDesk) Do(f func(now falcon.Time)) error {
+	f(d.v.now)
+	return nil
+}
+
+func (d virtualDesk) Post(m *guest.Mailbox) bool { return d.shard().inbox.Post(driverMail{m}) }
+
+func (d virtualDesk) MemoryIs(*guest.Session, uint64) {}
+
+func (d virtualDesk) Set() *guest.Set { return d.shard().guests }
+
+func (d virtualDesk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
+	b.Memory = queues.NewMemory(nil)
+	f := d.shard().funcs.byID[pfvf.ID(number)].Function
+	return f, f.Attach(b), ""
+}
+
+func (d *driver) page(n int) []byte { return d.mem[n*pageSize:] }
+
+func (d *driver) addr(n int) uint64 { return driverBase + uint64(n)*pageSize }
+
+func (d *driver) write(reg, width uint32, value uint64) {
+	d.put(reg, width, value)
+	d.v.step()
+}
+
+// put writes a register in the next Step.
+func (d *driver) put(reg, width uint32, value uint64) {
+	d.ch.Ask(guest.Request{Kind: guest.RegWrite, Tag: 1, Offset: reg, Width: width, Value: value})
+}
+
+func (d *driver) enable() {
+	d.write(abi.RegAdminSQ, 8, d.addr(pageAdminSQ))
+	d.write(abi.RegAdminCQ, 8, d.addr(pageAdminCQ))
+	d.write(abi.RegAdminEntries, 4, 16)
+	d.sq = ring.NewProducer(ring.Mem(d.page(pageAdminSQ)), ring.AdminLayout(16))
+	d.cq = ring.NewCQReader(ring.Mem(d.page(pageAdminCQ)), ring.AdminLayout(16))
+	d.write(abi.RegControl, 4, uint64(abi.ControlEnable))
+}
+
+type marshaler interface{ Marshal([]byte) }
+
+// command runs one admin command to its completion.
+func (d *driver) command(op abi.AdminOp, params marshaler) (abi.Status, []byte) {
+	d.v.t.Helper()
+	d.id++
+	cmd := abi.AdminCmd{Opcode: op, ID: d.id}
+	if params != nil {
+		params.Marshal(cmd.Params[:])
+	}
+	var b [64]byte
+	cmd.Marshal(b[:])
+	if err := d.sq.Push(b[:]); err != nil {
+		d.v.t.Fatal(err)
+	}
+	index, _, _ := d.sq.Publish()
+	d.ring(abi.DoorbellAdmin, 0, index)
+	var cqe abi.AdminCQE
+	d.v.until(op.String(), func() bool {
+		ok, err := d.cq.Poll(b[:])
+		if err != nil {
+			d.v.t.Fatal(err)
+		}
+		return ok
+	})
+	cqe.Unmarshal(b[:])
+	_ = d.sq.Release(1)
+	if cqe.ID != d.id {
+		d.v.t.Fatalf("completion of command %d, want %d", cqe.ID, d.id)
+	}
+	return cqe.Status, cqe.Result[:]
+}
+
+// must is command for those that have to succeed.
+func (d *driver) must(op abi.AdminOp, params marshaler) []byte {
+	d.v.t.Helper()
+	st, result := d.command(op, params)
+	if st != abi.StatusOK {
+		d.v.t.Fatalf("%s: %s", op, st)
+	}
+	return result
+}
+
+func (d *driver) ring(kind abi.DoorbellKind, queue, index uint32) {
+	d.ch.Ring(kind, queue, index)
+}
+
+// list writes the page list of n pages from page first on to list page k and
+// returns its address.
+func (d *driver) list(k, first, n int) uint64 {
+	for i := range n {
+		binary.LittleEndian.PutUint64(d.page(pageLists + k)[8*i:], d.addr(first+i))
+	}
+	return d.addr(pageLists + k)
+}
+
+// setUp enables the function and makes its objects.
+func (d *driver) setUp() {
+	d.v.t.Helper()
+	d.enable()
+	d.objects()
+}
+
+// objects makes a PD, an MR over the data pages, a CQ and a QP in INIT.
+func (d *driver) objects() {
+	d.v.t.Helper()
+	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
+	const dataPages = 512
+	r := d.must(abi.AdminOpRegMR, &abi.RegMR{
+		PDN: d.pdn, Access: abi.AccessLocalWrite | abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic,
+		IOVA: d.addr(pageData), Length: dataPages * pageSize, Pages: d.list(0, pageData, dataPages), Levels: 1,
+	})
+	d.lkey, d.rkey = binary.LittleEndian.Uint32(r), binary.LittleEndian.Uint32(r[4:])
+	d.cqn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: cqLog2, Levels: 1, Vector: d.vector, Pages: d.list(0, pageCQ, 5)}))
+	d.comp = ring.NewCQReader(ring.Mem(d.page(pageCQ)), ring.CQLayout(cqLog2))
+	d.createQP()
+}
+
+func (d *driver) createQP() {
+	d.v.t.Helper()
+	d.qpn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateQP, &abi.CreateQP{
+		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: abi.QPTypeRC, SQLog2Entries: sqLog2, RQLog2Entries: rqLog2, SQLog2Stride: sqStride, RQLog2Stride: rqStride,
+		MaxSendSGE: 2, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: d.list(0, pageSQ, 2), RQPages: d.list(1, pageRQ, 1),
+	}))
+	d.sendQ = ring.NewProducer(ring.Mem(d.page(pageSQ)), ring.QueueLayout(sqLog2, sqStride))
+	d.recvQ = ring.NewProducer(ring.Mem(d.page(pageRQ)), ring.QueueLayout(rqLog2, rqStride))
+	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+		QPN: d.qpn, Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrRNRRetry | abi.QPAttrMinRNRTimer, State: abi.QPStateInit,
+		Access: abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic, RNRRetry: 7, MinRNRTimer: 12,
+	})
+}
+
+// event waits for an asynchronous event of that type.
+func (d *driver) event(typ abi.EventType) abi.AsyncEvent {
+	d.v.t.Helper()
+	var got abi.AsyncEvent
+	d.v.until(typ.String(), func() bool {
+		d.collect()
+		for i, e := range d.async {
+			if e.Type == typ {
+				got = e
+				d.async = append(d.async[:i], d.async[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	return got
+}
+
+// collect takes all events and replies.
+func (d *driver) collect() {
+	d.async = append(d.async, d.ch.Async()...)
+	d.ch.Replies()
+}
+
+// connectTo connects to a driver on the other side, which accepts.
+func (d *driver) connectTo(to *driver, service uint64) {
+	d.v.t.Helper()
+	to.must(abi.AdminOpCMListen, &abi.CMListen{Service: service})
+	d.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: d.qpn, Service: service, DGID: to.fn.GID()})
+	e := to.event(abi.EventConnectRequest)
+	to.must(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: to.qpn})
+	d.event(abi.EventEstablished)
+	to.event(abi.EventEstablished)
+}
+
+// send posts a request with one SGE at offset off of the data pages.
+func (d *driver) send(op abi.Opcode, off, n int, remote *driver, remoteOff int) {
+	d.v.t.Helper()
+	b := d.scratch[:1<<sqStride]
+	(&abi.SendWQE{
+		WRID: uint64(n), Opcode: op, Flags: abi.SendSignaled, NumSGE: 1,
+		RemoteAddr: remote.addr(pageData) + uint64(remoteOff), RKey: remote.rkey,
+	}).Marshal(b[:])
+	(&abi.SGE{Addr: d.addr(pageData) + uint64(off), Length: uint32(n), LKey: d.lkey}).Marshal(b[abi.SendWQEHeader:])
+	if err := d.sendQ.Push(b[:]); err != nil {
+		d.v.t.Fatal(err)
+	}
+	index, need, _ := d.sendQ.Publish()
+	if need || d.b.Features&abi.FeatureEventIndex == 0 {
+		d.rung++
+		d.ring(abi.DoorbellSQ, d.qpn, index)
+	}
+}
+
+func (d *driver) receive(off, n int) {
+	d.v.t.Helper()
+	b := d.scratch[:1<<rqStride]
+	(&abi.RecvWQE{WRID: uint64(off), NumSGE: 1}).Marshal(b[:])
+	(&abi.SGE{Addr: d.addr(pageData) + uint64(off), Length: uint32(n), LKey: d.lkey}).Marshal(b[abi.RecvWQEHeader:])
+	if err := d.recvQ.Push(b[:]); err != nil {
+		d.v.t.Fatal(err)
+	}
+	index, _, _ := d.recvQ.Publish()
+	d.ring(abi.DoorbellRQ, d.qpn, index)
+}
+
+// completion takes one completion if there is one.
+func (d *driver) completion() (cqe abi.CQE, ok bool) {
+	b := d.scratch[:abi.CQESize]
+	ok, err := d.comp.Poll(b)
+	if err != nil {
+		d.v.t.Fatal(err)
+	}
+	if ok {
+		cqe.Unmarshal(b[:])
+		_ = d.comp.Commit()
+	}
+	return cqe, ok
+}
+
+// done waits for one completion.
+func (d *driver) done() (cqe abi.CQE) {
+	d.v.t.Helper()
+	d.v.until("completion", func() (ok bool) {
+		cqe, ok = d.completion()
+		return ok
+	})
+	return cqe
+}
+
+func (d *driver) data() []byte { return d.page(pageData) }
+
+// pair connects two drivers, one on each side.
+func pair(v *virtual) (a, b *driver) {
+	v.t.Helper()
+	a, b = newDriver(v, 0, 1), other(v)
+	a.setUp()
+	b.setUp()
+	a.connectTo(b, 99)
+	return a, b
+}
+
+// oneNIC makes pairs of functions of one NIC.
+var oneNIC bool
+
+// insideOneNIC makes them so until the test ends.
+func insideOneNIC(t *testing.T) {
+	oneNIC = true
+	t.Cleanup(func() { oneNIC = false })
+}
+
+// eachDistance runs a test between two NICs and inside one.
+func eachDistance(t *testing.T, test func(*testing.T)) {
+	t.Run("two NICs", test)
+	t.Run("one NIC", func(t *testing.T) {
+		insideOneNIC(t)
+		test(t)
+	})
+}
+
+// other is a driver for VF 1 of side 0 to talk to.
+func other(v *virtual) *driver {
+	if oneNIC {
+		return newDriver(v, 0, 2)
+	}
+	return newDriver(v, 1, 1)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

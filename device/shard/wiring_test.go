@@ -1,0 +1,272 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// toRTR names the peer, as a program does that exchanged numbers and GIDs elsewhere.
+func (d *driver) toRTR(peerQPN uint32, gid [16]byte) {
+	d.v.t.Helper()
+	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+		QPN: d.qpn, State: abi.QPStateRTR, PathMTU: abi.MTU1024, DestQPN: peerQPN, RQPSN: 1, DGID: gid, MaxDestRdAtomic: 4, MinRNRTimer: 12,
+		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
+	})
+}
+
+func (d *driver) toRTS() {
+	d.v.t.Helper()
+	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+		QPN: d.qpn, State: abi.QPStateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 1, MaxRdAtomic: 4,
+		Mask: abi.QPAttrState | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic,
+	})
+}
+
+// noEvents expects that the driver was told nothing.
+func (d *driver) noEvents() {
+	d.v.t.Helper()
+	d.collect()
+	if len(d.async) != 0 {
+		d.v.t.Errorf("the driver was told %+v", d.async)
+	}
+}
+
+// wiredPair is two queue pairs whose drivers name each other, a first.
+func wiredPair(v *virtual, a, b *driver, pause bool) {
+	a.toRTR(b.qpn, b.fn.GID())
+	a.toRTS()
+	if pause {
+		v.idle(3e9)
+	}
+	b.toRTR(a.qpn, a.fn.GID())
+	b.toRTS()
+}
+
+// TestWired connects queue pairs by number and GID, whichever side is first and however late the
+// other is. (DEV-910)
+func TestWired(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
+		for _, reverse := range []bool{false, true} {
+			for _, pause := range []bool{false, true} {
+				v := newVirtual(t, 1, wire100us)
+				a, b := drivers(v)
+				if reverse {
+					a, b = b, a
+				}
+				wiredPair(v, a, b, pause)
+				exchange(t, a, b, 50_000)
+				exchange(t, b, a, 3000)
+				a.noEvents()
+				b.noEvents()
+				for _, f := range v.shards[0].funcs.all {
+					if wirings, held := f.conns.Waiting(); wirings+held != 0 {
+						t.Errorf("%s: %d wirings, %d held", f.ID, wirings, held)
+					}
+				}
+				a.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: a.qpn})
+				b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn})
+				settled(t, v)
+			}
+		}
+	})
+}
+
+// TestWiredToItself names a queue pair as its own peer.
+func TestWiredToItself(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a := newDriver(v, 0, 1)
+	a.setUp()
+	a.toRTR(a.qpn, a.fn.GID())
+	a.toRTS()
+	copy(a.data(), "to myself")
+	a.send(abi.OpWrite, 0, 9, a, 4096)
+	if cqe := a.done(); cqe.Status != abi.WCSuccess || !bytes.Equal(a.data()[4096:4105], []byte("to myself")) {
+		t.Fatalf("%s, %q", cqe.Status, a.data()[4096:4105])
+	}
+	a.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: a.qpn})
+	settled(t, v)
+}
+
+// TestWiredAlone: without a peer, or with one that names another, nothing happens until there is
+// work; that fails in time, with an event that says why.
+func TestWiredAlone(t *testing.T) {
+	for name, other := range map[string]func(a, b *driver){
+		"nobody":        func(_, b *driver) { b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn}) },
+		"never ready":   func(*driver, *driver) {},
+		"another peer":  func(a, b *driver) { b.toRTR(a.qpn+1, a.fn.GID()) },
+		"another GID":   func(a, b *driver) { b.toRTR(a.qpn, b.fn.GID()) },
+		"no link":       func(a, _ *driver) { a.v.linkDown() },
+		"no such route": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, reverse := range []bool{false, true} {
+				v := newVirtual(t, 1, wire100us)
+				a, b := drivers(v)
+				if reverse {
+					a, b = b, a
+				}
+				gid, qpn := b.fn.GID(), b.qpn
+				if other == nil {
+					gid[15]++
+				} else {
+					other(a, b)
+				}
+				a.toRTR(qpn, gid)
+				a.toRTS()
+				v.idle(60e9)
+				a.noEvents()
+				if st := a.fn.Verbs().QP(a.qpn).State(); st != abi.QPStateRTS {
+					t.Fatalf("the QP is in %s", st)
+				}
+				start := v.now
+				a.send(abi.OpWrite, 0, 100, b, 0)
+				if cqe := a.done(); cqe.Status != abi.WCRetryExcErr {
+					t.Fatalf("%s", cqe.Status)
+				}
+				if took := v.now - start; took < 7e9 || took > 10e9 {
+					t.Errorf("failed after %d ms", took/1e6)
+				}
+				e := a.event(abi.EventQPFatal)
+				if e.Number != a.qpn || !bytes.HasPrefix(e.Priv[:], []byte("no answer from QP")) {
+					t.Errorf("%+v %q", e, e.Priv[:e.PrivLen])
+				}
+			}
+		})
+	}
+}
+
+// TestWiredPeerLeaves: the peer's queue pair goes when all is done. Receives stay posted and
+// nothing is told, as with hardware; the next request fails.
+func TestWiredPeerLeaves(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := drivers(v)
+	wiredPair(v, a, b, false)
+	exchange(t, a, b, 5000)
+	a.receive(0, 4096)
+	b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn})
+	v.idle(5e9)
+	if cqe, ok := a.completion(); ok {
+		t.Fatalf("completion %+v", cqe)
+	}
+	a.noEvents()
+	a.send(abi.OpWrite, 0, 100, b, 0)
+	if cqe := a.done(); cqe.Status != abi.WCRetryExcErr {
+		t.Fatalf("%s", cqe.Status)
+	}
+	a.event(abi.EventQPFatal)
+	if cqe := a.done(); cqe.Status != abi.WCWRFlushErr {
+		t.Fatalf("the receive: %s", cqe.Status)
+	}
+}
+
+// TestReservedServices: a driver can neither listen on the NICs' own services nor connect to them,
+// and their connections' ids mean nothing to it. (DEV-911)
+func TestReservedServices(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := drivers(v)
+	for _, service := range []uint64{abi.FirstReservedService, ^uint64(0)} {
+		if st, _ := a.command(abi.AdminOpCMListen, &abi.CMListen{Service: service}); st != abi.StatusDenied {
+			t.Errorf("listen on %#x: %s", service, st)
+		}
+		if st, _ := a.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: a.qpn, Service: service, DGID: b.fn.GID()}); st != abi.StatusDenied {
+			t.Errorf("connect to %#x: %s", service, st)
+		}
+		if st, _ := a.command(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}); st != abi.StatusNotFound {
+			t.Errorf("unlisten %#x: %s", service, st)
+		}
+	}
+	wiredPair(v, a, b, false)
+	exchange(t, a, b, 100)
+	for _, d := range []*driver{a, b} {
+		for _, id := range d.fn.conns.IDs() {
+			for op, params := range map[abi.AdminOp]marshaler{
+				abi.AdminOpCMDisconnect: &abi.CMDisconnect{CMID: id}, abi.AdminOpCMReject: &abi.CMReject{CMID: id},
+				abi.AdminOpCMAccept: &abi.CMAccept{CMID: id, QPN: d.qpn},
+			} {
+				if st, _ := d.command(op, params); st != abi.StatusNotFound && op != abi.AdminOpCMAccept || st == abi.StatusOK {
+					t.Errorf("%s of the NIC's own connection: %s", op, st)
+				}
+			}
+		}
+	}
+	exchange(t, a, b, 100)
+}
+
+// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: of numbers
+// that do not exist, of ones that want somebody else, with nonsense, and for links beyond number.
+// What is held is bounded, everything goes away by itself, and honest pairs still find each other.
+func TestHostileWiring(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := drivers(v)
+	from, r := v.shards[0], rand.New(rand.NewPCG(4, 5))
+	for i := range 1500 {
+		var priv []byte
+		switch r.IntN(4) {
+		case 0:
+			priv = binary.BigEndian.AppendUint32(nil, b.qpn)
+		case 1:
+			priv = binary.BigEndian.AppendUint32(nil, r.Uint32())
+		case 2:
+			priv = []byte{byte(i), byte(i >> 8)}
+		default:
+			priv = make([]byte, r.IntN(65))
+		}
+		_, err := from.cm.Connect(v.now, cm.ConnectRequest{
+			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: uint64(abi.FirstReservedService) + uint64(r.IntN(4)),
+			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + rdmawire.MaxDataHeaderLen, Ordered: true, Private: priv,
+		})
+		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
+			t.Fatal(err)
+		}
+		from.cm.Run(v.now)
+		if i%50 == 0 {
+			v.idle(1e6)
+		}
+		if _, n := b.fn.conns.Waiting(); n > conn.MaxHeld {
+			t.Fatalf("%d requests held", n)
+		}
+	}
+	v.idle(120e9)
+	if _, n := b.fn.conns.Waiting(); n != 0 {
+		t.Errorf("%d requests still held", n)
+	}
+	b.noEvents()
+	a.collect()
+	a.async = nil
+	wiredPair(v, a, b, false)
+	exchange(t, a, b, 5000)
+}
+
+// TestWiredReadLimits: what the peer takes at a time limits a wired queue pair too, whichever is
+// first, the connection or the driver's word. (DEV-953)
+func TestWiredReadLimits(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		v := newVirtual(t, 1, wire100us)
+		a, b := drivers(v)
+		a.toRTR(b.qpn, b.fn.GID())
+		if !late {
+			a.toRTS()
+		}
+		b.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+			QPN: b.qpn, State: abi.QPStateRTR, PathMTU: abi.MTU1024, DestQPN: a.qpn, RQPSN: 1, DGID: a.fn.GID(), MaxDestRdAtomic: 2, MinRNRTimer: 12,
+			Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
+		})
+		v.idle(100e6)
+		if late {
+			a.toRTS()
+		}
+		var q abi.QueryQPResult
+		q.Unmarshal(a.must(abi.AdminOpQueryQP, &abi.QueryQP{QPN: a.qpn}))
+		if q.MaxRdAtomic != 2 {
+			t.Errorf("driver late %t: %d READs in flight, the peer takes 2", late, q.MaxRdAtomic)
+		}
+	}
+}
