@@ -29,10 +29,11 @@ func TestDeviceReset(t *testing.T) {
 		}
 		want := guestlib.ErrClosed
 		if round%2 == 1 {
-			fault := control.FaultChange{Function: "pf0.vf1", Add: &fault.Rule{Kind: fault.FunctionFault}}
+			fault := control.FaultChange{Function: "pf0.vf1", Add: &fault.Rule{Kind: fault.FunctionFault, Limit: 1}}
 			if _, err := w.nics[0].InjectFault(ctx, fault); err != nil {
 				t.Fatal(err)
 			}
+			_ = a.qp.PostSend(&wr) // it strikes at work, and those before may be done
 			select {
 			case <-da.Done():
 			case <-ctx.Done():
