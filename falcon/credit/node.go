@@ -15,6 +15,7 @@ var ErrGuarantee = errors.New("credit: guarantee does not fit in the parent's li
 // Node is one level of the credit tree. Make it with New.
 type Node struct {
 	parent     *Node
+	lease      *lease // of a pool; nil: none
 	limit      Cost
 	inUse      Cost // what this node's own subtree uses
 	charged    Cost // inUse, or what guarantees set aside where that is more: what counts against limit
@@ -63,7 +64,7 @@ func (n *Node) Take(c *Cost) bool {
 // lowered limit is exceeded.
 func (n *Node) room(i int, v uint32) bool {
 	for m := n; m != nil && v != 0; m = m.parent {
-		if m.charged[i] > m.limit[i] || v > m.limit[i]-m.charged[i] {
+		if !m.fits(i, v) && !m.more(i, v) {
 			return false
 		}
 		v = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
@@ -77,7 +78,7 @@ func (n *Node) room(i int, v uint32) bool {
 func (n *Node) TakeOne(i Counter, force bool) bool {
 	if !force {
 		for m := n; m != nil; m = m.parent {
-			if m.charged[i] >= m.limit[i] {
+			if !m.fits(int(i), 1) && !m.more(int(i), 1) {
 				n.refusals++
 				return false
 			}
@@ -90,6 +91,9 @@ func (n *Node) TakeOne(i Counter, force bool) bool {
 	for m := n; m != nil; m = m.parent {
 		m.inUse[i]++
 		if rises {
+			if force && !m.fits(int(i), 1) {
+				m.borrow(int(i), 1) // if there is some
+			}
 			m.charged[i]++
 			rises = m.charged[i] > m.guarantee[i]
 		}
@@ -112,6 +116,9 @@ func (n *Node) ReturnOne(i Counter) bool {
 		if falls {
 			falls = m.charged[i] > m.guarantee[i]
 			m.charged[i]--
+			if m.lease != nil {
+				m.tidy(int(i))
+			}
 		}
 	}
 	return true
@@ -125,6 +132,9 @@ func (n *Node) Headroom(i Counter) uint32 {
 		if m.limit[i] > m.charged[i] {
 			left = uint64(m.limit[i] - m.charged[i])
 		}
+		if m.lease != nil {
+			left += uint64(m.lease.pool.free[i].Load())
+		}
 		most = min(most, aside+left)
 		if m.guarantee[i] > m.charged[i] {
 			aside += uint64(m.guarantee[i] - m.charged[i])
@@ -137,8 +147,8 @@ func (n *Node) Headroom(i Counter) uint32 {
 // from 0 to one less than there are steps.
 func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 	for m := n; m != nil; m = m.parent {
-		if limit := uint64(m.limit[i]); limit > 0 {
-			level = max(level, uint8(min(uint64(m.inUse[i])*uint64(steps)/limit, uint64(steps)-1)))
+		if used, limit := m.used(i); limit > 0 {
+			level = max(level, uint8(min(used*uint64(steps)/limit, uint64(steps)-1)))
 		}
 	}
 	return level
@@ -170,7 +180,7 @@ func (n *Node) Reserved(i Counter) bool { return n.charged[i] > n.inUse[i] }
 func (n *Node) Possible(c *Cost) bool {
 	for m := n; m != nil; m = m.parent {
 		for i, v := range c {
-			if v > m.limit[i] {
+			if v > m.most(i) {
 				return false
 			}
 		}
@@ -199,6 +209,9 @@ func (n *Node) Return(c *Cost) error {
 			was := m.above(i, m.charged[i])
 			m.inUse[i] -= c[i]
 			m.charged[i] -= fall
+			if m.lease != nil {
+				m.tidy(i)
+			}
 			fall = was - m.above(i, m.charged[i])
 		}
 	}
@@ -220,20 +233,24 @@ func (n *Node) Guarantee(g Cost) error {
 		now := max(v, n.charged[i])
 		for m := n.parent; m != nil && now > was; m = m.parent {
 			rise := now - was
-			if rise > m.limit[i]-min(m.charged[i], m.limit[i]) {
-				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.charged[i], m.limit[i])
+			if !m.fits(i, rise) && !m.borrow(i, rise) {
+				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.charged[i], m.most(i))
 			}
 			was, now = m.above(i, m.charged[i]), m.above(i, m.charged[i]+rise)
 		}
 	}
 	for i, v := range g {
 		was := n.above(i, n.charged[i])
+		n.promise(i, n.guarantee[i], v)
 		n.guarantee[i] = v
 		now := n.above(i, n.charged[i])
 		for m := n.parent; m != nil && now != was; m = m.parent {
 			lower, upper := was, now
 			was = m.above(i, m.charged[i])
 			m.charged[i] += upper - lower // wraps to a subtraction when the charge falls
+			if m.lease != nil {
+				m.tidy(i)
+			}
 			now = m.above(i, m.charged[i])
 		}
 	}
@@ -258,10 +275,33 @@ func (n *Node) Charged() Cost { return n.charged }
 // Guaranteed returns what is set aside for the node.
 func (n *Node) Guaranteed() Cost { return n.guarantee }
 
-// Limit returns the node's limit.
-func (n *Node) Limit() Cost { return n.limit }
+// Limit returns the node's limit; of a node that leases from a pool, the pool's.
+func (n *Node) Limit() Cost {
+	if n.lease != nil {
+		return n.lease.pool.total
+	}
+	return n.limit
+}
 
-// SetLimit resizes the node. A limit below what is in use takes nothing away: new takes are refused
+// most is the node's limit of one counter.
+func (n *Node) most(i int) uint32 {
+	if n.lease != nil {
+		return n.lease.pool.total[i]
+	}
+	return n.limit[i]
+}
+
+// used is how much of its limit the node uses, with what other trees have leased.
+func (n *Node) used(i Counter) (used, limit uint64) {
+	if n.lease == nil {
+		return uint64(n.inUse[i]), uint64(n.limit[i])
+	}
+	p := n.lease.pool
+	leased := uint64(p.total[i] - p.free[i].Load())
+	return leased - min(uint64(n.limit[i]), leased) + uint64(n.inUse[i]), uint64(p.total[i])
+}
+
+// SetLimit resizes the node, which leases from no pool. A limit below what is in use takes nothing away: new takes are refused
 // until enough came back.
 func (n *Node) SetLimit(limit Cost) { n.limit = limit }
 

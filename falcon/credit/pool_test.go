@@ -1,0 +1,336 @@
+package credit
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// grove is some trees on the pools of a NIC and its host, with functions each.
+type grove struct {
+	nic, host *Pool
+	trees     []*Node // at the level of the host
+	functions [][]*Node
+	held      [][]Cost
+}
+
+func newGrove(nic, host Cost, trees, functions int) *grove {
+	g := &grove{nic: NewPool(nic, trees), host: NewPool(host, trees)}
+	for i := range trees {
+		g.trees = append(g.trees, g.host.Node(g.nic.Node(nil, i), i))
+		g.functions, g.held = append(g.functions, nil), append(g.held, make([]Cost, functions))
+		for range functions {
+			g.functions[i] = append(g.functions[i], New(g.trees[i], NoLimit()))
+		}
+	}
+	return g
+}
+
+// end returns everything and says what is left.
+func (g *grove) end() (nic, host Cost) {
+	for _, list := range g.functions {
+		for _, f := range list {
+			f.Drop()
+		}
+	}
+	for _, n := range g.trees {
+		n.Settle()
+	}
+	return g.nic.Free(), g.host.Free()
+}
+
+// TestPoolModel: whatever one to four trees do, what is guaranteed can be had at once, all together
+// never have more than there is, nobody is refused for long what is there, and nothing leaks.
+func TestPoolModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const functions = 3
+		some := func(most uint32) *rapid.Generator[Cost] {
+			return rapid.Custom(func(t *rapid.T) (c Cost) {
+				for i := range c {
+					c[i] = rapid.Uint32Range(0, most).Draw(t, "n")
+				}
+				return c
+			})
+		}
+		trees := rapid.IntRange(1, 4).Draw(t, "trees")
+		host := some(60).Draw(t, "limit")
+		nic := host
+		for i := range nic {
+			nic[i] += rapid.Uint32Range(0, 9).Draw(t, "more")
+		}
+		g := newGrove(nic, host, trees, functions)
+		// A tree's step ends; those it names have their turn.
+		step := func(i int) {
+			for w := g.trees[i].Waiters(); w != 0; w &= w - 1 {
+				for j := range trees {
+					if w&-w == 1<<j && !g.trees[j].Offered() {
+						t.Fatalf("tree %d is called for nothing", j)
+					}
+				}
+			}
+		}
+		charged := func(k int) (sum uint32) {
+			for _, n := range g.trees {
+				sum += n.Charged()[k]
+			}
+			return sum
+		}
+		which := func(t *rapid.T) (i, j int) {
+			return rapid.IntRange(0, trees-1).Draw(t, "tree"), rapid.IntRange(0, functions-1).Draw(t, "function")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				i, j := which(t)
+				c, f := some(5).Draw(t, "cost"), g.functions[i][j]
+				spare := f.Guaranteed()
+				covered := true
+				for k := range c {
+					covered = covered && c[k] <= spare[k]-min(g.held[i][j][k], spare[k])
+				}
+				got := f.Take(&c)
+				if covered && !got {
+					t.Fatalf("tree %d: %v was guaranteed (%v, %v held) and is refused", i, c, spare, g.held[i][j])
+				}
+				if !got {
+					return
+				}
+				for k := range c {
+					g.held[i][j][k] += c[k]
+				}
+			},
+			"one": func(t *rapid.T) {
+				i, j := which(t)
+				k := rapid.IntRange(0, NumCounters-1).Draw(t, "counter")
+				if g.functions[i][j].TakeOne(Counter(k), false) {
+					g.held[i][j][k]++
+				}
+			},
+			"return": func(t *rapid.T) {
+				i, j := which(t)
+				c := some(5).Draw(t, "cost")
+				for k := range c {
+					c[k] = min(c[k], g.held[i][j][k])
+					g.held[i][j][k] -= c[k]
+				}
+				if err := g.functions[i][j].Return(&c); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"guarantee": func(t *rapid.T) {
+				i, j := which(t)
+				_ = g.functions[i][j].Guarantee(some(6).Draw(t, "guarantee"))
+			},
+			"step": func(t *rapid.T) {
+				i, _ := which(t)
+				step(i)
+			},
+			"rest": func(t *rapid.T) {
+				i, _ := which(t)
+				g.trees[i].Settle()
+				step(i)
+			},
+			// Where everybody has given back what he does not use and nobody else wants anything, only
+			// what is not there is refused.
+			"all of it": func(t *rapid.T) {
+				i, j := which(t)
+				k := rapid.IntRange(0, NumCounters-1).Draw(t, "counter")
+				for n := range trees {
+					g.trees[n].Settle()
+				}
+				for n := range trees {
+					step(n)
+					g.trees[n].Offered()
+				}
+				for _, p := range []*Pool{g.nic, g.host} {
+					for n := range p.wants {
+						p.wants[n].Store(0)
+					}
+					p.wanted.Store(0)
+					p.called.Store(0)
+				}
+				f, n := g.functions[i][j], uint32(0)
+				aside := f.Spare(Counter(k))
+				left := host[k] - charged(k)
+				for f.TakeOne(Counter(k), false) {
+					n++
+				}
+				if n != aside+left {
+					t.Fatalf("%d could be taken of the %d that are left and %d set aside", n, left, aside)
+				}
+				for range n {
+					f.ReturnOne(Counter(k))
+				}
+			},
+			"": func(t *rapid.T) {
+				for k := range host {
+					leased, free := uint32(0), g.host.Free()[k]
+					for _, n := range g.trees {
+						leased += n.limit[k]
+						if n.charged[k] > n.limit[k] {
+							t.Fatalf("%v: %d charged, %d leased", Counter(k), n.charged[k], n.limit[k])
+						}
+						if free > 0 && n.Headroom(Counter(k)) < min(free, g.nic.Free()[k]) {
+							t.Fatalf("%v: headroom %d with %d free", Counter(k), n.Headroom(Counter(k)), free)
+						}
+					}
+					if leased+free != host[k] {
+						t.Fatalf("%v: %d leased and %d free of %d", Counter(k), leased, free, host[k])
+					}
+				}
+				for i, n := range g.trees {
+					var held Cost
+					for _, h := range g.held[i] {
+						for k := range h {
+							held[k] += h[k]
+						}
+					}
+					if n.InUse() != held {
+						t.Fatalf("tree %d: %v in use, %v taken", i, n.InUse(), held)
+					}
+				}
+			},
+		})
+		for _, n := range g.trees {
+			n.Settle()
+		}
+		if n, h := g.end(); trees > 1 && (n != nic || h != host) {
+			t.Fatalf("%v and %v are back of %v and %v", n, h, nic, host)
+		}
+	})
+}
+
+// TestPoolTurns: a tree that takes again whatever it returns does not keep another from its part.
+func TestPoolTurns(t *testing.T) {
+	g := newGrove(all(16), all(16), 2, 1)
+	greedy, modest := g.functions[0][0], g.functions[1][0]
+	c := one(ReqPktTx, 1)
+	take := func(n *Node) (got int) {
+		for n.Take(&c) {
+			got++
+		}
+		return got
+	}
+	if n := take(greedy); n != 16 {
+		t.Fatalf("one alone has %d of 16", n)
+	}
+	if take(modest) != 0 {
+		t.Fatal("more than there is")
+	}
+	has := 0
+	for range 8 {
+		if err := greedy.Return(&c); err != nil {
+			t.Fatal(err)
+		}
+		for w := range 3 {
+			if got := g.trees[0].Waiters(); (got == 1<<1) != (w == 0) {
+				t.Fatalf("look %d: %b are called", w, got)
+			}
+		}
+		if greedy.Take(&c) {
+			t.Fatal("took what another waits for")
+		}
+		if !g.trees[1].Offered() || g.trees[1].Offered() {
+			t.Fatal("not offered once")
+		}
+		has += take(modest)
+	}
+	if has != 8 {
+		t.Fatalf("the other has %d of its 8", has)
+	}
+	if n, _ := g.end(); n != all(16) {
+		t.Errorf("%v are back", n)
+	}
+}
+
+// TestPoolLevel: what other trees have leased counts.
+func TestPoolLevel(t *testing.T) {
+	g := newGrove(all(64), all(64), 2, 1)
+	for range 32 {
+		g.functions[0][0].TakeOne(NetPktRx, false)
+	}
+	for i, f := range []*Node{g.functions[0][0], g.functions[1][0]} {
+		if l := f.Level(NetPktRx, 32); l < 16 || l > 18 {
+			t.Errorf("tree %d: level %d of half", i, l)
+		}
+	}
+	if c := all(65); g.functions[1][0].Possible(&c) {
+		t.Error("more than there is is possible")
+	}
+	if g.trees[1].Limit() != all(64) {
+		t.Errorf("limit %v", g.trees[1].Limit())
+	}
+	for range 100 { // a head of line goes before all limits
+		g.functions[1][0].TakeOne(NetPktRx, true)
+	}
+	if g.trees[1].InUse()[NetPktRx] != 100 || g.functions[0][0].TakeOne(NetPktRx, false) {
+		t.Error("what was forced is not counted")
+	}
+	for range 100 {
+		g.functions[1][0].ReturnOne(NetPktRx)
+	}
+	if n, _ := g.end(); n != all(64) {
+		t.Errorf("%v are back", n)
+	}
+}
+
+// TestPoolConcurrent: trees of threads of their own neither share a credit nor lose one.
+func TestPoolConcurrent(t *testing.T) {
+	const limit, functions = 40, 3
+	g := newGrove(all(limit), all(limit), 4, functions)
+	for i := range g.trees {
+		if err := g.functions[i][0].Guarantee(all(4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range g.trees {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(i)))
+			for n := range 20_000 {
+				j, c := r.IntN(functions), one(Counter(r.IntN(NumCounters)), uint32(r.IntN(4)))
+				f := g.functions[i][j]
+				if r.IntN(2) == 0 {
+					was := f.InUse()
+					if !f.Take(&c) && j == 0 && was == (Cost{}) {
+						t.Errorf("tree %d: a guarantee was refused", i)
+						return
+					}
+				} else {
+					_ = f.Return(&c)
+				}
+				if n%16 == 0 {
+					g.trees[i].Waiters()
+					g.trees[i].Offered()
+				}
+				if n%256 == 0 {
+					g.trees[i].Settle()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n, h := g.end(); n != all(limit) || h != all(limit) {
+		t.Errorf("%v and %v are back", n, h)
+	}
+}
+
+func TestPoolDoesNotAllocate(t *testing.T) {
+	g := newGrove(all(64), all(64), 2, 2)
+	c := PushCost(4096, DefaultCell)
+	if a := testing.AllocsPerRun(100, func() {
+		for i := range g.trees {
+			if !g.functions[i][0].Take(&c) {
+				g.trees[1-i].Settle()
+			} else if g.functions[i][0].Return(&c) != nil {
+				t.Fatal("refused")
+			}
+			g.trees[i].Settle()
+			g.trees[i].Waiters()
+			g.trees[i].Offered()
+		}
+	}); a != 0 {
+		t.Fatalf("%v allocations", a)
+	}
+}
