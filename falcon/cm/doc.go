@@ -48,10 +48,25 @@
 // functions whose host byte is its own, and for GIDs it offered in Hello. All
 // else is refused and counted. Every table has a limit.
 //
+// # Parts
+//
+// Each part has what it is about, and knows only those below it:
+//
+//	Manager      manager.go: what functions ask · links.go: peers come and go, what they are told ·
+//	             receive.go: their messages · inspect.go: what there is
+//	handshake    what connections go through: transition.go says when, action.go what, limits.go
+//	             for how many, handshake.go what is offered
+//	table        connections by their names, and what each function has of them
+//	services     that functions listen on
+//	directory    where addresses are           portBook   where addresses of ports are
+//	rekeying     keys that are given and asked for
+//	outbox       what is to be done, and counts peers      the other NICs, and this one
+//	messages     hello.go, req.go, …: one file each
+//
 // # Ownership and concurrency
 //
 // The package does no I/O, reads no clock and starts no goroutine: time and
-// randomness are arguments. A Manager has one owner (shard 0 of a NIC) and is
+// randomness are arguments. A Manager has one owner (the core of a NIC) and is
 // not safe for concurrent use. Calls only append outputs, which the owner
 // drains with Next after each call; slices in an Output belong to the reader.
 //

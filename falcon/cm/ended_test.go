@@ -17,7 +17,7 @@ func TestDisconnectWithoutALink(t *testing.T) {
 		if err := a.disconnect(ida); err != nil {
 			t.Fatal(err)
 		}
-		if c := a.m.conns[ida]; c.state != tc.want {
+		if c := a.m.conns.byID[ida]; c.state != tc.want {
 			t.Errorf("peer up %v: state %v, want %v", tc.up, c.state, tc.want)
 		}
 	}

@@ -67,7 +67,7 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("%s: not counted", name)
 		}
 	}
-	if len(b.m.conns) != 0 || len(b.m.functions) != 1 {
+	if len(b.m.conns.byID) != 0 || len(b.m.conns.functions) != 0 {
 		t.Error("refused requests leave something")
 	}
 	for i := range uint32(3) {
@@ -199,8 +199,8 @@ func TestHostilePeer(t *testing.T) {
 			b.m.Advance(w.now)
 			b.drain()
 		}
-		if len(b.m.conns) > 8 || len(b.m.routes) > MaxEndpoints || len(b.m.functions) > 8 {
-			t.Fatalf("tables grew: %d connections, %d routes", len(b.m.conns), len(b.m.routes))
+		if len(b.m.conns.byID) > 8 || len(b.m.dir.routes) > MaxEndpoints || len(b.m.conns.functions) > 8 {
+			t.Fatalf("tables grew: %d connections, %d routes", len(b.m.conns.byID), len(b.m.dir.routes))
 		}
 	}
 	if b.m.Stats().Established == 0 || b.m.Stats().Malformed == 0 {

@@ -64,8 +64,8 @@ func wantEmpty(t *testing.T, w *world) {
 	}
 	w.checkRest()
 	for _, n := range w.nodes {
-		if len(n.m.conns) != 0 || len(n.cids) != 0 {
-			t.Errorf("host %d: %d connections, %d CIDs left", n.host, len(n.m.conns), len(n.cids))
+		if len(n.m.conns.byID) != 0 || len(n.cids) != 0 {
+			t.Errorf("host %d: %d connections, %d CIDs left", n.host, len(n.m.conns.byID), len(n.cids))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestResourcesAreReturnedWhenTheyRunOut(t *testing.T) {
 	if _, err := a.connect(0, 2, 0, 1); err == nil || !strings.Contains(err.Error(), "no CID left") {
 		t.Fatalf("connect without CIDs: %v", err)
 	}
-	if len(a.m.conns) != 0 || len(a.m.functions) != 0 {
+	if len(a.m.conns.byID) != 0 || len(a.m.conns.functions) != 0 {
 		t.Error("something is left of it")
 	}
 	a.maxCIDs, b.maxCIDs = 1, 0
@@ -276,8 +276,8 @@ func TestFunctionGone(t *testing.T) {
 		t.Errorf("its listener is still there: %v", err)
 	}
 	wantEmpty(t, w)
-	if len(b.m.functions) != 0 {
-		t.Errorf("counts left: %+v", b.m.functions)
+	if len(b.m.conns.functions) != 0 {
+		t.Errorf("counts left: %+v", b.m.conns.functions)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestListeners(t *testing.T) {
 	if err := errors.Join(a.m.Unlisten(fn, 1), a.m.Listen(fn, 3), a.m.Unlisten(fn, 2), a.m.Unlisten(fn, 3), a.m.Unlisten(fnOf(1, 1), 1)); err != nil {
 		t.Fatal(err)
 	}
-	if len(a.m.functions) != 0 || len(a.m.listeners) != 0 {
+	if len(a.m.conns.functions) != 0 || len(a.m.services.byFunction) != 0 {
 		t.Error("something is left")
 	}
 }

@@ -132,8 +132,8 @@ func TestModel(t *testing.T) {
 							t.Fatalf("host %d: %v", n.host, err)
 						}
 					}
-					if len(n.m.conns) < len(n.cids) {
-						t.Fatalf("host %d: %d connections, %d CIDs", n.host, len(n.m.conns), len(n.cids))
+					if len(n.m.conns.byID) < len(n.cids) {
+						t.Fatalf("host %d: %d connections, %d CIDs", n.host, len(n.m.conns.byID), len(n.cids))
 					}
 				}
 			},
@@ -149,7 +149,7 @@ func TestModel(t *testing.T) {
 		w.settle()
 		w.checkRest()
 		for _, n := range w.nodes {
-			if p := n.m.peers[3-n.host]; len(n.prevSPI)+len(p.rekeys)+len(p.wants) != 0 {
+			if p := n.m.peers.byHost[3-n.host]; len(n.prevSPI)+len(p.rekeys)+len(p.wants) != 0 {
 				t.Fatalf("host %d: left over: previous %v, unconfirmed %v, wanted %v", n.host, n.prevSPI, p.rekeys, p.wants)
 			}
 		}

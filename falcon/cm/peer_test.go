@@ -81,7 +81,7 @@ func TestMessagesBeforeHelloAreIgnored(t *testing.T) {
 	if err := b.m.Receive(0, 77, reqTo(nil)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown host: %v", err)
 	}
-	if len(b.m.conns) != 0 {
+	if len(b.m.conns.byID) != 0 {
 		t.Error("a connection was made")
 	}
 	_ = a
@@ -90,16 +90,16 @@ func TestMessagesBeforeHelloAreIgnored(t *testing.T) {
 func TestHelloIsChecked(t *testing.T) {
 	_, _, b := two(t, nil)
 	for name, h := range map[string]Hello{
-		"other host":               {Host: 3, Instance: b.m.peers[1].instance},
+		"other host":               {Host: 3, Instance: b.m.peers.byHost[1].instance},
 		"instance 0":               {Host: 1},
 		"instance changes midway":  {Host: 1, Instance: 12345},
-		"other host, same process": {Host: 2, Instance: b.m.peers[1].instance},
+		"other host, same process": {Host: 2, Instance: b.m.peers.byHost[1].instance},
 	} {
 		if err := b.m.Receive(0, 1, h.Append(nil)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	h := Hello{Host: 1, Instance: b.m.peers[1].instance, Endpoints: []Endpoint{
+	h := Hello{Host: 1, Instance: b.m.peers.byHost[1].instance, Endpoints: []Endpoint{
 		{7, gidOf(1, 9), fnOf(1, 9), 0}, // new
 		{8, gidOf(1, 0), fnOf(1, 0), 0}, // tenant not shared
 		{7, gidOf(5, 0), fnOf(5, 0), 0}, // function of another host
@@ -130,7 +130,7 @@ func TestAFunctionMovesToAnotherHost(t *testing.T) {
 	w.settle()
 	w.setLink(1, 3, true, nil)
 	w.settle()
-	owner := func() HostID { return a.m.routes[endpointKey{7, gidOf(2, 0)}].peer.Host }
+	owner := func() HostID { return a.m.dir.routes[endpointKey{7, gidOf(2, 0)}].peer.Host }
 	if owner() != 2 || a.m.Stats().RouteConflicts != 1 {
 		t.Fatalf("owner %d, stats %+v", owner(), a.m.Stats())
 	}
@@ -147,13 +147,13 @@ func TestAFunctionMovesToAnotherHost(t *testing.T) {
 	if owner() != 3 {
 		t.Error("the route did not move")
 	}
-	if len(b.m.conns) != 0 {
+	if len(b.m.conns.byID) != 0 {
 		t.Error("connections out of nothing")
 	}
 	if err := a.m.SetEndpoints([]Endpoint{{7, gidOf(2, 0), fnOf(1, 0), 0}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := a.m.routes[endpointKey{7, gidOf(2, 0)}]; ok {
+	if _, ok := a.m.dir.routes[endpointKey{7, gidOf(2, 0)}]; ok {
 		t.Error("a peer keeps an address that is ours")
 	}
 }
@@ -177,7 +177,7 @@ func TestSetEndpointsRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(a.m.local) != 4 {
+	if len(a.m.dir.local) != 4 {
 		t.Error("a refused list changed something")
 	}
 }

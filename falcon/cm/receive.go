@@ -6,17 +6,14 @@ import "fmt"
 // it has been counted and the connections are as they should be, so the caller
 // may log it but need not act. msg is not kept.
 func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
-	p := m.peers[host]
-	if host == m.cfg.Host {
-		p = m.self
-	}
+	p := m.peers.of(host)
 	if p == nil {
 		return fmt.Errorf("cm: message of host %d: %w", host, ErrNotFound)
 	}
-	m.stats.Received++
+	m.out.stats.Received++
 	err := m.receive(now, p, msg)
 	if err != nil {
-		m.stats.Malformed++
+		m.out.stats.Malformed++
 		err = fmt.Errorf("host %d: %w", host, err)
 	}
 	return err
@@ -44,10 +41,10 @@ var handlers = [...]handler{
 	TypeREJ:      taking(ParseREJ, faultless((*Manager).rej)),
 	TypeDREQ:     taking(ParseDREQ, (*Manager).dreq),
 	TypeDREP:     taking(ParseDREP, (*Manager).drep),
-	TypeREKEY:    taking(ParseREKEY, faultless((*Manager).rekey)),
-	TypeREKEYACK: taking(ParseREKEYACK, faultless((*Manager).rekeyAck)),
-	TypeREKEYREQ: taking(ParseREKEYREQ, faultless((*Manager).rekeyReq)),
-	TypePORTS:    taking(ParsePORTS, faultless((*Manager).portsSaid)),
+	TypeREKEY:    taking(ParseREKEY, faultless(func(m *Manager, now Time, p *peer, q *REKEY) { m.keys.taken(now, p, q) })),
+	TypeREKEYACK: taking(ParseREKEYACK, faultless(func(m *Manager, _ Time, p *peer, a *REKEYACK) { m.keys.acked(p, a) })),
+	TypeREKEYREQ: taking(ParseREKEYREQ, faultless(func(m *Manager, _ Time, p *peer, q *REKEYREQ) { m.keys.requested(p, q) })),
+	TypePORTS:    taking(ParsePORTS, faultless(func(m *Manager, _ Time, p *peer, said *PORTS) { m.ports.learn(p, said.Ports) })),
 }
 
 // taking makes a handler of a parser and of what is done with the parsed message.
@@ -81,62 +78,40 @@ func faultless[M any](do func(*Manager, Time, *peer, *M)) func(*Manager, Time, *
 }
 
 func (m *Manager) rtu(now Time, p *peer, r *RTU) error {
-	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-		return m.illegal(c, TypeRTU, m.fire(now, c, evRTU, args{}))
+	if c := m.conns.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return illegal(c, TypeRTU, m.shake.fire(now, c, evRTU, args{}))
 	}
-	m.stale(p, r.ReceiverID, r.SenderID)
+	m.shake.stale(p, r.ReceiverID, r.SenderID)
 	return nil
 }
 
 func (m *Manager) dreq(now Time, p *peer, r *DREQ) error {
-	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-		return m.illegal(c, TypeDREQ, m.fire(now, c, evDREQ, args{reason: r.Reason}))
+	if c := m.conns.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return illegal(c, TypeDREQ, m.shake.fire(now, c, evDREQ, args{reason: r.Reason}))
 	}
-	m.stats.UnknownConnection++
+	m.out.stats.UnknownConnection++
 	drep := DREP{r.ReceiverID, r.SenderID}
-	m.send(p, drep.Append(nil))
+	m.out.send(p, drep.Append(nil))
 	return nil
 }
 
 func (m *Manager) drep(now Time, p *peer, r *DREP) error {
-	if c := m.find(p, r.ReceiverID, r.SenderID); c != nil {
-		return m.illegal(c, TypeDREP, m.fire(now, c, evDREP, args{}))
+	if c := m.conns.find(p, r.ReceiverID, r.SenderID); c != nil {
+		return illegal(c, TypeDREP, m.shake.fire(now, c, evDREP, args{}))
 	}
-	m.stats.UnknownConnection++
+	m.out.stats.UnknownConnection++
 	return nil
-}
-
-func (m *Manager) illegal(c *conn, t MessageType, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("cm: %v for connection %d in state %v: %w", t, c.id, c.state, ErrProtocol)
-}
-
-// find returns the connection both names mean.
-func (m *Manager) find(p *peer, id, remoteID uint32) *conn {
-	if c := m.conns[id]; c != nil && c.peer == p && c.remoteID == remoteID {
-		return c
-	}
-	return nil
-}
-
-// stale tells the peer that a connection it named does not exist here.
-func (m *Manager) stale(p *peer, id, remoteID uint32) {
-	m.stats.UnknownConnection++
-	rej := REJ{SenderID: id, ReceiverID: remoteID, Reason: ReasonStale}
-	m.send(p, rej.Append(nil))
 }
 
 func (m *Manager) req(now Time, p *peer, q *REQ) {
-	if c := m.passive[passiveKey{p.Host, q.SenderID}]; c != nil {
-		m.stats.DuplicateREQ++
-		_ = m.fire(now, c, evDuplicateREQ, args{})
+	if c := m.conns.passive[passiveKey{p.Host, q.SenderID}]; c != nil {
+		m.out.stats.DuplicateREQ++
+		_ = m.shake.fire(now, c, evDuplicateREQ, args{})
 		return
 	}
 	if why := m.admit(now, p, q); why != ReasonNone {
 		rej := REJ{ReceiverID: q.SenderID, Reason: why}
-		m.send(p, rej.Append(nil))
+		m.out.send(p, rej.Append(nil))
 		return
 	}
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
@@ -145,10 +120,10 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,
 	}}
-	m.takeOffer(c, &q.Offer)
-	m.add(now, c)
-	m.enter(now, c, StateReqReceived)
-	m.emit(Output{
+	m.shake.takeOffer(c, &q.Offer)
+	m.conns.add(now, c)
+	m.shake.enter(now, c, StateReqReceived)
+	m.out.emit(Output{
 		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.Host, Service: q.Service, Tenant: q.Tenant,
 		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Ordered: q.Offer.Ordered, Private: q.Private,
 		CompleteInError: q.Offer.CompleteInError,
@@ -158,33 +133,33 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 // admit checks a request; ReasonNone means it is in order.
 func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 	if !p.tenants[q.Tenant] {
-		m.stats.TenantRefused++
+		m.out.stats.TenantRefused++
 		return ReasonTenant
 	}
 	if at, ok := p.offers[endpointKey{q.Tenant, q.SGID}]; !ok || at.function != q.Function {
-		m.stats.GIDRefused++
+		m.out.stats.GIDRefused++
 		return ReasonGID
 	}
 	// The key is for the shard that the function was on by our last Hello.
-	if at, ok := m.local[endpointKey{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
-		m.stats.GIDRefused++
+	if at, ok := m.dir.local[endpointKey{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
+		m.out.stats.GIDRefused++
 		return ReasonGID
 	}
-	if _, ok := m.listeners[listenKey{q.PeerFunction, q.Service}]; !ok {
-		m.stats.NoListener++
+	if !m.services.has(q.PeerFunction, q.Service) {
+		m.out.stats.NoListener++
 		return ReasonNoListener
 	}
-	if !p.sources.Room(q.Function) || !m.usage(q.PeerFunction).backlog.Room(source{p.Host, q.Function}) || m.room(now, q.PeerFunction) != nil {
-		m.stats.LimitRefused++
+	if !p.sources.Room(q.Function) || !m.conns.listens(q.PeerFunction, source{p.Host, q.Function}) || m.shake.room(now, q.PeerFunction) != nil {
+		m.out.stats.LimitRefused++
 		return ReasonNoResources
 	}
 	return ReasonNone
 }
 
 func (m *Manager) rep(now Time, p *peer, r *REP) {
-	c := m.conns[r.ReceiverID]
+	c := m.conns.byID[r.ReceiverID]
 	if c == nil || c.peer != p || c.passive || c.remoteID != 0 && c.remoteID != r.SenderID {
-		m.stale(p, r.ReceiverID, r.SenderID)
+		m.shake.stale(p, r.ReceiverID, r.SenderID)
 		return
 	}
 	ev, a := evREP, args{rep: r}
@@ -192,23 +167,23 @@ func (m *Manager) rep(now Time, p *peer, r *REP) {
 	if int(o.MTU) > c.par.MTU || o.Shard != c.par.Shard || o.Ordered != c.par.Ordered || o.CompleteInError != c.par.CompleteInError {
 		ev, a = evBadREP, args{rep: r, reason: ReasonInvalid, tell: ReasonInvalid}
 		if c.state == StateReqSent {
-			m.stats.BadREP++
+			m.out.stats.BadREP++
 			c.remoteID = r.SenderID
 		}
 	}
-	_ = m.fire(now, c, ev, a)
+	_ = m.shake.fire(now, c, ev, a)
 }
 
 func (m *Manager) rej(now Time, p *peer, r *REJ) {
 	var c *conn
 	if r.ReceiverID == 0 { // the sender withdraws its REQ
-		c = m.passive[passiveKey{p.Host, r.SenderID}]
-	} else if c = m.conns[r.ReceiverID]; c != nil && c.remoteID != 0 && c.remoteID != r.SenderID {
+		c = m.conns.passive[passiveKey{p.Host, r.SenderID}]
+	} else if c = m.conns.byID[r.ReceiverID]; c != nil && c.remoteID != 0 && c.remoteID != r.SenderID {
 		c = nil
 	}
 	if c == nil || c.peer != p {
-		m.stats.UnknownConnection++
+		m.out.stats.UnknownConnection++
 		return
 	}
-	_ = m.fire(now, c, evREJ, args{reason: r.Reason, consumer: r.Consumer, private: r.Private})
+	_ = m.shake.fire(now, c, evREJ, args{reason: r.Reason, consumer: r.Consumer, private: r.Private})
 }

@@ -54,7 +54,7 @@ func TestRestMakesWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		if n := len(a.m.conns); n > 3 {
+		if n := len(a.m.conns.byID); n > 3 {
 			t.Fatalf("%d connections of a function that may have 3", n)
 		}
 	}

@@ -4,105 +4,105 @@ package cm
 // without an entry is illegal in that state: it is counted and changes nothing.
 type transition struct {
 	next State
-	do   func(m *Manager, now Time, c *conn, a *args)
+	do   func(h *handshake, now Time, c *conn, a *args)
 }
 
-// table is the whole state machine. Read a line as: in this state, on this
+// transitions is the whole state machine. Read a line as: in this state, on this
 // event, do that and go there.
-var table = [numStates][numEvents]transition{
+var transitions = [numStates][numEvents]transition{
 	StateReqSent: {
-		evREP:          {StateEstablished, (*Manager).establishActive},
-		evBadREP:       {StateTimeWait, (*Manager).cancel},
-		evREJ:          {StateClosed, (*Manager).rejected},
-		evDisconnect:   {StateTimeWait, (*Manager).cancel},
-		evFunctionGone: {StateTimeWait, (*Manager).cancelSilently},
-		evRetry:        {StateReqSent, (*Manager).resend},
-		evGiveUp:       {StateTimeWait, (*Manager).cancel},
-		evPeerDown:     {StateTimeWait, (*Manager).fail},
+		evREP:          {StateEstablished, (*handshake).establishActive},
+		evBadREP:       {StateTimeWait, (*handshake).cancel},
+		evREJ:          {StateClosed, (*handshake).rejected},
+		evDisconnect:   {StateTimeWait, (*handshake).cancel},
+		evFunctionGone: {StateTimeWait, (*handshake).cancelSilently},
+		evRetry:        {StateReqSent, (*handshake).resend},
+		evGiveUp:       {StateTimeWait, (*handshake).cancel},
+		evPeerDown:     {StateTimeWait, (*handshake).fail},
 	},
 	StateReqReceived: {
-		evREJ:          {StateClosed, (*Manager).fail},
-		evDuplicateREQ: {StateReqReceived, (*Manager).ignore},
-		evAccept:       {StateRepSent, (*Manager).openPassive},
-		evReject:       {StateClosed, (*Manager).cancelSilently},
-		evDisconnect:   {StateClosed, (*Manager).cancel},
-		evFunctionGone: {StateClosed, (*Manager).cancelSilently},
-		evGiveUp:       {StateClosed, (*Manager).cancel},
-		evPeerDown:     {StateClosed, (*Manager).fail},
+		evREJ:          {StateClosed, (*handshake).fail},
+		evDuplicateREQ: {StateReqReceived, (*handshake).ignore},
+		evAccept:       {StateRepSent, (*handshake).openPassive},
+		evReject:       {StateClosed, (*handshake).cancelSilently},
+		evDisconnect:   {StateClosed, (*handshake).cancel},
+		evFunctionGone: {StateClosed, (*handshake).cancelSilently},
+		evGiveUp:       {StateClosed, (*handshake).cancel},
+		evPeerDown:     {StateClosed, (*handshake).fail},
 	},
 	StateRepSent: {
-		evREJ:          {StateTimeWait, (*Manager).fail},
-		evRTU:          {StateEstablished, (*Manager).establishPassive},
-		evDREQ:         {StateTimeWait, (*Manager).disconnected},
-		evDuplicateREQ: {StateRepSent, (*Manager).resend},
-		evDisconnect:   {StateDreqSent, (*Manager).disconnect},
-		evFunctionGone: {StateDreqSent, (*Manager).disconnectSilently},
-		evRetry:        {StateRepSent, (*Manager).resend},
-		evGiveUp:       {StateTimeWait, (*Manager).cancel},
-		evPeerDown:     {StateTimeWait, (*Manager).fail},
+		evREJ:          {StateTimeWait, (*handshake).fail},
+		evRTU:          {StateEstablished, (*handshake).establishPassive},
+		evDREQ:         {StateTimeWait, (*handshake).disconnected},
+		evDuplicateREQ: {StateRepSent, (*handshake).resend},
+		evDisconnect:   {StateDreqSent, (*handshake).disconnect},
+		evFunctionGone: {StateDreqSent, (*handshake).disconnectSilently},
+		evRetry:        {StateRepSent, (*handshake).resend},
+		evGiveUp:       {StateTimeWait, (*handshake).cancel},
+		evPeerDown:     {StateTimeWait, (*handshake).fail},
 	},
 	StateEstablished: {
-		evREP:          {StateEstablished, (*Manager).confirm},
-		evBadREP:       {StateEstablished, (*Manager).ignore},
-		evREJ:          {StateTimeWait, (*Manager).lost},
-		evRTU:          {StateEstablished, (*Manager).ignore},
-		evDREQ:         {StateTimeWait, (*Manager).disconnected},
-		evDuplicateREQ: {StateEstablished, (*Manager).ignore},
-		evDisconnect:   {StateDreqSent, (*Manager).disconnect},
-		evFunctionGone: {StateDreqSent, (*Manager).disconnectSilently},
-		evPeerDown:     {StateEstablished, (*Manager).ignore},
-		evPeerRestart:  {StateTimeWait, (*Manager).lost},
+		evREP:          {StateEstablished, (*handshake).confirm},
+		evBadREP:       {StateEstablished, (*handshake).ignore},
+		evREJ:          {StateTimeWait, (*handshake).lost},
+		evRTU:          {StateEstablished, (*handshake).ignore},
+		evDREQ:         {StateTimeWait, (*handshake).disconnected},
+		evDuplicateREQ: {StateEstablished, (*handshake).ignore},
+		evDisconnect:   {StateDreqSent, (*handshake).disconnect},
+		evFunctionGone: {StateDreqSent, (*handshake).disconnectSilently},
+		evPeerDown:     {StateEstablished, (*handshake).ignore},
+		evPeerRestart:  {StateTimeWait, (*handshake).lost},
 	},
 	StateDreqSent: {
-		evREP:          {StateDreqSent, (*Manager).ignore}, // our DREQ follows it
-		evBadREP:       {StateDreqSent, (*Manager).ignore},
-		evREJ:          {StateTimeWait, (*Manager).ignore},
-		evRTU:          {StateDreqSent, (*Manager).ignore},
-		evDREQ:         {StateTimeWait, (*Manager).answerDREQ}, // both at once
-		evDREP:         {StateTimeWait, (*Manager).ignore},
-		evDuplicateREQ: {StateDreqSent, (*Manager).ignore},
-		evFunctionGone: {StateDreqSent, (*Manager).ignore},
-		evRetry:        {StateDreqSent, (*Manager).resend},
-		evGiveUp:       {StateTimeWait, (*Manager).ignore},
-		evPeerDown:     {StateTimeWait, (*Manager).ignore},
+		evREP:          {StateDreqSent, (*handshake).ignore}, // our DREQ follows it
+		evBadREP:       {StateDreqSent, (*handshake).ignore},
+		evREJ:          {StateTimeWait, (*handshake).ignore},
+		evRTU:          {StateDreqSent, (*handshake).ignore},
+		evDREQ:         {StateTimeWait, (*handshake).answerDREQ}, // both at once
+		evDREP:         {StateTimeWait, (*handshake).ignore},
+		evDuplicateREQ: {StateDreqSent, (*handshake).ignore},
+		evFunctionGone: {StateDreqSent, (*handshake).ignore},
+		evRetry:        {StateDreqSent, (*handshake).resend},
+		evGiveUp:       {StateTimeWait, (*handshake).ignore},
+		evPeerDown:     {StateTimeWait, (*handshake).ignore},
 	},
 	StateTimeWait: {
-		evREP:          {StateTimeWait, (*Manager).answerStale},
-		evBadREP:       {StateTimeWait, (*Manager).answerStale},
-		evREJ:          {StateTimeWait, (*Manager).ignore},
-		evRTU:          {StateTimeWait, (*Manager).answerStale}, // the peer missed the end
-		evDREQ:         {StateTimeWait, (*Manager).answerDREQ},
-		evDREP:         {StateTimeWait, (*Manager).ignore},
-		evDuplicateREQ: {StateTimeWait, (*Manager).ignore},
-		evFunctionGone: {StateTimeWait, (*Manager).ignore},
-		evGiveUp:       {StateClosed, (*Manager).ignore},
-		evPeerDown:     {StateTimeWait, (*Manager).ignore},
-		evPeerRestart:  {StateTimeWait, (*Manager).ignore},
+		evREP:          {StateTimeWait, (*handshake).answerStale},
+		evBadREP:       {StateTimeWait, (*handshake).answerStale},
+		evREJ:          {StateTimeWait, (*handshake).ignore},
+		evRTU:          {StateTimeWait, (*handshake).answerStale}, // the peer missed the end
+		evDREQ:         {StateTimeWait, (*handshake).answerDREQ},
+		evDREP:         {StateTimeWait, (*handshake).ignore},
+		evDuplicateREQ: {StateTimeWait, (*handshake).ignore},
+		evFunctionGone: {StateTimeWait, (*handshake).ignore},
+		evGiveUp:       {StateClosed, (*handshake).ignore},
+		evPeerDown:     {StateTimeWait, (*handshake).ignore},
+		evPeerRestart:  {StateTimeWait, (*handshake).ignore},
 	},
 }
 
 // fire applies an event to a connection.
-func (m *Manager) fire(now Time, c *conn, ev event, a args) error {
-	t := table[c.state][ev]
+func (h *handshake) fire(now Time, c *conn, ev event, a args) error {
+	t := transitions[c.state][ev]
 	if t.do == nil {
-		m.stats.IllegalEvents++
+		h.out.stats.IllegalEvents++
 		return ErrState
 	}
-	t.do(m, now, c, &a)
+	t.do(h, now, c, &a)
 	if ev == evRetry {
 		c.tries++
-		m.stats.Retries++
-		m.arm(now, c)
+		h.out.stats.Retries++
+		h.arm(now, c)
 	}
 	if t.next != c.state {
-		m.enter(now, c, t.next)
+		h.enter(now, c, t.next)
 	}
 	return nil
 }
 
 // enter changes the state, keeps the counts of states and sets the timer.
-func (m *Manager) enter(now Time, c *conn, next State) {
-	switch u := m.usage(c.par.Function); c.state {
+func (h *handshake) enter(now Time, c *conn, next State) {
+	switch u := h.conns.usage(c.par.Function); c.state {
 	case StateReqReceived:
 		u.backlog.Give(c.source())
 	case StateTimeWait:
@@ -111,47 +111,47 @@ func (m *Manager) enter(now Time, c *conn, next State) {
 	c.state, c.tries = next, 0
 	switch next {
 	case StateClosed:
-		m.remove(c)
+		h.conns.remove(c)
 		return
 	case StateReqReceived:
-		m.usage(c.par.Function).backlog.Take(c.source())
+		h.conns.usage(c.par.Function).backlog.Take(c.source())
 	case StateEstablished:
 		c.msg = nil
 	case StateTimeWait:
 		c.msg = nil
-		m.usage(c.par.Function).waiting.PushBack(&c.waiting, c)
+		h.conns.usage(c.par.Function).waiting.PushBack(&c.waiting, c)
 	}
-	m.arm(now, c)
+	h.arm(now, c)
 }
 
 // arm sets the timer of the connection's state.
-func (m *Manager) arm(now Time, c *conn) {
+func (h *handshake) arm(now Time, c *conn) {
 	switch c.state {
 	case StateReqSent:
-		m.timers.Arm(&c.timer, c, 0, now+m.cfg.ReqTimeout)
+		h.conns.timers.Arm(&c.timer, c, 0, now+h.cfg.ReqTimeout)
 	case StateReqReceived:
-		m.timers.Arm(&c.timer, c, 0, now+m.cfg.AcceptTimeout)
+		h.conns.timers.Arm(&c.timer, c, 0, now+h.cfg.AcceptTimeout)
 	case StateRepSent:
-		m.timers.Arm(&c.timer, c, 0, now+m.cfg.RepTimeout)
+		h.conns.timers.Arm(&c.timer, c, 0, now+h.cfg.RepTimeout)
 	case StateDreqSent:
-		m.timers.Arm(&c.timer, c, 0, now+m.cfg.DreqTimeout)
+		h.conns.timers.Arm(&c.timer, c, 0, now+h.cfg.DreqTimeout)
 	case StateTimeWait:
-		m.timers.Arm(&c.timer, c, 0, now+m.cfg.TimeWait)
+		h.conns.timers.Arm(&c.timer, c, 0, now+h.cfg.TimeWait)
 	default:
-		m.timers.Stop(&c.timer)
+		h.conns.timers.Stop(&c.timer)
 	}
 }
 
 // expired says which event the timer of a state stands for.
-func (m *Manager) expired(c *conn) event {
+func (h *handshake) expired(c *conn) event {
 	retries := 0
 	switch c.state {
 	case StateReqSent:
-		retries = m.cfg.ReqRetries
+		retries = h.cfg.ReqRetries
 	case StateRepSent:
-		retries = m.cfg.RepRetries
+		retries = h.cfg.RepRetries
 	case StateDreqSent:
-		retries = m.cfg.DreqRetries
+		retries = h.cfg.DreqRetries
 	}
 	if c.tries < retries {
 		return evRetry

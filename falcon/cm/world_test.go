@@ -503,26 +503,26 @@ func (w *world) checkRest() {
 			w.fatal("host %d: %d connections hold %d CIDs", h, len(all), len(n.cids))
 		}
 		for id, r := range n.conns {
-			if r.opened && !r.closed && n.m.conns[id] == nil {
+			if r.opened && !r.closed && n.m.conns.byID[id] == nil {
 				w.fatal("host %d: connection %d was never closed", h, id)
 			}
-			if r.live() && n.m.conns[id] == nil {
+			if r.live() && n.m.conns.byID[id] == nil {
 				w.fatal("host %d: connection %d vanished without an end: %+v", h, id, r)
 			}
 		}
-		for fn, u := range n.m.functions {
+		for fn, u := range n.m.conns.functions {
 			conns := 0
 			for _, c := range all {
 				if c.Function == fn {
 					conns++
 				}
 			}
-			if u.conns != conns || u.backlog.used != 0 || !u.waiting.Empty() {
+			if len(u.conns) != conns || u.backlog.used != 0 || !u.waiting.Empty() {
 				w.fatal("host %d: function %#x is counted as %+v, has %d connections", h, fn, *u, conns)
 			}
 		}
-		if len(n.m.passive) > len(all) || n.m.timers.Deadline() != math.MaxInt64 {
-			w.fatal("host %d: %d passive names, next timer %d", h, len(n.m.passive), n.m.timers.Deadline())
+		if len(n.m.conns.passive) > len(all) || n.m.conns.timers.Deadline() != math.MaxInt64 {
+			w.fatal("host %d: %d passive names, next timer %d", h, len(n.m.conns.passive), n.m.conns.timers.Deadline())
 		}
 		if s := n.m.Stats(); s.IllegalEvents != 0 {
 			w.fatal("host %d: illegal events: %+v", h, s)

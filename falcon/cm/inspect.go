@@ -1,0 +1,39 @@
+package cm
+
+// Stats returns the counters.
+func (m *Manager) Stats() Stats { return m.out.stats }
+
+// ConnectionInfo describes a connection. It holds no key.
+type ConnectionInfo struct {
+	Params
+	State   State
+	Created Time
+}
+
+// Connections lists the connections in the order of their IDs.
+func (m *Manager) Connections() []ConnectionInfo {
+	all := m.conns.sorted(func(*conn) bool { return true })
+	s := make([]ConnectionInfo, len(all))
+	for i, c := range all {
+		s[i] = ConnectionInfo{c.par, c.state, c.created}
+		s[i].TxKey = nil
+	}
+	return s
+}
+
+// PeerInfo describes a peer.
+type PeerInfo struct {
+	Peer
+	Up          bool // the link is up and Hello arrived
+	Offers      int  // functions it offers to us
+	Connections int
+}
+
+// Peers lists the peers by host.
+func (m *Manager) Peers() []PeerInfo {
+	var s []PeerInfo
+	for _, p := range m.peers.sorted() {
+		s = append(s, PeerInfo{p.Peer, p.ready, len(p.offers), p.conns})
+	}
+	return s
+}

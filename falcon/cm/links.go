@@ -1,0 +1,141 @@
+package cm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// SetEndpoints says which functions this NIC has, replacing what it said
+// before, and tells the peers that are up. Errors: ErrInvalid for a function of
+// another host or an address named twice, ErrLimit if more than MaxEndpoints are
+// offered to one peer; then nothing changes.
+func (m *Manager) SetEndpoints(local []Endpoint) error { return m.dir.set(local) }
+
+// CheckEndpoints says whether SetEndpoints would do.
+func (m *Manager) CheckEndpoints(local []Endpoint) error {
+	_, err := m.dir.check(local)
+	return err
+}
+
+// SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
+// are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to
+// be told to one peer; then nothing changes.
+func (m *Manager) SetPorts(local []Port) error { return m.ports.set(local) }
+
+// CheckPorts says whether SetPorts would do.
+func (m *Manager) CheckPorts(local []Port) error { return m.ports.check(local) }
+
+// PortsOf lists what a peer said of its ports and is believed.
+func (m *Manager) PortsOf(host HostID) []Port {
+	if p := m.peers.byHost[host]; p != nil {
+		return slices.Clone(p.ports)
+	}
+	return nil
+}
+
+// Rekeying, per Use (Falcon §9.2.2.3 steps 2 to 4):
+//
+//	receiver                              transmitter
+//	                ◀──── REKEYREQ ─────  RequestRekey: half used up
+//	OutRekeyWanted
+//	Rekey           ───── REKEY ───────▶  OutRekey: seal with it from now on
+//	OutRekeyed      ◀──── REKEYACK ─────
+//
+// Both requests are repeated, when the link comes back and by a timer, until
+// they are answered. Any message with an SA replaces the one before: the link
+// keeps order, and each carries the newest when it is sent first.
+// Rekey tells a peer to seal with sa from now on. OutRekeyed follows once it
+// has confirmed; a later Rekey for the same use takes its place. Errors:
+// ErrNotFound for a peer or a tenant not shared with it, ErrInvalid.
+func (m *Manager) Rekey(u Use, sa SA) error { return m.keys.give(u, sa) }
+
+// SPIRefused says that a packet of a connection with the peer did not pass the SPI check (Falcon
+// §9.2.2.3). The peer is told again to seal with sa, at most once in each Config.RekeyTimeout.
+// Errors as Rekey.
+func (m *Manager) SPIRefused(now Time, u Use, sa SA) error {
+	return m.keys.refused(now, u, sa)
+}
+
+// RequestRekey asks a peer for another SA than the one with this SPI, 0 for
+// none. OutRekey follows. Errors: ErrNotFound.
+func (m *Manager) RequestRekey(u Use, spi uint32) error { return m.keys.request(u, spi) }
+
+// PeerUp says that the link to a peer is up. A host that is not configured is
+// ignored.
+func (m *Manager) PeerUp(now Time, host HostID) {
+	p := m.peers.byHost[host]
+	if p == nil {
+		return
+	}
+	m.PeerDown(now, host)
+	p.up, p.told = true, false
+	m.dir.tell(p)
+	m.ports.tell(p)
+}
+
+// PeerDown says that the link to a peer is down and what was in flight on it
+// lost.
+func (m *Manager) PeerDown(now Time, host HostID) {
+	p := m.peers.byHost[host]
+	if p == nil || !p.up {
+		return
+	}
+	p.up, p.ready = false, false
+	for _, c := range m.conns.sorted(func(c *conn) bool { return c.peer == p }) {
+		_ = m.shake.fire(now, c, evPeerDown, args{reason: ReasonPeerDown})
+	}
+}
+
+// hello takes in what a peer offers. The first Hello of a link also settles the
+// connections that were established before.
+func (m *Manager) hello(now Time, p *peer, h *Hello) error {
+	if h.Host != p.Host {
+		return fmt.Errorf("cm: Hello on the link to host %d says host %d: %w", p.Host, h.Host, ErrProtocol)
+	}
+	if h.Instance == 0 || p.ready && h.Instance != p.instance {
+		return fmt.Errorf("cm: Hello of host %d: instance %#x: %w", p.Host, h.Instance, ErrProtocol)
+	}
+	m.dir.learn(p, h.Endpoints)
+	if p.ready {
+		return nil
+	}
+	p.ready = true
+	restarted := p.instance != 0 && p.instance != h.Instance
+	p.instance = h.Instance
+	if restarted {
+		m.out.stats.PeerRestarts++
+		m.forget(now, p)
+	} else {
+		for _, c := range m.conns.established(p) {
+			m.shake.confirm(now, c, nil)
+		}
+	}
+	m.keys.askAgain(now)
+	return nil
+}
+
+// PeerRevoked says that a peer is not to be trusted any more: the link to it is down, its keys are
+// forgotten, and its connections end.
+func (m *Manager) PeerRevoked(now Time, host HostID) {
+	p := m.peers.byHost[host]
+	if p == nil {
+		return
+	}
+	m.PeerDown(now, host)
+	m.forget(now, p)
+	m.dir.learn(p, nil)
+}
+
+// forget drops the keys of a peer, its ports, and the connections that need them.
+func (m *Manager) forget(now Time, p *peer) {
+	m.shake.res.ForgetSAs(p.Host)
+	clear(p.keys)
+	clear(p.rekeys)
+	clear(p.wants)
+	if len(p.ports) > 0 {
+		m.ports.learn(p, nil)
+	}
+	for _, c := range m.conns.established(p) {
+		_ = m.shake.fire(now, c, evPeerRestart, args{reason: ReasonPeerRestarted})
+	}
+}
