@@ -259,13 +259,15 @@ func TestCarriedLife(t *testing.T) {
 					t.Fatalf("register %#x: %s", reg, st)
 				}
 			}
-			const sqPage, cqPage, entries = 4096, 8192, 16
+			const sqPage, cqPage, lists, entries = 4096, 8192, 12288, 16
 			state(abi.StateReset)
 			if st := d.write(abi.RegMagic, 4, 1); st != abi.StatusDenied {
 				t.Errorf("a register that is read only: %s", st)
 			}
-			put(abi.RegAdminSQ, 8, sqPage)
-			put(abi.RegAdminCQ, 8, cqPage)
+			binary.LittleEndian.PutUint64(d.memory()[lists:], sqPage)
+			binary.LittleEndian.PutUint64(d.memory()[lists+abi.PageSize:], cqPage)
+			put(abi.RegAdminSQ, 8, lists)
+			put(abi.RegAdminCQ, 8, lists+abi.PageSize)
 			put(abi.RegAdminEntries, 4, entries)
 			put(abi.RegControl, 4, uint64(abi.ControlEnable))
 			state(abi.StateReady)

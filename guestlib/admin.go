@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// admin is the admin queue: one page of commands, one of completions. The device executes commands
+// admin is the pair of admin queues, of commands and of completions. The device executes commands
 // in any order; each is one caller's. It lives from an enable of the function until its end: a
 // reset, a fault, or the end of the stream. Every object keeps the admin queue it was made with, so
 // that nothing of one life is said to the device in the next, where numbers and keys mean other
@@ -20,7 +20,7 @@ import (
 type admin struct {
 	s       *stream
 	timeout time.Duration
-	sq, cq  *arena.Block
+	sq, cq  *adminArea
 	slots   chan struct{} // one token per free entry
 	ended   chan struct{} // closed when err is set
 	probing sync.Mutex    // held by probe
@@ -51,16 +51,16 @@ type params interface{ Marshal([]byte) }
 type result interface{ Unmarshal([]byte) }
 
 func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error) {
-	sq, err := pool.Alloc(arena.PageSize)
+	layout := ring.AdminLayout(abi.MaxAdminEntries)
+	sq, err := newAdminArea(pool, layout)
 	if err != nil {
 		return nil, err
 	}
-	cq, err := pool.Alloc(arena.PageSize)
+	cq, err := newAdminArea(pool, layout)
 	if err != nil {
 		sq.Free()
 		return nil, err
 	}
-	layout := ring.AdminLayout(abi.MaxAdminEntries)
 	a := &admin{
 		s: s, timeout: timeout, sq: sq, cq: cq,
 		slots:    make(chan struct{}, abi.MaxAdminEntries),
@@ -243,5 +243,30 @@ func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 		return e, nil, protocolError("admin completion for command %d, which is not outstanding", e.ID)
 	}
 	delete(a.waiting, e.ID)
-	return e, c, a.commands.Release(1)
+	return e, c, a.answers.Commit()
+}
+
+// adminArea is the area of an admin queue with its page list.
+type adminArea struct {
+	*arena.Block
+	list *arena.PageList
+}
+
+func newAdminArea(pool *arena.Pool, layout ring.Layout) (*adminArea, error) {
+	b, err := pool.Alloc(int(layout.Size()))
+	if err != nil {
+		return nil, err
+	}
+	list, err := pool.NewPageList(b.Pages())
+	if err != nil {
+		b.Free()
+		return nil, err
+	}
+	return &adminArea{b, list}, nil
+}
+
+// Free gives area and list back.
+func (a *adminArea) Free() {
+	a.list.Free()
+	a.Block.Free()
 }

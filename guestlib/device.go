@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,6 @@ type Info struct {
 }
 
 // Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements.
-// What a device of before ABI 1.2 does not tell is 0.
 type Limits struct {
 	abi.QueryDeviceResult
 	MaxAH, MaxSRQ, MaxMW, MaxXRCD uint32
@@ -249,8 +249,8 @@ func (d *Device) enable(ctx context.Context) error {
 	a := d.admin.Load()
 	a.told.Store(true)
 	for _, w := range []abi.RegWrite{
-		{Offset: abi.RegAdminSQ, Width: 8, Value: a.sq.Pages()[0]},
-		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.Pages()[0]},
+		{Offset: abi.RegAdminSQ, Width: 8, Value: a.sq.list.Root},
+		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.list.Root},
 		{Offset: abi.RegAdminEntries, Width: 4, Value: abi.MaxAdminEntries},
 	} {
 		if err := d.writeRegister(ctx, w); err != nil {
@@ -258,7 +258,7 @@ func (d *Device) enable(ctx context.Context) error {
 		}
 	}
 	err = d.control(ctx, abi.ControlEnable, abi.StateReady)
-	return d.outside(ctx, err, []uint64{a.sq.Pages()[0], a.cq.Pages()[0]})
+	return d.outside(ctx, err, slices.Concat(a.sq.Pages(), a.cq.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
 }
 
 // control writes the control register and waits until the function has the state want.

@@ -148,7 +148,7 @@ func (p *pair) answer(change func(*answerer)) {
 // which there is none.
 func TestEveryStatus(t *testing.T) {
 	missing := map[abi.WCStatus]bool{}
-	for _, v := range schema.V1.Enum("WCStatus").Values {
+	for _, v := range schema.Current.Enum("WCStatus").Values {
 		missing[abi.WCStatus(v.Value)] = true
 	}
 	for _, c := range statuses {

@@ -19,7 +19,7 @@ import (
 
 // What the C programs and the Go one of the same name say.
 var (
-	driverSays  = regexp.MustCompile(`(?s)function 0x\w+, ABI 1\.\d+.*work request [12]: status 0, .*work request [12]: status 0, .*received: hello, vnic`)
+	driverSays  = regexp.MustCompile(`(?s)function 0x\w+, ABI 2\.\d+.*work request [12]: status 0, .*work request [12]: status 0, .*received: hello, vnic`)
 	tripsSays   = regexp.MustCompile(`200 round trips of 64 bytes, [\d.]+ ?.s each`)
 	othersSays  = regexp.MustCompile(`WRITE, FETCH_ADD, CMP_SWAP and READ did what they should`)
 	sanitizers  = []string{"CFLAGS=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -74,7 +73,7 @@ func guestInfo(ctx context.Context, url string, samples int, asJSON bool, w io.W
 	info, limits := dev.Info(), dev.Limits()
 	path, why := dev.Path()
 	ranges, err := dev.Memory(ctx)
-	if err != nil && !errors.Is(err, guestlib.ErrUnsupported) { // a device of ABI 1.1
+	if err != nil {
 		return err
 	}
 	var cost guestlib.Latency

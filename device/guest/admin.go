@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -18,10 +19,11 @@ const (
 	adminPages    = 1 << 12 // page list entries of all functions
 )
 
-// admin is the pair of admin queues of a function, one page of guest memory each.
+// admin is the pair of admin queues of a function, with as many entries each. As many commands may
+// be outstanding: read, and their completions not taken by the driver.
 type admin struct {
 	user           adminUser
-	sqAddr, cqAddr uint64
+	sqRoot, cqRoot uint64 // of the page lists of their areas
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
@@ -48,42 +50,58 @@ type adminUser interface {
 	Fault(code abi.Fault, reason string)
 }
 
-// start looks at the pages for the first time.
-func (a *admin) start(mem *queues.Memory) error {
-	for _, q := range []struct {
-		name string
-		addr uint64
-	}{{"admin submission queue", a.sqAddr}, {"admin completion queue", a.cqAddr}} {
-		if !mem.Contains(q.addr, abi.PageSize) {
-			return fmt.Errorf("%s at %#x is not in the memory of the function", q.name, q.addr)
-		}
-	}
+// start looks at the areas for the first time. A strict look finds what is not zero in them.
+func (a *admin) start(mem *queues.Memory, strict bool) error {
 	layout := ring.AdminLayout(a.entries)
-	a.sq = ring.NewConsumer(page{mem, a.sqAddr}, layout)
-	a.cq = ring.NewCQWriter(page{mem, a.cqAddr}, layout)
+	open := func(name string, root uint64) (ring.Bytes, error) {
+		area, err := queues.ReadArea(mem, root, 1, 0, layout.Size())
+		if err == nil {
+			err = judgeArea(a.user, area, strict)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s at %#x: %w", name, root, err)
+		}
+		return area, nil
+	}
+	sq, err := open("admin submission queue", a.sqRoot)
+	if err != nil {
+		return err
+	}
+	cq, err := open("admin completion queue", a.cqRoot)
+	if err != nil {
+		return err
+	}
+	a.sq, a.cq = ring.NewConsumer(sq, layout), ring.NewCQWriter(cq, layout)
 	return nil
 }
 
-// ring takes the producer index of a doorbell.
+// ring looks for commands, of which a doorbell tells.
 func (a *admin) ring(producer uint32) bool {
 	_, err := a.sq.Doorbell(producer)
-	if err == nil {
+	switch {
+	case err == nil:
 		return true
+	case errors.Is(err, ring.ErrIndex), errors.Is(err, ring.ErrAhead):
+		a.user.Broke(abi.DRV502, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
+		err = fmt.Errorf("doorbell with producer %d after %d of %d entries: %w; write the producer before ringing, never move it back, never overfill the queue", producer, a.sq.Next(), a.entries, err)
+	default:
+		a.user.Broke(abi.DRV402, abi.RingAdmin, 0, producer, nil)
 	}
-	clause := abi.DRV502 // it moved back
-	if int32(producer-a.sq.Producer()) > 0 {
-		clause = abi.DRV501
-	}
-	a.user.Broke(clause, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
-	a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin doorbell with producer %d after %d of %d entries: %v; ring with the number of commands written so far", producer, a.sq.Next(), a.entries, err))
+	a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
 	return false
 }
 
-// waits is whether there is work left. While as many commands are pending as the queue has entries,
-// nothing is taken from it: a driver that keeps to DRV-501 has no more.
-func (a *admin) waits() bool { return a.reg != nil || a.sq.Ready() > 0 && !a.full() }
+// waits is whether there is work left.
+func (a *admin) waits() bool { return a.reg != nil || a.sq.Ready() > 0 }
 
-func (a *admin) full() bool { return len(a.pending) >= int(a.entries) }
+// overfull reports whether the driver has more commands outstanding than the queues have entries.
+func (a *admin) overfull() (bool, error) {
+	if len(a.pending) == 0 {
+		return a.cq.Full()
+	}
+	_, err := a.cq.Look()
+	return int(a.cq.Next()-a.cq.Consumer())+len(a.pending) >= int(a.entries), err
+}
 
 // run carries out waiting commands in order, as many as are due in one Step, and returns how many,
 // and whether there are completions. pages is how many page list entries may still be read. Each
@@ -112,11 +130,15 @@ func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 // complete writes a completion. It reports false when the queue cannot be written.
 func (a *admin) complete(cqe *abi.AdminCQE) bool {
 	if cqe.Status != abi.StatusOK {
-		cqe.Result = [48]byte{}
+		clear(cqe.Result[:])
 	}
 	var raw [abi.AdminCQESize]byte
 	cqe.Marshal(raw[:])
-	if err := a.cq.Write(raw[:]); err != nil {
+	err := a.cq.Write(raw[:])
+	if err == nil {
+		err = a.cq.Commit()
+	}
+	if err != nil {
 		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
 		return false
 	}
@@ -126,15 +148,26 @@ func (a *admin) complete(cqe *abi.AdminCQE) bool {
 // next carries out the next command, or begins it when it is a registration. It reports false when
 // there is none.
 func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
-	if a.sq.Ready() == 0 || a.full() {
+	if a.sq.Ready() == 0 {
 		return false
+	}
+	full, err := a.overfull()
+	if err == nil && full {
+		a.user.Broke(abi.DRV501, abi.RingAdmin, 0, a.sq.Next(), nil)
+		err = fmt.Errorf("%d commands are outstanding; take completions, and store the consumer index, before sending more", a.entries)
 	}
 	var raw [abi.AdminCmdSize]byte
-	if err := a.sq.Read(raw[:]); err != nil {
-		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
+	if err == nil {
+		err = a.sq.Read(raw[:])
+	}
+	if err == nil {
+		a.sq.Take()
+		err = a.sq.Commit()
+	}
+	if err != nil {
+		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin queues: %v", err))
 		return false
 	}
-	a.sq.Take()
 	cmd := &a.cmd
 	cmd.Unmarshal(raw[:])
 	*pages -= cmd.Pages()

@@ -174,7 +174,7 @@ func (f *Function) enable() abi.Status {
 		return abi.StatusBadState
 	}
 	mem := f.driver.Memory
-	if err := f.admin.start(mem); err != nil {
+	if err := f.admin.start(mem, f.set.cfg.Strict); err != nil {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
@@ -183,9 +183,6 @@ func (f *Function) enable() abi.Status {
 	f.verbs.UseStrict(f.set.cfg.Strict)
 	if f.Faults.in != nil {
 		f.verbs.UseFaults(f.Faults.in)
-	}
-	if f.set.cfg.Strict {
-		judgePages(f, mem, f.admin.sqAddr, f.admin.cqAddr)
 	}
 	f.verbs.UseRate(&f.Rate)
 	f.verbs.SetWeight(f.is.Weight)

@@ -33,20 +33,20 @@ func judgeRegister(to judge, it *Request, st abi.Status, before abi.State) {
 	}
 }
 
-// judgePages records admin pages that are not zero at ControlEnable.
-func judgePages(to judge, mem *queues.Memory, pages ...uint64) {
-	var b [abi.PageSize]byte
-	for _, addr := range pages {
-		if mem.Read(addr, b[:]) != nil {
-			return
-		}
-		for i, v := range b {
-			if v != 0 {
-				to.Broke(abi.DRV301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
-				return
-			}
+// judgeArea reads the area of an admin queue at ControlEnable: it has to be there, and to be zero,
+// which a strict look records.
+func judgeArea(to judge, area *queues.Area, strict bool) error {
+	b := make([]byte, area.Len())
+	if err := area.ReadAt(0, b); err != nil {
+		return err
+	}
+	for i, v := range b {
+		if v != 0 && strict {
+			to.Broke(abi.DRV301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
+			return nil
 		}
 	}
+	return nil
 }
 
 // judgeDoorbell records a doorbell message beside a ring in use, and reserved bytes.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -16,15 +17,19 @@ type slowUser struct {
 	tickets []abi.Ticket
 	judging []uint32 // IDs of commands that were judged
 	fault   abi.Fault
+	broke   []abi.Clause
 	events  int
 }
 
-func (u *slowUser) Broke(abi.Clause, abi.Ring, uint32, uint32, []byte) {}
-func (u *slowUser) judged(c *pending, _ abi.Status)                    { u.judging = append(u.judging, c.cmd.ID) }
-func (u *slowUser) settle(falcon.Time)                                 {}
-func (u *slowUser) completed()                                         { u.events++ }
-func (u *slowUser) stopped() bool                                      { return u.fault != abi.FaultNone }
-func (u *slowUser) Fault(code abi.Fault, _ string)                     { u.fault = code }
+func (u *slowUser) Broke(c abi.Clause, _ abi.Ring, _, _ uint32, _ []byte) {
+	u.broke = append(u.broke, c)
+}
+
+func (u *slowUser) judged(c *pending, _ abi.Status) { u.judging = append(u.judging, c.cmd.ID) }
+func (u *slowUser) settle(falcon.Time)              {}
+func (u *slowUser) completed()                      { u.events++ }
+func (u *slowUser) stopped() bool                   { return u.fault != abi.FaultNone }
+func (u *slowUser) Fault(code abi.Fault, _ string)  { u.fault = code }
 
 func (u *slowUser) command(_ falcon.Time, cmd *abi.AdminCmd, _ []byte) abi.Status {
 	c := u.a.current()
@@ -48,10 +53,11 @@ type slowAdmin struct {
 const slowEntries = 4
 
 func newSlowAdmin(t *testing.T) *slowAdmin {
-	mem := make([]byte, 2*abi.PageSize)
-	u := &slowUser{a: &admin{entries: slowEntries, cqAddr: abi.PageSize}}
+	mem := make([]byte, 4*abi.PageSize) // the areas, and their page lists
+	binary.LittleEndian.PutUint64(mem[3*abi.PageSize:], abi.PageSize)
+	u := &slowUser{a: &admin{entries: slowEntries, sqRoot: 2 * abi.PageSize, cqRoot: 3 * abi.PageSize}}
 	u.a.user = u
-	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}})); err != nil {
+	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}}), false); err != nil {
 		t.Fatal(err)
 	}
 	layout := ring.AdminLayout(slowEntries)
@@ -96,7 +102,7 @@ func (s *slowAdmin) got() (ids []uint32, last abi.AdminCQE) {
 		}
 		last.Unmarshal(b[:])
 		ids = append(ids, last.ID)
-		_ = s.sq.Release(1)
+		_ = s.cq.Commit()
 	}
 }
 
@@ -116,7 +122,7 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 	s.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD, abi.AdminOpCMConnect, abi.AdminOpAllocPD)
 	s.want(2, 4)
 	s.tickets[1].Complete(abi.StatusUnreachable, &abi.CMConnectResult{CMID: 9})
-	if c := s.want(3); c.Status != abi.StatusUnreachable || c.Result != [48]byte{} {
+	if c := s.want(3); c.Status != abi.StatusUnreachable || c.Result != [len(c.Result)]byte{} {
 		t.Errorf("%+v", c)
 	}
 	s.tickets[0].Complete(abi.StatusOK, &abi.CMConnectResult{CMID: 7})
@@ -129,32 +135,39 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestPendingIsBounded: a driver that takes no notice of DRV-501 has no more commands pending than
-// its queue has entries. The rest waits and is carried out then.
-func TestPendingIsBounded(t *testing.T) {
-	s := newSlowAdmin(t)
-	for range slowEntries {
-		s.post(abi.AdminOpCMConnect)
-		_ = s.sq.Release(1) // as if it were complete
-	}
-	s.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD)
-	if len(s.tickets) != slowEntries || s.a.waits() {
-		t.Fatalf("%d pending, waits %v", len(s.tickets), s.a.waits())
-	}
-	s.tickets[2].Complete(abi.StatusOK, nil)
-	if !s.a.waits() {
-		t.Fatal("the queue does not go on")
-	}
-	s.run()
-	if len(s.tickets) != slowEntries+1 || s.a.waits() {
-		t.Fatalf("%d pending, waits %v", len(s.tickets), s.a.waits())
-	}
-	for _, c := range s.tickets {
-		c.Complete(abi.StatusOK, nil)
-	}
-	s.run()
-	if s.fault != abi.FaultNone || len(s.a.pending) != 0 {
-		t.Error(s.fault, s.a.pending)
+// TestOutstandingIsBounded: as many commands may be outstanding as the queues have entries, pending or
+// with completions that were not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
+func TestOutstandingIsBounded(t *testing.T) {
+	for pending := range slowEntries + 1 {
+		s := newSlowAdmin(t)
+		for range 3 { // which leaves nothing behind
+			for i := range slowEntries {
+				op := abi.AdminOpAllocPD
+				if i < pending {
+					op = abi.AdminOpCMConnect
+				}
+				s.post(op)
+			}
+			for _, c := range s.tickets {
+				c.Complete(abi.StatusOK, nil)
+			}
+			if s.got(); s.fault != abi.FaultNone || len(s.a.pending) != 0 {
+				t.Fatal(s.fault, len(s.a.pending))
+			}
+		}
+		s.tickets = nil
+		for i := range slowEntries + 1 {
+			op := abi.AdminOpAllocPD
+			if i < pending {
+				op = abi.AdminOpCMConnect
+			}
+			if s.post(op); (s.fault != abi.FaultNone) != (i == slowEntries) {
+				t.Fatalf("%d pending: %s after %d", pending, s.fault, i+1)
+			}
+		}
+		if len(s.tickets) != min(pending, slowEntries) || s.fault != abi.FaultCommand || !slices.Equal(s.broke, []abi.Clause{abi.DRV501}) {
+			t.Error(len(s.tickets), s.fault, s.broke)
+		}
 	}
 }
 

@@ -105,9 +105,9 @@ func (f Registers) Value(offset uint32) uint64 {
 		code, _ := f.Lifecycle.Fault()
 		return uint64(code)
 	case abi.RegAdminSQ:
-		return f.admin.sqAddr
+		return f.admin.sqRoot
 	case abi.RegAdminCQ:
-		return f.admin.cqAddr
+		return f.admin.cqRoot
 	case abi.RegAdminEntries:
 		return uint64(f.admin.entries)
 	case abi.RegMAC:
@@ -201,9 +201,9 @@ func (f Registers) Write(now falcon.Time, offset, width uint32, v uint64) abi.St
 			return abi.StatusInvalidArgument
 		}
 		if offset == abi.RegAdminSQ {
-			f.admin.sqAddr = v
+			f.admin.sqRoot = v
 		} else {
-			f.admin.cqAddr = v
+			f.admin.cqRoot = v
 		}
 	case abi.RegAdminEntries:
 		if v < 2 || v > abi.MaxAdminEntries || v&(v-1) != 0 {

@@ -139,7 +139,7 @@ var asyncEvents = []struct {
 // TestEveryEvent goes each way and fails when the ABI has an event to which there is none.
 func TestEveryEvent(t *testing.T) {
 	missing := map[abi.EventType]bool{}
-	for _, v := range schema.V1.Enum("EventType").Values {
+	for _, v := range schema.Current.Enum("EventType").Values {
 		missing[abi.EventType(v.Value)] = true
 	}
 	for _, c := range asyncEvents {

@@ -186,7 +186,7 @@ func TestDriverFaults(t *testing.T) {
 		{"doorbell of an unknown QP", func(d *driver) { d.ring(abi.DoorbellSQ, 0xabcd, 1) }, abi.FaultDoorbell, "0xabcd"},
 		{"doorbell of an unknown CQ", func(d *driver) { d.ring(abi.DoorbellCQArm, 0xabcd, 1) }, abi.FaultDoorbell, "0xabcd"},
 		{"unknown doorbell", func(d *driver) { d.ring(9, 0, 0) }, abi.FaultDoorbell, "9"},
-		{"admin doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellAdmin, 0, 1000) }, abi.FaultCommand, "admin doorbell"},
+		{"admin doorbell past the ring", func(d *driver) { d.ring(abi.DoorbellAdmin, 0, 1000) }, abi.FaultCommand, "ahead of the producer"},
 		{"memory taken away", func(d *driver) {
 			d.b.Memory.SetRegions(nil)
 			d.ring(abi.DoorbellSQ, d.qpn, 1)
@@ -243,7 +243,7 @@ func TestQueuesOutsideMemory(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	d.write(abi.RegAdminSQ, 8, driverBase+driverMem)
-	d.write(abi.RegAdminCQ, 8, d.addr(pageAdminCQ))
+	d.write(abi.RegAdminCQ, 8, d.list(listAdminCQ, pageAdminCQ, 1))
 	d.write(abi.RegAdminEntries, 4, 16)
 	d.write(abi.RegControl, 4, uint64(abi.ControlEnable))
 	if code, reason := d.fn.Lifecycle.Fault(); code != abi.FaultMemory || !strings.Contains(reason, "admin submission queue at 0x100400000") {
@@ -335,7 +335,7 @@ func TestRegisters(t *testing.T) {
 		{0x2, 4, 0, abi.StatusNotFound},
 		{abi.RegAdminSQ, 8, 1, abi.StatusInvalidArgument},
 		{abi.RegAdminEntries, 4, 3, abi.StatusInvalidArgument},
-		{abi.RegAdminEntries, 4, 128, abi.StatusInvalidArgument},
+		{abi.RegAdminEntries, 4, 512, abi.StatusInvalidArgument},
 		{abi.RegAdminEntries, 4, 1<<32 | 16, abi.StatusInvalidArgument},
 		{abi.RegControl, 4, uint64(abi.ControlEnable), abi.StatusInvalidArgument}, // no queues yet
 		{abi.RegControl, 4, 77, abi.StatusInvalidArgument},

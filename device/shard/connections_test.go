@@ -206,7 +206,7 @@ func TestAdminBacklog(t *testing.T) {
 		binary.LittleEndian.PutUint64(d.page(pageLists + 3)[8*i:], d.addr(pageData+i))
 		binary.LittleEndian.PutUint64(d.page(pageLists + 2)[8*i:], d.addr(pageLists+3))
 	}
-	var b [64]byte
+	var b [abi.AdminCmdSize]byte
 	const n = 15
 	for i := range uint32(n) {
 		cmd := abi.AdminCmd{Opcode: abi.AdminOpRegMR, ID: 1000 + i}

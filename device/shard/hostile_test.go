@@ -177,8 +177,10 @@ func (h *hostile) register(offset, width uint32, v uint64) {
 }
 
 func (h *hostile) enable() {
-	h.register(abi.RegAdminSQ, 8, h.d.addr(pageAdminSQ))
-	h.register(abi.RegAdminCQ, 8, h.d.addr(pageAdminCQ))
+	clear(h.d.page(pageAdminSQ)[:abi.QueueHeaderSize])
+	clear(h.d.page(pageAdminCQ)[:abi.QueueHeaderSize])
+	h.register(abi.RegAdminSQ, 8, h.d.list(listAdminSQ, pageAdminSQ, 1))
+	h.register(abi.RegAdminCQ, 8, h.d.list(listAdminCQ, pageAdminCQ, 1))
 	h.register(abi.RegAdminEntries, 4, 16)
 	h.register(abi.RegControl, 4, uint64(abi.ControlEnable))
 	h.admin = 0
@@ -259,14 +261,17 @@ func (h *hostile) command(op abi.AdminOp, params marshaler) {
 // numbers that a success returns.
 func (h *hostile) submit(cmd *abi.AdminCmd) {
 	slot := h.admin % 16
-	cmd.Marshal(h.d.page(pageAdminSQ)[slot*64:])
+	at := abi.QueueHeaderSize + slot*abi.AdminCmdSize
+	cmd.Marshal(h.d.page(pageAdminSQ)[at:])
 	h.admin++
+	binary.LittleEndian.PutUint32(h.d.page(pageAdminSQ), h.admin)
 	h.d.ring(abi.DoorbellAdmin, 0, h.admin)
 	h.w.v.step()
 	var cqe abi.AdminCQE
-	cqe.Unmarshal(h.d.page(pageAdminCQ)[slot*64:])
+	cqe.Unmarshal(h.d.page(pageAdminCQ)[at:])
 	if cqe.ID == cmd.ID && cqe.Tail>>56&1 == uint64(1-(h.admin-1)/16%2) {
 		h.statuses[cqe.Status]++
+		binary.LittleEndian.PutUint32(h.d.page(pageAdminCQ), h.admin)
 		if cqe.Status == abi.StatusOK {
 			for at := 0; at < 8; at += 4 {
 				if n := binary.LittleEndian.Uint32(cqe.Result[at:]); n != 0 && len(h.numbers) < 32 {

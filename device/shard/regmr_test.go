@@ -46,7 +46,7 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 	}
 	if ok {
 		cqe.Unmarshal(b[:])
-		_ = d.sq.Release(1)
+		_ = d.cq.Commit()
 	}
 	return cqe, ok
 }
@@ -134,8 +134,8 @@ func TestResetDuringRegMR(t *testing.T) {
 		region := d.bigRegion()
 		for range 5 { // in one Step
 			put(abi.RegControl, 4, uint64(abi.ControlReset))
-			put(abi.RegAdminSQ, 8, d.addr(pageAdminSQ))
-			put(abi.RegAdminCQ, 8, d.addr(pageAdminCQ))
+			put(abi.RegAdminSQ, 8, d.list(listAdminSQ, pageAdminSQ, 1))
+			put(abi.RegAdminCQ, 8, d.list(listAdminCQ, pageAdminCQ, 1))
 			put(abi.RegAdminEntries, 4, 16)
 			put(abi.RegControl, 4, uint64(abi.ControlEnable))
 			for i, op := range []abi.AdminOp{abi.AdminOpAllocPD, abi.AdminOpRegMR} {
@@ -143,8 +143,9 @@ func TestResetDuringRegMR(t *testing.T) {
 				if op == abi.AdminOpRegMR {
 					region.Marshal(cmd.Params[:])
 				}
-				cmd.Marshal(d.page(pageAdminSQ)[i*abi.AdminCmdSize:])
+				cmd.Marshal(d.page(pageAdminSQ)[abi.QueueHeaderSize+i*abi.AdminCmdSize:])
 			}
+			binary.LittleEndian.PutUint32(d.page(pageAdminSQ), 2)
 			d.ring(abi.DoorbellAdmin, 0, 2)
 		}
 		d.stepOnce()

@@ -63,8 +63,8 @@ func (o *offender) raw(cmd abi.AdminCmd, change func(params []byte)) {
 	index, _, _ := o.sq.Publish()
 	o.ring(abi.DoorbellAdmin, 0, index)
 	o.v.step()
-	_ = o.sq.Release(1)
 	_, _ = o.cq.Poll(b[:])
+	_ = o.cq.Commit()
 }
 
 // post puts an entry of any bytes into the send queue and rings.
@@ -139,10 +139,13 @@ var offences = map[string]func(o *offender, to *driver){
 		o.command(abi.AdminOpRegMR, &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3) + 8, Levels: 1})
 	},
 	"DRV-501": func(o *offender, _ *driver) {
-		o.ring(abi.DoorbellAdmin, 0, o.id+17)
-		o.v.step()
+		for range 17 { // whose completions it does not take
+			o.driver.post(abi.AdminOpAllocPD, nil)
+			o.v.step()
+		}
 	},
 	"DRV-502": func(o *offender, _ *driver) {
+		o.word(pageAdminSQ*pageSize, o.id-1)
 		o.ring(abi.DoorbellAdmin, 0, o.id-1)
 		o.v.step()
 	},
@@ -444,7 +447,7 @@ func TestEvidenceAfterFault(t *testing.T) {
 	}
 	o.ring(abi.DoorbellAdmin, 0, o.id+1000)
 	o.stepOnce()
-	if all := o.fn.Violations().All(); len(all) != 1 || all[0].Clause != 501 || all[0].Index != o.id+1000 || all[0].Length != 4 {
+	if all := o.fn.Violations().All(); len(all) != 1 || all[0].Clause != 502 || all[0].Index != o.id+1000 || all[0].Length != 4 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -534,7 +537,7 @@ func TestReservedBytes(t *testing.T) {
 		}},
 		{abi.DRV301, abi.RingAdmin, func(o *offender, _ *driver) {
 			o.write(abi.RegControl, 4, uint64(abi.ControlReset))
-			o.enable()
+			o.enableDirty()
 		}},
 		{abi.DRV601, abi.RingSQ, func(o *offender, _ *driver) {
 			o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateReset})

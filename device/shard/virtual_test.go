@@ -222,11 +222,13 @@ const (
 
 	pageAdminSQ = 0
 	pageAdminCQ = 1
-	pageLists   = 2 // up to 4 list pages
+	pageLists   = 2 // 6 list pages, of which two are the admin queues'
 	pageCQ      = 8
 	pageSQ      = 16
 	pageRQ      = 24
 	pageData    = 256
+
+	listAdminSQ, listAdminCQ = 4, 5
 
 	cqLog2, sqLog2, rqLog2 = 8, 5, 5
 	sqStride, rqStride     = 7, 5
@@ -308,8 +310,15 @@ func (d *driver) put(reg, width uint32, value uint64) {
 }
 
 func (d *driver) enable() {
-	d.write(abi.RegAdminSQ, 8, d.addr(pageAdminSQ))
-	d.write(abi.RegAdminCQ, 8, d.addr(pageAdminCQ))
+	clear(d.page(pageAdminSQ)[:pageSize])
+	clear(d.page(pageAdminCQ)[:pageSize])
+	d.enableDirty()
+}
+
+// enableDirty is enable with areas of the admin queues that may not be zero.
+func (d *driver) enableDirty() {
+	d.write(abi.RegAdminSQ, 8, d.list(listAdminSQ, pageAdminSQ, 1))
+	d.write(abi.RegAdminCQ, 8, d.list(listAdminCQ, pageAdminCQ, 1))
 	d.write(abi.RegAdminEntries, 4, 16)
 	d.sq = ring.NewProducer(ring.Mem(d.page(pageAdminSQ)), ring.AdminLayout(16))
 	d.cq = ring.NewCQReader(ring.Mem(d.page(pageAdminCQ)), ring.AdminLayout(16))
@@ -326,7 +335,7 @@ func (d *driver) command(op abi.AdminOp, params marshaler) (abi.Status, []byte) 
 	if params != nil {
 		params.Marshal(cmd.Params[:])
 	}
-	var b [64]byte
+	var b [abi.AdminCmdSize]byte
 	cmd.Marshal(b[:])
 	if err := d.sq.Push(b[:]); err != nil {
 		d.v.t.Fatal(err)
@@ -342,7 +351,7 @@ func (d *driver) command(op abi.AdminOp, params marshaler) (abi.Status, []byte) 
 		return ok
 	})
 	cqe.Unmarshal(b[:])
-	_ = d.sq.Release(1)
+	_ = d.cq.Commit()
 	if cqe.ID != d.id {
 		d.v.t.Fatalf("completion of command %d, want %d", cqe.ID, d.id)
 	}

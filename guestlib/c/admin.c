@@ -8,7 +8,7 @@
 
 #include "internal.h"
 
-enum { ENTRIES = 16, COMMAND_MS = 30000 };
+enum { ENTRIES = 16, COMMAND_MS = 30000, ADMIN_AREA = VNIC_QUEUE_HEADER_SIZE + ENTRIES * sizeof(struct vnic_admin_cmd) };
 
 /* Features that the library knows what to do with. */
 static const uint64_t features = VNIC_FEATURE_EVENT_INDEX | VNIC_FEATURE_ARM_WORD | VNIC_FEATURE_EXTENDED_VERBS | VNIC_FEATURE_FUNCTION_EVENTS;
@@ -32,11 +32,11 @@ int write_register(struct vnic_device *dev, uint32_t offset, uint32_t width, uin
 	return reply.status ? fail_status(reply.status, "register write") : 0;
 }
 
-/* Looks whether completion n has been written: its phase is that of the pass over the page (DEV-702). */
+/* Looks whether completion n has been written: its phase is that of the pass over the queue (DEV-702). */
 static bool completed(struct vnic_device *dev, uint32_t n, struct vnic_admin_cqe *cqe)
 {
-	const uint8_t *entry = dev->acq + n % ENTRIES * sizeof *cqe;
-	bool phase = load64(entry + VNIC_CQE_TAIL_OFFSET) & VNIC_PHASE;
+	const uint8_t *entry = dev->acq + VNIC_QUEUE_HEADER_SIZE + n % ENTRIES * sizeof *cqe;
+	bool phase = load64(entry + VNIC_ADMIN_CQE_TAIL_OFFSET) & VNIC_PHASE;
 	if (phase == (n / ENTRIES % 2 != 0))
 		return false;
 	memcpy(cqe, entry, sizeof *cqe);
@@ -49,8 +49,8 @@ int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_
 	struct vnic_admin_cqe cqe;
 	if (size)
 		memcpy(cmd.params, params, size);
-	memcpy(dev->asq + dev->commands++ % ENTRIES * sizeof cmd, &cmd, sizeof cmd);
-	atomic_thread_fence(memory_order_release); /* before the doorbell (DRV-502) */
+	memcpy(dev->asq + VNIC_QUEUE_HEADER_SIZE + dev->commands++ % ENTRIES * sizeof cmd, &cmd, sizeof cmd);
+	store32(dev->asq + offsetof(struct vnic_queue_header, producer), dev->commands); /* before the doorbell (DRV-502) */
 	if (ring_doorbell(dev, VNIC_DOORBELL_ADMIN, 0, 0, dev->commands) < 0)
 		return -1;
 	for (long long end = now_ms() + COMMAND_MS; !completed(dev, dev->completions, &cqe);) {
@@ -60,7 +60,7 @@ int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_
 		if (vnic_dispatch(dev, (int)left) < 0) /* MsgCQEvent follows the completion (DEV-505) */
 			return -1;
 	}
-	dev->completions++;
+	store32(dev->acq + offsetof(struct vnic_cq_header, consumer), ++dev->completions);
 	if (cqe.id != cmd.id)
 		return fail(EPROTO, "admin command %u: completion of %u, want %u", opcode, cqe.id, cmd.id);
 	if (cqe.status)
@@ -74,8 +74,8 @@ int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_
 static int enable(struct vnic_device *dev)
 {
 	uint64_t state;
-	memset(dev->asq, 0, VNIC_PAGE_SIZE); /* DRV-301 */
-	memset(dev->acq, 0, VNIC_PAGE_SIZE);
+	memset(dev->asq, 0, ADMIN_AREA); /* DRV-301 */
+	memset(dev->acq, 0, ADMIN_AREA);
 	dev->commands = dev->completions = 0;
 	if (read_register(dev, VNIC_REG_STATE, 4, &state) < 0)
 		return -1;
@@ -83,8 +83,8 @@ static int enable(struct vnic_device *dev)
 		return fail(EACCES, "the function is disabled; enable it on the host (vnic vf enable)");
 	if (state != VNIC_STATE_RESET && write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET) < 0)
 		return -1;
-	if (write_register(dev, VNIC_REG_ADMIN_SQ, 8, arena_addr(&dev->arena, dev->asq)) < 0 ||
-	    write_register(dev, VNIC_REG_ADMIN_CQ, 8, arena_addr(&dev->arena, dev->acq)) < 0 ||
+	if (write_register(dev, VNIC_REG_ADMIN_SQ, 8, dev->asq_root) < 0 ||
+	    write_register(dev, VNIC_REG_ADMIN_CQ, 8, dev->acq_root) < 0 ||
 	    write_register(dev, VNIC_REG_ADMIN_ENTRIES, 4, ENTRIES) < 0 || write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_ENABLE) < 0)
 		return -1;
 	for (int tries = 0; tries < 1000; tries++) {
@@ -118,9 +118,18 @@ static int identify(struct vnic_device *dev)
 	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_DEVICE, NULL, 0, &i->limits, sizeof i->limits) < 0)
 		return -1;
 	struct vnic_query_objects limit = { .part = VNIC_CREDIT_LIMIT };
-	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_OBJECTS, &limit, sizeof limit, &i->quotas, sizeof i->quotas) < 0 && errno != ENOSYS)
+	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_OBJECTS, &limit, sizeof limit, &i->quotas, sizeof i->quotas) < 0)
 		return -1;
 	return 0;
+}
+
+/* Memory of an admin queue and its page list, which live as long as the device. */
+static uint8_t *admin_area(struct vnic_device *dev, uint64_t *root)
+{
+	uint8_t *area = vnic_alloc(dev, ADMIN_AREA), levels;
+	void *list;
+	size_t size;
+	return area && page_list(dev, area, ADMIN_AREA, &list, &size, root, &levels) == 0 ? area : NULL;
 }
 
 static int attach(struct vnic_device *dev, uint32_t function)
@@ -133,8 +142,8 @@ static int attach(struct vnic_device *dev, uint32_t function)
 	if (reply.status)
 		return fail_status(reply.status, "hello");
 	dev->info.features = reply.features;
-	dev->asq = vnic_alloc(dev, VNIC_PAGE_SIZE);
-	dev->acq = vnic_alloc(dev, VNIC_PAGE_SIZE);
+	dev->asq = admin_area(dev, &dev->asq_root);
+	dev->acq = admin_area(dev, &dev->acq_root);
 	if (!dev->asq || !dev->acq || enable(dev) < 0)
 		return -1;
 	return identify(dev);

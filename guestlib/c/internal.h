@@ -41,7 +41,8 @@ struct vnic_device {
 	uint8_t answer[64];
 	size_t answered;        /* bytes of answer; 0: not there */
 
-	uint8_t *asq, *acq;     /* admin queues, a page each */
+	uint8_t *asq, *acq;     /* areas of the admin queues */
+	uint64_t asq_root, acq_root; /* of their page lists */
 	uint32_t commands, completions;
 
 	struct fifo events, requests, connections; /* connections: what becomes of attempts */

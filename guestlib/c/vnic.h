@@ -39,7 +39,7 @@ struct vnic_info {
 	uint8_t gid[16];   /* IPv4 in its mapped form */
 	uint8_t mac[6];
 	struct vnic_query_device_result limits;
-	struct vnic_object_counts quotas; /* 0 where the device is of before ABI 1.2 */
+	struct vnic_object_counts quotas;
 };
 
 /* The text of the last error of this thread. */

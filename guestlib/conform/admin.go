@@ -11,6 +11,8 @@ import (
 // adminQueue is the pair of admin queues as the kit drives them.
 type adminQueue struct {
 	sq, cq   *arena.Block
+	sqList   *arena.PageList
+	cqList   *arena.PageList
 	entries  uint32
 	commands *ring.Producer
 	answers  *ring.CQReader
@@ -24,15 +26,16 @@ type structure interface {
 	Unmarshal([]byte)
 }
 
-// prepare writes the admin registers with fresh, zeroed pages.
+// prepare writes the admin registers with fresh, zeroed areas.
 func (c *client) prepare(entries uint32) {
 	a := &c.admin
-	a.sq, a.cq, a.entries = c.alloc(abi.PageSize), c.alloc(abi.PageSize), entries
 	layout := ring.AdminLayout(entries)
+	a.sq, a.cq, a.entries = c.alloc(int(layout.Size())), c.alloc(int(layout.Size())), entries
+	a.sqList, a.cqList = c.pages(a.sq), c.pages(a.cq)
 	a.commands, a.answers = ring.NewProducer(mem(a.sq), layout), ring.NewCQReader(mem(a.cq), layout)
 	a.early = map[uint32]abi.AdminCQE{}
-	c.set(abi.RegAdminSQ, a.sq.Pages()[0])
-	c.set(abi.RegAdminCQ, a.cq.Pages()[0])
+	c.set(abi.RegAdminSQ, a.sqList.Root)
+	c.set(abi.RegAdminCQ, a.cqList.Root)
 	c.set(abi.RegAdminEntries, uint64(entries))
 }
 
@@ -94,9 +97,7 @@ func (c *client) poll() (e abi.AdminCQE, ok bool) {
 	c.t.ok(err)
 	if ok {
 		e.Unmarshal(b[:])
-		if err := c.admin.commands.Release(1); err != nil {
-			c.t.Fatalf("a completion more than there were commands, ID %d", e.ID)
-		}
+		c.t.ok(c.admin.answers.Commit())
 	}
 	return e, ok
 }

@@ -223,7 +223,7 @@ func lifecycleQuietReset(t *T) {
 
 func lifecycleFault(t *T) {
 	r := t.rig()
-	r.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: r.admin.commands.Next() - 1}) // behind
+	r.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: r.admin.commands.Next() + 1}) // ahead of memory
 	r.faulted(abi.FaultCommand)
 	r.a.sq.ring.Push(entry(&abi.SendWQE{WRID: 3, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RKey: r.mr.rkey, RemoteAddr: r.mr.iova}, r.mr.sge(0, 8)))
 	r.a.publish(r.a.sq)

@@ -59,7 +59,7 @@ func memoryRanges(t *T) {
 		var r abi.QueryMemoryResult
 		st := c.command(abi.AdminOpQueryMemory, &abi.QueryMemory{Index: uint32(len(all))}, &r)
 		if st == abi.StatusUnknownCommand {
-			t.Skipf("the device has no QueryMemory (ABI 1.1)")
+			t.Skipf("the device has no QueryMemory")
 		}
 		if st == abi.StatusNotFound {
 			break
@@ -147,7 +147,8 @@ func objectCounts(t *T) {
 }
 
 var adminChecks = []check{
-	{"admin.index", "DEV-503", 0, adminIndex},
+	{"admin.index", "DEV-502 DEV-503", 0, adminIndex},
+	{"admin.outstanding", "DEV-501", 0, adminOutstanding},
 	{"admin.unknown", "DEV-504", 0, adminUnknown},
 	{"admin.completions", "DEV-504 DEV-505 DEV-507 DEV-702", 0, adminCompletions},
 	{"admin.event-after-completion", "DEV-505", 0, adminEvents},
@@ -156,23 +157,65 @@ var adminChecks = []check{
 
 func adminIndex(t *T) {
 	c := t.ready()
-	c.allocPD()
-	c.allocPD()
-	for _, bad := range []uint32{1, 0xffff_ffff, 2 + c.admin.entries + 1, 0x8000_0000} {
-		c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: bad})
+	broken := func(what func()) {
+		c.allocPD()
+		c.allocPD()
+		c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: 1}) // an old one
+		if s := c.state(); s != abi.StateReady {
+			t.Fatalf("after an old doorbell RegState is %s", s)
+		}
+		what()
 		c.faulted(abi.FaultCommand)
 		c.reset()
 		c.enable()
-		c.allocPD()
-		c.allocPD()
 	}
+	for _, ahead := range []uint32{3, 0x8000_0001} {
+		broken(func() { c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: ahead}) })
+	}
+	for _, producer := range []uint32{1, 0xffff_ffff, 2 + c.admin.entries + 1, 0x8000_0000} {
+		broken(func() {
+			t.ok(mem(c.admin.sq).Store32(abi.QueueHeaderProducer, producer))
+			c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: 2})
+		})
+	}
+	for _, consumer := range []uint32{1000, 0xffff_ffff} {
+		broken(func() { // which the device looks at when it has to
+			t.ok(mem(c.admin.cq).Store32(abi.CQHeaderConsumer, consumer))
+			for range c.admin.entries {
+				c.submit(abi.AdminOpAllocPD, nil)
+				c.register(abi.RegState)
+			}
+		})
+	}
+}
+
+// As many commands as the queues have entries may be outstanding, and no more.
+func adminOutstanding(t *T) {
+	c := t.ready()
+	ids := map[uint32]bool{}
+	for range c.admin.entries {
+		ids[c.submit(abi.AdminOpAllocPD, nil)] = true
+	}
+	c.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
+	for len(ids) > 0 {
+		t.until(func() bool {
+			e, ok := c.poll()
+			delete(ids, e.ID)
+			return ok
+		}, "the completions of %d commands sent at once", len(ids))
+	}
+	for range c.admin.entries + 1 { // of which it takes no completions
+		c.submit(abi.AdminOpAllocPD, nil)
+		c.register(abi.RegState)
+	}
+	c.faulted(abi.FaultCommand)
 }
 
 func adminUnknown(t *T) {
 	c := t.ready()
 	for _, op := range []abi.AdminOp{0, 999, 0xffff} {
 		e := c.completion(c.submit(op, nil))
-		if e.Status != abi.StatusUnknownCommand || e.Result != [48]byte{} {
+		if e.Status != abi.StatusUnknownCommand || e.Result != [len(e.Result)]byte{} {
 			t.Fatalf("command %d: %s, result %x", op, e.Status, e.Result)
 		}
 	}
@@ -221,10 +264,10 @@ func adminEvents(t *T) {
 	q.arm(0, 0)
 	c.register(abi.RegState) // it is armed
 	early := true
-	slot := mem(c.admin.cq)[uint64(c.admin.answers.Next()%c.admin.entries)*abi.AdminCQESize:]
+	slot := mem(c.admin.cq)[abi.QueueHeaderSize+uint64(c.admin.answers.Next()%c.admin.entries)*abi.AdminCQESize:]
 	c.onMessage(func(m *message) {
 		if isCQEvent(q.cqn)(m) {
-			tail, _ := slot.Load64(abi.CQETailOffset)
+			tail, _ := slot.Load64(abi.AdminCQETailOffset)
 			early = tail&abi.Phase == 0 // the first pass
 		}
 	})
@@ -256,7 +299,7 @@ func adminRefused(t *T) {
 		{abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Access: abi.AccessRemoteWrite, Length: 8, Pages: c.pages(c.alloc(8)).Root, Levels: 1}, abi.StatusInvalidArgument},
 	} {
 		e := c.completion(c.submit(x.op, x.in))
-		if e.Status != x.want || e.Result != [48]byte{} {
+		if e.Status != x.want || e.Result != [len(e.Result)]byte{} {
 			t.Fatalf("%s: %s with result %x, want %s without", x.op, e.Status, e.Result, x.want)
 		}
 	}

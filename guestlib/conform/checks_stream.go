@@ -324,7 +324,7 @@ func (c *client) violations() (list []abi.Violation) {
 		case abi.StatusNotFound:
 			return list
 		case abi.StatusUnknownCommand:
-			c.t.Skipf("the device has no QueryViolation (ABI 1.1)")
+			c.t.Skipf("the device has no QueryViolation")
 		default:
 			c.t.Fatalf("QueryViolation %d: %s", len(list), st)
 		}

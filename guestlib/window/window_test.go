@@ -157,7 +157,7 @@ func TestNoWindow(t *testing.T) {
 func TestBadWindow(t *testing.T) {
 	le := binary.LittleEndian
 	for want, spoil := range map[string]func(b []byte){
-		"ABI version":         func(b []byte) { le.PutUint16(b[4:], 2) },
+		"ABI version":         func(b []byte) { le.PutUint16(b[4:], abi.VersionMajor+1) },
 		"says it has":         func(b []byte) { le.PutUint32(b[8:], 1<<31) },
 		"no bell ring":        func(b []byte) { le.PutUint16(b[256+2:], 2) },
 		"no bell":             func(b []byte) { le.PutUint32(b[20:], 0) },

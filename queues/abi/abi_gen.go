@@ -9,8 +9,8 @@ import (
 
 // Version of the ABI described here.
 const (
-	VersionMajor = 1
-	VersionMinor = 2
+	VersionMajor = 2
+	VersionMinor = 0
 )
 
 // Numbers of the ABI.
@@ -34,38 +34,40 @@ const (
 	// MaxMRSize: largest memory region in bytes.
 	MaxMRSize = 0x80000000
 	// MaxAdminEntries: largest admin queue in entries; smallest is 2.
-	MaxAdminEntries = 64
+	MaxAdminEntries = 256
 	// MaxQueueLog2: largest log2 of the entries of a send, receive or completion queue.
 	MaxQueueLog2 = 16
-	// QueueHeaderSize: bytes before the first entry of an SQ, RQ or CQ area.
+	// QueueHeaderSize: bytes before the first entry of a queue's area.
 	QueueHeaderSize = 128
 	// SendWQEHeader: bytes of a send entry before its SGEs or inline data.
 	SendWQEHeader = 64
 	// RecvWQEHeader: bytes of a receive entry before its SGEs.
 	RecvWQEHeader = 16
-	// CQETailOffset: offset of the word that holds the phase, in CQE and AdminCQE.
+	// CQETailOffset: offset of the word that holds the phase in a CQE.
 	CQETailOffset = 56
+	// AdminCQETailOffset: offset of the word that holds the phase in an AdminCQE.
+	AdminCQETailOffset = 120
 	// Phase: phase bit in the tail word of CQE and AdminCQE.
 	Phase = 0x100000000000000
 	// CQArmSolicited: bit of CQHeader.Arm: only completions of solicited receives and errors count.
 	CQArmSolicited = 0x100000000
 	// CQArmNumber: lowest bit of the arming's number in CQHeader.Arm.
 	CQArmNumber = 33
-	// FirstReservedService: service numbers from here on are the NICs' own (1.2).
+	// FirstReservedService: service numbers from here on are the NICs' own.
 	FirstReservedService = 0xffffffffffffff00
-	// GRHSize: bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header (1.2).
+	// GRHSize: bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header.
 	GRHSize = 40
-	// DefaultPKey: the one entry of the P_Key table (1.2).
+	// DefaultPKey: the one entry of the P_Key table.
 	DefaultPKey = 0xffff
-	// GSIQKey: Q_Key of queue pairs of type GSI (1.2).
+	// GSIQKey: Q_Key of queue pairs of type GSI.
 	GSIQKey = 0x80010000
-	// QKeyControlled: SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2).
+	// QKeyControlled: SendWQE.RemoteQKey: the QP's own Q_Key is sent.
 	QKeyControlled = 0x80000000
-	// SLRoCEIPv4: CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2).
+	// SLRoCEIPv4: CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP.
 	SLRoCEIPv4 = 0xa
-	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address (1.2).
+	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address.
 	SLRoCEIPv6 = 0x9
-	// NoVLAN: VLAN of an address handle or a path: none, as 0 (1.2).
+	// NoVLAN: VLAN of an address handle or a path: none, as 0.
 	NoVLAN = 0xffff
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
@@ -89,9 +91,9 @@ const (
 	RegState                    = 0x18  // 4 bytes, RO. Lifecycle state (State codes).
 	RegFault                    = 0x1c  // 4 bytes, RO. Why the function is in ERROR (Fault codes); kept until reset.
 	RegControl                  = 0x20  // 4 bytes, WO. Commands to the lifecycle: 1 enable, 2 reset.
-	RegAdminSQ                  = 0x28  // 8 bytes, RW. Device address of the admin submission queue: one page, 4 KiB aligned.
-	RegAdminCQ                  = 0x30  // 8 bytes, RW. Device address of the admin completion queue: one page, 4 KiB aligned.
-	RegAdminEntries             = 0x38  // 4 bytes, RW. Entries of both admin queues: a power of two, 2 to 64.
+	RegAdminSQ                  = 0x28  // 8 bytes, RW. Page list root, of one level, of the area of the admin submission queue; 4 KiB aligned.
+	RegAdminCQ                  = 0x30  // 8 bytes, RW. Page list root, of one level, of the area of the admin completion queue; 4 KiB aligned.
+	RegAdminEntries             = 0x38  // 4 bytes, RW. Entries of both admin queues: a power of two, 2 to MaxAdminEntries.
 	RegMAC                      = 0x40  // 8 bytes, RO. MAC address: first byte of the address in bits 7:0, last in bits 47:40.
 	RegTenant                   = 0x48  // 4 bytes, RO. Tenant (virtual network) number.
 	RegMTU                      = 0x4c  // 4 bytes, RO. Largest path MTU in bytes: 256 to 4096, a power of two.
@@ -106,8 +108,8 @@ const (
 	RegMaxQPEntries             = 0x78  // 4 bytes, RO. Most entries of a send or receive queue.
 	RegMaxCQEntries             = 0x7c  // 4 bytes, RO. Most entries of a CQ.
 	RegMaxReadAtomic            = 0x80  // 4 bytes, RO. Most READs and atomics in flight per QP, as initiator and as target.
-	RegDMAWindow                = 0x88  // 8 bytes, RO. First device address of the function's DMA window (1.2).
-	RegDMAWindowLength          = 0x90  // 8 bytes, RO. Bytes of the DMA window; 0: all of the guest's memory (1.2).
+	RegDMAWindow                = 0x88  // 8 bytes, RO. First device address of the function's DMA window.
+	RegDMAWindowLength          = 0x90  // 8 bytes, RO. Bytes of the DMA window; 0: all of the guest's memory.
 	RegLinkUp                   = 0x100 // 4 bytes, RO. 1: the link of the function's port is up, 0: down.
 	RegMaxTxRate                = 0x104 // 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit.
 	RegTotalVF                  = 0x108 // 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF.
@@ -199,13 +201,13 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events (1.2).
+	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events.
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
-	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles (1.2).
-	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell (1.2).
+	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles.
+	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell.
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
 	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
-	FeatureVectors        = 0x8     // CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt (1.2).
+	FeatureVectors        = 0x8     // CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt.
 )
 
 // Doorbell.Flags of DoorbellCQArm.
@@ -226,7 +228,7 @@ const (
 	WCFlagGRH       = 0x1  // a GRH precedes the data (UD).
 	WCFlagImm       = 0x2  // Imm holds immediate data.
 	WCFlagInv       = 0x8  // Imm holds the key that became invalid: by the peer, or by ReadInv.
-	WCFlagSolicited = 0x80 // with FeatureArmWord: the entry counts for those who wait for solicited completions (1.2).
+	WCFlagSolicited = 0x80 // with FeatureArmWord: the entry counts for those who wait for solicited completions.
 )
 
 // Access rights; values of ibv_access_flags.
@@ -235,8 +237,8 @@ const (
 	AccessRemoteWrite     = 0x2      // peers may WRITE; needs LocalWrite.
 	AccessRemoteRead      = 0x4      // peers may READ.
 	AccessRemoteAtomic    = 0x8      // peers may use atomics; needs LocalWrite.
-	AccessMWBind          = 0x10     // memory windows may be bound to the region (1.2).
-	AccessZeroBased       = 0x20     // addresses count from 0: IOVA is 0 (1.2).
+	AccessMWBind          = 0x10     // memory windows may be bound to the region.
+	AccessZeroBased       = 0x20     // addresses count from 0: IOVA is 0.
 	AccessRelaxedOrdering = 0x100000 // accepted and ignored.
 )
 
@@ -256,23 +258,23 @@ const (
 // ModifyQP.Mask; values of ibv_qp_attr_mask.
 const (
 	QPAttrState           = 0x1      // State.
-	QPAttrCurState        = 0x2      // CurState (1.2).
-	QPAttrSQDNotify       = 0x4      // SQDNotify (1.2).
+	QPAttrCurState        = 0x2      // CurState.
+	QPAttrSQDNotify       = 0x4      // SQDNotify.
 	QPAttrAccess          = 0x8      // Access.
-	QPAttrPKeyIndex       = 0x10     // PKeyIndex (1.2).
-	QPAttrPort            = 0x20     // the port, of which a function has one (1.2).
-	QPAttrQKey            = 0x40     // QKey (1.2).
-	QPAttrAV              = 0x80     // DGID, the address vector (1.2).
+	QPAttrPKeyIndex       = 0x10     // PKeyIndex.
+	QPAttrPort            = 0x20     // the port, of which a function has one.
+	QPAttrQKey            = 0x40     // QKey.
+	QPAttrAV              = 0x80     // DGID, the address vector.
 	QPAttrPathMTU         = 0x100    // PathMTU.
 	QPAttrTimeout         = 0x200    // Timeout.
 	QPAttrRetryCnt        = 0x400    // RetryCnt.
 	QPAttrRNRRetry        = 0x800    // RNRRetry.
-	QPAttrRQPSN           = 0x1000   // RQPSN (1.2).
+	QPAttrRQPSN           = 0x1000   // RQPSN.
 	QPAttrMaxRdAtomic     = 0x2000   // MaxRdAtomic.
 	QPAttrMinRNRTimer     = 0x8000   // MinRNRTimer.
-	QPAttrSQPSN           = 0x10000  // SQPSN (1.2).
+	QPAttrSQPSN           = 0x10000  // SQPSN.
 	QPAttrMaxDestRdAtomic = 0x20000  // MaxDestRdAtomic.
-	QPAttrDestQPN         = 0x100000 // DestQPN (1.2).
+	QPAttrDestQPN         = 0x100000 // DestQPN.
 )
 
 // SetVF.Mask.
@@ -464,11 +466,11 @@ type DoorbellKind uint8
 
 // Values of DoorbellKind.
 const (
-	DoorbellAdmin DoorbellKind = 0 // admin submission queue; Index is the truth, as the queue has no header.
+	DoorbellAdmin DoorbellKind = 0 // admin submission queue.
 	DoorbellSQ    DoorbellKind = 1 // send queue of a QP.
 	DoorbellRQ    DoorbellKind = 2 // receive queue of a QP.
 	DoorbellCQArm DoorbellKind = 3 // asks for one CQEvent when the CQ has an entry at or after Index.
-	DoorbellSRQ   DoorbellKind = 4 // shared receive queue (1.2).
+	DoorbellSRQ   DoorbellKind = 4 // shared receive queue.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -500,13 +502,13 @@ const (
 	EventUnreachable    EventType = 5  // the connection was not established; Status says why. The QP is in INIT, or in ERR on the accepting side.
 	EventQPFatal        EventType = 6  // a QP moved to ERR by itself: Number is the QP, Status the ibv_wc_status, Priv the reason as text.
 	EventCQError        EventType = 7  // a CQ overflowed or its memory failed: Number is the CQ; QPs using it move to ERR.
-	EventQPReqErr       EventType = 9  // with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text (1.2).
-	EventQPAccessErr    EventType = 10 // with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access (1.2).
-	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP (1.2).
-	EventLastWQE        EventType = 13 // with FeatureExtendedVerbs: a QP in ERR takes no entry of its shared receive queue any more: Number is the QP (1.2).
-	EventSRQLimit       EventType = 14 // with FeatureExtendedVerbs: fewer entries than its limit are left: Number is the SRQ (1.2).
-	EventSRQError       EventType = 15 // with FeatureExtendedVerbs: an XRC SRQ takes no messages any more, because its CQ failed: Number is the SRQ (1.2).
-	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP (1.2).
+	EventQPReqErr       EventType = 9  // with FeatureExtendedVerbs: a QP moved to ERR because the peer sent an invalid request: Number is the QP, Status the ibv_wc_status, Priv the reason as text.
+	EventQPAccessErr    EventType = 10 // with FeatureExtendedVerbs: as QPReqErr, because the peer asked for memory it may not access.
+	EventCommEst        EventType = 11 // with FeatureExtendedVerbs: the first packet arrived for a QP in RTR: Number is the QP.
+	EventLastWQE        EventType = 13 // with FeatureExtendedVerbs: a QP in ERR takes no entry of its shared receive queue any more: Number is the QP.
+	EventSRQLimit       EventType = 14 // with FeatureExtendedVerbs: fewer entries than its limit are left: Number is the SRQ.
+	EventSRQError       EventType = 15 // with FeatureExtendedVerbs: an XRC SRQ takes no messages any more, because its CQ failed: Number is the SRQ.
+	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP.
 	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
 	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
 	EventLinkState      EventType = 33 // the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents.
@@ -565,11 +567,11 @@ const (
 	OpRead           Opcode = 4  // RDMA READ.
 	OpCmpSwap        Opcode = 5  // 8-byte compare and swap; the first SGE receives the old value.
 	OpFetchAdd       Opcode = 6  // 8-byte fetch and add; the first SGE receives the old value.
-	OpMaskedCmpSwap  Opcode = 33 // CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value (1.2).
-	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value (1.2).
-	OpLocalInv       Opcode = 7  // makes a key of this function invalid, after all earlier requests are done (1.2).
-	OpBindMW         Opcode = 8  // binds a memory window to a part of a region (1.2).
-	OpReadInv        Opcode = 11 // RDMA READ; then a key of this function becomes invalid (1.2).
+	OpMaskedCmpSwap  Opcode = 33 // CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value.
+	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value.
+	OpLocalInv       Opcode = 7  // makes a key of this function invalid, after all earlier requests are done.
+	OpBindMW         Opcode = 8  // binds a memory window to a part of a region.
+	OpReadInv        Opcode = 11 // RDMA READ; then a key of this function becomes invalid.
 	OpSendInv        Opcode = 9  // SEND with invalidate of a key at the peer.
 )
 
@@ -612,10 +614,10 @@ type QPType uint8
 // Values of QPType.
 const (
 	QPTypeRC      QPType = 2  // reliable connection.
-	QPTypeGSI     QPType = 1  // unreliable datagram with number 1, one per function: for connection management of guests' kernels (1.2).
-	QPTypeUD      QPType = 4  // unreliable datagram (1.2).
-	QPTypeXRCSend QPType = 9  // initiator of an XRC connection: has no receives (1.2).
-	QPTypeXRCRecv QPType = 10 // target of an XRC connection: has no queues; each request names an XRC SRQ of its domain (1.2).
+	QPTypeGSI     QPType = 1  // unreliable datagram with number 1, one per function: for connection management of guests' kernels.
+	QPTypeUD      QPType = 4  // unreliable datagram.
+	QPTypeXRCSend QPType = 9  // initiator of an XRC connection: has no receives.
+	QPTypeXRCRecv QPType = 10 // target of an XRC connection: has no queues; each request names an XRC SRQ of its domain.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -727,8 +729,8 @@ const (
 	QPStateInit  QPState = 1 // receives may be posted; may be connected.
 	QPStateRTR   QPState = 2 // ready to receive.
 	QPStateRTS   QPState = 3 // ready to send: connected.
-	QPStateSQD   QPState = 4 // no new sends are begun; those begun are finished (1.2).
-	QPStateSQE   QPState = 5 // a send of a UD queue pair failed: sends are flushed, receives go on (1.2).
+	QPStateSQD   QPState = 4 // no new sends are begun; those begun are finished.
+	QPStateSQE   QPState = 5 // a send of a UD queue pair failed: sends are flushed, receives go on.
 	QPStateErr   QPState = 6 // work is flushed.
 )
 
@@ -897,7 +899,7 @@ type CapType uint16
 // Values of CapType.
 const (
 	CapBells  CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
-	CapEvents CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1 (1.2).
+	CapEvents CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -1066,25 +1068,25 @@ const (
 	AdminOpCMConnect      AdminOp = 14 // connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
 	AdminOpCMAccept       AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
-	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits (1.2).
-	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on (1.2).
+	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits.
+	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.
-	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now (1.2).
-	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).
-	AdminOpQueryObjects   AdminOp = 50 // returns how many objects of each kind the function may have, or has (1.2).
-	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue (1.2).
-	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area (1.2).
-	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue (1.2).
-	AdminOpDestroySRQ     AdminOp = 35 // destroys a shared receive queue (1.2).
-	AdminOpOpenXRCD       AdminOp = 36 // creates an XRC domain (1.2).
-	AdminOpCloseXRCD      AdminOp = 37 // destroys an XRC domain (1.2).
-	AdminOpAllocMW        AdminOp = 38 // creates a memory window, which is not bound (1.2).
-	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window (1.2).
-	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was (1.2).
-	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one (1.2).
-	AdminOpSetQPPath      AdminOp = 43 // sets under which headers a connected queue pair in INIT will send (1.2).
-	AdminOpQueryQPPath    AdminOp = 44 // returns what SetQPPath set (1.2).
-	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event (1.2).
+	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now.
+	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions.
+	AdminOpQueryObjects   AdminOp = 50 // returns how many objects of each kind the function may have, or has.
+	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue.
+	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area.
+	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue.
+	AdminOpDestroySRQ     AdminOp = 35 // destroys a shared receive queue.
+	AdminOpOpenXRCD       AdminOp = 36 // creates an XRC domain.
+	AdminOpCloseXRCD      AdminOp = 37 // destroys an XRC domain.
+	AdminOpAllocMW        AdminOp = 38 // creates a memory window, which is not bound.
+	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window.
+	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was.
+	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one.
+	AdminOpSetQPPath      AdminOp = 43 // sets under which headers a connected queue pair in INIT will send.
+	AdminOpQueryQPPath    AdminOp = 44 // returns what SetQPPath set.
+	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event.
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	AdminOpVFReset        AdminOp = 66 // PF only: function-level reset of a VF; its driver gets EventFunctionState.
@@ -1093,8 +1095,8 @@ const (
 	AdminOpSetVFCredits   AdminOp = 69 // PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.
 	AdminOpQueryVF        AdminOp = 70 // PF only: returns what a VF is set to and its state.
 	AdminOpQueryVFCredits AdminOp = 71 // PF only: returns credit counts of a VF.
-	AdminOpSetVFObjects   AdminOp = 72 // PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).
-	AdminOpQueryVFObjects AdminOp = 73 // PF only: returns how many objects a VF may have, or has (1.2).
+	AdminOpSetVFObjects   AdminOp = 72 // PF only: sets how many objects a VF may have; those above a lowered quota stay.
+	AdminOpQueryVFObjects AdminOp = 73 // PF only: returns how many objects a VF may have, or has.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -1510,14 +1512,14 @@ func (x *ErrorMsg) Unmarshal(b []byte) {
 }
 
 // AdminCmdSize is the size of AdminCmd in bytes.
-const AdminCmdSize = 64
+const AdminCmdSize = 128
 
 // AdminCmd is one entry of the admin submission queue.
 type AdminCmd struct {
-	Opcode AdminOp  // @0: command.
-	Flags  uint16   // @2: zero.
-	ID     uint32   // @4: chosen by the driver, returned in the completion.
-	Params [56]byte // @8: parameters, by command.
+	Opcode AdminOp   // @0: command.
+	Flags  uint16    // @2: zero.
+	ID     uint32    // @4: chosen by the driver, returned in the completion.
+	Params [120]byte // @8: parameters, by command.
 }
 
 // Size returns AdminCmdSize.
@@ -1529,7 +1531,7 @@ func (x *AdminCmd) Marshal(b []byte) {
 	binary.LittleEndian.PutUint16(b[0:], uint16(x.Opcode))
 	binary.LittleEndian.PutUint16(b[2:], x.Flags)
 	binary.LittleEndian.PutUint32(b[4:], x.ID)
-	copy(b[8:64], x.Params[:])
+	copy(b[8:128], x.Params[:])
 }
 
 // Unmarshal reads x from b[:AdminCmdSize]; b must be that long.
@@ -1538,18 +1540,18 @@ func (x *AdminCmd) Unmarshal(b []byte) {
 	x.Opcode = AdminOp(binary.LittleEndian.Uint16(b[0:]))
 	x.Flags = binary.LittleEndian.Uint16(b[2:])
 	x.ID = binary.LittleEndian.Uint32(b[4:])
-	copy(x.Params[:], b[8:64])
+	copy(x.Params[:], b[8:128])
 }
 
 // AdminCQESize is the size of AdminCQE in bytes.
-const AdminCQESize = 64
+const AdminCQESize = 128
 
 // AdminCQE is one entry of the admin completion queue.
 type AdminCQE struct {
-	ID     uint32   // @0: ID of the command.
-	Status Status   // @4: outcome.
-	Result [48]byte // @8: result, by command; zero after an error.
-	Tail   uint64   // @56: bit 56 is the phase, the rest is 0; written last, by one 8-byte store.
+	ID     uint32    // @0: ID of the command.
+	Status Status    // @4: outcome.
+	Result [112]byte // @8: result, by command; zero after an error.
+	Tail   uint64    // @120: bit 56 is the phase, the rest is 0; written last, by one 8-byte store.
 }
 
 // Size returns AdminCQESize.
@@ -1560,8 +1562,8 @@ func (x *AdminCQE) Marshal(b []byte) {
 	_ = b[AdminCQESize-1]
 	binary.LittleEndian.PutUint32(b[0:], x.ID)
 	binary.LittleEndian.PutUint32(b[4:], uint32(x.Status))
-	copy(b[8:56], x.Result[:])
-	binary.LittleEndian.PutUint64(b[56:], x.Tail)
+	copy(b[8:120], x.Result[:])
+	binary.LittleEndian.PutUint64(b[120:], x.Tail)
 }
 
 // Unmarshal reads x from b[:AdminCQESize]; b must be that long.
@@ -1569,8 +1571,8 @@ func (x *AdminCQE) Unmarshal(b []byte) {
 	_ = b[AdminCQESize-1]
 	x.ID = binary.LittleEndian.Uint32(b[0:])
 	x.Status = Status(binary.LittleEndian.Uint32(b[4:]))
-	copy(x.Result[:], b[8:56])
-	x.Tail = binary.LittleEndian.Uint64(b[56:])
+	copy(x.Result[:], b[8:120])
+	x.Tail = binary.LittleEndian.Uint64(b[120:])
 }
 
 // QueryDeviceResultSize is the size of QueryDeviceResult in bytes.
@@ -1777,7 +1779,7 @@ const CreateCQSize = 16
 type CreateCQ struct {
 	Log2Entries uint8  // @0: log2 of the entries: 1 to MaxQueueLog2.
 	Levels      uint8  // @1: levels of the page list: 1 to 3.
-	Vector      uint16 // @2: with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent (1.2).
+	Vector      uint16 // @2: with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent.
 	Pages       uint64 // @8: page list root of the area.
 }
 
@@ -1872,10 +1874,10 @@ type CreateQP struct {
 	RQLevels      uint8     // @23: levels of the receive area's page list: 1 to 3.
 	SQPages       uint64    // @24: page list root of the send area.
 	RQPages       uint64    // @32: page list root of the receive area.
-	SRQN          uint32    // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2).
-	XRCDN         uint32    // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2).
-	Ordering      Ordering  // @48: order of data and completions; the same at both ends of a connection (1.2).
-	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends of a connection (1.2).
+	SRQN          uint32    // @40: shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none.
+	XRCDN         uint32    // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas).
+	Ordering      Ordering  // @48: order of data and completions; the same at both ends of a connection.
+	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends of a connection.
 }
 
 // Size returns CreateQPSize.
@@ -1972,14 +1974,14 @@ type ModifyQP struct {
 	Timeout         uint8    // @17: 4.096 µs × 2^n: 0 to 31; 0: no limit, a request waits for its answer for ever.
 	MaxRdAtomic     uint8    // @18: READs and atomics in flight as initiator.
 	MaxDestRdAtomic uint8    // @19: READs and atomics in flight as target.
-	PKeyIndex       uint16   // @20: index of the P_Key (1.2).
-	CurState        QPState  // @22: state the driver believes the QP to be in; the command fails if it is not (1.2).
-	SQDNotify       uint8    // @23: 1: send EventSQDrained when the send queue is drained, with State = SQD (1.2).
-	DestQPN         uint32   // @24: QP number of the peer (1.2).
-	QKey            uint32   // @28: Q_Key of a UD queue pair (1.2).
-	RQPSN           uint32   // @32: first PSN of the peer, 24 bits; Falcon has its own (1.2).
-	SQPSN           uint32   // @36: first PSN sent, 24 bits; Falcon has its own (1.2).
-	DGID            [16]byte // @40: GID of the peer's function (1.2).
+	PKeyIndex       uint16   // @20: index of the P_Key.
+	CurState        QPState  // @22: state the driver believes the QP to be in; the command fails if it is not.
+	SQDNotify       uint8    // @23: 1: send EventSQDrained when the send queue is drained, with State = SQD.
+	DestQPN         uint32   // @24: QP number of the peer.
+	QKey            uint32   // @28: Q_Key of a UD queue pair.
+	RQPSN           uint32   // @32: first PSN of the peer, 24 bits; Falcon has its own.
+	SQPSN           uint32   // @36: first PSN sent, 24 bits; Falcon has its own.
+	DGID            [16]byte // @40: GID of the peer's function.
 }
 
 // Size returns ModifyQPSize.
@@ -2073,11 +2075,11 @@ type QueryQPResult struct {
 	Timeout         uint8    // @17: as in ModifyQP.
 	MaxRdAtomic     uint8    // @18: as in ModifyQP.
 	MaxDestRdAtomic uint8    // @19: as in ModifyQP.
-	PKeyIndex       uint16   // @20: as in ModifyQP (1.2).
-	Draining        uint8    // @22: 1: in SQD with sends still outstanding (1.2).
+	PKeyIndex       uint16   // @20: as in ModifyQP.
+	Draining        uint8    // @22: 1: in SQD with sends still outstanding.
 	PeerGID         [16]byte // @24: GID of the peer; zero while not connected.
-	QKey            uint32   // @40: as in ModifyQP (1.2).
-	SQPSN           uint32   // @44: as in ModifyQP (1.2).
+	QKey            uint32   // @40: as in ModifyQP.
+	SQPSN           uint32   // @44: as in ModifyQP.
 }
 
 // Size returns QueryQPResultSize.
@@ -2153,7 +2155,7 @@ func (x *DestroyQP) Unmarshal(b []byte) {
 // CreateAHSize is the size of CreateAH in bytes.
 const CreateAHSize = 40
 
-// CreateAH holds the parameters of the command of that name (1.2).
+// CreateAH holds the parameters of the command of that name.
 type CreateAH struct {
 	PDN          uint32   // @0: protection domain number.
 	FlowLabel    uint32   // @4: flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks.
@@ -2201,7 +2203,7 @@ func (x *CreateAH) Unmarshal(b []byte) {
 // CreateAHResultSize is the size of CreateAHResult in bytes.
 const CreateAHResultSize = 8
 
-// CreateAHResult is the result of CreateAH (1.2).
+// CreateAHResult is the result of CreateAH.
 type CreateAHResult struct {
 	AHN uint32 // @0: address handle number.
 }
@@ -2225,7 +2227,7 @@ func (x *CreateAHResult) Unmarshal(b []byte) {
 // DestroyAHSize is the size of DestroyAH in bytes.
 const DestroyAHSize = 8
 
-// DestroyAH holds the parameters of the command of that name (1.2).
+// DestroyAH holds the parameters of the command of that name.
 type DestroyAH struct {
 	AHN uint32 // @0: address handle number.
 }
@@ -3451,14 +3453,14 @@ func (x *CreditCounts) Unmarshal(b []byte) {
 	x.NetBufRx = binary.LittleEndian.Uint32(b[28:])
 }
 
-// QueueHeader starts a send or receive queue area; entries follow at 128. Each side's words have a cache line of their own.
+// QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each side's words have a cache line of their own.
 const (
 	QueueHeaderProducer   = 0  // entries posted so far, modulo 2^32; written by the driver.
 	QueueHeaderConsumer   = 64 // entries the device has read, modulo 2^32; written by the device.
 	QueueHeaderEventIndex = 68 // with FeatureEventIndex: the producer value whose passing needs a doorbell; written by the device.
 )
 
-// CQHeader starts a completion queue area; entries of 64 bytes follow at 128.
+// CQHeader starts a completion queue area, also that of admin completions; entries follow at 128.
 const (
 	CQHeaderConsumer = 0  // entries the driver has taken, modulo 2^32; written by the driver.
 	CQHeaderProducer = 64 // entries the device has written, modulo 2^32; written by the device, for information: the phase decides.
@@ -3483,7 +3485,7 @@ type SendWQE struct {
 	AHN        uint32 // @48: address handle (UD).
 	RemoteQPN  uint32 // @52: queue pair of the peer (UD).
 	RemoteQKey uint32 // @56: Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD).
-	RemoteSRQN uint32 // @60: shared receive queue of the peer (XRCSend only) (1.2).
+	RemoteSRQN uint32 // @60: shared receive queue of the peer (XRCSend only).
 }
 
 // Size returns SendWQESize.
@@ -3531,7 +3533,7 @@ func (x *SendWQE) Unmarshal(b []byte) {
 // AtomicMasksSize is the size of AtomicMasks in bytes.
 const AtomicMasksSize = 16
 
-// AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.
+// AtomicMasks follows the header of a masked atomic; the SGEs follow it.
 type AtomicMasks struct {
 	SwapAdd uint64 // @0: the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd).
 	Compare uint64 // @8: the bits to compare (MaskedCmpSwap).
@@ -3557,7 +3559,7 @@ func (x *AtomicMasks) Unmarshal(b []byte) {
 // BindMWSize is the size of BindMW in bytes.
 const BindMWSize = 24
 
-// BindMW follows the header of a BindMW request (1.2), whose RKey is the window's new key and which has no SGEs.
+// BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs.
 type BindMW struct {
 	Addr   uint64 // @0: first byte of the window, as the region names it.
 	Length uint64 // @8: bytes: at least 1, within the region.
@@ -3786,7 +3788,7 @@ func (x *Capability) Unmarshal(b []byte) {
 // WindowEventSize is the size of WindowEvent in bytes.
 const WindowEventSize = 8
 
-// WindowEvent is a record of an event queue: a CQ that was armed has news (1.2).
+// WindowEvent is a record of an event queue: a CQ that was armed has news.
 type WindowEvent struct {
 	CQN uint32 // @0: completion queue number.
 }

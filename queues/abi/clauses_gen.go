@@ -22,7 +22,7 @@ const (
 	DRV402  Clause = 402  // memory taken away from a queue or a region.
 	DRV403  Clause = 403  // a page list with addresses that are not of pages, or too far apart.
 	DRV501  Clause = 501  // more admin commands than the queue has entries.
-	DRV502  Clause = 502  // an admin doorbell that moved back.
+	DRV502  Clause = 502  // an admin submission queue whose producer is impossible, or behind its doorbell.
 	DRV504  Clause = 504  // completions not matched by ID.
 	DRV601  Clause = 601  // a queue area that is not zero, or work posted in RESET.
 	DRV602  Clause = 602  // a producer that moved back or overfills its queue.
@@ -75,7 +75,7 @@ var Clauses = [...]ClauseInfo{
 	{DRV402, "memory taken away from a queue or a region", ""},
 	{DRV403, "a page list with addresses that are not of pages, or too far apart", ""},
 	{DRV501, "more admin commands than the queue has entries", ""},
-	{DRV502, "an admin doorbell that moved back", ""},
+	{DRV502, "an admin submission queue whose producer is impossible, or behind its doorbell", ""},
 	{DRV504, "completions not matched by ID", "how completions are matched is the driver's own affair"},
 	{DRV601, "a queue area that is not zero, or work posted in RESET", ""},
 	{DRV602, "a producer that moved back or overfills its queue", ""},

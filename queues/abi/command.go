@@ -39,8 +39,6 @@ type Result interface{ Marshal(b []byte) }
 // h for it, with its parameters. The result is written to result and counts only with StatusOK.
 func Dispatch(h Handler, caller Caller, c *AdminCmd, result []byte) Status {
 	switch {
-	case c.Flags != 0:
-		return StatusInvalidArgument
 	case caller.lacks(c):
 		return StatusUnsupported
 	case c.of().pfOnly && !caller.PF:
@@ -58,7 +56,7 @@ func (caller Caller) lacks(c *AdminCmd) bool {
 // Broken returns the rules that caller broke by a command that ended in st: what can be told from
 // the command itself. A strict look finds reserved bytes too.
 func (caller Caller) Broken(c *AdminCmd, st Status, strict bool) (list []Clause) {
-	if c.Flags != 0 || strict && c.ReservedParams() {
+	if strict && (c.Flags != 0 || c.ReservedParams()) {
 		list = append(list, DRV102)
 	}
 	_, lenient := c.valueNeeds()

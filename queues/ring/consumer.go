@@ -43,15 +43,11 @@ func (c *Consumer) accept(p uint32) (uint32, error) {
 	return n, nil
 }
 
-// Doorbell checks a doorbell's index. With a header the producer in memory is
-// the truth and is polled: ErrIndex says that the doorbell is ahead of it, or
-// that it cannot be true. An index behind is an old doorbell and harmless.
-// Without a header the index itself is the producer. It returns the entries
+// Doorbell checks a doorbell's index. The producer in memory is the truth and is
+// polled: ErrAhead says that the doorbell is ahead of it, ErrIndex that it cannot
+// be true. An index behind is an old doorbell and harmless. It returns the entries
 // that can be read.
 func (c *Consumer) Doorbell(index uint32) (uint32, error) {
-	if c.layout.header == 0 {
-		return c.accept(index)
-	}
 	n, err := c.Poll()
 	if err != nil {
 		return 0, err
@@ -83,9 +79,6 @@ func (c *Consumer) Take() {
 
 // Commit shows the driver how far entries were taken.
 func (c *Consumer) Commit() error {
-	if c.layout.header == 0 {
-		return nil
-	}
 	return c.mem.Store32(offConsumer, c.next)
 }
 

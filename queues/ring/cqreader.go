@@ -16,27 +16,23 @@ func NewCQReader(mem Bytes, layout Layout) *CQReader {
 // Next returns the index of the next entry: the consumer index for Arm doorbells.
 func (r *CQReader) Next() uint32 { return r.next }
 
-// Poll copies the next entry of CQEntrySize bytes to dst and takes it, if
+// Poll copies the next entry, of the layout's stride, to dst and takes it, if
 // there is one. The slot is the device's again after Commit.
 func (r *CQReader) Poll(dst []byte) (bool, error) {
 	at := r.layout.slot(r.next)
-	tail, err := r.mem.Load64(at + tailOffset)
+	tail, err := r.mem.Load64(r.layout.tail(r.next))
 	if err != nil || tail&phaseBit != r.layout.phase(r.next) {
 		return false, err
 	}
-	if err := r.mem.ReadAt(at, dst[:CQEntrySize]); err != nil {
+	if err := r.mem.ReadAt(at, dst[:r.layout.stride]); err != nil {
 		return false, err
 	}
 	r.next++
 	return true, nil
 }
 
-// Commit shows the device how far entries were taken. A queue without header
-// has no such index.
+// Commit shows the device how far entries were taken.
 func (r *CQReader) Commit() error {
-	if r.layout.header == 0 {
-		return nil
-	}
 	return r.mem.Store32(offCQConsumer, r.next)
 }
 
@@ -61,7 +57,7 @@ func (r *CQReader) Arm(solicitedOnly bool) error {
 // an arming that meet, one side sees the other.
 func (r *CQReader) Ready(solicitedOnly bool) (bool, error) {
 	for i := r.next; i-r.next < r.layout.Entries(); i++ {
-		tail, err := r.mem.Load64(r.layout.slot(i) + tailOffset)
+		tail, err := r.mem.Load64(r.layout.tail(i))
 		if err != nil || tail&phaseBit != r.layout.phase(i) {
 			return false, err
 		}

@@ -24,26 +24,32 @@ func (w *CQWriter) Consumer() uint32 { return w.consumer }
 func (w *CQWriter) Entries() uint32 { return w.layout.Entries() }
 
 // Full reports whether no slot is free. It asks the driver's consumer index
-// only when the last known one leaves none. A queue without header is never
-// full: its driver bounds the commands outstanding.
+// only when the last known one leaves none.
 func (w *CQWriter) Full() (bool, error) {
-	if w.layout.header == 0 || w.next-w.consumer < w.layout.Entries() {
+	if w.next-w.consumer < w.layout.Entries() {
 		return false, nil
 	}
+	free, err := w.Look()
+	return free == 0 && err == nil, err
+}
+
+// Look reads the driver's consumer index and returns the free slots.
+func (w *CQWriter) Look() (free uint32, err error) {
 	c, err := w.mem.Load32(offCQConsumer)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	// The consumer may not go back, which would leave more than a queue, nor pass the entries
 	// written.
-	if _, ok := w.layout.between(c, w.next); !ok {
-		return false, ErrIndex
+	n, ok := w.layout.between(c, w.next)
+	if !ok {
+		return 0, ErrIndex
 	}
 	w.consumer = c
-	return w.next-c == w.layout.Entries(), nil
+	return w.layout.Entries() - n, nil
 }
 
-// Write writes one entry of CQEntrySize bytes: all but its tail word first,
+// Write writes one entry of the layout's stride: all but its tail word first,
 // then the tail word with the phase, in one atomic store. It is ErrFull when
 // the driver has not made room.
 func (w *CQWriter) Write(entry []byte) error {
@@ -55,10 +61,11 @@ func (w *CQWriter) Write(entry []byte) error {
 		return ErrFull
 	}
 	at := w.layout.slot(w.next)
-	if err := w.mem.WriteAt(at, entry[:tailOffset]); err != nil {
+	tail := w.layout.stride - tailSize
+	if err := w.mem.WriteAt(at, entry[:tail]); err != nil {
 		return err
 	}
-	if err := w.mem.Store64Release(at+tailOffset, w.layout.phase(w.next)); err != nil {
+	if err := w.mem.Store64Release(at+uint64(tail), w.layout.phase(w.next)); err != nil {
 		return err
 	}
 	w.next++
@@ -68,9 +75,6 @@ func (w *CQWriter) Write(entry []byte) error {
 // Commit shows the driver how many entries were written. The phase bits say
 // it already; the index is for information.
 func (w *CQWriter) Commit() error {
-	if w.layout.header == 0 {
-		return nil
-	}
 	return w.mem.Store32(offCQProducer, w.next)
 }
 

@@ -2,8 +2,8 @@ package ring
 
 import "math/bits"
 
-// Offsets in an area that has a header: the driver's cache line, the device's
-// cache line, then the entries.
+// Offsets in an area: the driver's cache line, the device's cache line, then the
+// entries.
 const (
 	HeaderSize = 128
 
@@ -18,9 +18,10 @@ const (
 
 // Completion entries.
 const (
-	CQEntrySize = 64      // bytes
-	tailOffset  = 56      // of the word that holds the phase
-	phaseBit    = 1 << 56 // in that word
+	CQEntrySize    = 64      // bytes
+	AdminEntrySize = 128     // bytes, of admin commands and their completions
+	tailSize       = 8       // of the word that holds the phase, the last of an entry
+	phaseBit       = 1 << 56 // in that word
 
 	statusOffset  = 28     // of the bytes that say whether an entry failed or is solicited
 	solicitedFlag = 1 << 7 // in the third of them
@@ -36,24 +37,22 @@ const (
 type Layout struct {
 	log2   uint8
 	stride uint32
-	header uint32
 }
 
 // QueueLayout is the layout of a send or receive queue of 2^log2Entries
 // entries of 2^log2Stride bytes. log2Entries is at most 30, log2Stride at most 16.
 func QueueLayout(log2Entries, log2Stride uint8) Layout {
-	return Layout{log2: min(log2Entries, 30), stride: 1 << min(log2Stride, 16), header: HeaderSize}
+	return Layout{log2: min(log2Entries, 30), stride: 1 << min(log2Stride, 16)}
 }
 
 // CQLayout is the layout of a completion queue of 2^log2Entries entries.
 func CQLayout(log2Entries uint8) Layout {
-	return Layout{log2: min(log2Entries, 30), stride: CQEntrySize, header: HeaderSize}
+	return Layout{log2: min(log2Entries, 30), stride: CQEntrySize}
 }
 
-// AdminLayout is the layout of both admin queues: entries (a power of two)
-// of 64 bytes and no header.
+// AdminLayout is the layout of both admin queues, of a number of entries that is a power of two.
 func AdminLayout(entries uint32) Layout {
-	return Layout{log2: uint8(bits.Len32(max(entries, 1)) - 1), stride: CQEntrySize}
+	return Layout{log2: uint8(bits.Len32(max(entries, 1)) - 1), stride: AdminEntrySize}
 }
 
 // Entries returns the number of slots.
@@ -63,12 +62,15 @@ func (l Layout) Entries() uint32 { return 1 << l.log2 }
 func (l Layout) Stride() uint32 { return l.stride }
 
 // Size returns the bytes of the whole area.
-func (l Layout) Size() uint64 { return uint64(l.header) + uint64(l.Entries())*uint64(l.stride) }
+func (l Layout) Size() uint64 { return HeaderSize + uint64(l.Entries())*uint64(l.stride) }
 
 // slot returns the offset of the entry with free-running index i.
 func (l Layout) slot(i uint32) uint64 {
-	return uint64(l.header) + uint64(i&(l.Entries()-1))*uint64(l.stride)
+	return HeaderSize + uint64(i&(l.Entries()-1))*uint64(l.stride)
 }
+
+// tail returns the offset of the word with the phase of the completion with free-running index i.
+func (l Layout) tail(i uint32) uint64 { return l.slot(i) + uint64(l.stride) - tailSize }
 
 // phase returns the phase bit, in place, of the entry with free-running index i.
 func (l Layout) phase(i uint32) uint64 {

@@ -18,10 +18,9 @@ func NewProducer(mem Bytes, layout Layout) *Producer {
 func (p *Producer) Next() uint32 { return p.next }
 
 // Free returns the number of free slots. It asks the device's consumer index
-// only when the last known one leaves none. For a queue without header the
-// consumer is what Release says.
+// only when the last known one leaves none.
 func (p *Producer) Free() (uint32, error) {
-	if p.next-p.consumer == p.layout.Entries() && p.layout.header != 0 {
+	if p.next-p.consumer == p.layout.Entries() {
 		c, err := p.mem.Load32(offConsumer)
 		if err != nil {
 			return 0, err
@@ -47,16 +46,6 @@ func (p *Producer) Pending(index uint32) (bool, error) {
 	return int32(index-c) >= 0, nil
 }
 
-// Release frees the n oldest slots of a queue without header, whose
-// consumption is known by completions. It is ErrIndex when fewer are in use.
-func (p *Producer) Release(n uint32) error {
-	if n > p.published-p.consumer {
-		return ErrIndex
-	}
-	p.consumer += n
-	return nil
-}
-
 // Push writes one entry, at most a stride long, into the next slot, or
 // returns ErrFull. The device sees it after Publish.
 func (p *Producer) Push(entry []byte) error {
@@ -80,16 +69,11 @@ func (p *Producer) Push(entry []byte) error {
 // Publish makes the pushed entries visible and returns the new producer index
 // for the doorbell. needBell says whether the device's event index asks for
 // that doorbell; it counts only when the event index is in use, else the
-// driver rings for every change. A queue without header has its producer in
-// the doorbell alone: needBell is then true whenever something was pushed.
+// driver rings for every change.
 func (p *Producer) Publish() (index uint32, needBell bool, err error) {
 	old := p.published
 	if p.next == old {
 		return old, false, nil
-	}
-	if p.layout.header == 0 {
-		p.published = p.next
-		return p.next, true, nil
 	}
 	if err := p.mem.Store32(offProducer, p.next); err != nil {
 		return 0, false, err

@@ -33,9 +33,6 @@ func startAt(t testing.TB, i uint32, p *Producer, c *Consumer) {
 	t.Helper()
 	p.next, p.published, p.consumer = i, i, i
 	c.next, c.producer = i, i
-	if p.layout.header == 0 {
-		return
-	}
 	for _, off := range []uint64{offProducer, offConsumer, offEventIndex} {
 		if err := p.mem.Store32(off, i); err != nil {
 			t.Fatal(err)
@@ -49,26 +46,23 @@ func startAt(t testing.TB, i uint32, p *Producer, c *Consumer) {
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log2 := rapid.Uint8Range(1, 5).Draw(t, "log2")
-		header := rapid.Bool().Draw(t, "header")
 		l := QueueLayout(log2, 6)
-		if !header {
+		if rapid.Bool().Draw(t, "admin") {
 			l = AdminLayout(1 << log2)
 		}
 		mem := newMem(l)
 		p, c := NewProducer(mem, l), NewConsumer(mem, l)
 		start := rapid.OneOf(rapid.Just(uint32(0)), rapid.Uint32Range(1<<32-40, 1<<32-1), rapid.Uint32()).Draw(t, "start")
 		p.next, p.published, p.consumer, c.next, c.producer = start, start, start, start, start
-		if header {
-			for _, off := range []uint64{offProducer, offConsumer, offEventIndex} {
-				must(t, mem.Store32(off, start))
-			}
+		for _, off := range []uint64{offProducer, offConsumer, offEventIndex} {
+			must(t, mem.Store32(off, start))
 		}
 		var (
 			pushed, published []uint64 // not yet published, published and not read
-			held              int      // read and not committed or released
+			held              int      // read and not committed
 			value             uint64
 			bell              = start // last doorbell
-			armed             = header
+			armed             = true
 		)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
@@ -84,16 +78,11 @@ func TestQueueModel(t *testing.T) {
 			"publish": func(t *rapid.T) {
 				index, need, err := p.Publish()
 				must(t, err)
-				if header {
-					want := armed && len(pushed) > 0
-					if need != want {
-						t.Fatalf("need a doorbell: %t, want %t", need, want)
-					}
-					if need {
-						armed = false
-					}
-				} else if need != (len(pushed) > 0) {
-					t.Fatal("without header every change needs a doorbell")
+				if want := armed && len(pushed) > 0; need != want {
+					t.Fatalf("need a doorbell: %t, want %t", need, want)
+				}
+				if need {
+					armed = false
 				}
 				published = append(published, pushed...)
 				pushed = nil
@@ -121,15 +110,9 @@ func TestQueueModel(t *testing.T) {
 			},
 			"commit": func(t *rapid.T) {
 				must(t, c.Commit())
-				if !header {
-					must(t, p.Release(uint32(held)))
-				}
 				held = 0
 			},
 			"arm": func(t *rapid.T) {
-				if !header {
-					return
-				}
 				// Everything published is seen by the poll before, so that
 				// the model knows where the event index is.
 				_, err := c.Poll()
@@ -160,7 +143,11 @@ func must(t interface{ Fatal(...any) }, err error) {
 // (DRV-703, DRV-704, DEV-705).
 func TestCQModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := CQLayout(rapid.Uint8Range(1, 5).Draw(t, "log2"))
+		log2 := rapid.Uint8Range(1, 5).Draw(t, "log2")
+		l := CQLayout(log2)
+		if rapid.Bool().Draw(t, "admin") {
+			l = AdminLayout(1 << log2)
+		}
 		mem := newMem(l)
 		w, r := NewCQWriter(mem, l), NewCQReader(mem, l)
 		// Whole passes before the wrap, so that the phase of the empty ring fits.
@@ -173,7 +160,7 @@ func TestCQModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"write": func(t *rapid.T) {
 				value++
-				e := entry(64, value)
+				e := entry(int(l.Stride()), value)
 				err := w.Write(e)
 				if full := len(list)+held == int(l.Entries()); full != errors.Is(err, ErrFull) {
 					t.Fatalf("full %t: %v", full, err)
@@ -183,7 +170,7 @@ func TestCQModel(t *testing.T) {
 				}
 			},
 			"read": func(t *rapid.T) {
-				got := make([]byte, 64)
+				got := make([]byte, l.Stride())
 				ok, err := r.Poll(got)
 				must(t, err)
 				if ok != (len(list) > 0) {
@@ -226,8 +213,8 @@ func TestLayout(t *testing.T) {
 		{QueueLayout(4, 7), 16, 128, 128 + 16*128},
 		{QueueLayout(16, 12), 1 << 16, 4096, 128 + 1<<28},
 		{CQLayout(3), 8, 64, 128 + 8*64},
-		{AdminLayout(64), 64, 64, 4096},
-		{AdminLayout(0), 1, 64, 64},
+		{AdminLayout(64), 64, 128, 128 + 64*128},
+		{AdminLayout(0), 1, 128, 128 + 128},
 		{QueueLayout(255, 255), 1 << 30, 1 << 16, 128 + 1<<46},
 	} {
 		if c.l.Entries() != c.entries || c.l.Stride() != c.stride || c.l.Size() != c.size {
@@ -265,16 +252,6 @@ func TestHostileProducer(t *testing.T) {
 		if _, err := d.Doorbell(c.bell); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
-	}
-	a := NewConsumer(newMem(AdminLayout(4)), AdminLayout(4))
-	if _, err := a.Doorbell(5); !errors.Is(err, ErrIndex) {
-		t.Errorf("admin doorbell more than a queue ahead: %v", err)
-	}
-	if n, err := a.Doorbell(3); err != nil || n != 3 {
-		t.Errorf("admin doorbell: %d, %v", n, err)
-	}
-	if _, err := a.Doorbell(2); !errors.Is(err, ErrIndex) {
-		t.Errorf("admin doorbell backwards: %v", err)
 	}
 }
 
@@ -316,9 +293,6 @@ func TestHostileConsumer(t *testing.T) {
 	must(t, mem.Store32(offConsumer, 3))
 	if err := p.Push(e); !errors.Is(err, ErrIndex) {
 		t.Errorf("queue consumer ahead of the producer: %v", err)
-	}
-	if err := p.Release(3); !errors.Is(err, ErrIndex) {
-		t.Errorf("released more than published: %v", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // known reports whether the ABI has the status.
 func known(st abi.WCStatus) bool {
-	return slices.ContainsFunc(schema.V1.Enum("WCStatus").Values, func(v schema.Value) bool { return v.Value == uint64(st) })
+	return slices.ContainsFunc(schema.Current.Enum("WCStatus").Values, func(v schema.Value) bool { return v.Value == uint64(st) })
 }
 
 // TestCompletionCodes: every completion code of Falcon has a status that the ABI knows, and success

@@ -153,11 +153,14 @@ static void command(uint16_t opcode, const void *params, size_t size, void *resu
 	struct vnic_admin_cmd cmd = { .opcode = opcode, .id = n };
 	struct vnic_admin_cqe cqe;
 	memcpy(cmd.params, params, size);
-	memcpy(page(ASQ) + n % ENTRIES * sizeof cmd, &cmd, sizeof cmd);
-	atomic_thread_fence(memory_order_release);
-	doorbell(VNIC_DOORBELL_ADMIN, 0, n + 1);
-	wait_phase(page(ACQ) + n % ENTRIES * sizeof cqe + VNIC_CQE_TAIL_OFFSET, (int)(n / ENTRIES));
-	memcpy(&cqe, page(ACQ) + n++ % ENTRIES * sizeof cqe, sizeof cqe);
+	const uint8_t *answer = page(ACQ) + VNIC_QUEUE_HEADER_SIZE + n % ENTRIES * sizeof cqe;
+	memcpy(page(ASQ) + VNIC_QUEUE_HEADER_SIZE + n % ENTRIES * sizeof cmd, &cmd, sizeof cmd);
+	n++;
+	atomic_store_explicit((_Atomic uint32_t *)page(ASQ), n, memory_order_release);
+	doorbell(VNIC_DOORBELL_ADMIN, 0, n);
+	wait_phase(answer + VNIC_ADMIN_CQE_TAIL_OFFSET, (int)((n - 1) / ENTRIES));
+	memcpy(&cqe, answer, sizeof cqe);
+	atomic_store_explicit((_Atomic uint32_t *)page(ACQ), n, memory_order_release); /* its slot is free again */
 	if (cqe.status) {
 		fprintf(stderr, "command %u: status %u\n", opcode, cqe.status);
 		exit(1);
@@ -203,8 +206,8 @@ int main(int argc, char **argv)
 	printf("function %#x, ABI %u.%u, features %#llx\n", reply.function, reply.major, reply.minor, (unsigned long long)reply.features);
 
 	/* [3] Give it admin queues, enable it, see it become ready. */
-	write_reg(VNIC_REG_ADMIN_SQ, 8, address[ASQ]);
-	write_reg(VNIC_REG_ADMIN_CQ, 8, address[ACQ]);
+	write_reg(VNIC_REG_ADMIN_SQ, 8, list_of(ASQ, LIST));
+	write_reg(VNIC_REG_ADMIN_CQ, 8, list_of(ACQ, LIST2));
 	write_reg(VNIC_REG_ADMIN_ENTRIES, 4, 2);
 	write_reg(VNIC_REG_CONTROL, 4, VNIC_CONTROL_ENABLE);
 	while (read_reg(VNIC_REG_STATE, 4) != VNIC_STATE_READY)

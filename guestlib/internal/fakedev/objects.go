@@ -137,11 +137,19 @@ func (s *Session) adminDoorbell(index uint32) {
 	}
 	entry := make([]byte, abi.AdminCmdSize)
 	for s.commands.Ready() > 0 {
-		if err := s.commands.Read(entry); err != nil {
+		full, err := s.answers.Full()
+		if err == nil && full {
+			err = errors.New("more commands are outstanding than the queue has entries")
+		}
+		if err == nil {
+			err = s.commands.Read(entry)
+		}
+		if err != nil {
 			s.stop(abi.FaultCommand, err.Error())
 			return
 		}
 		s.commands.Take()
+		s.commands.Commit()
 		var c abi.AdminCmd
 		c.Unmarshal(entry)
 		e := abi.AdminCQE{ID: c.ID}

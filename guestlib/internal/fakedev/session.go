@@ -330,8 +330,9 @@ func (s *Session) control(c abi.Control) abi.Status {
 	case s.state != abi.StateReset && !s.srv.has("enable anytime"):
 		return abi.StatusBadState
 	}
-	sq, err := s.page(s.sqAddr)
-	cq, err2 := s.page(s.cqAddr)
+	layout := ring.AdminLayout(s.adminEntries)
+	sq, err := s.area(s.sqAddr, 1, layout)
+	cq, err2 := s.area(s.cqAddr, 1, layout)
 	switch {
 	case s.adminEntries == 0:
 		return abi.StatusInvalidArgument
@@ -339,8 +340,7 @@ func (s *Session) control(c abi.Control) abi.Status {
 		s.stop(abi.FaultMemory, "admin queues outside the client's memory")
 		return abi.StatusMemoryFault
 	}
-	s.commands = ring.NewConsumer(paged{sq}, ring.AdminLayout(s.adminEntries))
-	s.answers = ring.NewCQWriter(paged{cq}, ring.AdminLayout(s.adminEntries))
+	s.commands, s.answers = ring.NewConsumer(sq, layout), ring.NewCQWriter(cq, layout)
 	s.state = abi.StateReady
 	return abi.StatusOK
 }

@@ -65,13 +65,13 @@ func TestClauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range schema.V1.Commands { // what a status says
-		for _, b := range schema.V1.Commands[i].Breaks {
+	for i := range schema.Current.Commands { // what a status says
+		for _, b := range schema.Current.Commands[i].Breaks {
 			inCode[strconv.Itoa(b.Clause)] = true
 		}
 	}
 	drivers := 0
-	for _, c := range schema.V1.Clauses {
+	for _, c := range schema.Current.Clauses {
 		number := strconv.Itoa(c.Number)
 		if drivers++; !defined["DRV-"+number] {
 			t.Errorf("DRV-%s of the schema is not in docs/abi", number)

@@ -158,7 +158,7 @@ func goCommandTable(p *printer, a *schema.ABI) {
 		if a.Group(c.Group).PFOnly {
 			needs += ", pfOnly: true"
 		}
-		mask := strings.Repeat("\xff", 56)
+		mask := strings.Repeat("\xff", a.Struct("AdminCmd").Field("Params").Len)
 		if s := a.Struct(c.Params); s != nil {
 			mask = string(a.Reserved(s)) + mask[s.Size:]
 		}

@@ -45,7 +45,7 @@ func outputs(a *schema.ABI) ([]output, error) {
 }
 
 func run(root string) error {
-	files, err := outputs(&schema.V1)
+	files, err := outputs(&schema.Current)
 	if err != nil {
 		return err
 	}

@@ -43,28 +43,35 @@ var commands = []Command{
 	},
 	{Name: "CMReject", Code: 16, Group: "Connection", Params: "CMReject", Doc: "rejects a connection request.", Errors: "NotFound, MemoryFault"},
 	{
-		Name: "CreateAH", Code: 56, Group: "Verbs", Params: "CreateAH", Result: "CreateAHResult", Doc: "creates an address handle; it never waits (1.2).", Errors: "NotFound (PD), NoResources, Unsupported (multicast, VLAN)",
+		Name: "CreateAH", Code: 56, Group: "Verbs", Params: "CreateAH", Result: "CreateAHResult", Doc: "creates an address handle; it never waits.", Errors: "NotFound (PD), NoResources, Unsupported (multicast, VLAN)",
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
 	{
-		Name: "DestroyAH", Code: 57, Group: "Verbs", Params: "DestroyAH", Doc: "destroys an address handle; sends that use it go on (1.2).", Errors: "NotFound",
+		Name: "DestroyAH", Code: 57, Group: "Verbs", Params: "DestroyAH", Doc: "destroys an address handle; sends that use it go on.", Errors: "NotFound",
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
 	{Name: "CMDisconnect", Code: 17, Group: "Connection", Params: "CMDisconnect", Doc: "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", Errors: "NotFound"},
 }
 
+// Bytes of the entries of both admin queues, and what they leave for parameters and results.
+const (
+	adminEntry = 128
+	maxParams  = adminEntry - 8
+	maxResult  = adminEntry - 16
+)
+
 var adminStructs = []Struct{
-	{Name: "AdminCmd", Size: 64, Doc: "AdminCmd is one entry of the admin submission queue.", Fields: []Field{
+	{Name: "AdminCmd", Size: adminEntry, Doc: "AdminCmd is one entry of the admin submission queue.", Fields: []Field{
 		{Name: "Opcode", Offset: 0, Kind: U16, Enum: "AdminOp", Doc: "command."},
 		{Name: "Flags", Offset: 2, Kind: U16, Zero: true, Doc: "zero."},
 		{Name: "ID", Offset: 4, Kind: U32, Doc: "chosen by the driver, returned in the completion."},
-		{Name: "Params", Offset: 8, Kind: Bytes, Len: 56, Doc: "parameters, by command."},
+		{Name: "Params", Offset: 8, Kind: Bytes, Len: maxParams, Doc: "parameters, by command."},
 	}},
-	{Name: "AdminCQE", Size: 64, Doc: "AdminCQE is one entry of the admin completion queue.", Fields: []Field{
+	{Name: "AdminCQE", Size: adminEntry, Doc: "AdminCQE is one entry of the admin completion queue.", Fields: []Field{
 		{Name: "ID", Offset: 0, Kind: U32, Doc: "ID of the command."},
 		{Name: "Status", Offset: 4, Kind: U32, Enum: "Status", Doc: "outcome."},
-		{Name: "Result", Offset: 8, Kind: Bytes, Len: 48, Doc: "result, by command; zero after an error."},
-		{Name: "Tail", Offset: 56, Kind: U64, Doc: "bit 56 is the phase, the rest is 0; written last, by one 8-byte store."},
+		{Name: "Result", Offset: 8, Kind: Bytes, Len: maxResult, Doc: "result, by command; zero after an error."},
+		{Name: "Tail", Offset: 8 + maxResult, Kind: U64, Doc: "bit 56 is the phase, the rest is 0; written last, by one 8-byte store."},
 	}},
 	{Name: "QueryDeviceResult", Size: 48, Doc: "QueryDeviceResult is the result of QueryDevice.", Fields: []Field{
 		{Name: "MaxMRSize", Offset: 0, Kind: U64, Doc: "largest memory region in bytes."},
@@ -105,7 +112,7 @@ var adminStructs = []Struct{
 	{Name: "CreateCQ", Size: 16, Doc: "CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 × entries bytes.", Fields: []Field{
 		{Name: "Log2Entries", Offset: 0, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},
 		{Name: "Levels", Offset: 1, Kind: U8, Doc: "levels of the page list: 1 to 3."},
-		{Name: "Vector", Offset: 2, Kind: U16, Doc: "with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent (1.2)."},
+		{Name: "Vector", Offset: 2, Kind: U16, Doc: "with FeatureVectors: the event queue of the window, from 1, that takes the CQ's events; 0: they are MsgCQEvent."},
 		{Name: "Pages", Offset: 8, Kind: U64, Doc: "page list root of the area."},
 	}},
 	{Name: "CreateCQResult", Size: 8, Doc: "CreateCQResult is the result of CreateCQ.", Fields: []Field{
@@ -131,10 +138,10 @@ var adminStructs = []Struct{
 		{Name: "RQLevels", Offset: 23, Kind: U8, Doc: "levels of the receive area's page list: 1 to 3."},
 		{Name: "SQPages", Offset: 24, Kind: U64, Doc: "page list root of the send area."},
 		{Name: "RQPages", Offset: 32, Kind: U64, Doc: "page list root of the receive area."},
-		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none (1.2)."},
-		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas) (1.2)."},
-		{Name: "Ordering", Offset: 48, Kind: U8, Enum: "Ordering", Doc: "order of data and completions; the same at both ends of a connection (1.2)."},
-		{Name: "ErrorMode", Offset: 49, Kind: U8, Enum: "ErrorMode", Doc: "what an error costs; the same at both ends of a connection (1.2)."},
+		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue to receive from instead of a receive area, whose fields are 0 then; 0: none."},
+		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas)."},
+		{Name: "Ordering", Offset: 48, Kind: U8, Enum: "Ordering", Doc: "order of data and completions; the same at both ends of a connection."},
+		{Name: "ErrorMode", Offset: 49, Kind: U8, Enum: "ErrorMode", Doc: "what an error costs; the same at both ends of a connection."},
 	}},
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0; 1 is that of type GSI."},
@@ -151,14 +158,14 @@ var adminStructs = []Struct{
 		{Name: "Timeout", Offset: 17, Kind: U8, Doc: "4.096 µs × 2^n: 0 to 31; 0: no limit, a request waits for its answer for ever."},
 		{Name: "MaxRdAtomic", Offset: 18, Kind: U8, Doc: "READs and atomics in flight as initiator."},
 		{Name: "MaxDestRdAtomic", Offset: 19, Kind: U8, Doc: "READs and atomics in flight as target."},
-		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "index of the P_Key (1.2)."},
-		{Name: "CurState", Offset: 22, Kind: U8, Enum: "QPState", Doc: "state the driver believes the QP to be in; the command fails if it is not (1.2)."},
-		{Name: "SQDNotify", Offset: 23, Kind: U8, Doc: "1: send EventSQDrained when the send queue is drained, with State = SQD (1.2)."},
-		{Name: "DestQPN", Offset: 24, Kind: U32, Doc: "QP number of the peer (1.2)."},
-		{Name: "QKey", Offset: 28, Kind: U32, Doc: "Q_Key of a UD queue pair (1.2)."},
-		{Name: "RQPSN", Offset: 32, Kind: U32, Doc: "first PSN of the peer, 24 bits; Falcon has its own (1.2)."},
-		{Name: "SQPSN", Offset: 36, Kind: U32, Doc: "first PSN sent, 24 bits; Falcon has its own (1.2)."},
-		{Name: "DGID", Offset: 40, Kind: Bytes, Len: 16, Doc: "GID of the peer's function (1.2)."},
+		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "index of the P_Key."},
+		{Name: "CurState", Offset: 22, Kind: U8, Enum: "QPState", Doc: "state the driver believes the QP to be in; the command fails if it is not."},
+		{Name: "SQDNotify", Offset: 23, Kind: U8, Doc: "1: send EventSQDrained when the send queue is drained, with State = SQD."},
+		{Name: "DestQPN", Offset: 24, Kind: U32, Doc: "QP number of the peer."},
+		{Name: "QKey", Offset: 28, Kind: U32, Doc: "Q_Key of a UD queue pair."},
+		{Name: "RQPSN", Offset: 32, Kind: U32, Doc: "first PSN of the peer, 24 bits; Falcon has its own."},
+		{Name: "SQPSN", Offset: 36, Kind: U32, Doc: "first PSN sent, 24 bits; Falcon has its own."},
+		{Name: "DGID", Offset: 40, Kind: Bytes, Len: 16, Doc: "GID of the peer's function."},
 	}},
 	{Name: "QueryQP", Size: 8, Doc: "QueryQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
@@ -175,16 +182,16 @@ var adminStructs = []Struct{
 		{Name: "Timeout", Offset: 17, Kind: U8, Doc: "as in ModifyQP."},
 		{Name: "MaxRdAtomic", Offset: 18, Kind: U8, Doc: "as in ModifyQP."},
 		{Name: "MaxDestRdAtomic", Offset: 19, Kind: U8, Doc: "as in ModifyQP."},
-		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "as in ModifyQP (1.2)."},
-		{Name: "Draining", Offset: 22, Kind: U8, Doc: "1: in SQD with sends still outstanding (1.2)."},
+		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "as in ModifyQP."},
+		{Name: "Draining", Offset: 22, Kind: U8, Doc: "1: in SQD with sends still outstanding."},
 		{Name: "PeerGID", Offset: 24, Kind: Bytes, Len: 16, Doc: "GID of the peer; zero while not connected."},
-		{Name: "QKey", Offset: 40, Kind: U32, Doc: "as in ModifyQP (1.2)."},
-		{Name: "SQPSN", Offset: 44, Kind: U32, Doc: "as in ModifyQP (1.2)."},
+		{Name: "QKey", Offset: 40, Kind: U32, Doc: "as in ModifyQP."},
+		{Name: "SQPSN", Offset: 44, Kind: U32, Doc: "as in ModifyQP."},
 	}},
 	{Name: "DestroyQP", Size: 8, Doc: "DestroyQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 	}},
-	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name (1.2).", Fields: []Field{
+	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
 		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks."},
 		{Name: "DGID", Offset: 8, Kind: Bytes, Len: 16, Doc: "GID of the destination's function, in this function's tenant."},
@@ -195,10 +202,10 @@ var adminStructs = []Struct{
 		{Name: "SL", Offset: 34, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
 		{Name: "SGIDIndex", Offset: 35, Kind: U8, Doc: "0: a function has one GID."},
 	}},
-	{Name: "CreateAHResult", Size: 8, Doc: "CreateAHResult is the result of CreateAH (1.2).", Fields: []Field{
+	{Name: "CreateAHResult", Size: 8, Doc: "CreateAHResult is the result of CreateAH.", Fields: []Field{
 		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
 	}},
-	{Name: "DestroyAH", Size: 8, Doc: "DestroyAH holds the parameters of the command of that name (1.2).", Fields: []Field{
+	{Name: "DestroyAH", Size: 8, Doc: "DestroyAH holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
 	}},
 	{Name: "CMListen", Size: 8, Doc: "CMListen holds the parameters of the command of that name.", Fields: []Field{

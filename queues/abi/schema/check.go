@@ -171,7 +171,7 @@ func (c *checker) commands() {
 		for _, part := range []struct {
 			name string
 			size int
-		}{{cmd.Params, 56}, {cmd.Result, 48}} {
+		}{{cmd.Params, maxParams}, {cmd.Result, maxResult}} {
 			if part.name == "" {
 				continue
 			}

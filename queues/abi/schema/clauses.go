@@ -27,7 +27,7 @@ var clauses = []Clause{
 	{402, "memory taken away from a queue or a region", ""},
 	{403, "a page list with addresses that are not of pages, or too far apart", ""},
 	{501, "more admin commands than the queue has entries", ""},
-	{502, "an admin doorbell that moved back", ""},
+	{502, "an admin submission queue whose producer is impossible, or behind its doorbell", ""},
 	{504, "completions not matched by ID", "how completions are matched is the driver's own affair"},
 	{601, "a queue area that is not zero, or work posted in RESET", ""},
 	{602, "a producer that moved back or overfills its queue", ""},

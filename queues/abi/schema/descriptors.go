@@ -1,12 +1,12 @@
 package schema
 
 var queueStructs = []Struct{
-	{Name: "QueueHeader", Size: 128, OffsetsOnly: true, Doc: "QueueHeader starts a send or receive queue area; entries follow at 128. Each side's words have a cache line of their own.", Fields: []Field{
+	{Name: "QueueHeader", Size: 128, OffsetsOnly: true, Doc: "QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each side's words have a cache line of their own.", Fields: []Field{
 		{Name: "Producer", Offset: 0, Kind: U32, Doc: "entries posted so far, modulo 2^32; written by the driver."},
 		{Name: "Consumer", Offset: 64, Kind: U32, Doc: "entries the device has read, modulo 2^32; written by the device."},
 		{Name: "EventIndex", Offset: 68, Kind: U32, Doc: "with FeatureEventIndex: the producer value whose passing needs a doorbell; written by the device."},
 	}},
-	{Name: "CQHeader", Size: 128, OffsetsOnly: true, Doc: "CQHeader starts a completion queue area; entries of 64 bytes follow at 128.", Fields: []Field{
+	{Name: "CQHeader", Size: 128, OffsetsOnly: true, Doc: "CQHeader starts a completion queue area, also that of admin completions; entries follow at 128.", Fields: []Field{
 		{Name: "Consumer", Offset: 0, Kind: U32, Doc: "entries the driver has taken, modulo 2^32; written by the driver."},
 		{Name: "Producer", Offset: 64, Kind: U32, Doc: "entries the device has written, modulo 2^32; written by the device, for information: the phase decides."},
 		{Name: "Arm", Offset: 72, Kind: U64, Doc: "with FeatureArmWord: asks for one event; index in bits 31:0, CQArmSolicited, number of the arming from bit CQArmNumber on; written by the driver, by one 8-byte store."},
@@ -25,13 +25,13 @@ var queueStructs = []Struct{
 		{Name: "AHN", Offset: 48, Kind: U32, Doc: "address handle (UD)."},
 		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "queue pair of the peer (UD)."},
 		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD)."},
-		{Name: "RemoteSRQN", Offset: 60, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only) (1.2)."},
+		{Name: "RemoteSRQN", Offset: 60, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only)."},
 	}},
-	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic (1.2); the SGEs follow it.", Fields: []Field{
+	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic; the SGEs follow it.", Fields: []Field{
 		{Name: "SwapAdd", Offset: 0, Kind: U64, Doc: "the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd)."},
 		{Name: "Compare", Offset: 8, Kind: U64, Doc: "the bits to compare (MaskedCmpSwap)."},
 	}},
-	{Name: "BindMW", Size: 24, Doc: "BindMW follows the header of a BindMW request (1.2), whose RKey is the window's new key and which has no SGEs.", Fields: []Field{
+	{Name: "BindMW", Size: 24, Doc: "BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs.", Fields: []Field{
 		{Name: "Addr", Offset: 0, Kind: U64, Doc: "first byte of the window, as the region names it."},
 		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes: at least 1, within the region."},
 		{Name: "LKey", Offset: 16, Kind: U32, Doc: "key of the region, which has AccessMWBind."},

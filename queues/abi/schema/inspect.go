@@ -3,9 +3,9 @@ package schema
 // What a driver asks about its own function to find its way.
 
 var inspectCommands = []Command{
-	{Name: "QueryMemory", Code: 48, Group: "Query", Params: "QueryMemory", Result: "QueryMemoryResult", Doc: "returns a range of device addresses that the function reaches now (1.2).", Errors: "NotFound (no such range)"},
-	{Name: "QueryViolation", Code: 49, Group: "Query", Params: "QueryViolation", Result: "Violation", Doc: "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions (1.2).", Errors: "NotFound (no more)"},
-	{Name: "QueryObjects", Code: 50, Group: "Query", Params: "QueryObjects", Result: "ObjectCounts", Doc: "returns how many objects of each kind the function may have, or has (1.2).", Errors: "InvalidArgument (part)"},
+	{Name: "QueryMemory", Code: 48, Group: "Query", Params: "QueryMemory", Result: "QueryMemoryResult", Doc: "returns a range of device addresses that the function reaches now.", Errors: "NotFound (no such range)"},
+	{Name: "QueryViolation", Code: 49, Group: "Query", Params: "QueryViolation", Result: "Violation", Doc: "returns a rule of docs/abi that the driver broke; it is kept over resets and sessions.", Errors: "NotFound (no more)"},
+	{Name: "QueryObjects", Code: 50, Group: "Query", Params: "QueryObjects", Result: "ObjectCounts", Doc: "returns how many objects of each kind the function may have, or has.", Errors: "InvalidArgument (part)"},
 }
 
 var inspectEnums = []Enum{
@@ -23,8 +23,8 @@ var inspectEnums = []Enum{
 }
 
 var inspectRegisters = []Register{
-	{"DMAWindow", 0x88, 8, ReadOnly, "by function", "First device address of the function's DMA window (1.2).", ""},
-	{"DMAWindowLength", 0x90, 8, ReadOnly, "by function", "Bytes of the DMA window; 0: all of the guest's memory (1.2).", ""},
+	{"DMAWindow", 0x88, 8, ReadOnly, "by function", "First device address of the function's DMA window.", ""},
+	{"DMAWindowLength", 0x90, 8, ReadOnly, "by function", "Bytes of the DMA window; 0: all of the guest's memory.", ""},
 }
 
 var inspectStructs = []Struct{

@@ -1,55 +1,55 @@
 package schema
 
-// objectCommands are the admin commands for the verbs objects of ABI 1.2.
+// objectCommands are the admin commands for the verbs objects about shared receive queues and all that plain reliable connections need not.
 var objectCommands = []Command{
 	{
-		Name: "CreateSRQ", Code: 32, Group: "Verbs", Params: "CreateSRQ", Result: "CreateSRQResult", Doc: "creates a shared receive queue (1.2).", Errors: "NotFound (PD, CQ, XRC domain), NoResources, MemoryFault, TooLarge",
+		Name: "CreateSRQ", Code: 32, Group: "Verbs", Params: "CreateSRQ", Result: "CreateSRQResult", Doc: "creates a shared receive queue.", Errors: "NotFound (PD, CQ, XRC domain), NoResources, MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Areas: []Area{{Entries: "Log2Entries", Entry: "Log2Stride"}},
 	},
 	{
-		Name: "ModifySRQ", Code: 33, Group: "Verbs", Params: "ModifySRQ", Result: "ModifySRQResult", Doc: "sets the limit of a shared receive queue or moves it to another area (1.2).", Errors: "NotFound, MemoryFault, TooLarge",
+		Name: "ModifySRQ", Code: 33, Group: "Verbs", Params: "ModifySRQ", Result: "ModifySRQResult", Doc: "sets the limit of a shared receive queue or moves it to another area.", Errors: "NotFound, MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 12}},
 	},
 	{
-		Name: "QuerySRQ", Code: 34, Group: "Verbs", Params: "QuerySRQ", Result: "QuerySRQResult", Doc: "returns the attributes of a shared receive queue (1.2).", Errors: "NotFound",
+		Name: "QuerySRQ", Code: 34, Group: "Verbs", Params: "QuerySRQ", Result: "QuerySRQResult", Doc: "returns the attributes of a shared receive queue.", Errors: "NotFound",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "DestroySRQ", Code: 35, Group: "Verbs", Params: "DestroySRQ", Doc: "destroys a shared receive queue (1.2).", Errors: "NotFound, Busy (QPs use it, or messages in progress)",
+		Name: "DestroySRQ", Code: 35, Group: "Verbs", Params: "DestroySRQ", Doc: "destroys a shared receive queue.", Errors: "NotFound, Busy (QPs use it, or messages in progress)",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "OpenXRCD", Code: 36, Group: "Verbs", Result: "OpenXRCDResult", Doc: "creates an XRC domain (1.2).", Errors: "NoResources",
+		Name: "OpenXRCD", Code: 36, Group: "Verbs", Result: "OpenXRCDResult", Doc: "creates an XRC domain.", Errors: "NoResources",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "CloseXRCD", Code: 37, Group: "Verbs", Params: "CloseXRCD", Doc: "destroys an XRC domain (1.2).", Errors: "NotFound, Busy (has QPs or SRQs)",
+		Name: "CloseXRCD", Code: 37, Group: "Verbs", Params: "CloseXRCD", Doc: "destroys an XRC domain.", Errors: "NotFound, Busy (has QPs or SRQs)",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "AllocMW", Code: 38, Group: "Verbs", Params: "AllocMW", Result: "AllocMWResult", Doc: "creates a memory window, which is not bound (1.2).", Errors: "NotFound (PD), NoResources, Unsupported (type)",
+		Name: "AllocMW", Code: 38, Group: "Verbs", Params: "AllocMW", Result: "AllocMWResult", Doc: "creates a memory window, which is not bound.", Errors: "NotFound (PD), NoResources, Unsupported (type)",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "DeallocMW", Code: 39, Group: "Verbs", Params: "DeallocMW", Doc: "destroys a memory window (1.2).", Errors: "NotFound",
+		Name: "DeallocMW", Code: 39, Group: "Verbs", Params: "DeallocMW", Doc: "destroys a memory window.", Errors: "NotFound",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region and gives it new keys; after an error it is as it was (1.2).", Errors: "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge",
+		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region and gives it new keys; after an error it is as it was.", Errors: "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Long:  true,
 	},
 	{
-		Name: "ResizeCQ", Code: 41, Group: "Verbs", Params: "ResizeCQ", Doc: "moves a completion queue to another area; entries written before stay in the old one (1.2).", Errors: "NotFound, BadState (it overflowed), MemoryFault, TooLarge",
+		Name: "ResizeCQ", Code: 41, Group: "Verbs", Params: "ResizeCQ", Doc: "moves a completion queue to another area; entries written before stay in the old one.", Errors: "NotFound, BadState (it overflowed), MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 6}},
 	},
-	{Name: "SetQPPath", Code: 43, Group: "Verbs", Params: "QPPath", Doc: "sets under which headers a connected queue pair in INIT will send (1.2).", Errors: "NotFound, BadState (not in INIT), InvalidArgument (a datagram QP, or a value out of range), Unsupported (VLAN)"},
-	{Name: "QueryQPPath", Code: 44, Group: "Verbs", Params: "QueryQP", Result: "QPPath", Doc: "returns what SetQPPath set (1.2).", Errors: "NotFound"},
+	{Name: "SetQPPath", Code: 43, Group: "Verbs", Params: "QPPath", Doc: "sets under which headers a connected queue pair in INIT will send.", Errors: "NotFound, BadState (not in INIT), InvalidArgument (a datagram QP, or a value out of range), Unsupported (VLAN)"},
+	{Name: "QueryQPPath", Code: 44, Group: "Verbs", Params: "QueryQP", Result: "QPPath", Doc: "returns what SetQPPath set.", Errors: "NotFound"},
 	{
-		Name: "ModifyCQ", Code: 42, Group: "Verbs", Params: "ModifyCQ", Doc: "sets how many completions share an event (1.2).", Errors: "NotFound",
+		Name: "ModifyCQ", Code: 42, Group: "Verbs", Params: "ModifyCQ", Doc: "sets how many completions share an event.", Errors: "NotFound",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 }

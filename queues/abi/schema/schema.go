@@ -2,10 +2,10 @@ package schema
 
 import "slices"
 
-// V1 is the ABI of this tree.
-var V1 = ABI{
-	Major:     1,
-	Minor:     2,
+// Current is the ABI of this tree.
+var Current = ABI{
+	Major:     2,
+	Minor:     0,
 	Consts:    append(consts, windowConsts...),
 	Enums:     withCodes(slices.Concat(enums, windowEnums, vfEnums, inspectEnums)),
 	Flags:     append(flagSets, vfFlags),
@@ -30,23 +30,24 @@ var consts = []Const{
 	{"PageListEntries", 512, false, "entries of one page of a page list."},
 	{"MaxPageLevels", 3, false, "deepest page list."},
 	{"MaxMRSize", 1 << 31, true, "largest memory region in bytes."},
-	{"MaxAdminEntries", 64, false, "largest admin queue in entries; smallest is 2."},
+	{"MaxAdminEntries", 256, false, "largest admin queue in entries; smallest is 2."},
 	{"MaxQueueLog2", 16, false, "largest log2 of the entries of a send, receive or completion queue."},
-	{"QueueHeaderSize", 128, false, "bytes before the first entry of an SQ, RQ or CQ area."},
+	{"QueueHeaderSize", 128, false, "bytes before the first entry of a queue's area."},
 	{"SendWQEHeader", 64, false, "bytes of a send entry before its SGEs or inline data."},
 	{"RecvWQEHeader", 16, false, "bytes of a receive entry before its SGEs."},
-	{"CQETailOffset", 56, false, "offset of the word that holds the phase, in CQE and AdminCQE."},
+	{"CQETailOffset", 56, false, "offset of the word that holds the phase in a CQE."},
+	{"AdminCQETailOffset", 120, false, "offset of the word that holds the phase in an AdminCQE."},
 	{"Phase", 1 << 56, true, "phase bit in the tail word of CQE and AdminCQE."},
 	{"CQArmSolicited", 1 << 32, true, "bit of CQHeader.Arm: only completions of solicited receives and errors count."},
 	{"CQArmNumber", 33, false, "lowest bit of the arming's number in CQHeader.Arm."},
-	{"FirstReservedService", 0xffffffffffffff00, true, "service numbers from here on are the NICs' own (1.2)."},
-	{"GRHSize", 40, false, "bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header (1.2)."},
-	{"DefaultPKey", 0xffff, true, "the one entry of the P_Key table (1.2)."},
-	{"GSIQKey", 0x80010000, true, "Q_Key of queue pairs of type GSI (1.2)."},
-	{"QKeyControlled", 0x80000000, true, "SendWQE.RemoteQKey: the QP's own Q_Key is sent (1.2)."},
-	{"SLRoCEIPv4", 0xa, true, "CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP (1.2)."},
-	{"SLRoCEIPv6", 0x9, true, "CQE.SL of a datagram received from an IPv6 address (1.2)."},
-	{"NoVLAN", 0xffff, true, "VLAN of an address handle or a path: none, as 0 (1.2)."},
+	{"FirstReservedService", 0xffffffffffffff00, true, "service numbers from here on are the NICs' own."},
+	{"GRHSize", 40, false, "bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header."},
+	{"DefaultPKey", 0xffff, true, "the one entry of the P_Key table."},
+	{"GSIQKey", 0x80010000, true, "Q_Key of queue pairs of type GSI."},
+	{"QKeyControlled", 0x80000000, true, "SendWQE.RemoteQKey: the QP's own Q_Key is sent."},
+	{"SLRoCEIPv4", 0xa, true, "CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP."},
+	{"SLRoCEIPv6", 0x9, true, "CQE.SL of a datagram received from an IPv6 address."},
+	{"NoVLAN", 0xffff, true, "VLAN of an address handle or a path: none, as 0."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	if err := V1.Check(); err != nil {
+	if err := Current.Check(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -87,16 +87,16 @@ func TestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := fmt.Sprintf("%d.%d", V1.Major, V1.Minor)
+	version := fmt.Sprintf("%d.%d", Current.Major, Current.Minor)
 	for line := range strings.Lines(string(text)) {
 		v, hash, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok || v != version {
 			continue
 		}
-		if got := V1.Hash(); got != hash {
+		if got := Current.Hash(); got != hash {
 			t.Fatalf("the layout of ABI %s has changed: raise the version in schema.go and add its line to testdata/layouts.txt:\n%s %s", version, version, got)
 		}
 		return
 	}
-	t.Fatalf("testdata/layouts.txt lacks ABI %s; add the line\n%s %s", version, version, V1.Hash())
+	t.Fatalf("testdata/layouts.txt lacks ABI %s; add the line\n%s %s", version, version, Current.Hash())
 }

@@ -11,8 +11,8 @@ var vfCommands = []Command{
 	{Name: "SetVFCredits", Code: 69, Group: "VF", Params: "SetVFCredits", Doc: "PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.", Errors: "Denied (also: a guarantee, by a PF that is not trusted), NotFound, InvalidArgument (a guarantee above the limit), TooLarge (above the PF's own limit), NoResources (the guarantee does not fit)"},
 	{Name: "QueryVF", Code: 70, Group: "VF", Params: "VFNumber", Result: "QueryVFResult", Doc: "PF only: returns what a VF is set to and its state.", Errors: "Denied, NotFound"},
 	{Name: "QueryVFCredits", Code: 71, Group: "VF", Params: "QueryVFCredits", Result: "CreditCounts", Doc: "PF only: returns credit counts of a VF.", Errors: "Denied, NotFound, InvalidArgument"},
-	{Name: "SetVFObjects", Code: 72, Group: "VF", Params: "SetVFObjects", Doc: "PF only: sets how many objects a VF may have; those above a lowered quota stay (1.2).", Errors: "Denied, NotFound, InvalidArgument (a quota of 0), TooLarge (a quota above the PF's own)"},
-	{Name: "QueryVFObjects", Code: 73, Group: "VF", Params: "QueryVFObjects", Result: "ObjectCounts", Doc: "PF only: returns how many objects a VF may have, or has (1.2).", Errors: "Denied, NotFound, InvalidArgument (part)"},
+	{Name: "SetVFObjects", Code: 72, Group: "VF", Params: "SetVFObjects", Doc: "PF only: sets how many objects a VF may have; those above a lowered quota stay.", Errors: "Denied, NotFound, InvalidArgument (a quota of 0), TooLarge (a quota above the PF's own)"},
+	{Name: "QueryVFObjects", Code: 73, Group: "VF", Params: "QueryVFObjects", Result: "ObjectCounts", Doc: "PF only: returns how many objects a VF may have, or has.", Errors: "Denied, NotFound, InvalidArgument (part)"},
 }
 
 var vfFlags = FlagSet{Name: "VFAttr", Prefix: "VFAttr", Doc: "SetVF.Mask.", Values: []Value{

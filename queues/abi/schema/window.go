@@ -11,7 +11,7 @@ var windowConsts = []Const{
 var windowEnums = []Enum{
 	{Name: "CapType", Prefix: "Cap", Base: U16, Doc: "CapType says what a block of the window is.", Values: []Value{
 		{Name: "Bells", Value: 1, Text: "bells", Doc: "a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records."},
-		{Name: "Events", Value: 2, Text: "events", Doc: "an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1 (1.2)."},
+		{Name: "Events", Value: 2, Text: "events", Doc: "an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1."},
 	}},
 }
 
@@ -32,7 +32,7 @@ var windowStructs = []Struct{
 		{Name: "Length", Offset: 8, Kind: U32, Doc: "bytes of the block."},
 		{Name: "Next", Offset: 12, Kind: U32, Doc: "offset of the next Capability, larger than this one's; 0: the last."},
 	}},
-	{Name: "WindowEvent", Size: 8, Doc: "WindowEvent is a record of an event queue: a CQ that was armed has news (1.2).", Fields: []Field{
+	{Name: "WindowEvent", Size: 8, Doc: "WindowEvent is a record of an event queue: a CQ that was armed has news.", Fields: []Field{
 		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
 	}},
 }
