@@ -264,7 +264,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("control socket %s: no answer in time: `vnic run` is busy or starts its worker again, its log says which (%w)", c.path, context.DeadlineExceeded)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE),
-		errors.Is(err, net.ErrClosed), // net/http saw the end first, and closed our side before the request read it
+		errors.Is(err, net.ErrClosed),                                   // net/http saw the end first, and closed our side before the request read it
 		strings.HasSuffix(err.Error(), "server closed idle connection"): // net/http has no name for it
 		return fmt.Errorf("%s was closed without an answer: either `vnic run` ended just now, or this is a guest's socket (attach: in the config) and not the one that `control` names", c.path)
 	}
