@@ -26,7 +26,7 @@ func CheckMachine(cfg *config.Config) error {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	if err := thread.CheckProcessor(cfg.NIC.CPU); err != nil {
+	if err := thread.CheckProcessors(cfg.NIC.CPU); err != nil {
 		errs = append(errs, err)
 	}
 	if cfg.Uplink.Bridge != "" {

@@ -113,7 +113,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.deps.Rand = rand.Reader
 	}
 	n.memory.Limit = controller.ReadMemoryLimit("/")
-	err := errors.Join(thread.CheckProcessor(cfg.NIC.CPU), n.memory.Limit.Check())
+	err := errors.Join(thread.CheckProcessors(cfg.NIC.CPU), n.memory.Limit.Check())
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +159,13 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 // newThread makes the thread of the shard.
 func (n *NIC) newThread() (*thread.Thread, error) {
 	s := n.shard
+	var cpu *int
+	if len(n.cfg.NIC.CPU) > 0 {
+		cpu = &n.cfg.NIC.CPU[0]
+	}
 	t, err := thread.New(thread.Config{
 		Shard: s, Door: s.Inbox(), Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
-		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: n.cfg.NIC.CPU, Pulse: n.deps.Pulse, Log: n.log,
+		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: cpu, Pulse: n.deps.Pulse, Log: n.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("shard: %w", err)

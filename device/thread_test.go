@@ -45,7 +45,7 @@ func TestThreadKeepsToItsProcessor(t *testing.T) {
 		t.Skip("all threads keep to the one processor of this process")
 	}
 	cpu := first(&allowed)
-	n, stop := runAlone(t, func(c *config.Config) { c.NIC.CPU = &cpu })
+	n, stop := runAlone(t, func(c *config.Config) { c.NIC.CPU = []int{cpu} })
 	if _, err := n.Routes(t.Context()); err != nil { // the shard answered: its thread runs
 		t.Error(err)
 	}

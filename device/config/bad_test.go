@@ -100,7 +100,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"window address", base + "functions: [{pf: 0, dma_window: {address: 100, size: 4K}}]\n", []string{"functions[0].dma_window.address: 100 is not the address of a page"}},
 		{"psp version", base + "psp: {version: 4}\n", []string{"psp.version: 4 is not a PSP version"}},
 		{"margin", base + "psp: {replay_margin: 5}\n", []string{`psp.replay_margin: "5" is not a duration; write it with its unit`}},
-		{"cpu", strings.Replace(base, "host: 1", "host: 1, cpu: 1024", 1), []string{"nic.cpu: 1024 is out of range; use 0 to 1023, or leave it out"}},
+		{"cpu", strings.Replace(base, "host: 1", "host: 1, cpu: 1024", 1), []string{"nic.cpu[0]: 1024 is out of range; use 0 to 1023, or leave it out"}},
 		{"spin", strings.Replace(base, "host: 1", "host: 1, spin: 1s", 1), []string{"nic.spin: 1s is out of range; use 0s to 10ms"}},
 		{"watchdog", strings.Replace(base, "host: 1", "host: 1, watchdog: 100ms", 1), []string{"nic.watchdog: 100ms is too short; use 1s or more, or 0s for none"}},
 		{"rotation", base + "psp: {rotate_every: 10ms}\n", []string{"psp.rotate_every: 10ms is out of range; use 1s to 720h0m0s, or 0s"}},

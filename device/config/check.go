@@ -54,9 +54,7 @@ func (c *Config) check(r *report) {
 	if e := *c.NIC.Watchdog; e != 0 && e < minWatchdog {
 		r.add("nic.watchdog", fmt.Sprintf("%s is too short", e), fmt.Sprintf("use %s or more, or 0s for none", minWatchdog))
 	}
-	if n := c.NIC.CPU; n != nil && (*n < 0 || *n >= maxCPUs) {
-		r.add("nic.cpu", fmt.Sprintf("%d is out of range", *n), fmt.Sprintf("use 0 to %d, or leave it out", maxCPUs-1))
-	}
+	c.checkShards(r)
 	c.checkLog(r)
 	c.checkUplink(r)
 	c.checkRDMA(r)

@@ -44,9 +44,12 @@ type NIC struct {
 	// Spin is how long the NIC's thread looks for work at most before it sleeps,
 	// where looking paid lately; 0: never.
 	Spin *time.Duration `yaml:"spin"`
-	// CPU is the processor that the NIC's thread keeps to, as the kernel counts
-	// them; absent: any.
-	CPU *int `yaml:"cpu"`
+	// Shards is how many threads carry the NIC's work. Each has functions of its own, which stay
+	// with it. 0: one for each two processors, at least one.
+	Shards int `yaml:"shards"`
+	// CPU lists the processors that the NIC's threads keep to, as the kernel counts them: one for
+	// each shard, in order. Shards beyond the list run on any.
+	CPU []int `yaml:"cpu"`
 	// Watchdog is for how long the NIC's thread may not turn before vnic run replaces
 	// the worker; 0: for ever.
 	Watchdog *time.Duration `yaml:"watchdog"`
@@ -168,6 +171,8 @@ type Function struct {
 	Link       pfvf.Link `yaml:"link"` // auto, enable or disable
 
 	Port *Port `yaml:"port"` // its Ethernet port; none when absent
+
+	Shard *int `yaml:"shard"` // that carries it, from 0; nil: Config.ShardOf spreads them
 }
 
 // PF is a physical function and its virtual functions.

@@ -115,6 +115,9 @@ func (d *decoder) keys(n *yaml.Node, path string, known []string, set func(key s
 }
 
 func (d *decoder) sequence(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.Int { // a number is a list of one
+		n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}}
+	}
 	if n.Kind != yaml.SequenceNode {
 		d.addAt(n.Line, path, describe(n)+" where a list is expected", `begin each entry with "- "`)
 		return

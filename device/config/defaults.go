@@ -40,6 +40,7 @@ var defaultNICCredits = Credits{
 
 func (c *Config) setDefaults() {
 	set(&c.NIC.Name, fmt.Sprintf("nic%d", c.NIC.Host))
+	set(&c.NIC.Shards, defaultShards())
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, LogText)
 	set(&c.Uplink.Backend, BackendNative)

@@ -3,22 +3,24 @@ package thread
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// CheckProcessor refuses a processor that this process may not use.
-func CheckProcessor(cpu *int) error {
-	if cpu == nil {
+// CheckProcessors refuses processors that this process may not use.
+func CheckProcessors(cpus []int) error {
+	if len(cpus) == 0 {
 		return nil
 	}
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return os.NewSyscallError("sched_getaffinity", err)
 	}
-	if allowed.IsSet(*cpu) {
+	missing := slices.IndexFunc(cpus, func(cpu int) bool { return !allowed.IsSet(cpu) })
+	if missing < 0 {
 		return nil
 	}
 	var list []string
@@ -27,10 +29,10 @@ func CheckProcessor(cpu *int) error {
 			list = append(list, strconv.Itoa(i))
 		}
 	}
-	return fmt.Errorf("nic.cpu: processor %d is not there for this process; use one of %s, or leave it out", *cpu, strings.Join(list, ", "))
+	return fmt.Errorf("nic.cpu: processor %d is not there for this process; use one of %s, or leave it out", cpus[missing], strings.Join(list, ", "))
 }
 
-// keepToProcessor has the calling thread run on one processor, which CheckProcessor allowed, until
+// keepToProcessor has the calling thread run on one processor, which CheckProcessors allowed, until
 // free is called. A thread must not end before: one that Go starts in its place would inherit that.
 func keepToProcessor(cpu int) (free func(), err error) {
 	var before, set unix.CPUSet

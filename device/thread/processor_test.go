@@ -31,10 +31,10 @@ func TestProcessorThatIsNotThere(t *testing.T) {
 	defer free()
 	other := cpu + 1
 	want := fmt.Sprintf("nic.cpu: processor %d is not there for this process; use one of %d, or leave it out", other, cpu)
-	if err := CheckProcessor(&other); err == nil || err.Error() != want {
+	if err := CheckProcessors([]int{cpu, other}); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := CheckProcessor(&cpu); err != nil {
+	if err := CheckProcessors([]int{cpu}); err != nil {
 		t.Error(err)
 	}
 }
