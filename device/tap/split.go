@@ -1,0 +1,117 @@
+package tap
+
+import (
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Split makes n ports of one, each with an owner of its own, who closes it; p is theirs from then
+// on. A TAP with so many queues is split by them. Of any other port the first part reads all, and
+// all write, one at a time.
+//
+//	TAP ─┬─ queues 0, n, 2n … ─▶ part 0        other ─┬─ Read ─▶ part 0
+//	     └─ queues 1, n+1 …   ─▶ part 1               └◀─ Write ── part 0, part 1
+func Split(p Port, n int) ([]Port, error) {
+	if n == 1 {
+		return []Port{p}, nil
+	}
+	if t, ok := p.(*port); ok && len(t.dev.fds) >= n {
+		return t.split(n)
+	}
+	one := &shared{Port: p, owners: n}
+	parts := []Port{one}
+	for range n - 1 {
+		parts = append(parts, &writer{shared: one})
+	}
+	return parts, nil
+}
+
+// Steer has the kernel put each frame that it gives a TAP into the queue that a program says: eBPF
+// of the kind of socket filters, an instruction in each number. The queues are counted from 0, in
+// the order of Split's parts. It fails with errors.ErrUnsupported for other ports.
+func Steer(p Port, program []uint64) error {
+	t, ok := p.(*port)
+	if !ok || len(t.dev.fds) == 0 {
+		return errors.ErrUnsupported
+	}
+	return steer(t.dev.fds[0], program)
+}
+
+func (p *port) split(n int) ([]Port, error) {
+	if err := p.queues.close(); err != nil {
+		return nil, err
+	}
+	own := make([][]int, n)
+	for i, fd := range p.dev.fds {
+		own[i%n] = append(own[i%n], fd)
+	}
+	parts := make([]Port, n)
+	for i, fds := range own {
+		dev := p.dev
+		dev.fds = fds
+		dev.close = func() (err error) {
+			for _, fd := range fds {
+				err = errors.Join(err, unix.Close(fd))
+			}
+			return err
+		}
+		part, err := newPort(p.name, p.mtu, dev)
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = part
+	}
+	return parts, nil
+}
+
+// shared is a port with several owners. The one who has it reads.
+type shared struct {
+	Port
+	mu     sync.Mutex
+	owners int
+}
+
+// Read implements Port.
+func (s *shared) Read(bufs [][]byte, got []Received) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Port.Read(bufs, got)
+}
+
+// Write implements Port.
+func (s *shared) Write(frames [][]byte, more bool) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Port.Write(frames, more)
+}
+
+// Stats implements Port.
+func (s *shared) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Port.Stats()
+}
+
+// Close implements Port. The last owner closes it.
+func (s *shared) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owners--; s.owners > 0 {
+		return nil
+	}
+	return s.Port.Close()
+}
+
+// writer is the part of an owner who does not read.
+type writer struct{ *shared }
+
+// FD implements Port: there is nothing to wait for.
+func (*writer) FD() int { return -1 }
+
+// Read implements Port.
+func (*writer) Read([][]byte, []Received) (int, error) { return 0, nil }
+
+// Stats implements Port: the first part has them.
+func (*writer) Stats() Stats { return Stats{} }

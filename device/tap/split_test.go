@@ -1,0 +1,84 @@
+package tap
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"testing"
+)
+
+// wholePort is a port without queues.
+type wholePort struct {
+	Port
+	written [][]byte
+	waiting [][]byte
+	closed  int
+}
+
+func (p *wholePort) FD() int { return 7 }
+
+func (p *wholePort) Read(bufs [][]byte, got []Received) (n int, err error) {
+	for ; n < len(bufs) && len(p.waiting) > 0; n++ {
+		got[n] = Received{Len: copy(bufs[n], p.waiting[0])}
+		p.waiting = p.waiting[1:]
+	}
+	return n, nil
+}
+
+func (p *wholePort) Write(frames [][]byte, _ bool) (int, error) {
+	for _, f := range frames {
+		p.written = append(p.written, bytes.Clone(f))
+	}
+	return len(frames), nil
+}
+
+func (p *wholePort) Stats() Stats { return Stats{TxFrames: uint64(len(p.written))} }
+
+func (p *wholePort) Close() error { p.closed++; return nil }
+
+// TestSplitWithoutQueues: of a port that cannot be split the first owner reads all, each writes, and
+// the last one closes it.
+func TestSplitWithoutQueues(t *testing.T) {
+	whole := &wholePort{waiting: [][]byte{{1}, {2}}}
+	parts, err := Split(whole, 3)
+	if err != nil || len(parts) != 3 {
+		t.Fatal(parts, err)
+	}
+	var owners sync.WaitGroup
+	for _, p := range parts {
+		owners.Go(func() {
+			for range 100 {
+				if n, err := p.Write([][]byte{{9}, {9}}, false); n != 2 || err != nil {
+					t.Error(n, err)
+				}
+			}
+		})
+	}
+	owners.Wait()
+	bufs, got := [][]byte{make([]byte, 10), make([]byte, 10)}, make([]Received, 2)
+	for i, want := range []int{2, 0, 0} {
+		if n, err := parts[i].Read(bufs, got); n != want || err != nil {
+			t.Errorf("part %d read %d, want %d (%v)", i, n, want, err)
+		}
+		if fd := parts[i].FD(); (fd >= 0) != (i == 0) {
+			t.Errorf("part %d waits for %d", i, fd)
+		}
+	}
+	if s := parts[0].Stats(); s.TxFrames != 600 || parts[1].Stats() != (Stats{}) {
+		t.Errorf("%+v", s)
+	}
+	for i, p := range parts {
+		if whole.closed != 0 {
+			t.Fatalf("closed before owner %d had done", i)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if whole.closed != 1 {
+		t.Errorf("closed %d times", whole.closed)
+	}
+	if err := Steer(whole, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+}
