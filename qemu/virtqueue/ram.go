@@ -51,15 +51,19 @@ func (m *RAM) slice(addr, n uint64) ([]byte, error) {
 // is any other panic: no guest is to end the process by a ring.
 func Guard(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case interface{ Addr() uintptr }:
-			err = fmt.Errorf("%w: the guest's memory cannot be accessed: its file was cut short", ErrRing)
-		default:
-			err = fmt.Errorf("%w: this program cannot take it: %v", ErrRing, r)
-		}
-	}()
+	defer func() { err = Recovered(recover()) }()
 	f()
 	return nil
+}
+
+// Recovered is the error of a panic while guest memory was used; nil: there was none.
+func Recovered(r any) error {
+	switch r := r.(type) {
+	case nil:
+		return nil
+	case interface{ Addr() uintptr }:
+		return fmt.Errorf("%w: the guest's memory cannot be accessed: its file was cut short", ErrRing)
+	default:
+		return fmt.Errorf("%w: this program cannot take it: %v", ErrRing, r)
+	}
 }

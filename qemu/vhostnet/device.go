@@ -1,0 +1,178 @@
+package vhostnet
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+var (
+	_ vhostuser.Device   = (*Port)(nil)
+	_ vhostuser.MTUTaker = (*Port)(nil)
+)
+
+// Layout implements vhostuser.Device.
+func (p *Port) Layout() vhostuser.Layout { return Layout(p.cfg.Queues) }
+
+// Features implements vhostuser.Device.
+func (p *Port) Features() uint64 { return offered }
+
+// Config implements vhostuser.Device: there is no configuration space here, QEMU has it.
+func (p *Port) Config(uint32, []byte) bool { return false }
+
+// SetMTU implements vhostuser.MTUTaker.
+func (p *Port) SetMTU(mtu uint64) error { return CheckMTU(mtu, p.cfg.MTU) }
+
+// CheckMTU refuses what a guest is told that is more than its port's.
+func CheckMTU(told uint64, mtu int) error {
+	if told > uint64(mtu) {
+		return fmt.Errorf("the guest's MTU is to be %d, and the port's is %d: give the device host_mtu=%[2]d", told, mtu)
+	}
+	return nil
+}
+
+// SetMemory implements vhostuser.Device.
+func (p *Port) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) error {
+	regions := make([]queues.Region, 0, len(maps))
+	for _, m := range maps {
+		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
+	}
+	p.do(func() {
+		p.Settle()
+		p.mem.Set(regions)
+		for i, q := range p.rings {
+			if q == nil || q.Ring == nil {
+				continue
+			}
+			c, err := p.ringConfig(st, i)
+			if err == nil {
+				err = q.Rebind(&p.mem, c)
+			}
+			if err != nil {
+				p.fail(fmt.Errorf("ring %d: %w", i, err))
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (p *Port) ringConfig(st *vhostuser.State, i int) (virtqueue.Config, error) {
+	desc, avail, used, err := st.RingGPA(i)
+	v := &st.Vrings[i]
+	return virtqueue.Config{
+		Size: v.Num, Desc: desc, Driver: avail, Device: used, Base: v.Base, Ledger: ledgerOf(p.cfg.Ledger, i),
+		Packed: st.Packed(), Indirect: st.Features&featIndirect != 0, EventIdx: st.Features&featEventIdx != 0,
+	}, err
+}
+
+// StartVring implements vhostuser.Device. A ring whose driver placed it wrongly fails the port and
+// not the conversation: a front end that does not reconnect would never come back.
+func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
+	p.calls[i].Set(call)
+	p.errs[i].Set(errfd)
+	c, err := p.ringConfig(st, i)
+	if err != nil {
+		return err
+	}
+	p.do(func() { err = p.start(i, c, st.Features) })
+	if err != nil {
+		p.do(func() { p.fail(fmt.Errorf("ring %d: %w", i, err)) })
+		return nil
+	}
+	if i%2 == 1 {
+		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)} // at once, if it has kicked before
+		if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, kick, &e); err != nil {
+			return fmt.Errorf("ring %d: kick descriptor: %w", i, err)
+		}
+		p.do(func() { p.rings[i].kick = kick })
+	}
+	return nil
+}
+
+// start is on the thread.
+func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
+	running := false
+	for _, q := range p.rings {
+		running = running || q != nil && q.Ring != nil
+	}
+	q := &queue{number: i, kick: -1, base: c.Base}
+	p.rings[i] = q
+	if guarded := virtqueue.Guard(func() { q.Ring, err = virtqueue.New(&p.mem, c) }); guarded != nil {
+		err = guarded
+	}
+	if err != nil {
+		q.Ring = nil
+		return err
+	}
+	if !running {
+		p.reason.Store(nil)
+	}
+	p.features = features
+	p.takes.Store(features)
+	p.header = headerLen
+	if features&(featMerge|vhostuser.FeatureVersion1) == 0 {
+		p.header = shortHeaderLen
+	}
+	p.sort()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer p.survive()
+	switch {
+	case i%2 == 0:
+		q.Quiet() // buffers are looked for when there is a frame
+	case p.awake:
+		q.Quiet()
+	default:
+		q.Ring.Arm()
+	}
+	return nil
+}
+
+// sort makes the lists of rings by direction.
+func (p *Port) sort() {
+	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
+	for i, q := range p.rings {
+		switch {
+		case q == nil || q.Ring == nil:
+		case i%2 == 0:
+			p.rx = append(p.rx, q)
+		default:
+			p.tx = append(p.tx, q)
+		}
+	}
+}
+
+// SetCall implements vhostuser.Device.
+func (p *Port) SetCall(i, call, errfd int) {
+	p.calls[i].Set(call)
+	p.errs[i].Set(errfd)
+	p.calls[i].Signal() // what was done before may not have been told
+}
+
+// StopVring implements vhostuser.Device.
+func (p *Port) StopVring(i int) (base uint32) {
+	p.do(func() {
+		p.Settle()
+		q := p.rings[i]
+		if q == nil {
+			return
+		}
+		base = q.base
+		if q.Ring != nil {
+			base = q.Base()
+		}
+		if q.kick >= 0 {
+			_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, q.kick, nil)
+		}
+		p.rings[i] = nil
+		p.sort()
+	})
+	p.calls[i].Set(-1)
+	p.errs[i].Set(-1)
+	return base
+}

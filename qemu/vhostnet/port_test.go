@@ -1,0 +1,466 @@
+package vhostnet_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhostnet"
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+)
+
+// bench is a port with its thread, which the test plays, and a guest.
+type bench struct {
+	t     testing.TB
+	port  *vhostnet.Port
+	guest *vhosttest.NetGuest
+	posts chan func()
+	ended chan error
+}
+
+func newBench(t testing.TB, c vhostnet.Config, o vhosttest.NetOptions) *bench {
+	t.Helper()
+	b := &bench{t: t, posts: make(chan func())}
+	stopped := make(chan struct{})
+	c.Name, c.MTU = "test", 1500
+	c.Post = func(f func()) bool {
+		select {
+		case b.posts <- f:
+			return true
+		case <-stopped:
+			return false
+		}
+	}
+	var err error
+	if b.port, err = vhostnet.New(c); err != nil {
+		t.Fatal(err)
+	}
+	var guest *vhosttest.NetGuest
+	b.serve(func() {
+		guest, err = vhosttest.NewNet(b.connect(), o)
+	})
+	b.guest = guest
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var err error
+		b.serve(func() { err = errors.Join(b.guest.Kill(), <-b.ended) })
+		close(stopped)
+		if err = errors.Join(err, b.port.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// connect begins a conversation with the port.
+func (b *bench) connect() *net.UnixConn {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "vhost-user")
+		c, err := net.FileConn(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			b.t.Fatal(err)
+		}
+		conns[i] = c.(*net.UnixConn)
+	}
+	ended := make(chan error, 1)
+	b.ended = ended
+	go func() {
+		err := vhostuser.Serve(conns[1], b.port)
+		ended <- errors.Join(err, conns[1].Close())
+	}()
+	return conns[0]
+}
+
+// serve is the port's thread while f has a word with the port.
+func (b *bench) serve(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	for {
+		select {
+		case post := <-b.posts:
+			post()
+		case <-done:
+			return
+		}
+	}
+}
+
+func eachDriver(t *testing.T, f func(t *testing.T, o vhosttest.NetOptions)) {
+	for i := range 16 {
+		o := vhosttest.NetOptions{Packed: i&1 != 0, Indirect: i&2 != 0, EventIdx: i&4 != 0, Merge: i&8 != 0, Offloads: true, Split: (i & 2) * 700}
+		t.Run(fmt.Sprintf("packed=%v,indirect=%v,event=%v,merge=%v", o.Packed, o.Indirect, o.EventIdx, o.Merge), func(t *testing.T) { f(t, o) })
+	}
+}
+
+func frameOf(rng *rand.Rand, n int) []byte {
+	at := rng.IntN(len(noise) - n)
+	b := bytes.Clone(noise[at : at+n])
+	b[14] = 0x45
+	return b
+}
+
+// noise is what frames are made of.
+var noise = func() []byte {
+	b, rng := make([]byte, 1<<18), rand.New(rand.NewPCG(7, 7))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}()
+
+// kicked tells whether the port would wake its thread.
+func (b *bench) kicked() bool {
+	p := []unix.PollFd{{Fd: int32(b.port.FD()), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return n > 0
+}
+
+func TestFramesOfTheGuest(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		b := newBench(t, vhostnet.Config{}, o)
+		rng := rand.New(rand.NewPCG(1, 1))
+		buf := make([]byte, 1<<16)
+		b.port.Wake() // the descriptor of a ring that starts is ready once
+		if b.port.Arm() {
+			t.Fatal("frames of nobody")
+		}
+		for i := range 2000 {
+			frame := frameOf(rng, 15+rng.IntN(9000))
+			h := vhosttest.Header{1, 1, 66, 0, 0xb4, 5, 34, 0, 16}
+			if !b.guest.Transmit(0, h, frame) {
+				t.Fatal("no room")
+			}
+			if asleep := i%3 == 0; asleep {
+				if !b.kicked() {
+					t.Fatalf("%d: a sleeping port is not kicked", i)
+				}
+				b.port.Wake()
+			}
+			n, off := b.port.Read(buf)
+			if !bytes.Equal(buf[:n], frame) {
+				t.Fatalf("%d: read %d bytes, want %d", i, n, len(frame))
+			}
+			if want := (vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1460, CsumStart: 34, CsumOffset: 16}); off != want {
+				t.Fatalf("offload %+v, want %+v", off, want)
+			}
+			if n, _ := b.port.Read(buf); n != 0 {
+				t.Fatalf("%d bytes more", n)
+			}
+			b.port.Settle()
+			if !b.guest.Idle(0) {
+				t.Fatal("the guest does not have its buffers back")
+			}
+			if i%3 == 2 && b.port.Arm() {
+				t.Fatal("frames of nobody")
+			}
+		}
+		if st := b.port.Stats(); st.RxFrames != 2000 || st.RxDropped != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestFramesForTheGuest(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		b := newBench(t, vhostnet.Config{}, o)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for i := range 2000 {
+			most := 9000
+			if rng.IntN(10) == 0 {
+				most = 65000
+			}
+			frame := frameOf(rng, 60+rng.IntN(most))
+			var parts [][]byte
+			for rest := frame; len(rest) > 0; {
+				k := min(60+rng.IntN(len(frame)), len(rest))
+				parts, rest = append(parts, rest[:k]), rest[k:]
+			}
+			off := vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1460, CsumStart: 34, CsumOffset: 16}
+			b.guest.Interrupts(true, 0, true)
+			if !b.port.Write(parts, off) {
+				t.Fatalf("%d: no room", i)
+			}
+			b.port.Settle()
+			h, got, err := b.guest.Receive(0)
+			if err != nil || !bytes.Equal(got, frame) {
+				t.Fatalf("%d: %d bytes, want %d, %v", i, len(got), len(frame), err)
+			}
+			want := vhosttest.Header{1, 1, byte(min(len(parts[0]), 94)), 0, 0xb4, 5, 34, 0, 16, 0, h[10], h[11]}
+			if h != want {
+				t.Fatalf("header %v, want %v", h, want)
+			}
+			if !b.guest.Interrupted(true, 0) {
+				t.Fatal("no interrupt")
+			}
+		}
+		// A guest that takes nothing back: frames are lost and counted, none twice.
+		frame, taken := frameOf(rng, 1400), 0
+		for b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
+			taken++
+		}
+		b.port.Settle()
+		for range taken {
+			if _, got, err := b.guest.Receive(0); err != nil || !bytes.Equal(got, frame) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		}
+		if _, got, _ := b.guest.Receive(0); got != nil || taken < 200 {
+			t.Errorf("%d taken, and one more: %v", taken, got != nil)
+		}
+		if st := b.port.Stats(); st.TxDropped != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestQueues spreads flows over the queues that the guest runs, each in one.
+func TestQueues(t *testing.T) {
+	b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: 3, Merge: true})
+	buf, seen := make([]byte, 1<<16), map[int]int{}
+	for flow := range 64 {
+		frame := make([]byte, 60)
+		frame[14], frame[29], frame[35] = 0x45, byte(flow), byte(flow*7)
+		for range 2 {
+			if !b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
+				t.Fatal("not written")
+			}
+		}
+		b.port.Settle()
+		for q := range 3 {
+			if n := b.guest.Discard(q); n == 2 {
+				seen[q]++
+			} else if n != 0 {
+				t.Fatalf("%d frames of a flow in queue %d", n, q)
+			}
+		}
+	}
+	if len(seen) != 3 || seen[0]+seen[1]+seen[2] != 64 {
+		t.Errorf("flows by queue: %v", seen)
+	}
+	for q := range 3 {
+		for i := range 40 {
+			frame := frameOf(rand.New(rand.NewPCG(1, 1)), 60)
+			frame[20], frame[21] = byte(q), byte(i)
+			if !b.guest.Transmit(q, vhosttest.Header{}, frame) {
+				t.Fatal("no room")
+			}
+		}
+	}
+	next := [3]byte{}
+	for range 120 {
+		if n, _ := b.port.Read(buf); n != 60 || buf[21] != next[buf[20]] {
+			t.Fatalf("%d bytes, frame %d of queue %d", n, buf[21], buf[20])
+		}
+		next[buf[20]]++
+	}
+}
+
+// TestReboot begins anew on the same conversation, with other features.
+func TestReboot(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true, Packed: packed})
+		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
+		for range 3 {
+			for range 300 {
+				b.guest.Transmit(0, vhosttest.Header{}, frame)
+				if n, _ := b.port.Read(buf); n != 300 {
+					t.Fatalf("read %d bytes", n)
+				}
+				b.port.Settle()
+				if !b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
+					t.Fatal("not written")
+				}
+				b.port.Settle()
+				b.guest.Discard(0)
+			}
+			var bases []uint32
+			var err error
+			b.serve(func() { bases, err = b.guest.Stop() })
+			want := uint32(300)
+			if packed {
+				want = (300 - 256) * 0x10001 // in the second lap
+			}
+			if err != nil || bases[0] != want || bases[1] != want {
+				t.Fatalf("stopped at %#x, %v, want %#x", bases, err, want)
+			}
+			if b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
+				t.Fatal("written to a guest that runs no rings")
+			}
+			b.serve(func() { err = b.guest.Boot() })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestBrokenDriver stops a port with a reason, and a driver that begins anew has it again.
+func TestBrokenDriver(t *testing.T) {
+	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
+	buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
+	b.guest.Transmit(0, vhosttest.Header{}, frame)
+	if n, _ := b.port.Read(buf); n != 300 {
+		t.Fatalf("read %d bytes", n)
+	}
+	b.guest.Break(0)
+	if n, _ := b.port.Read(buf); n != 0 {
+		t.Fatalf("read %d bytes of a broken ring", n)
+	}
+	if why := b.port.Reason(); !strings.Contains(why, "available index") {
+		t.Errorf("reason %q", why)
+	}
+	if b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
+		t.Error("written to a port that stopped")
+	}
+	var err error
+	b.serve(func() {
+		if _, err = b.guest.Stop(); err == nil {
+			err = b.guest.Boot()
+		}
+	})
+	if err != nil || b.port.Reason() != "" {
+		t.Fatal(err, b.port.Reason())
+	}
+	b.guest.Transmit(0, vhosttest.Header{}, frame)
+	if n, _ := b.port.Read(buf); n != 300 {
+		t.Fatalf("read %d bytes", n)
+	}
+}
+
+// TestTakes follows what the guest's driver negotiated.
+func TestTakes(t *testing.T) {
+	tso := vhostnet.Offload{GSO: 1, NeedsCsum: true}
+	for _, offloads := range []bool{false, true} {
+		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: offloads})
+		for _, o := range []vhostnet.Offload{tso, {GSO: 4 | 0x80, NeedsCsum: true}, {GSO: 5, NeedsCsum: true}, {NeedsCsum: true}} {
+			if b.port.Takes(o) != offloads {
+				t.Errorf("offloads %v: %+v", offloads, o)
+			}
+		}
+		if !b.port.Takes(vhostnet.Offload{}) {
+			t.Error("takes no plain frame")
+		}
+	}
+}
+
+func TestMTU(t *testing.T) {
+	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{MTU: 1500})
+	var err error
+	b.serve(func() {
+		if b.guest.Ask(vhostuser.NetSetMTU, vhosttest.U64(1501)) == nil {
+			t.Error("an MTU above the port's was taken")
+		}
+		err = <-b.ended
+	})
+	if err == nil || !strings.Contains(err.Error(), "host_mtu=1500") {
+		t.Errorf("%v", err)
+	}
+	b.ended <- nil // for the end of the test
+}
+
+// TestReconnect has the front end lose its connection at any moment and come back at the used index:
+// no frame is lost, none comes twice.
+func TestReconnect(t *testing.T) {
+	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
+	buf := make([]byte, 1<<16)
+	rng := rand.New(rand.NewPCG(3, 3))
+	sent, seen, got := 0, 0, 0
+	for range 30 {
+		for range rng.IntN(100) {
+			frame := make([]byte, 60)
+			frame[20], frame[21] = byte(sent>>8), byte(sent)
+			if !b.guest.Transmit(0, vhosttest.Header{}, frame) {
+				break
+			}
+			sent++
+		}
+		for i := range rng.IntN(80) {
+			n, _ := b.port.Read(buf)
+			if n == 0 {
+				break
+			}
+			if number := int(buf[20])<<8 | int(buf[21]); number != seen {
+				t.Fatalf("frame %d, want %d", number, seen)
+			}
+			seen++
+			if !b.port.Write([][]byte{buf[:n]}, vhostnet.Offload{}) {
+				t.Fatal("not written")
+			}
+			if i%7 == 0 {
+				b.port.Settle()
+			}
+		}
+		var err error
+		b.serve(func() {
+			_ = b.guest.Conn.Close()
+			if err = <-b.ended; err == nil {
+				err = b.guest.Reconnect(b.connect())
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, frame, err := b.guest.Receive(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if frame == nil {
+				break
+			}
+			if number := int(frame[20])<<8 | int(frame[21]); number != got {
+				t.Fatalf("the guest got frame %d, want %d", number, got)
+			}
+			got++
+		}
+		if got != seen {
+			t.Fatalf("the guest got %d frames of %d", got, seen)
+		}
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		b := newBench(t, vhostnet.Config{}, o)
+		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 3000)
+		parts := [][]byte{frame[:100], frame[100:]}
+		for range 200 {
+			b.guest.Post(0, vhosttest.Header{}, frame)
+		}
+		b.guest.Notify(0)
+		if n := testing.AllocsPerRun(90, func() {
+			b.port.Wake()
+			if n, _ := b.port.Read(buf); n != len(frame) {
+				t.Fatalf("read %d", n)
+			}
+			if !b.port.Write(parts, vhostnet.Offload{}) {
+				t.Fatal("not written")
+			}
+			b.port.Settle()
+			b.port.Arm()
+		}); n != 0 {
+			t.Errorf("%v allocations per frame", n)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package vhostnet
+
+import "runtime/debug"
+
+// Takes tells whether the guest's driver takes frames with this left to do.
+func (p *Port) Takes(o Offload) bool {
+	if !o.NeedsCsum && o.GSO == 0 {
+		return true
+	}
+	need := uint64(featGuestCsum)
+	switch o.GSO &^ gsoECN {
+	case gsoTCP4:
+		need |= featGuestTSO4
+	case gsoTCP6:
+		need |= featGuestTSO6
+	case gsoUDP:
+		need |= featGuestUSO4 | featGuestUSO6
+	}
+	if o.GSO&gsoECN != 0 {
+		need |= featGuestECN
+	}
+	return p.takes.Load()&need == need
+}
+
+// Write gives the guest the frame that parts make one after the other; false: it has no room for it
+// now, and the frame is lost and counted.
+func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer p.survive()
+	size := 0
+	for _, b := range parts {
+		size += len(b)
+	}
+	if len(p.rx) == 0 || !p.write(p.queueFor(parts[0]), parts, size, o) {
+		p.stats.TxDropped++
+		return false
+	}
+	p.stats.TxFrames++
+	p.stats.TxBytes += uint64(size)
+	return true
+}
+
+func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
+	start := q.Mark()
+	need := p.header + size
+	ch, err := q.Take()
+	if err != nil {
+		p.fail(err)
+		return false
+	}
+	if ch == nil {
+		return false
+	}
+	buffers := 1
+	if ch.InLen < need {
+		if buffers = p.count(q, ch.InLen, need); buffers == 0 {
+			if q.Ring != nil {
+				q.Back(start)
+			}
+			return false
+		}
+		q.Back(start) // the headers say how many there are, and are in the first
+		if ch, err = q.Take(); err != nil {
+			p.fail(err) // it has changed meanwhile
+			return false
+		}
+	}
+	o.put(p.hdr[:p.header], len(parts[0]), buffers)
+	f := filler{head: p.hdr[:p.header], parts: parts}
+	for i := range buffers {
+		if i > 0 {
+			if ch, err = q.Take(); err != nil {
+				p.fail(err)
+				return false
+			}
+		}
+		if ch == nil {
+			break
+		}
+		p.written[i] = f.fill(ch.In())
+	}
+	if !f.done() { // buffers are shorter than they were a moment ago
+		q.Back(start)
+		return false
+	}
+	for _, n := range p.written[:buffers] {
+		q.Done(n)
+	}
+	return true
+}
+
+// count takes further chains until there is room for a frame; 0: there is none.
+func (p *Port) count(q *queue, have, need int) (buffers int) {
+	if p.features&featMerge == 0 {
+		return 0
+	}
+	for buffers = 1; have < need; buffers++ {
+		if buffers == maxBuffers {
+			return 0
+		}
+		ch, err := q.Take()
+		if err != nil {
+			p.fail(err)
+			return 0
+		}
+		if ch == nil {
+			return 0
+		}
+		have += ch.InLen
+	}
+	return buffers
+}
+
+// filler copies a header and parts into buffers.
+type filler struct {
+	head  []byte
+	parts [][]byte
+	at    int // in the first of parts
+}
+
+func (f *filler) done() bool { return len(f.parts) == 0 }
+
+// fill returns how much it copied.
+func (f *filler) fill(bufs [][]byte) (n int) {
+	for _, b := range bufs {
+		if len(f.head) > 0 {
+			k := copy(b, f.head)
+			f.head, b = f.head[k:], b[k:]
+			n += k
+		}
+		for len(f.parts) > 0 {
+			k := copy(b, f.parts[0][f.at:])
+			b = b[k:]
+			n += k
+			if f.at += k; f.at < len(f.parts[0]) {
+				break
+			}
+			f.parts, f.at = f.parts[1:], 0
+		}
+		if len(f.parts) == 0 {
+			break
+		}
+	}
+	return n
+}
+
+// queueFor keeps a flow in one queue: by addresses, and ports where there are some.
+func (p *Port) queueFor(frame []byte) *queue {
+	if len(p.rx) == 1 || len(frame) < minFrame+24 {
+		return p.rx[0]
+	}
+	const ip = minFrame
+	from, to := ip+12, ip+24 // IPv4 without options: addresses and ports follow each other
+	if frame[ip]>>4 == 6 {
+		from, to = ip+8, min(ip+44, len(frame))
+	}
+	h := uint32(2166136261)
+	for _, b := range frame[from:to] {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	return p.rx[int(h>>8)%len(p.rx)]
+}
