@@ -13,11 +13,12 @@ import (
 // carry its datagrams.
 type Function struct {
 	verbs.Objects
-	id    uint32
-	among *functions
-	sched schedule
+	id       uint32
+	among    *functions
+	sched    schedule
+	carriers carriers
 
-	Links *rof.Links // that carry its datagrams
+	Links *rof.Links // that carry its datagrams over Falcon
 }
 
 // functions are those of an engine.
@@ -59,6 +60,9 @@ func (f *Function) Close(now vtime.Time) {
 	}
 	f.Objects.Close(now)
 	f.Links.Close(now)
+	if p := f.carriers.port; p != nil {
+		p.Close()
+	}
 	f.sched.leave()
 	f.among.forget(f)
 }

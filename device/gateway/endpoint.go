@@ -32,6 +32,7 @@ type Endpoint struct {
 	up     bool
 	mac    MAC // where to deliver: the function's, or what a trusted guest uses
 	errors bucket
+	roce   func(packet []byte) // of the function; nil: it takes none
 }
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.

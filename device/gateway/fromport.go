@@ -155,6 +155,9 @@ func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off O
 		return none
 	}
 	g.stats.Local++
+	if to.port.takes(b, &h) {
+		return none
+	}
 	if off.gso() != GSONone {
 		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
 	}

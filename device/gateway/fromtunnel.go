@@ -53,6 +53,9 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if h.nested(b) {
 		g.stats.Reasons[CountNested]++
 	}
+	if p.takes(b, &h) {
+		return p, none
+	}
 	etherType := uint16(typeIPv4)
 	if h.v6 {
 		etherType = typeIPv6

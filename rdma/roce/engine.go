@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -13,10 +14,14 @@ import (
 type Engine struct {
 	host       transport.Host
 	line       list.List[Conn] // with something to send, next first
+	talking    list.List[Port] // with datagrams to send
+	turn       bool            // theirs
 	failing    list.List[Conn]
 	creditless []*Conn
 	freed      bool // credit, since creditless was looked at
 	timers     timer.Wheel[*Conn]
+
+	datagrams pool.Pool[datagram]
 
 	// Scratch memory of one call.
 	in, out wire.Headers
@@ -37,8 +42,15 @@ func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
 }
 
 // Transmit makes the next packet in b, which has room for the longest, and returns its length and
-// whose it is; 0: there is none now. Connections take turns.
+// whose it is; 0: there is none now. Connections take turns, and with those the ports' datagrams.
 func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
+	if p := e.talking.First(); p != nil {
+		if e.turn = !e.turn; e.turn || e.line.Empty() {
+			p.talks.MoveBack()
+			p.stats.Sent++
+			return p.sendDatagram(b), p
+		}
+	}
 	for c := e.line.First(); c != nil; c = e.line.First() {
 		if n = c.transmit(now, b); n > 0 {
 			c.place.MoveBack()
@@ -51,7 +63,7 @@ func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
 }
 
 // Waiting reports whether Transmit may have something.
-func (e *Engine) Waiting() bool { return !e.line.Empty() }
+func (e *Engine) Waiting() bool { return !e.line.Empty() || !e.talking.Empty() }
 
 // Run implements transport.Driven.
 func (e *Engine) Run(now transport.Time) (more bool) {

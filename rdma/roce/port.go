@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -14,9 +15,12 @@ type Port struct {
 	MTU   int        // longest IP packet
 	Owner any        // the engine's owner's
 
-	e     *Engine
-	conns map[uint32]*Conn // by queue pair
-	stats Stats
+	e      *Engine
+	closed bool
+	conns  map[uint32]*Conn // by queue pair
+	talks  list.Node[Port]  // in Engine.talking: has datagrams to send
+	stats  Stats
+	datagrams
 }
 
 // Stats counts the packets of a port.
@@ -43,13 +47,18 @@ const usualHops = 64
 // Open makes a connection, to be given to a queue pair. credits is where it takes what it sends
 // from; nil: nowhere.
 func (p *Port) Open(w Way, credits *credit.Node) *Conn {
+	c := &Conn{e: p.e, port: p, credits: credits, way: p.way(w)}
+	c.way.Class |= wire.ECT0
+	return c
+}
+
+// way is what the headers of packets that go a way have in common.
+func (p *Port) way(w Way) wire.Way {
 	hops := w.Hops
 	if hops == 0 {
 		hops = usualHops
 	}
-	return &Conn{e: p.e, port: p, credits: credits, way: wire.Way{
-		Src: p.Addr, Dst: w.Peer, Class: w.Class&^wire.ECNMask | wire.ECT0, Hops: hops, Flow: w.FlowLabel,
-	}}
+	return wire.Way{Src: p.Addr, Dst: w.Peer, Class: w.Class &^ wire.ECNMask, Hops: hops, Flow: w.FlowLabel}
 }
 
 // firstSource begins the range of UDP source ports.
@@ -82,6 +91,8 @@ func (p *Port) leave(c *Conn) {
 
 // Close ends the port. Its queue pairs have gone.
 func (p *Port) Close() {
+	p.closed = true
+	p.drop()
 	for _, c := range p.conns {
 		c.letGo()
 		c.leave()
@@ -107,6 +118,11 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 	}
 	if way.Class&wire.ECNMask == wire.ECNCE {
 		p.stats.Marked++
+	}
+	if h.BTH.Opcode&wire.ServiceMask == wire.UD && way.Dst == p.Addr {
+		p.stats.Received++
+		p.takeDatagram(now, h, packet, data)
+		return
 	}
 	c := p.conns[h.BTH.DestQP]
 	if c == nil || way.Src != c.way.Dst || way.Dst != c.way.Src || h.BTH.PKey&0x7fff != wire.DefaultPKey&0x7fff || !c.speaks(h.BTH.Opcode) {

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// RoCEv2 of the functions themselves: what they send is carried as plain IP is, and what comes for
+// one that speaks it goes to the function and not to its port.
+//
+//	function ─▶ FromFunction ─┬─▶ tunnel: as a frame of its port
+//	                          ├─▶ another endpoint: its port, or its function
+//	                          └─▶ itself
+//	tunnel, ports ─▶ takes? ─▶ function
+
+// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
+const rocePort = 4791
+
+// takes hands a packet to the endpoint's function, if that is who it is for. packet is the
+// function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
+// long as no driver has the function (SetRoCE), and at the port's other addresses always.
+func (p *Endpoint) takes(packet []byte, h *header) bool {
+	if p.roce == nil || h.proto != protoUDP || h.fragment || h.total < h.l4+udpLen || len(p.Addresses) == 0 || h.dst != p.Addresses[0] ||
+		binary.BigEndian.Uint16(packet[h.l4+2:]) != rocePort {
+		return false
+	}
+	p.roce(packet[:h.total])
+	return true
+}
+
+// SetRoCE has the endpoint's function take RoCEv2 packets for its own address, which take gets; nil:
+// it does not.
+func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }
+
+// FromFunction takes a RoCEv2 packet that a port's function sent, not its guest: frame has room for
+// an Ethernet header in front of it. It is FromPort otherwise, but that nobody is told of errors: the
+// transport finds out by itself.
+func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
+	defer g.survive(p, g.mark(), frame)
+	f.Tunnel = nil
+	if why := g.fromFunction(p, frame, f); why != none {
+		g.drop(p, why)
+		return false
+	}
+	return f.Tunnel != nil
+}
+
+func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
+	b := frame[ethLen:]
+	h, why := parseIP(b)
+	if why != none {
+		return why
+	}
+	to, ok := p.tenant.find(h.dst)
+	switch {
+	case !p.up:
+		return DropPortDown
+	case !ok, to.router:
+		return DropNoRoute
+	case h.total > to.mtu:
+		return DropTooBig
+	case !p.tenant.onLink(h.dst): // a router's work
+		if h.ttl <= 1 {
+			return DropTTL
+		}
+		h.decrement(b)
+	}
+	if to.port == nil {
+		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = to.tunnel, b, h, Offload{}, h.ecn, h.flow(b)
+		f.at, f.index = 0, 0
+		return none
+	}
+	g.stats.Local++
+	switch {
+	case to.port.takes(b, &h):
+		return none
+	case to.port == p:
+		return DropHairpin
+	}
+	etherType := uint16(typeIPv4)
+	if h.v6 {
+		etherType = typeIPv6
+	}
+	to.port.ethernet(frame, etherType)
+	if !g.out.add(to.port, frame, Offload{}) {
+		return DropPortFull
+	}
+	return none
+}
+
+// PathMTU is the longest packet that the way from an endpoint to an address carries; 0: there is no
+// way.
+func (g *Gateway) PathMTU(p *Endpoint, a netip.Addr) int {
+	to, ok := p.tenant.find(a)
+	if !ok || to.router || !p.up {
+		return 0
+	}
+	return min(to.mtu, p.MTU)
+}
