@@ -21,6 +21,9 @@ func (f *Function) UseRoCE(p *roce.Port, chosen func(gid [16]byte) bool) {
 	p.Serve(&f.Objects)
 }
 
+// RoCE is the function's place in such a network; nil: it has none.
+func (f *Function) RoCE() *roce.Port { return f.carriers.port }
+
 // Carrier implements verbs.Carriers.
 func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
 	if c.port == nil {

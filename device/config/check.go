@@ -197,6 +197,11 @@ func checkIfName(r *report, path, name string) {
 }
 
 func (c *Config) checkRDMA(r *report) {
+	switch c.RDMA.Transport {
+	case TransportAuto, TransportFalcon, TransportRoCE:
+	default:
+		r.add("rdma.transport", fmt.Sprintf("%q is no transport", c.RDMA.Transport), "write auto, falcon or roce")
+	}
 	switch c.RDMA.MTU {
 	case 256, 512, 1024, 2048, 4096:
 	default:

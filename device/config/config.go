@@ -98,8 +98,16 @@ type Neighbour struct {
 
 // RDMA sets what the RDMA engine puts in one packet.
 type RDMA struct {
-	MTU int `yaml:"mtu"` // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
+	MTU       int    `yaml:"mtu"`       // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
+	Transport string `yaml:"transport"` // what reaches peers: auto, falcon or roce
 }
+
+// Values of rdma.transport.
+const (
+	TransportAuto   = "auto"   // Falcon to functions that the NIC knows, RoCEv2 to other addresses in the networks of ports
+	TransportFalcon = "falcon" // Falcon only
+	TransportRoCE   = "roce"   // RoCEv2 only, between functions with ports
+)
 
 // PSP sets the encryption of packets between NICs.
 type PSP struct {

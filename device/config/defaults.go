@@ -56,6 +56,7 @@ func (c *Config) setDefaults() {
 		c.Uplink.MAC = UplinkMAC(c.NIC.Host)
 	}
 	set(&c.RDMA.MTU, DefaultRDMAMTU)
+	set(&c.RDMA.Transport, TransportAuto)
 	set(&c.Falcon.Profile, ProfileSoftware)
 	set(&c.PSP.Mode, PSPTunnel)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)

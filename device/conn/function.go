@@ -49,8 +49,25 @@ type FunctionsConfig struct {
 	Manager Requests
 	Links   Links
 	RDMA    *rof.Engine // makes connections of queue pairs and links
+	Wires   OtherWires  // nil: Falcon is all there is
 	Log     Log
 }
+
+// OtherWires are those beside Falcon that queue pairs may be connected by.
+type OtherWires interface {
+	// Wire connects a queue pair whose driver named its peer, if that is not reached over Falcon.
+	Wire(now falcon.Time, f *Function, of *rdma.Function, q *verbs.QP) Way
+}
+
+// Way is how a peer is reached.
+type Way uint8
+
+// Ways.
+const (
+	OverFalcon Way = iota
+	Connected      // over another wire; that is done
+	Later          // over another wire, not yet
+)
 
 // Functions are those of a shard. They stand between their drivers and queue pairs, the connection
 // manager, and the table.

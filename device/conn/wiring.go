@@ -47,6 +47,8 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	case order == 0 && qpn == peer:
 		f.wireSelf(now, q)
 		return
+	case (&wiring{f: f, qpn: qpn, peer: peer, gid: gid}).elsewhere(now, q):
+		return
 	case order > 0 || order == 0 && qpn > peer:
 		k := wireKey{qpn, peer, gid}
 		if id, held := f.held[k]; held {
@@ -64,6 +66,9 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 func (w *wiring) ask(now falcon.Time) {
 	f := w.f
 	q := f.verbs.QP(w.qpn)
+	if w.elsewhere(now, q) {
+		return
+	}
 	var priv [4]byte
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
@@ -78,6 +83,24 @@ func (w *wiring) ask(now falcon.Time) {
 	w.id = id
 	f.conns[id] = &connection{wired: true}
 	f.bind(id, w.qpn)
+}
+
+// elsewhere connects the queue pair over another wire than Falcon, where its peer is reached so.
+func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
+	f := w.f
+	if f.set.cfg.Wires == nil {
+		return false
+	}
+	switch f.set.cfg.Wires.Wire(now, f, f.verbs, q) {
+	case Connected:
+		f.unwire(w.qpn)
+	case Later:
+		f.wirings[w.qpn] = w
+		w.later(now)
+	default:
+		return false
+	}
+	return true
 }
 
 // later tries again in a while. The queue is in the order of time, since all

@@ -34,7 +34,7 @@ func (s *Shard) newConnections(rand io.Reader) (err error) {
 	s.txSAs = security.NewTxSAs(s.encap, s.cm)
 	s.keys.Connect(s.cm)
 	s.conns = conn.NewFunctions(conn.FunctionsConfig{
-		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rof, RDMA: s.rof, Log: s.log.Line,
+		MTU: s.cfg.RDMA.MTU, Table: s.table, CIDs: cids, Manager: s.cm, Links: s.rof, RDMA: s.rof, Wires: &s.roce, Log: s.log.Line,
 	})
 	s.cm.Serve(s.conns)
 	return nil

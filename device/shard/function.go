@@ -97,11 +97,13 @@ func (c connections) Commands(now falcon.Time, _ func() abi.Ticket) abi.Connecti
 // Start implements guest.Connections.
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
+	c.s.roce.start(&c.Owner, v)
 	c.Function.Start(v, mem)
 }
 
 // Stopped implements guest.Connections.
 func (c connections) Stopped(now falcon.Time) {
+	c.s.roce.stop(&c.Owner)
 	c.s.cm.Run(now)
 	c.s.table.EndPartingsOf(now, &c.Owner)
 	c.s.drainFalcon(now)

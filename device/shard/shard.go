@@ -72,6 +72,7 @@ type Shard struct {
 	tx       *tap.Queue
 	effects  effect.List
 	plain    plainIP
+	roce     roceWire
 	roused   atomic.Bool // a goroutine was made runnable since the thread last slept
 	capture  tapPoint
 	traces   map[pfvf.ID]*trace.Ring // of functions that are traced
@@ -120,6 +121,7 @@ func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shar
 	s.rof = rdma.Wire[*rof.Engine](s.rdma)
 	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rof)
 	s.rof.UseFalcon(s.falcon)
+	s.newRoCE()
 	s.guests = guest.NewSet(guest.SetConfig{
 		Engine: s.rdma, MTU: cfg.RDMA.MTU, Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.Line,
 	})

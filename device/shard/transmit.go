@@ -50,6 +50,7 @@ func (s *Shard) transmit(now falcon.Time) bool {
 		s.transmitPlain(now)
 	}
 	more := s.transmitFalcon(now)
+	more = s.transmitRoCE(now) || more
 	if !s.plain.first {
 		s.transmitPlain(now)
 	}

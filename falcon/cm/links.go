@@ -17,6 +17,12 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 	return err
 }
 
+// Knows reports whether a GID in a tenant is a function's: one of ours, or one that a peer told of.
+func (m *Manager) Knows(tenant uint32, gid [16]byte) bool {
+	_, ok := m.dir.find(endpointKey{tenant, gid})
+	return ok
+}
+
 // SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
 // are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to
 // be told to one peer; then nothing changes.

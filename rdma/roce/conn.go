@@ -63,6 +63,9 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	return c.segment, true
 }
 
+// MaxOverhead is the most that a packet has around its data, or without data.
+const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
+
 // overhead is what a packet with data has around it, at most.
 func overhead(w *wire.Way) int {
 	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
