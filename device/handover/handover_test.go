@@ -48,7 +48,7 @@ func TestInOrder(t *testing.T) {
 			continue
 		}
 		e := ends[rng.IntN(3)]
-		for range rng.IntN(20) {
+		for range rng.IntN(8) {
 			var f Frame
 			i, ok := e.Take(&f)
 			if !ok {
