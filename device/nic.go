@@ -164,7 +164,7 @@ func (n *NIC) newThread() (*thread.Thread, error) {
 		cpu = &n.cfg.NIC.CPU[0]
 	}
 	t, err := thread.New(thread.Config{
-		Shard: s, Door: s.Inbox(), Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
+		Shard: s, Door: s, Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
 		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: cpu, Pulse: n.deps.Pulse, Log: n.log,
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 // here nothing ever is.
 func (f *Function) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
-		if s := f.set.cfg.Table.ByID(id); s != nil && s.Loop != nil {
+		if s := f.set.cfg.Table.ByID(id); s != nil && s.Keys == nil {
 			_ = f.set.cfg.Manager.Disconnect(now, f.number(), id)
 		}
 	}

@@ -28,9 +28,12 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 		return fmt.Errorf("connection identifier %#x is not free", o.Params.LocalCID)
 	}
 	var err error
-	if o.Underlay.IsValid() {
+	switch {
+	case o.Underlay.IsValid():
 		err = t.openSealed(now, s, o)
-	} else {
+	case ShardOf(o.Params.RemoteCID) != t.cfg.Shard:
+		err = t.openTransport(now, s, o)
+	default:
 		err = t.openLoopback(s, o)
 	}
 	if err != nil {
@@ -50,11 +53,22 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 
 // openSealed opens a connection with another NIC.
 func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
-	p := o.Params
-	keys, err := t.cfg.Keys.Protect(p)
+	keys, err := t.cfg.Keys.Protect(o.Params)
 	if err != nil {
 		return err
 	}
+	if err := t.openTransport(now, s, o); err != nil {
+		keys.Release()
+		return err
+	}
+	s.Keys = keys
+	return nil
+}
+
+// openTransport opens the transport's end of a connection, which has no keys yet. One between
+// functions of two shards of this NIC keeps it so: its packets are handed over in clear text.
+func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
+	p := o.Params
 	credits := credit.New(o.Owner.Credits, t.cfg.Credits)
 	c, err := t.cfg.Transport.Open(now, falcon.ConnConfig{
 		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID,
@@ -65,11 +79,10 @@ func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 		Credits: credits, GiveUp: o.User.GiveUp(),
 	})
 	if err != nil {
-		keys.Release()
 		return err
 	}
 	*s = Slot{
-		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Keys: keys, Peer: p.Peer, Underlay: o.Underlay, Inner: o.Inner,
+		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Peer: p.Peer, Underlay: o.Underlay, Inner: o.Inner,
 		Credits: credits, flow: FirstPath(o.Inner.Flow, p.RemoteCID),
 	}
 	return nil

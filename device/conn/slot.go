@@ -32,9 +32,9 @@ type Slot struct {
 	CID   uint32
 	ID    uint32       // of the connection manager; 0: a queue pair connected with itself
 	Conn  *falcon.Conn // the transport's end, or
-	Loop  *local.Conn  // one end inside the NIC
+	Loop  *local.Conn  // one end inside the shard
 	Owner *Owner
-	Keys  Keys // nil inside the NIC
+	Keys  Keys // nil inside the NIC, of one shard or between two
 
 	Peer     cm.HostID
 	Underlay netip.Addr     // of the peer

@@ -70,6 +70,24 @@ func (t *Table) Find(cid uint32) *Slot {
 
 // FindSealed returns the slot of an open connection with another NIC, or nil.
 func (t *Table) FindSealed(cid uint32) *Slot {
+	s := t.carried(cid)
+	if s == nil || s.Keys == nil {
+		return nil
+	}
+	return s
+}
+
+// FindInside returns the slot of an open connection with another shard of this NIC, or nil.
+func (t *Table) FindInside(cid uint32) *Slot {
+	s := t.carried(cid)
+	if s == nil || s.Keys != nil {
+		return nil
+	}
+	return s
+}
+
+// carried returns the slot of an open connection of the transport, or nil.
+func (t *Table) carried(cid uint32) *Slot {
 	i := indexOf(cid)
 	if int(i) >= len(t.slots) {
 		return nil
@@ -83,7 +101,7 @@ func (t *Table) FindSealed(cid uint32) *Slot {
 
 // Of returns the slot of a connection of the transport, or nil if that is closed.
 func (t *Table) Of(c *falcon.Conn) *Slot {
-	s := t.FindSealed(c.LocalCID())
+	s := t.carried(c.LocalCID())
 	if s == nil || s.Conn != c {
 		return nil
 	}

@@ -36,10 +36,15 @@ func (b *Box[O]) Post(src Source[O]) bool {
 	}
 	b.ready = append(b.ready, src)
 	b.mu.Unlock()
-	if b.wake != nil && b.parked.Swap(false) {
+	b.Rouse()
+	return true
+}
+
+// Rouse makes a parked owner look, at what lies elsewhere than in the box.
+func (b *Box[O]) Rouse() {
+	if b.wake != nil && b.parked.Load() && b.parked.Swap(false) {
 		b.wake()
 	}
-	return true
 }
 
 // Take returns what was posted since the last Take. The slice is valid until the next call.

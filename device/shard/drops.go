@@ -22,12 +22,13 @@ const (
 	dropAsyncEvent                       // guest did not take its events
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // found a fault in the code that reads it
+	dropHandover                         // for another shard, which has not taken what it got before
 	dropReasons
 )
 
 var dropNames = [dropReasons]string{
 	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
-	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event", "link_down", "panic",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event", "link_down", "panic", "handover",
 }
 
 func (r dropReason) String() string { return dropNames[r] }

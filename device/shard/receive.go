@@ -21,13 +21,25 @@ const sealedTTL = 255
 // it holds one sealed packet after the other, of segment bytes each but the
 // last, under the same outer headers. segment is 0 for a frame that is none.
 func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
+	s.capture.received(now, frame, segment)
+	if s.others == nil || !s.steer(now, frame, segment) {
+		s.receiveOwn(now, frame, segment)
+	}
+}
+
+// receiveOwn takes a frame that is for this shard.
+func (s *Shard) receiveOwn(now falcon.Time, frame []byte, segment int) {
 	if len(s.traces) > 0 {
 		s.arrived = s.clock()
 	}
-	s.capture.received(now, frame, segment)
 	d, verdict := s.input(now, frame)
-	if verdict != underlay.Deliver {
-		return // ARP, or counted by the underlay
+	switch verdict {
+	case underlay.Deliver:
+	case underlay.ARP, underlay.ND, underlay.Claim:
+		s.tellNeighbours(frame)
+		return
+	default:
+		return // counted by the underlay
 	}
 	if segment <= 0 {
 		s.unseal(now, &d, d.Payload)

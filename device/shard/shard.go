@@ -80,6 +80,8 @@ type Shard struct {
 	arrived  int64                   // when the frame at hand came, by it
 	changed  chan struct{}           // functions are set to something else since it was read
 
+	others *others // of the NIC; nil: there are none
+
 	event    falcon.Event
 	drops    dropCounts
 	counters shardCounts
@@ -91,6 +93,8 @@ type shardCounts struct {
 	rxPackets, rxBytes uint64 // Falcon packets accepted
 	txPackets, txBytes uint64 // Falcon packets sealed
 	steps              uint64
+
+	insidePackets, insideBytes uint64 // Falcon packets handed to other shards
 }
 
 // New makes a shard of a NIC: its number, the NIC's configuration, what keys and sequence numbers
@@ -184,6 +188,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 		}
 		s.receive(now, f, segment)
 	}
+	handed := s.takeHanded(now)
 	s.guests.Work(now)
 	posted := s.inbox.Take()
 	for _, src := range posted {
@@ -202,7 +207,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.AdvanceFaults(now)
 	s.cm.Run(now)
 	s.guests.Show()
-	out.Worked = out.Polled || len(posted) > 0 || sealing && !s.plain.gw.Busy()
+	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
 	clear(out.PeerMessages)
@@ -210,6 +215,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	for _, m := range s.cm.Messages() {
 		out.PeerMessages = append(out.PeerMessages, thread.PeerMessage(m))
 	}
+	s.rouseOthers()
 	out.Effects.Take(&s.effects)
 }
 
@@ -227,8 +233,15 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.guests.Show()
 	out.More = out.More || s.guests.Unfinished() > 0
 	out.Deadline = s.deadline()
+	s.rouseOthers()
 	out.Effects.Take(&s.effects)
 }
+
+// Park implements thread.Door.
+func (s *Shard) Park() bool { return s.inbox.Park() && !s.handed() }
+
+// Unpark implements thread.Door.
+func (s *Shard) Unpark() { s.inbox.Unpark() }
 
 // Answer implements inbox.Owner.
 func (s *Shard) Answer(e effect.Effect) {

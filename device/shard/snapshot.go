@@ -131,6 +131,7 @@ func (s *Shard) counts() control.Counters {
 	v, keys := control.Counters{}, s.keys.Stats()
 	c := counters.Shard{
 		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
+		Inside: s.counters.insidePackets, InsideBytes: s.counters.insideBytes,
 		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), CIDsInUse: uint64(s.cm.CIDsInUse()),
 	}
 	psp := counters.PSP{RxSAs: uint64(keys.SPIs), TxSAs: uint64(s.txSAs.Len()), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled)}

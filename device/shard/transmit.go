@@ -23,7 +23,10 @@ const (
 )
 
 // srcPort is the outer UDP source port: it spreads connections over paths (docs/wire.md).
-func srcPort(c *conn.Slot) uint16 { return firstPort + uint16(c.Path()%paths) }
+// Ports of connections with different shards of the peer differ, so that no superframe is for two.
+func srcPort(c *conn.Slot) uint16 {
+	return firstPort + uint16(conn.ShardOf(c.Conn.RemoteCID())*paths) + uint16(c.Path()%paths)
+}
 
 // outerClass is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1,
 // uniform), and ECT(0), since Falcon takes marks for itself (RFC 6040 §4.1).
@@ -95,6 +98,13 @@ func (s *Shard) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	var acks trace.Event
 	if c.Owner.Trace != nil {
 		acks = acknowledges(c, b[falconAt:falconAt+n])
+	}
+	if c.Keys == nil {
+		s.sendInside(now, c, b, n)
+		if c.Owner.Trace != nil {
+			noteSealed(c, &acks)
+		}
+		return
 	}
 	at, sealed, err := s.wrap(now, c, b, n)
 	if err != nil {

@@ -107,6 +107,9 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	}
 	answer := nd{kind: ndAdvertise, flags: flagOverride, target: s.addr.As16(), mac: s.mac}
 	if src.IsUnspecified() { // duplicate address detection: all shall hear that it is ours (RFC 4861 §7.2.4)
+		if s.quiet {
+			return ND
+		}
 		s.sendND(multicastMAC(allNodes), allNodes, answer)
 		return ND
 	}
@@ -114,6 +117,9 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	if m.hasMAC {
 		from = m.mac
 		v = s.learn(now, src, m.mac, true, ND)
+	}
+	if s.quiet {
+		return v
 	}
 	answer.flags |= flagSolicited
 	s.sendND(from, ip.src, answer)

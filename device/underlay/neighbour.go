@@ -225,7 +225,7 @@ func (s *Stack) inputARP(now int64, b []byte) Verdict {
 	if a.senderIP != [4]byte{} { // zero: the sender probes for a free address (RFC 5227)
 		v = s.learn(now, netip.AddrFrom4(a.senderIP), a.senderMAC, forUs, ARP)
 	}
-	if forUs {
+	if forUs && !s.quiet {
 		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr.As4(), targetMAC: a.senderMAC, targetIP: a.senderIP})
 	}
 	return v

@@ -70,6 +70,7 @@ type Stack struct {
 	ready      ring     // parked frames that became sendable
 	free       [][]byte // buffers for parked frames
 	queue      frameQueue
+	quiet      bool // another answers for us
 	stats      Stats
 }
 
