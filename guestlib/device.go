@@ -109,8 +109,8 @@ type attributes struct {
 	vectors int   // event queues of the window; 0: events are messages
 }
 
-// Open attaches to a function and enables it. The url is vsock://2:7000 in a guest, or unix:///path
-// for a process on the NIC's own host; ?function=pf0.vf1 names the function where several are
+// Open attaches to a function and enables it. The url is vsock://2:7000 or pci:// in a guest, or
+// unix:///path for a process on the NIC's own host; ?function=pf0.vf1 names the function where several are
 // assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the NIC's own host
 // over the kernel's vsock loopback, with memory in a file that the NIC's configuration names.
 func Open(ctx context.Context, url string, opts Options) (*Device, error) {
@@ -353,16 +353,20 @@ func (d *Device) register(ctx context.Context, m abi.Message, verb string, offse
 
 // openWindow makes doorbells go by the function's window, where the guest has one.
 func (d *Device) openWindow(at *attributes, function uint32) {
-	if at.path != "vsock" {
-		return
-	}
 	var w *window.Window
-	if w, at.winErr = window.Open(function); at.winErr != nil {
+	switch m, ok := d.src.(*pciMemory); {
+	case ok:
+		w = m.pci.Window()
+	case at.path == "vsock":
+		if w, at.winErr = window.Open(function); at.winErr != nil {
+			return
+		}
+		at.path = "ivshmem"
+	default:
 		return
 	}
 	s := d.s.Load()
 	s.useWindow(w)
-	at.path = "ivshmem"
 	if at.info.Features&abi.FeatureVectors == 0 {
 		at.winErr = errors.New("the device knows no vectors")
 		return
@@ -370,7 +374,7 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 	if at.vectors, at.winErr = w.Vectors(); at.vectors == 0 {
 		return
 	}
-	at.path = "ivshmem-msix"
+	at.path += "-msix"
 	w.Listen(func(cqn uint32, err error) {
 		if err != nil {
 			s.fail(protocolError("%v", err), false)
@@ -380,8 +384,8 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 	})
 }
 
-// Path names the way that doorbells and events take: "ivshmem-msix" (a window, and interrupts),
-// "ivshmem" (a window, and messages for events), "vsock" or "unix". In a guest the error says what
+// Path names the way that doorbells and events take: "ivshmem-msix" and "pci-msix" (a window, and
+// interrupts), "ivshmem" and "pci" (a window, and messages for events), "vsock" or "unix". In a guest the error says what
 // the better one lacks.
 func (d *Device) Path() (string, error) {
 	at := d.now.Load()

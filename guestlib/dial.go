@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mdlayher/vsock"
@@ -20,10 +21,11 @@ import (
 
 // target is a parsed device URL.
 type target struct {
-	scheme   string // "vsock" or "unix"
+	scheme   string // "vsock", "unix" or "pci"
 	cid      uint32
 	port     uint32
 	path     string
+	address  string // of a PCI device; "": the first
 	memory   string // file of a vsock client on the NIC's own host; else its memory is the guest's
 	function FunctionID
 }
@@ -36,7 +38,7 @@ func CheckURL(url string) error {
 
 func parseURL(s string) (target, error) {
 	bad := func(why string) (target, error) {
-		return target{}, invalid("device URL %q: %s; write vsock://2:7000 in a guest or unix:///path/to/socket beside the NIC, with ?function=pf0.vf1 if more than one function is yours", s, why)
+		return target{}, invalid("device URL %q: %s; write vsock://2:7000 or pci:// in a guest, or unix:///path/to/socket beside the NIC, with ?function=pf0.vf1 if more than one function is yours", s, why)
 	}
 	u, err := url.Parse(s)
 	if err != nil {
@@ -79,8 +81,13 @@ func parseURL(s string) (target, error) {
 			return bad("the socket path is not absolute")
 		}
 		t.path = u.Path
+	case "pci":
+		if u.Host != "" || strings.Contains(strings.Trim(u.Path, "/"), "/") {
+			return bad("a PCI device is written as pci:///0000:00:08.0, or pci:// for the first")
+		}
+		t.address = strings.Trim(u.Path, "/")
 	default:
-		return bad("the scheme is neither vsock nor unix")
+		return bad("the scheme is none of vsock, unix and pci")
 	}
 	return t, nil
 }
@@ -101,6 +108,9 @@ func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, 
 func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	if t.scheme == "unix" {
 		return dialUnix(ctx, t.path, memory)
+	}
+	if t.scheme == "pci" {
+		return dialPCI(ctx, t, memory)
 	}
 	if t.memory != "" {
 		return dialWithFile(ctx, t)
@@ -163,6 +173,9 @@ const preambleTimeout = 10 * time.Second
 func redial(ctx context.Context, t target, src arena.Source) (net.Conn, error) {
 	if m, ok := src.(*arena.Memfd); ok && t.scheme == "unix" {
 		return connectUnix(ctx, t.path, m)
+	}
+	if m, ok := src.(*pciMemory); ok {
+		return m.pci.Dial(ctx)
 	}
 	return dialVsock(ctx, t.cid, t.port)
 }

@@ -101,12 +101,15 @@ func TestFullVector(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bell.Close()
-	for _, fd := range w.FDs()[2:] { // behind the memory and the bell
+	for _, fd := range w.FDs()[ivshmem.Files-ivshmem.Vectors:] { // behind the memory and the bells
 		blockWrites(t, fd)
 	}
-	irq := bell.(queues.Interrupter)
 	soon(t, "an interrupt", func() {
-		for i := range len(w.FDs()) - 2 {
+		for i := range ivshmem.Vectors {
+			w.Interrupt(i)
+		}
+		irq := bell.(queues.Interrupter)
+		for i := range irq.EventQueues() {
 			irq.Interrupt(i)
 		}
 	})

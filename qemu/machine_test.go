@@ -27,7 +27,7 @@ func TestArgs(t *testing.T) {
 		"-chardev", "socket,id=output,path=/out,server=on,wait=off", "-serial", "chardev:output",
 		"-name", "a,,b", "-initrd", "/i",
 		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,id=vsock,chardev=vsock",
-		"-chardev", "socket,id=window-pf0.vf1,path=/run/w", "-device", "ivshmem-doorbell,id=pf0.vf1,chardev=window-pf0.vf1,vectors=4,addr=08.0,multifunction=on",
+		"-chardev", "socket,id=window-pf0.vf1,path=/run/w", "-device", "ivshmem-doorbell,id=pf0.vf1,chardev=window-pf0.vf1,vectors=5,addr=08.0,multifunction=on",
 		"-netdev", "tap,id=net0,fd=5", "-device", "virtio-net-pci,netdev=net0,mac=02:00:00:00:00:01,romfile=,host_mtu=4000",
 		"-chardev", "socket,id=monitor,path=/qmp,server=on,wait=off", "-mon", "chardev=monitor,mode=control",
 	}

@@ -14,7 +14,7 @@ import (
 
 // WindowServer serves the ivshmem device of one function to one QEMU at a time:
 //
-//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=4
+//	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=5
 type WindowServer struct {
 	Window *ivshmem.Window
 	door   *turnstile

@@ -35,8 +35,8 @@ func dialWindow(t *testing.T, path string) clientWindow {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	var fds fdpass.FDs
-	var b [(4 + ivshmem.Vectors) * 8]byte
-	if err := fds.ReadFull(c, b[:], 2+ivshmem.Vectors); err != nil {
+	var b [(ivshmem.Files + 2) * 8]byte
+	if err := fds.ReadFull(c, b[:], ivshmem.Files); err != nil {
 		t.Fatal(err)
 	}
 	w := clientWindow{c, fds.Take(), fds.Take()}
@@ -183,9 +183,9 @@ func TestLineWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  -chardev socket,id=window-vf0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,id=vf0,chardev=window-vf0,vectors=4,addr=08.0,multifunction=on \\\n",
-		"  -device ivshmem-doorbell,id=vf7,chardev=window-vf7,vectors=4,addr=08.7 \\\n",
-		"  -device ivshmem-doorbell,id=vf8,chardev=window-vf8,vectors=4,addr=09.0,multifunction=on \\\n",
+		"  -chardev socket,id=window-vf0,path=/run/w,,0 \\\n  -device ivshmem-doorbell,id=vf0,chardev=window-vf0,vectors=5,addr=08.0,multifunction=on \\\n",
+		"  -device ivshmem-doorbell,id=vf7,chardev=window-vf7,vectors=5,addr=08.7 \\\n",
+		"  -device ivshmem-doorbell,id=vf8,chardev=window-vf8,vectors=5,addr=09.0,multifunction=on \\\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
@@ -201,7 +201,7 @@ func TestLineWindows(t *testing.T) {
 	}
 	for _, want := range []string{
 		"  -machine q35,memory-backend=m0,kernel-irqchip=split \\\n",
-		"vectors=4,addr=08.0,multifunction=on \\\n", "vectors=4,addr=0b.0,multifunction=on \\\n", "vectors=4,addr=0c.0 \\\n", "vectors=4,addr=1b.0 \\\n", "vectors=4,addr=0b.1 \\\n",
+		"vectors=5,addr=08.0,multifunction=on \\\n", "vectors=5,addr=0b.0,multifunction=on \\\n", "vectors=5,addr=0c.0 \\\n", "vectors=5,addr=1b.0 \\\n", "vectors=5,addr=0b.1 \\\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)

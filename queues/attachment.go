@@ -42,6 +42,11 @@ type Ringer interface {
 	Bell(function uint32) (Bell, error)
 }
 
+// Bound is a Session whose guest came by a function's own device: it can have no other function.
+type Bound interface {
+	Function() uint32
+}
+
 // Bell is a ring of doorbell records that the guest fills, and the descriptor
 // that it makes readable when the ring asks for that. It belongs to one
 // goroutine; after an error, which says that the guest broke the rules, nothing
@@ -64,17 +69,16 @@ type Bell interface {
 // It is used by the same goroutine.
 type Interrupter interface {
 	Bell
-	// EventQueues are the areas of event queues, empty when the Bell is opened; the
-	// i-th belongs to vector i.
+	// EventQueues are the areas of event queues, empty when the Bell is opened.
 	EventQueues() []ring.Bytes
-	// Interrupt raises a vector. It does not block.
-	Interrupt(vector int)
+	// Interrupt raises the interrupt of the i-th event queue. It does not block.
+	Interrupt(i int)
 }
 
 // Peer identifies a guest.
 type Peer struct {
-	Transport string // "vhost-user", "vsock" or "unix"
-	CID       uint32 // vsock context id; 0 on "unix"
+	Transport string // "vhost-user", "vfio-user", "vsock" or "unix"
+	CID       uint32 // vsock context id, or the guest's number on "vfio-user"; 0 on "unix"
 	PID, UID  int    // of the process on "unix"; else 0
 }
 

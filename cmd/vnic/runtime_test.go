@@ -95,8 +95,8 @@ func introduced(t *testing.T, path string) {
 		_ = c.SetReadDeadline(time.Now().Add(testTime))
 		var fds fdpass.FDs
 		defer fds.Close()
-		var b [(4 + ivshmem.Vectors) * 8]byte
-		return fds.ReadFull(c, b[:], 2+ivshmem.Vectors)
+		var b [(ivshmem.Files + 2) * 8]byte
+		return fds.ReadFull(c, b[:], ivshmem.Files)
 	})
 }
 

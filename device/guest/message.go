@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 // Asker takes what the messages of a driver ask. Its methods report false when the session is over.
@@ -32,6 +33,8 @@ func Parse(in io.Reader, to Asker, strict bool) (err error) {
 		case err == nil:
 		case errors.Is(err, abi.ErrMessageTooLong), errors.Is(err, abi.ErrMessageTooShort):
 			return Broken(abi.DRV201, headerBytes(&h), err)
+		case errors.Is(err, ring.ErrIndex): // of a control block
+			return Broken(abi.DRV206, nil, err)
 		default:
 			return nil // the guest is gone, in the middle of a message or not
 		}

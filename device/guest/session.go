@@ -84,6 +84,10 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 	if m.Major != abi.VersionMajor {
 		return nil, &Refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
 	}
+	number, no := chosen(g, m.Function)
+	if no != nil {
+		return nil, no
+	}
 	s := &Session{From: from, desk: desk, guest: g}
 	s.b = desk.Set().Bind(&Binding{
 		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
@@ -91,7 +95,7 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 	s.in = NewMailbox(func() bool { return desk.Post(s.in) }, s.b.handle)
 	var st abi.Status
 	var why string
-	if err := desk.Do(func(falcon.Time) { s.f, st, why = desk.Attach(s.b, m.Function) }); err != nil {
+	if err := desk.Do(func(falcon.Time) { s.f, st, why = desk.Attach(s.b, number) }); err != nil {
 		return nil, err
 	}
 	if st != abi.StatusOK {
@@ -103,6 +107,21 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 		return nil, err
 	}
 	return s, nil
+}
+
+// chosen is the function that a driver gets which asks for one: who came by a function's own device
+// gets that. A host number of 0 is this NIC's.
+func chosen(g Guest, asked uint32) (uint32, *Refusal) {
+	b, ok := g.(queues.Bound)
+	if !ok {
+		return asked, nil
+	}
+	own := b.Function()
+	const host = 0xff << 16
+	if asked == abi.FunctionAssigned || asked == own || asked&host == 0 && asked == own&^host {
+		return own, nil
+	}
+	return 0, &Refusal{abi.StatusDenied, fmt.Sprintf("this device is function %#x, not %#x", own, asked)}
 }
 
 // memory takes over what the guest's memory is.

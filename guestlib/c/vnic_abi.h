@@ -61,10 +61,15 @@ typedef uint64_t vnic_le64;
 #define VNIC_SL_RO_CEI_PV6 0x9U /* CQE.SL of a datagram received from an IPv6 address. */
 #define VNIC_NO_VLAN 0xffffU /* VLAN of an address handle or a path: none, as 0. */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
-#define VNIC_WINDOW_SIZE 0x10000U /* bytes of a function's window: BAR2 of its ivshmem device. */
+#define VNIC_WINDOW_SIZE 0x40000U /* bytes of a function's window: BAR2 of its PCI device. */
 #define VNIC_WINDOW_BELLS_LOG2 8U /* log2 of the records that the bell ring of a window holds. */
 #define VNIC_WINDOW_EVENTS_LOG2 10U /* log2 of the records that an event queue of a window holds. */
-#define VNIC_WINDOW_DOORBELL 0xcU /* offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring. */
+#define VNIC_WINDOW_DOORBELL 0xcU /* offset in BAR0 of the doorbell register; 0 written to it makes the device look at the bell ring, WindowDoorbellControl at the control block. */
+#define VNIC_WINDOW_DOORBELL_CONTROL 1U /* written to WindowDoorbell: the control block has something for the device. */
+#define VNIC_WINDOW_CONTROL_LOG2 6U /* log2 of the messages that each ring of a control block holds. */
+#define VNIC_WINDOW_MESSAGE_SIZE 256U /* bytes of a slot of those rings: one message with its header. */
+#define VNIC_WINDOW_REQUESTS 0x80U /* offset in a control block of the ring of the driver's messages. */
+#define VNIC_WINDOW_MESSAGES 0x4100U /* offset in a control block of the ring of the device's messages. */
 
 /* Offsets of the registers. */
 #define VNIC_REG_MAGIC 0x0U /* 4 bytes, RO. Magic: the bytes "VNIC". */
@@ -390,7 +395,8 @@ enum vnic_wc_opcode {
 /* CapType says what a block of the window is. Stored in 16 bits. */
 enum vnic_cap_type {
 	VNIC_CAP_BELLS = 1, /* a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records. */
-	VNIC_CAP_EVENTS = 2, /* an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1. */
+	VNIC_CAP_EVENTS = 2, /* an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by vector n. */
+	VNIC_CAP_CONTROL = 3, /* a control block: ControlHeader, at WindowRequests a ring of the driver's messages, at WindowMessages one of the device's with the sides exchanged, each QueueHeader and 2^WindowControlLog2 slots of WindowMessageSize bytes. It interrupts by vector 0. */
 };
 
 /* Link is what decides the state of a function's link. Stored in 8 bits. */
@@ -1328,6 +1334,16 @@ struct vnic_capability {
 	vnic_le32 next; /* offset of the next Capability, larger than this one's; 0: the last. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_capability) == 16, "layout of vnic_capability");
+
+/* ControlHeader is at offset 0 of a control block. Each side writes its own words only. */
+struct vnic_control_header {
+	vnic_le32 open; /* driver: number of the session it wants, another than that of the one before; 0: none. */
+	uint8_t reserved0[60];
+	vnic_le32 opened; /* device: number of the session that is open; 0: none. */
+	vnic_le32 full; /* device: 1: messages wait for room, so that a driver which took some rings. */
+	uint8_t reserved1[56];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_control_header) == 128, "layout of vnic_control_header");
 
 /* WindowEvent is a record of an event queue: a CQ that was armed has news. */
 struct vnic_window_event {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
@@ -18,8 +19,17 @@ func (b block) of(m []byte) []byte { return m[b.offset:][:b.length] }
 
 // blocks are those that the driver knows.
 type blocks struct {
-	bells  block
-	events []block // by vector
+	bells   block
+	control block   // none has no length
+	events  []block // by vector, from 1
+}
+
+// driven reports whether some driver has the control block.
+func (f *blocks) driven(m []byte) bool {
+	b := ring.Mem(f.control.of(m))
+	open, _ := b.Load32(abi.ControlHeaderOpen)
+	opened, _ := b.Load32(abi.ControlHeaderOpened)
+	return open != 0 && open == opened
 }
 
 // findBlocks checks whose window it is and follows the chain of capabilities.
@@ -27,7 +37,7 @@ func findBlocks(m []byte, function uint32) (found blocks, err error) {
 	var h abi.WindowHeader
 	h.Unmarshal(m)
 	switch {
-	case h.Magic != abi.Magic || h.Function != function:
+	case h.Magic != abi.Magic || h.Function != function && function != AnyFunction:
 		return found, ErrNone
 	case h.Major != abi.VersionMajor:
 		return found, fmt.Errorf("it has ABI version %d, this driver %d", h.Major, abi.VersionMajor)
@@ -64,21 +74,27 @@ func (f *blocks) take(m []byte, c *abi.Capability) error {
 	if c.Version != 1 {
 		return nil
 	}
-	layout := ring.QueueLayout(abi.WindowBellsLog2, 4)
+	var size uint64
 	switch c.Type {
 	case abi.CapBells:
+		size = ring.QueueLayout(abi.WindowBellsLog2, 4).Size()
 	case abi.CapEvents:
-		layout = ring.QueueLayout(abi.WindowEventsLog2, 3)
+		size = ring.QueueLayout(abi.WindowEventsLog2, 3).Size()
+	case abi.CapControl:
+		size = control.Size
 	default:
 		return nil
 	}
-	if c.Offset%64 != 0 || uint64(c.Length) < layout.Size() || uint64(c.Offset)+uint64(c.Length) > uint64(len(m)) {
+	if c.Offset%64 != 0 || uint64(c.Length) < size || uint64(c.Offset)+uint64(c.Length) > uint64(len(m)) {
 		return fmt.Errorf("a block of %s with %d bytes at %#x does not fit", c.Type, c.Length, c.Offset)
 	}
-	b := block{uint64(c.Offset), layout.Size()}
-	if c.Type == abi.CapEvents {
+	b := block{uint64(c.Offset), size}
+	switch c.Type {
+	case abi.CapEvents:
 		f.events = append(f.events, b)
-	} else {
+	case abi.CapControl:
+		f.control = b
+	default:
 		f.bells = b
 	}
 	return nil

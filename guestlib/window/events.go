@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
+
+// longAgo is a deadline that ends reads at once.
+var longAgo = time.Unix(1, 0)
 
 // eventQueue is one event queue and the eventfd of its interrupt vector.
 type eventQueue struct {
@@ -34,7 +38,7 @@ func (w *Window) Listen(f func(cqn uint32, err error)) {
 	}
 	for i, q := range w.queues {
 		w.busy.wg.Go(func() {
-			if err := q.listen(f); !errors.Is(err, os.ErrClosed) {
+			if err := q.listen(f); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
 				f(0, fmt.Errorf("event queue %d: %w", i+1, err))
 			}
 		})
@@ -47,9 +51,12 @@ func (l *listening) stop(queues []*eventQueue) {
 	l.closed = true
 	l.mu.Unlock()
 	for _, q := range queues {
-		_ = q.irq.Close()
+		_ = q.irq.SetReadDeadline(longAgo)
 	}
 	l.wg.Wait()
+	for _, q := range queues {
+		_ = q.irq.SetReadDeadline(time.Time{}) // the next session's
+	}
 }
 
 // listen takes records, and sleeps when there are none.

@@ -10,3 +10,6 @@ import "unsafe"
 func store32(m []byte, off int, v uint32) {
 	*(*uint32)(unsafe.Pointer(&m[off : off+4][0])) = v
 }
+
+// addressOf is where memory, at least a byte of it, lies in this process.
+func addressOf(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&m[0]))) }

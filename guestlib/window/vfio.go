@@ -24,6 +24,8 @@ const (
 	vfioGetRegion       = 0x3b6c
 	vfioGetIRQ          = 0x3b6d
 	vfioSetIRQs         = 0x3b6e
+	vfioMapDMA          = 0x3b71
+	vfioUnmapDMA        = 0x3b72
 
 	vfioType1       = 1
 	vfioViable      = 1
@@ -31,11 +33,15 @@ const (
 	vfioBAR0        = 0
 	vfioBAR2        = 2
 	vfioConfig      = 7
+	vfioMSI         = 1
 	vfioMSIX        = 2
 	vfioEventfd     = 1<<2 | 1<<5 // data are eventfds, for triggers
 	vfioRegionSize  = 32
 	vfioIRQInfoSize = 16
 	vfioIRQSetSize  = 20
+	vfioMapSize     = 32
+	vfioUnmapSize   = 24
+	vfioReadWrite   = 1 | 2
 )
 
 // Of PCI's configuration space.
@@ -183,18 +189,21 @@ func (v *vfioDevice) enableIRQs(vectors int) error {
 	if _, err := unix.Pwrite(v.device, command[:], int64(config)+pciCommand); err != nil {
 		return fmt.Errorf("PCI command: %w", err)
 	}
-	info := make([]byte, vfioIRQInfoSize)
-	binary.LittleEndian.PutUint32(info, vfioIRQInfoSize)
-	binary.LittleEndian.PutUint32(info[8:], vfioMSIX)
-	if err := ioctlBytes(v.device, vfioGetIRQ, info); err != nil {
-		return fmt.Errorf("MSI-X: %w", err)
+	index := uint32(vfioMSIX)
+	there, err := v.vectors(index)
+	if there == 0 && err == nil {
+		index = vfioMSI
+		there, err = v.vectors(index)
 	}
-	n := min(vectors, int(binary.LittleEndian.Uint32(info[12:])))
+	if err != nil {
+		return fmt.Errorf("interrupts: %w", err)
+	}
+	n := min(vectors, there)
 	if n == 0 {
 		return errors.New("QEMU's device has no interrupt vectors")
 	}
 	set := make([]byte, vfioIRQSetSize, vfioIRQSetSize+4*n)
-	for i, f := range []uint32{uint32(cap(set)), vfioEventfd, vfioMSIX, 0, uint32(n)} {
+	for i, f := range []uint32{uint32(cap(set)), vfioEventfd, index, 0, uint32(n)} {
 		binary.LittleEndian.PutUint32(set[4*i:], f)
 	}
 	for range n {
@@ -206,9 +215,39 @@ func (v *vfioDevice) enableIRQs(vectors int) error {
 		set = binary.LittleEndian.AppendUint32(set, uint32(fd))
 	}
 	if err := ioctlBytes(v.device, vfioSetIRQs, set); err != nil {
-		return fmt.Errorf("%d MSI-X vectors: %w", n, err)
+		return fmt.Errorf("%d interrupt vectors: %w", n, err)
 	}
 	return nil
+}
+
+// vectors is how many interrupts of a kind the device has.
+func (v *vfioDevice) vectors(index uint32) (int, error) {
+	info := make([]byte, vfioIRQInfoSize)
+	binary.LittleEndian.PutUint32(info, vfioIRQInfoSize)
+	binary.LittleEndian.PutUint32(info[8:], index)
+	err := ioctlBytes(v.device, vfioGetIRQ, info)
+	return int(binary.LittleEndian.Uint32(info[12:])), err
+}
+
+// mapDMA gives the device memory of this process, which stays where it is from then on.
+func (v *vfioDevice) mapDMA(mem []byte, addr uint64) error {
+	b := make([]byte, vfioMapSize)
+	le := binary.LittleEndian
+	le.PutUint32(b, vfioMapSize)
+	le.PutUint32(b[4:], vfioReadWrite)
+	le.PutUint64(b[8:], addressOf(mem))
+	le.PutUint64(b[16:], addr)
+	le.PutUint64(b[24:], uint64(len(mem)))
+	return ioctlBytes(v.container, vfioMapDMA, b)
+}
+
+func (v *vfioDevice) unmapDMA(addr, size uint64) error {
+	b := make([]byte, vfioUnmapSize)
+	le := binary.LittleEndian
+	le.PutUint32(b, vfioUnmapSize)
+	le.PutUint64(b[8:], addr)
+	le.PutUint64(b[16:], size)
+	return ioctlBytes(v.container, vfioUnmapDMA, b)
 }
 
 // close gives the device back.

@@ -2,12 +2,6 @@ package window
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -18,143 +12,53 @@ var ErrNone = errors.New("no window of this function among the PCI devices")
 
 const (
 	sysfs = "/sys/bus/pci/devices"
-	// registers is the size of BAR0.
+	// registers is how much of BAR0 is mapped.
 	registers = 256
 )
 
-// Window is a mapped window.
+// Window is a mapped window, for one session.
 type Window struct {
-	shared []byte // BAR2
 	regs   []byte // BAR0
 	ring   *ring.Producer
 	record [abi.DoorbellSize]byte
 	rung   uint64
 
-	vfio   *vfioDevice // nil: mapped from sysfs
 	queues []*eventQueue
 	noIRQ  error // why there are no interrupts
 	busy   listening
+	pci    *PCI // closed with the window; nil: it lives on
 }
 
-// Open finds and maps the window of a function.
+// Open finds and maps the window of a function beside another way to the NIC.
 func Open(function uint32) (*Window, error) { return OpenIn(sysfs, function) }
 
 // OpenIn is Open with another folder of PCI devices than that of sysfs.
 func OpenIn(dir string, function uint32) (*Window, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("window: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		at := filepath.Join(dir, e.Name())
-		if text(at, "vendor") != "0x1af4" || text(at, "device") != "0x1110" {
-			continue
-		}
-		w, err := openDevice(at, function)
-		if err == nil {
-			return w, nil
-		}
-		if !errors.Is(err, ErrNone) {
-			errs = append(errs, fmt.Errorf("window %s: %w", e.Name(), err))
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return nil, ErrNone
-}
-
-func text(dir, name string) string {
-	b, _ := os.ReadFile(filepath.Join(dir, name))
-	return strings.TrimSpace(string(b))
-}
-
-// openDevice maps a device if its header says that it is the function's: with
-// interrupts by vfio where the guest can, else from sysfs without.
-func openDevice(dir string, function uint32) (_ *Window, err error) {
-	w := &Window{}
-	defer func() {
-		if err != nil {
-			w.Close()
-		}
-	}()
-	if err := switchOn(dir); err != nil {
-		return nil, err
-	}
-	if w.shared, err = mapResource(filepath.Join(dir, "resource2"), 0); err != nil {
-		return nil, err
-	}
-	blocks, err := findBlocks(w.shared, function)
+	p, err := findDevice(dir, function, func(k kind) bool { return !k.own })
 	if err != nil {
 		return nil, err
 	}
-	w.noIRQ = w.interrupt(dir, blocks)
-	if w.vfio == nil {
-		if w.regs, err = mapResource(filepath.Join(dir, "resource0"), registers); err != nil {
-			return nil, err
-		}
-	}
-	w.ring = ring.NewProducer(ring.Mem(blocks.bells.of(w.shared)), ring.QueueLayout(abi.WindowBellsLog2, 4))
+	w := p.Window()
+	w.pci = p
 	return w, nil
 }
 
-// interrupt opens the device by vfio and makes its event queues. After an error
-// the window is as it was.
-func (w *Window) interrupt(dir string, blocks blocks) error {
-	if len(blocks.events) == 0 {
-		return errors.New("the device has no event queues")
+// Window begins to use the device's window, for one session. The device must live longer.
+func (p *PCI) Window() *Window {
+	w := &Window{regs: p.regs, noIRQ: p.noIRQ}
+	w.ring = ring.NewProducer(ring.Mem(p.blocks.bells.of(p.shared)), ring.QueueLayout(abi.WindowBellsLog2, 4))
+	if p.vfio == nil {
+		return w
 	}
-	v, err := openVFIO(dir, len(blocks.events))
-	if err != nil {
-		return err
-	}
-	if len(v.shared) < len(w.shared) {
-		v.close()
-		return fmt.Errorf("vfio maps %d of %d bytes of the window", len(v.shared), len(w.shared))
-	}
-	_ = unix.Munmap(w.shared)
-	w.vfio, w.shared, w.regs = v, v.shared, v.regs
-	for i, irq := range v.irqs {
+	for i, b := range p.blocks.events {
+		if 1+i == len(p.vfio.irqs) {
+			break
+		}
 		w.queues = append(w.queues, &eventQueue{
-			irq: irq, ring: ring.NewConsumer(ring.Mem(blocks.events[i].of(w.shared)), ring.QueueLayout(abi.WindowEventsLog2, 3)),
+			irq: p.vfio.irqs[1+i], ring: ring.NewConsumer(ring.Mem(b.of(p.shared)), ring.QueueLayout(abi.WindowEventsLog2, 3)),
 		})
 	}
-	return nil
-}
-
-// switchOn makes the device answer to accesses of its memory. A driver that has
-// it, vfio-pci, does that itself.
-func switchOn(dir string) error {
-	err := os.WriteFile(filepath.Join(dir, "enable"), []byte("1"), 0)
-	if errors.Is(err, unix.EBUSY) && boundTo(dir) == vfioDriver {
-		return nil
-	}
-	return err
-}
-
-// mapResource maps a resource file, whole if size is 0.
-func mapResource(path string, size int) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if size == 0 {
-		fi, err := f.Stat()
-		if err != nil {
-			return nil, err
-		}
-		if fi.Size() < abi.WindowHeaderSize || fi.Size() > 1<<30 {
-			return nil, ErrNone // an ivshmem device of somebody else
-		}
-		size = int(fi.Size())
-	}
-	m, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("mmap %s: %w", path, err)
-	}
-	return m, nil
+	return w
 }
 
 // Ring hands a doorbell to the device, or returns ring.ErrFull.
@@ -184,17 +88,11 @@ func (w *Window) Taken() (bool, error) {
 // says why.
 func (w *Window) Vectors() (int, error) { return len(w.queues), w.noIRQ }
 
-// Close ends Listen and unmaps the window.
+// Close ends Listen, and gives the device back if nobody else has it.
 func (w *Window) Close() {
 	w.busy.stop(w.queues)
-	if w.vfio != nil {
-		w.vfio.close()
-		w.shared, w.regs = nil, nil
+	if w.pci != nil {
+		w.pci.Close()
 	}
-	for _, m := range [][]byte{w.shared, w.regs} {
-		if m != nil {
-			_ = unix.Munmap(m)
-		}
-	}
-	w.shared, w.regs = nil, nil
+	w.regs = nil
 }

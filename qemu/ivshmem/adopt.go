@@ -3,6 +3,7 @@ package ivshmem
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,25 +12,25 @@ import (
 )
 
 // Files is how many descriptors make a window.
-const Files = 2 + Vectors
+const Files = 1 + bells + Vectors
 
 // FDs are the descriptors of a window, for Adopt in another process. They stay
 // the window's.
 func (w *Window) FDs() []int {
-	return append([]int{int(w.file.Fd()), w.bell}, w.vectors[:]...)
+	return slices.Concat([]int{int(w.file.Fd())}, w.bell[:], w.vectors[:])
 }
 
 // Adopt makes a window of what FDs gave in the process that serves it to QEMU:
 // this one only listens. It consumes the descriptors, also when it fails.
 func Adopt(fds []int) (_ *Window, err error) {
-	w := &Window{bell: -1, vectors: noVectors}
+	w := &Window{bell: noBells, vectors: noVectors}
 	if len(fds) != Files {
 		closeAll(fds)
 		return nil, fmt.Errorf("ivshmem window: %d descriptors, want %d", len(fds), Files)
 	}
 	w.file = os.NewFile(uintptr(fds[0]), "vnic-window")
-	w.bell = fds[1]
-	copy(w.vectors[:], fds[2:])
+	copy(w.bell[:], fds[1:])
+	copy(w.vectors[:], fds[1+bells:])
 	defer func() {
 		if err != nil {
 			_ = w.Close()

@@ -24,11 +24,8 @@ func (w *Window) Listen() (queues.Bell, error) {
 	if err := w.claim(); err != nil {
 		return nil, fmt.Errorf("ivshmem doorbell: %w", err)
 	}
-	clear(w.bells())
-	for i := range w.vectors {
-		clear(w.events(i))
-	}
-	return &listener{win: w, bell: w.bell, ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}, nil
+	w.clear()
+	return &listener{win: w, bell: w.bell[0], ring: ring.NewConsumer(ring.Mem(w.bells()), bellsLayout)}, nil
 }
 
 func (l *listener) FD() int { return l.bell }
@@ -66,15 +63,15 @@ func (l *listener) Arm() (records bool, err error) {
 
 // EventQueues implements queues.Interrupter.
 func (l *listener) EventQueues() (all []ring.Bytes) {
-	for i := range l.win.signals {
+	for i := range eventQueues {
 		all = append(all, ring.Mem(l.win.events(i)))
 	}
 	return all
 }
 
 // Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
-// message of it, now or when the guest unmasks the vector.
-func (l *listener) Interrupt(vector int) { l.win.Interrupt(vector) }
+// message of it, now or when the guest unmasks the vector. Vector 0 is not of an event queue.
+func (l *listener) Interrupt(queue int) { l.win.Interrupt(1 + queue) }
 
 func (l *listener) Close() {
 	if !l.closed {

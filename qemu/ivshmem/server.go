@@ -12,7 +12,7 @@ import (
 const (
 	protocolVersion = 0
 	sharedMemory    = -1 // instead of a peer's number
-	ourPeer         = 0  // this process, whose eventfd is the doorbell
+	ourPeer         = 0  // this process, whose eventfds are the doorbells
 	guestPeer       = 1  // every guest: it has no other peer
 )
 
@@ -28,7 +28,9 @@ func (w *Window) Introduce(conn *net.UnixConn) error {
 		{protocolVersion, -1},
 		{guestPeer, -1},
 		{sharedMemory, int(w.file.Fd())},
-		{ourPeer, w.bell},
+	}
+	for _, fd := range w.bell {
+		all = append(all, message{ourPeer, fd})
 	}
 	for _, fd := range w.vectors {
 		all = append(all, message{guestPeer, fd})

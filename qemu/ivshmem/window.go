@@ -5,52 +5,65 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Vectors is how many MSI-X vectors, each with an event queue, a window has: as
-// many as QEMU's device must be given.
-const Vectors = 4
+const (
+	// Vectors is how many MSI-X vectors a window has: as many as QEMU's device must be given. The
+	// first is of the control block, each other of an event queue.
+	Vectors = 1 + eventQueues
+
+	eventQueues = 4
+	// bells is how many doorbells there are: of the bell ring, and of the control block.
+	bells = 2
+)
 
 // Where things are in the window. Drivers find them by the capability chain.
 const (
-	capOffset    = 64
-	bellsOffset  = 4096
-	eventsOffset = 12288
-	eventsStride = 12288
+	capOffset     = 64
+	bellsOffset   = 0x01000
+	eventsOffset  = 0x03000
+	eventsStride  = 0x03000
+	controlOffset = 0x10000
 )
 
-var noVectors = [Vectors]int{-1, -1, -1, -1}
+var (
+	noVectors = [Vectors]int{-1, -1, -1, -1, -1}
+	noBells   = [bells]int{-1, -1}
+)
 
 var (
 	bellsLayout  = ring.QueueLayout(abi.WindowBellsLog2, 4)  // records of 16 bytes
 	eventsLayout = ring.QueueLayout(abi.WindowEventsLog2, 3) // records of 8 bytes
 )
 
-// Window is the shared memory of one function, the eventfd its guest rings, and
+// Window is the shared memory of one function, the eventfds its guest rings, and
 // those that interrupt the guest.
 type Window struct {
 	mem      []byte
 	file     *os.File
 	dev, ino uint64
-	bell     int // eventfd
+	bell     [bells]int // eventfds
 	vectors  [Vectors]int
 	signals  [Vectors]eventfd.Event // what interrupts the guest: vectors, or QEMU's own
 
 	mu        sync.Mutex
 	listening bool
+	held      int // by how many others
 	closed    bool
 }
 
 // NewWindow makes the window of a function.
 func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
-	w := &Window{bell: -1, vectors: noVectors}
+	w := &Window{bell: noBells, vectors: noVectors}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("ivshmem window: %w", err), w.Close())
@@ -76,8 +89,10 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 	if w.mem, err = unix.Mmap(fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return nil, err
 	}
-	if w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, err
+	for i := range w.bell {
+		if w.bell[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return nil, err
+		}
 	}
 	for i := range w.vectors {
 		if w.vectors[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -96,9 +111,10 @@ func (w *Window) describe(function uint32, kind abi.FunctionType) {
 		Function: function, FunctionType: kind, FirstCap: capOffset,
 	}).Marshal(w.mem)
 	caps := []abi.Capability{{Type: abi.CapBells, Version: 1, Offset: bellsOffset, Length: uint32(bellsLayout.Size())}}
-	for i := range uint32(Vectors) {
+	for i := range uint32(eventQueues) {
 		caps = append(caps, abi.Capability{Type: abi.CapEvents, Version: 1, Offset: eventsOffset + i*eventsStride, Length: uint32(eventsLayout.Size())})
 	}
+	caps = append(caps, abi.Capability{Type: abi.CapControl, Version: 1, Offset: controlOffset, Length: control.Size})
 	at := uint32(capOffset)
 	for i := range caps {
 		if i+1 < len(caps) {
@@ -112,9 +128,37 @@ func (w *Window) describe(function uint32, kind abi.FunctionType) {
 // bells is the area of the bell ring.
 func (w *Window) bells() []byte { return w.mem[bellsOffset:][:bellsLayout.Size()] }
 
-// events is the area of the event queue of a vector.
-func (w *Window) events(vector int) []byte {
-	return w.mem[eventsOffset+vector*eventsStride:][:eventsLayout.Size()]
+// events is the area of an event queue, from 0.
+func (w *Window) events(queue int) []byte {
+	return w.mem[eventsOffset+queue*eventsStride:][:eventsLayout.Size()]
+}
+
+// Ring is a write to the doorbell register, by who emulates it.
+func (w *Window) Ring(value uint32) {
+	if value < bells {
+		_, _ = unix.Write(w.bell[value], one[:]) // ours, and non-blocking; full is as good
+	}
+}
+
+var one = [8]byte{1}
+
+// File is the descriptor of the window's memory, which stays the window's.
+func (w *Window) File() int { return int(w.file.Fd()) }
+
+// ReadAt and WriteAt access the window by others than through its file. What lies outside is zero, and
+// is not written.
+func (w *Window) ReadAt(b []byte, off uint64) {
+	clear(b)
+	if off < uint64(len(w.mem)) {
+		copy(b, w.mem[off:])
+	}
+}
+
+// WriteAt is described at ReadAt.
+func (w *Window) WriteAt(b []byte, off uint64) {
+	if off < uint64(len(w.mem)) {
+		copy(w.mem[off:], b)
+	}
 }
 
 // Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays the
@@ -127,12 +171,12 @@ func (w *Window) Interrupt(vector int) { w.signals[vector].Signal() }
 // Is reports whether a file is this window's memory.
 func (w *Window) Is(dev, ino uint64) bool { return w.dev == dev && w.ino == ino }
 
-// Close releases the window, as soon as nobody listens.
+// Close releases the window, as soon as nobody uses it.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	if w.listening {
+	if w.listening || w.held > 0 {
 		return nil
 	}
 	return w.release()
@@ -149,12 +193,12 @@ func (w *Window) release() error {
 	if w.file != nil {
 		errs = append(errs, w.file.Close())
 	}
-	for _, fd := range append(w.vectors[:], w.bell) {
+	for _, fd := range slices.Concat(w.vectors[:], w.bell[:]) {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	w.mem, w.file, w.bell, w.vectors = nil, nil, -1, noVectors
+	w.mem, w.file, w.bell, w.vectors = nil, nil, noBells, noVectors
 	return errors.Join(errs...)
 }
 
@@ -176,7 +220,29 @@ func (w *Window) unclaim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.listening = false
+	w.releaseUnused()
+}
+
+// hold keeps the window until drop.
+func (w *Window) hold() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.closed {
+		return net.ErrClosed
+	}
+	w.held++
+	return nil
+}
+
+func (w *Window) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held--
+	w.releaseUnused()
+}
+
+func (w *Window) releaseUnused() {
+	if w.closed && !w.listening && w.held == 0 {
 		_ = w.release()
 	}
 }

@@ -2,8 +2,10 @@ package ivshmem
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
@@ -21,10 +24,11 @@ const testFunction = 0x010001
 
 // guest is QEMU and the driver behind it: what it got from the window's socket.
 type guest struct {
-	mem      []byte
-	fd, bell int
-	irqs     []int // by vector
-	ring     *ring.Producer
+	mem         []byte
+	fd, bell    int
+	controlBell int
+	irqs        []int // by vector
+	ring        *ring.Producer
 }
 
 // meet introduces a window to a new guest and checks the protocol.
@@ -40,7 +44,7 @@ func meet(t *testing.T, w *Window) *guest {
 	}
 	g := &guest{fd: -1, bell: -1}
 	_ = theirs.SetReadDeadline(time.Now().Add(time.Minute))
-	for i, want := range []int64{0, 1, -1, 0, 1, 1, 1, 1} {
+	for i, want := range []int64{0, 1, -1, 0, 0, 1, 1, 1, 1, 1} {
 		var list fdpass.FDs
 		var b [8]byte
 		if err := list.ReadFull(theirs, b[:], 1); err != nil {
@@ -54,7 +58,9 @@ func meet(t *testing.T, w *Window) *guest {
 			g.fd = list.Take()
 		case 3:
 			g.bell = list.Take()
-		case 4, 5, 6, 7:
+		case 4:
+			g.controlBell = list.Take()
+		case 5, 6, 7, 8, 9:
 			g.irqs = append(g.irqs, list.Take())
 		}
 		if list.Len() != 0 {
@@ -70,7 +76,7 @@ func meet(t *testing.T, w *Window) *guest {
 	t.Cleanup(func() {
 		_ = unix.Munmap(g.mem)
 		_ = unix.Close(g.fd)
-		for _, fd := range append(g.irqs, g.bell) {
+		for _, fd := range append(g.irqs, g.bell, g.controlBell) {
 			_ = unix.Close(fd)
 		}
 	})
@@ -146,8 +152,11 @@ func TestDescribes(t *testing.T) {
 		var c abi.Capability
 		c.Unmarshal(g.mem[at:])
 		size := bellsLayout.Size()
-		if c.Type == abi.CapEvents {
+		switch c.Type {
+		case abi.CapEvents:
 			size = eventsLayout.Size()
+		case abi.CapControl:
+			size = control.Size
 		}
 		if types[c.Type]++; c.Version != 1 || c.Offset%64 != 0 || c.Offset < end || uint64(c.Length) != size || c.Offset+c.Length > abi.WindowSize {
 			t.Errorf("%+v", c)
@@ -157,7 +166,7 @@ func TestDescribes(t *testing.T) {
 		}
 		at = c.Next
 	}
-	if len(types) != 2 || types[abi.CapBells] != 1 || types[abi.CapEvents] != Vectors {
+	if len(types) != 3 || types[abi.CapBells] != 1 || types[abi.CapEvents] != eventQueues || types[abi.CapControl] != 1 {
 		t.Errorf("%v", types)
 	}
 }
@@ -173,7 +182,7 @@ func TestInterrupts(t *testing.T) {
 	}
 	defer b.Close()
 	irq := b.(queues.Interrupter)
-	if n := len(irq.EventQueues()); n != Vectors || len(g.irqs) != Vectors {
+	if n := len(irq.EventQueues()); n != eventQueues || len(g.irqs) != Vectors {
 		t.Fatalf("%d event queues, %d vectors", n, len(g.irqs))
 	}
 	for i, q := range irq.EventQueues() {
@@ -188,7 +197,7 @@ func TestInterrupts(t *testing.T) {
 		for j, fd := range g.irqs {
 			var count [8]byte
 			n, err := unix.Read(fd, count[:])
-			if raised := n == 8 && err == nil && count[0] == 2; raised != (i == j) {
+			if raised := n == 8 && err == nil && count[0] == 2; raised != (1+i == j) {
 				t.Errorf("vector %d raised: at %d %v, %v", i, j, count, err)
 			}
 		}
@@ -334,5 +343,58 @@ func TestNextUser(t *testing.T) {
 	b.Close()
 	if _, err := w.Listen(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestControl: a driver opens sessions by the window, one after the other, and the window stays as long
+// as somebody has one.
+func TestControl(t *testing.T) {
+	w := newWindow(t)
+	g := meet(t, w)
+	c, err := w.Control("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := func() { _, _ = unix.Write(g.controlBell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+	block := g.mem[controlOffset:][:control.Size]
+	var device net.Conn
+	for range 2 {
+		driver, err := control.Dial(context.Background(), block, ring, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if device, err = c.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		_ = device.SetDeadline(time.Now().Add(time.Minute))
+		want := abi.AppendMessage(nil, abi.MsgGoodbye, 3, nil)
+		if _, err := driver.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(device, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%x, %v", got, err)
+		}
+		var count [8]byte
+		if n, err := unix.Read(g.irqs[0], count[:]); n != 8 || err != nil {
+			t.Errorf("vector 0 was not raised: %v", err)
+		}
+		_ = driver.Close()
+		if _, err := device.Read(got); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		if w.mem == nil {
+			t.Fatal("the window is gone")
+		}
+		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c.Close()
+	if _, err := c.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if w.held != 0 {
+		t.Errorf("held %d times", w.held)
 	}
 }

@@ -71,14 +71,24 @@ const (
 	NoVLAN = 0xffff
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
 	PrivateMax = 64
-	// WindowSize: bytes of a function's window: BAR2 of its ivshmem device.
-	WindowSize = 0x10000
+	// WindowSize: bytes of a function's window: BAR2 of its PCI device.
+	WindowSize = 0x40000
 	// WindowBellsLog2: log2 of the records that the bell ring of a window holds.
 	WindowBellsLog2 = 8
 	// WindowEventsLog2: log2 of the records that an event queue of a window holds.
 	WindowEventsLog2 = 10
-	// WindowDoorbell: offset in BAR0 of the ivshmem device's doorbell register; 0 written to it makes the device look at the bell ring.
+	// WindowDoorbell: offset in BAR0 of the doorbell register; 0 written to it makes the device look at the bell ring, WindowDoorbellControl at the control block.
 	WindowDoorbell = 0xc
+	// WindowDoorbellControl: written to WindowDoorbell: the control block has something for the device.
+	WindowDoorbellControl = 1
+	// WindowControlLog2: log2 of the messages that each ring of a control block holds.
+	WindowControlLog2 = 6
+	// WindowMessageSize: bytes of a slot of those rings: one message with its header.
+	WindowMessageSize = 256
+	// WindowRequests: offset in a control block of the ring of the driver's messages.
+	WindowRequests = 0x80
+	// WindowMessages: offset in a control block of the ring of the device's messages.
+	WindowMessages = 0x4100
 )
 
 // Offsets of the registers.
@@ -898,8 +908,9 @@ type CapType uint16
 
 // Values of CapType.
 const (
-	CapBells  CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
-	CapEvents CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by MSI-X vector n - 1.
+	CapBells   CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
+	CapEvents  CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by vector n.
+	CapControl CapType = 3 // a control block: ControlHeader, at WindowRequests a ring of the driver's messages, at WindowMessages one of the device's with the sides exchanged, each QueueHeader and 2^WindowControlLog2 slots of WindowMessageSize bytes. It interrupts by vector 0.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -909,6 +920,8 @@ func (v CapType) String() string {
 		return "bells"
 	case CapEvents:
 		return "events"
+	case CapControl:
+		return "control"
 	}
 	return "CapType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -3784,6 +3797,13 @@ func (x *Capability) Unmarshal(b []byte) {
 	x.Length = binary.LittleEndian.Uint32(b[8:])
 	x.Next = binary.LittleEndian.Uint32(b[12:])
 }
+
+// ControlHeader is at offset 0 of a control block. Each side writes its own words only.
+const (
+	ControlHeaderOpen   = 0  // driver: number of the session it wants, another than that of the one before; 0: none.
+	ControlHeaderOpened = 64 // device: number of the session that is open; 0: none.
+	ControlHeaderFull   = 68 // device: 1: messages wait for room, so that a driver which took some rings.
+)
 
 // WindowEventSize is the size of WindowEvent in bytes.
 const WindowEventSize = 8

@@ -1,0 +1,47 @@
+package guestlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/guestlib/window"
+)
+
+// pciMemory is the memory that a PCI device of the NIC's own reaches, and the device: it is given
+// back when nothing is in its reach any more.
+type pciMemory struct {
+	arena.Source
+	pci *window.PCI
+}
+
+func (m *pciMemory) Close() error {
+	err := m.Source.Close()
+	m.pci.Close()
+	return err
+}
+
+// dialPCI takes a PCI device and opens a session by it. Memory is mapped by the IOMMU where the guest
+// has one, else it is pinned and named by its physical addresses.
+func dialPCI(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
+	pci, err := window.OpenPCI(t.address, uint32(t.function))
+	if errors.Is(err, window.ErrNone) {
+		err = fmt.Errorf("%w; has QEMU a vfio-user-pci device for it, and is it free?", err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &pciMemory{pci: pci}
+	if pci.Translated() {
+		m.Source = arena.NewIOMMU(pci, memory)
+	} else {
+		m.Source = arena.NewGuestRAM(memory)
+	}
+	conn, err := pci.Dial(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	return conn, m, nil
+}

@@ -1,0 +1,255 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
+)
+
+// PCI is a function's PCI device, taken by this process.
+type PCI struct {
+	shared []byte // BAR2
+	regs   []byte // BAR0
+	blocks blocks
+	own    bool // a device of the NIC's own, which reaches memory as any PCI device does
+
+	vfio  *vfioDevice // nil: mapped from sysfs
+	noIRQ error       // why there are no interrupts
+
+	irq chan struct{} // of the control block; nil: none
+	wg  sync.WaitGroup
+}
+
+// AnyFunction is in place of a function's number.
+const AnyFunction = abi.FunctionAssigned
+
+// kind is a kind of PCI devices that have windows.
+type kind struct {
+	vendor, device string
+	own            bool
+}
+
+// kinds are QEMU's ivshmem, and the NIC's own with the ids that they have when nothing else is said.
+var kinds = []kind{{"0x1af4", "0x1110", false}, {"0x1af4", "0x10f0", true}}
+
+// OpenPCI takes the device of a function of the NIC's own: that at an address, as 0000:00:08.0, or
+// the first with a window of the function and no driver. It needs no other way to the NIC.
+func OpenPCI(address string, function uint32) (*PCI, error) {
+	if address != "" {
+		p, err := openDevice(filepath.Join(sysfs, address), function, true)
+		if err != nil {
+			return nil, fmt.Errorf("PCI device %s: %w", address, err)
+		}
+		return p, nil
+	}
+	return findDevice(sysfs, function, func(k kind) bool { return k.own })
+}
+
+// findDevice opens the first device of a kind that has a window of the function.
+func findDevice(dir string, function uint32, wanted func(kind) bool) (*PCI, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("window: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		at := filepath.Join(dir, e.Name())
+		k, ok := kindOf(at)
+		if !ok || !wanted(k) {
+			continue
+		}
+		p, err := openDevice(at, function, k.own)
+		if err == nil {
+			return p, nil
+		}
+		if !errors.Is(err, ErrNone) {
+			errs = append(errs, fmt.Errorf("window %s: %w", e.Name(), err))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return nil, ErrNone
+}
+
+func kindOf(dir string) (kind, bool) {
+	vendor, device := text(dir, "vendor"), text(dir, "device")
+	for _, k := range kinds {
+		if k.vendor == vendor && k.device == device {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+func text(dir, name string) string {
+	b, _ := os.ReadFile(filepath.Join(dir, name))
+	return strings.TrimSpace(string(b))
+}
+
+// openDevice maps a device if its header says that it is the function's: with
+// interrupts by vfio where the guest can, else from sysfs without.
+func openDevice(dir string, function uint32, own bool) (_ *PCI, err error) {
+	p := &PCI{own: own}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if err := switchOn(dir); err != nil {
+		return nil, err
+	}
+	if p.shared, err = mapResource(filepath.Join(dir, "resource2"), 0); err != nil {
+		return nil, err
+	}
+	if p.blocks, err = findBlocks(p.shared, function); err != nil {
+		return nil, err
+	}
+	if own && (p.blocks.control.length == 0 || function == AnyFunction && p.blocks.driven(p.shared)) {
+		return nil, ErrNone
+	}
+	p.noIRQ = p.interrupt(dir)
+	if p.vfio == nil {
+		if p.regs, err = mapResource(filepath.Join(dir, "resource0"), registers); err != nil {
+			return nil, err
+		}
+		return p, p.master(dir)
+	}
+	return p, nil
+}
+
+// interrupt opens the device by vfio. After an error it is as it was.
+func (p *PCI) interrupt(dir string) error {
+	if len(p.blocks.events) == 0 {
+		return errors.New("the device has no event queues")
+	}
+	v, err := openVFIO(dir, 1+len(p.blocks.events))
+	if err != nil {
+		return err
+	}
+	if len(v.shared) < len(p.shared) {
+		v.close()
+		return fmt.Errorf("vfio maps %d of %d bytes of the window", len(v.shared), len(p.shared))
+	}
+	_ = unix.Munmap(p.shared)
+	p.vfio, p.shared, p.regs = v, v.shared, v.regs
+	if p.own {
+		p.irq = make(chan struct{}, 1)
+		p.wg.Go(p.hear)
+	}
+	return nil
+}
+
+// hear waits for the interrupts of the control block.
+func (p *PCI) hear() {
+	defer close(p.irq)
+	var count [8]byte
+	for {
+		if _, err := p.vfio.irqs[0].Read(count[:]); err != nil {
+			return // closed
+		}
+		select {
+		case p.irq <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Dial opens a session by the device's control block.
+func (p *PCI) Dial(ctx context.Context) (net.Conn, error) {
+	call := func() { store32(p.regs, abi.WindowDoorbell, abi.WindowDoorbellControl) }
+	c, err := control.Dial(ctx, p.blocks.control.of(p.shared), call, p.irq)
+	if err != nil {
+		return nil, fmt.Errorf("control block: %w", err)
+	}
+	return c, nil
+}
+
+// Translated reports whether the device reaches memory by an IOMMU, and only what MapDMA gave it.
+func (p *PCI) Translated() bool { return p.own && p.vfio != nil }
+
+// MapDMA gives the device memory at an address of its own. Both are whole pages.
+func (p *PCI) MapDMA(mem []byte, addr uint64) error { return p.vfio.mapDMA(mem, addr) }
+
+// UnmapDMA takes memory of MapDMA back.
+func (p *PCI) UnmapDMA(addr, size uint64) error { return p.vfio.unmapDMA(addr, size) }
+
+// Close gives the device back.
+func (p *PCI) Close() {
+	if p.vfio != nil {
+		p.vfio.close()
+		p.wg.Wait()
+		p.shared, p.regs = nil, nil
+	}
+	for _, m := range [][]byte{p.shared, p.regs} {
+		if m != nil {
+			_ = unix.Munmap(m)
+		}
+	}
+	p.shared, p.regs = nil, nil
+}
+
+// switchOn makes the device answer to accesses of its memory. A driver that has
+// it, vfio-pci, does that itself.
+func switchOn(dir string) error {
+	err := os.WriteFile(filepath.Join(dir, "enable"), []byte("1"), 0)
+	if errors.Is(err, unix.EBUSY) && boundTo(dir) == vfioDriver {
+		return nil
+	}
+	return err
+}
+
+// master lets a device of the NIC's own reach memory, which its driver has to: PCI 3.0 §6.2.2.
+func (p *PCI) master(dir string) error {
+	if !p.own {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var command [2]byte
+	if _, err := f.ReadAt(command[:], pciCommand); err != nil {
+		return fmt.Errorf("PCI command: %w", err)
+	}
+	command[0] |= pciMemory | pciBusMaster
+	if _, err := f.WriteAt(command[:], pciCommand); err != nil {
+		return fmt.Errorf("PCI command: %w", err)
+	}
+	return nil
+}
+
+// mapResource maps a resource file, whole if size is 0.
+func mapResource(path string, size int) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size == 0 {
+		fi, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if fi.Size() < abi.WindowHeaderSize || fi.Size() > 1<<30 {
+			return nil, ErrNone // a device of somebody else
+		}
+		size = int(fi.Size())
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mmap %s: %w", path, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,177 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+// dmaFile is a file with guest memory. A client passes it with each range that it maps, which with a
+// vIOMMU are thousands: it is kept, and mapped, once.
+type dmaFile struct {
+	dev, ino uint64
+	fd       int
+	size     uint64
+	refs     int
+	// The whole file, once as it is and once for reading only: what the client lets the device only
+	// read, the device cannot write. nil: not needed so far.
+	write, read []byte
+}
+
+// dmaRange is a range of DMA addresses with the memory behind it.
+type dmaRange struct {
+	vfiouser.Map
+	file *dmaFile // nil: it cannot be reached
+}
+
+// dmaMap is the memory that a client has mapped, in ascending order. The ranges do not overlap: the
+// conversation sees to that.
+type dmaMap struct {
+	files  []*dmaFile
+	ranges []dmaRange
+}
+
+// add takes a range over with its file, also when it fails; -1: there is none.
+func (d *dmaMap) add(m vfiouser.Map, fd int) error {
+	r := dmaRange{Map: m}
+	if fd >= 0 {
+		var err error
+		if r.file, err = d.open(fd); err != nil {
+			return fmt.Errorf("memory %s: %w", m.Range, err)
+		}
+		if m.Offset+m.Size > r.file.size {
+			d.release(r.file)
+			return fmt.Errorf("memory %s at file offset %#x: the file has only %#x bytes", m.Range, m.Offset, r.file.size)
+		}
+	}
+	at, _ := d.find(m.Addr)
+	d.ranges = slices.Insert(d.ranges, at, r)
+	return nil
+}
+
+// find returns where the range at an address stands or would stand.
+func (d *dmaMap) find(addr uint64) (at int, there bool) {
+	return slices.BinarySearchFunc(d.ranges, addr, func(r dmaRange, a uint64) int {
+		switch {
+		case r.Addr < a:
+			return -1
+		case r.Addr > a:
+			return 1
+		}
+		return 0
+	})
+}
+
+// remove takes a range away and returns its file, which the caller releases when nobody uses the
+// memory any more.
+func (d *dmaMap) remove(r vfiouser.Range) *dmaFile {
+	at, there := d.find(r.Addr)
+	if !there {
+		return nil
+	}
+	file := d.ranges[at].file
+	d.ranges = slices.Delete(d.ranges, at, at+1)
+	return file
+}
+
+// open notes one use of a file, which it takes over.
+func (d *dmaMap) open(fd int) (*dmaFile, error) {
+	if err := vhostuser.CheckMemory(fd); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	for _, f := range d.files {
+		if f.dev == st.Dev && f.ino == st.Ino {
+			f.refs++
+			return f, unix.Close(fd)
+		}
+	}
+	f := &dmaFile{dev: st.Dev, ino: st.Ino, fd: fd, size: uint64(st.Size), refs: 1}
+	d.files = append(d.files, f)
+	return f, nil
+}
+
+// release gives one use of a file back; nil is none.
+func (d *dmaMap) release(f *dmaFile) {
+	if f == nil {
+		return
+	}
+	if f.refs--; f.refs > 0 {
+		return
+	}
+	d.files = slices.DeleteFunc(d.files, func(o *dmaFile) bool { return o == f })
+	for _, m := range [][]byte{f.write, f.read} {
+		if m != nil {
+			_ = unix.Munmap(m)
+		}
+	}
+	_ = unix.Close(f.fd)
+}
+
+// memory returns the whole file of a range, mapped as the range is to be used.
+func (r *dmaRange) memory() ([]byte, error) {
+	at, prot := &r.file.write, unix.PROT_READ|unix.PROT_WRITE
+	if r.Flags&vfiouser.MapWrite == 0 {
+		at, prot = &r.file.read, unix.PROT_READ
+	}
+	if *at == nil {
+		m, err := unix.Mmap(r.file.fd, 0, int(r.file.size), prot, unix.MAP_SHARED|unix.MAP_NORESERVE)
+		if err != nil {
+			return nil, fmt.Errorf("memory %s: mmap: %w", r.Range, err)
+		}
+		// Guest RAM belongs neither into our core dumps nor into our children.
+		_ = unix.Madvise(m, unix.MADV_DONTDUMP)
+		_ = unix.Madvise(m, unix.MADV_DONTFORK)
+		*at = m
+	}
+	return *at, nil
+}
+
+// regions are the memory as the device sees it: ranges that follow each other in addresses and in
+// memory are one. skip tells files that are no target of DMA.
+func (d *dmaMap) regions(skip func(dev, ino uint64) bool) (list []queues.Region, err error) {
+	var last *dmaRange
+	first := uint64(0) // offset of the region that grows
+	for i := range d.ranges {
+		r := &d.ranges[i]
+		if r.file == nil || skip(r.file.dev, r.file.ino) {
+			continue
+		}
+		mem, err := r.memory()
+		if err != nil {
+			return nil, err
+		}
+		end := r.Offset + r.Size
+		if last != nil && last.follows(r) {
+			list[len(list)-1].Mem = mem[first:end:end]
+		} else {
+			first = r.Offset
+			list = append(list, queues.Region{Addr: r.Addr, Mem: mem[first:end:end]})
+		}
+		last = r
+	}
+	return list, nil
+}
+
+// follows reports whether next begins where r ends, in addresses and in memory.
+func (r *dmaRange) follows(next *dmaRange) bool {
+	return r.file == next.file && r.Flags == next.Flags && r.Addr+r.Size == next.Addr && r.Offset+r.Size == next.Offset
+}
+
+// close releases everything.
+func (d *dmaMap) close() {
+	ranges := d.ranges
+	d.ranges = nil
+	for _, r := range ranges {
+		d.release(r.file)
+	}
+}

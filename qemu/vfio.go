@@ -1,0 +1,305 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// VfioUser is the guest whose QEMU has functions as PCI devices, each over a unix socket of its own
+// by vfio-user. Its drivers need nothing else to reach the NIC.
+//
+// A QEMU serves each function at a time. When it exits, the function's session ends, and the next
+// QEMU may come to the same socket.
+type VfioUser struct {
+	name string // of the attachment, in messages
+	cid  uint32 // the guest's number
+	log  *slog.Logger
+
+	mu        sync.Mutex
+	functions map[uint32]*vfioGuest
+	closed    bool
+	sessions  chan queues.Session
+	done      chan struct{} // closed with it
+	accepting sync.WaitGroup
+}
+
+// NewVfioUser makes a guest without functions. Its number is what functions are assigned to.
+func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
+	return &VfioUser{
+		name: name, cid: cid, log: opt.logger().With("guest", cid), functions: map[uint32]*vfioGuest{},
+		sessions: make(chan queues.Session), done: make(chan struct{}),
+	}
+}
+
+// AddFunction serves a function to QEMU on a unix socket at path. It must be called before QEMU
+// starts, or is told of the function by a plug.
+func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string, look VfioPCI) error {
+	win, err := ivshmem.NewWindow(number, kind)
+	if err != nil {
+		return err
+	}
+	g := v.newGuest(number, win)
+	fn, err := newVfioFunction(number, win, look, g)
+	if err != nil {
+		return errors.Join(err, win.Close())
+	}
+	sock, err := listenUnixSocket(path)
+	if err != nil {
+		return errors.Join(err, win.Close())
+	}
+	return v.add(g, sock, func() vfiouser.Device {
+		fn.space.Reset()
+		return fn
+	})
+}
+
+// UseFunction serves a function whose QEMU another process has (a VfioRelay): in gives connections to
+// that, and is closed in the end, as is the window.
+func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor) error {
+	g := v.newGuest(number, win)
+	return v.add(g, in, func() vfiouser.Device { return vfioBehind{g} })
+}
+
+// HasFunction tells whether a function of the guest is served.
+func (v *VfioUser) HasFunction(number uint32) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.functions[number] != nil
+}
+
+func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
+	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}}
+	for i := range g.irqs {
+		g.irqs[i] = -1
+		win.Signal(i, -1)
+	}
+	return g
+}
+
+// add begins to serve a function. device is what a QEMU that comes sees.
+func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device) (err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed || v.functions[g.number] != nil {
+		err = fmt.Errorf("function %#x is served already, or the attachment is closed", g.number)
+	} else {
+		g.control, err = g.win.Control(v.name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
+	}
+	g.door = newTurnstile(in, g.log, func(conn *net.UnixConn) { g.serve(conn, device()) })
+	g.door.open()
+	v.functions[g.number] = g
+	v.accepting.Go(func() { v.accept(g) })
+	return nil
+}
+
+// accept hands the sessions of a function on.
+func (v *VfioUser) accept(g *vfioGuest) {
+	for {
+		conn, err := g.control.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case v.sessions <- g.session(conn):
+		case <-v.done:
+			_ = conn.Close()
+		}
+	}
+}
+
+// Accept implements queues.Attachment.
+func (v *VfioUser) Accept() (queues.Session, error) {
+	select {
+	case s := <-v.sessions:
+		return s, nil
+	case <-v.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr implements queues.Attachment.
+func (v *VfioUser) Addr() string { return "vfio-user:" + v.name }
+
+// Close disconnects all QEMUs and waits until nothing of the guest is mapped. A session that was
+// accepted keeps its window until it ends. The guest keeps running without its functions.
+func (v *VfioUser) Close() error {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return nil
+	}
+	v.closed = true
+	close(v.done)
+	v.mu.Unlock()
+	var errs []error
+	for _, g := range v.functions { // nobody adds one any more
+		errs = append(errs, g.close())
+	}
+	v.accepting.Wait()
+	return errors.Join(errs...)
+}
+
+// vfioGuest is what a QEMU gives a function: memory, and eventfds that interrupt the guest.
+type vfioGuest struct {
+	v       *VfioUser
+	number  uint32
+	win     *ivshmem.Window
+	control *ivshmem.Control
+	door    *turnstile
+	log     *slog.Logger
+	warn    loglimit.Limiter
+
+	mu   sync.Mutex
+	ram  *ram // of the QEMU served now or last: no session sees a later one's
+	dma  dmaMap
+	irqs [ivshmem.Vectors]int
+}
+
+var _ vfioBack = (*vfioGuest)(nil)
+
+// serve holds the conversation with a QEMU, or with who has it, until that leaves.
+func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) {
+	g.mu.Lock()
+	g.ram = &ram{}
+	g.mu.Unlock()
+	err := vfiouser.Serve(conn, dev)
+	g.control.Reset() // its driver is gone
+	if err != nil && !g.door.closing() {
+		g.door.warn.Warn(g.log, "QEMU disconnected", "reason", err)
+	}
+}
+
+func (g *vfioGuest) close() error {
+	err := g.door.close()
+	g.control.Close()
+	return errors.Join(err, g.win.Close())
+}
+
+// Map implements vfioBack.
+func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := g.dma.add(m, file)
+	if err == nil {
+		err = g.announce()
+		if err != nil {
+			g.dma.release(g.dma.remove(m.Range))
+		}
+	}
+	if err != nil {
+		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
+	}
+	return err
+}
+
+// Unmap implements vfioBack: it returns when nothing uses the memory any more.
+func (g *vfioGuest) Unmap(r vfiouser.Range) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	file := g.dma.remove(r)
+	if file == nil {
+		return
+	}
+	if err := g.announce(); err != nil {
+		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
+		g.ram.set(nil)
+	}
+	g.dma.release(file)
+}
+
+// announce tells the sessions what memory there is.
+func (g *vfioGuest) announce() error {
+	regions, err := g.dma.regions(g.v.isWindow)
+	if err == nil {
+		g.ram.set(regions)
+	}
+	return err
+}
+
+// isWindow reports whether a file is a window of the guest's, which QEMU may map as memory that other
+// devices reach.
+func (v *VfioUser) isWindow(dev, ino uint64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, g := range v.functions {
+		if g.win.Is(dev, ino) {
+			return true
+		}
+	}
+	return false
+}
+
+// SetIRQs implements vfioBack. An interrupt is raised by each eventfd that is new: one may have been
+// lost before.
+func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
+	if err := checkEventfds(fds); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, fd := range fds {
+		at := int(start) + i
+		old := g.irqs[at]
+		g.irqs[at] = fd
+		g.win.Signal(at, fd)
+		if old >= 0 {
+			_ = unix.Close(old)
+		}
+		if fd >= 0 {
+			g.win.Interrupt(at)
+		}
+	}
+	return nil
+}
+
+// Trigger implements vfioBack.
+func (g *vfioGuest) Trigger(vector uint32) { g.win.Interrupt(int(vector)) }
+
+// Reset implements vfioBack: the driver's session ends, as it does when the driver leaves.
+func (g *vfioGuest) Reset() { g.control.Reset() }
+
+func (g *vfioGuest) session(conn net.Conn) queues.Session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return &vfioSession{conn, g, g.ram}
+}
+
+// vfioSession is a driver's session by the window of its function.
+type vfioSession struct {
+	net.Conn
+	g   *vfioGuest
+	ram *ram
+}
+
+var _ queues.Ringer = (*vfioSession)(nil)
+
+func (s *vfioSession) Peer() queues.Peer {
+	return queues.Peer{Transport: "vfio-user", CID: s.g.v.cid}
+}
+
+func (s *vfioSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+
+// Bell implements queues.Ringer.
+func (s *vfioSession) Bell(function uint32) (queues.Bell, error) {
+	if function != s.g.number {
+		return nil, fmt.Errorf("the window is that of function %#x, not of %#x", s.g.number, function)
+	}
+	return s.g.win.Listen()
+}
+
+// Function implements queues.Bound: the driver of a PCI device has that function and no other.
+func (s *vfioSession) Function() uint32 { return s.g.number }

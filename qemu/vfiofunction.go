@@ -1,0 +1,177 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/qemu/pci"
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// VfioPCI says how functions look on the PCI bus.
+type VfioPCI struct {
+	pci.IDs
+	// MSI has them interrupt by MSI instead of MSI-X: QEMU 11.1 ends when a device with MSI-X is
+	// unplugged.
+	MSI bool
+}
+
+// BARs of a function: docs/abi section 10.
+const (
+	vfioRegisters = 0 // with the bell
+	vfioTables    = 1 // of MSI-X
+	vfioWindow    = 2
+
+	vfioRegistersSize = 8192
+)
+
+// vfioBack is what a function needs of its QEMU, in hands that may be another process's. None of its
+// methods waits for long.
+type vfioBack interface {
+	Map(m vfiouser.Map, file int) error
+	Unmap(r vfiouser.Range)
+	// SetIRQs says which eventfds interrupt the guest: vfiouser.Device.
+	SetIRQs(start uint32, fds []int) error
+	Trigger(vector uint32)
+	Reset()
+}
+
+// vfioFunction is a function as its QEMU sees it. It answers every access by itself: while one
+// waits, so do the guest's processors.
+type vfioFunction struct {
+	space *pci.Space
+	win   *ivshmem.Window
+	irq   uint32 // the kind of interrupts it has
+	back  vfioBack
+}
+
+var _ vfiouser.Device = (*vfioFunction)(nil)
+
+// newVfioFunction makes the PCI function with a number around its window.
+func newVfioFunction(number uint32, win *ivshmem.Window, look VfioPCI, back vfioBack) (*vfioFunction, error) {
+	f := &vfioFunction{win: win, irq: vfiouser.IRQMSIX, back: back}
+	as := &pci.Function{
+		IDs:        look.IDs,
+		Interrupts: pci.Interrupts{Vectors: ivshmem.Vectors, MSI: look.MSI, BAR: vfioTables},
+		Serial:     uint64(number),
+	}
+	as.BARs[vfioRegisters].Size = vfioRegistersSize
+	if look.MSI {
+		f.irq = vfiouser.IRQMSI
+	} else {
+		as.BARs[vfioTables].Size = pci.TablesSize
+	}
+	as.BARs[vfioWindow] = pci.BAR{Size: abi.WindowSize, Wide: true, Prefetch: true}
+	var err error
+	if f.space, err = pci.New(as); err != nil {
+		return nil, fmt.Errorf("vfio-user: %w", err)
+	}
+	return f, nil
+}
+
+// Region implements vfiouser.Device.
+func (f *vfioFunction) Region(index uint32) (r vfiouser.RegionInfo, file int) {
+	r.Flags = vfiouser.RegionReadable | vfiouser.RegionWritable
+	switch index {
+	case vfioRegisters:
+		r.Size = vfioRegistersSize
+	case vfioTables:
+		if f.irq != vfiouser.IRQMSIX {
+			return vfiouser.RegionInfo{}, -1
+		}
+		r.Size = pci.TablesSize
+	case vfioWindow:
+		r.Size = abi.WindowSize
+		r.Flags |= vfiouser.RegionMappable
+		return r, f.win.File()
+	case vfiouser.RegionConfig:
+		r.Size = pci.Size
+	default:
+		return vfiouser.RegionInfo{}, -1
+	}
+	return r, -1
+}
+
+// Read implements vfiouser.Device. The tables of MSI-X are QEMU's; what is pending is there too.
+func (f *vfioFunction) Read(region uint32, off uint64, b []byte) {
+	clear(b)
+	switch region {
+	case vfiouser.RegionConfig:
+		f.space.Read(off, b)
+	case vfioWindow: // by a client that does not map it
+		f.win.ReadAt(b, off)
+	}
+}
+
+// Write implements vfiouser.Device.
+func (f *vfioFunction) Write(region uint32, off uint64, b []byte) {
+	switch region {
+	case vfiouser.RegionConfig:
+		if f.space.Write(off, b) {
+			f.Reset()
+		}
+	case vfioRegisters:
+		if off == abi.WindowDoorbell && len(b) == 4 {
+			f.win.Ring(binary.LittleEndian.Uint32(b))
+		}
+	case vfioWindow:
+		f.win.WriteAt(b, off)
+	}
+}
+
+// Vectors implements vfiouser.Device.
+func (f *vfioFunction) Vectors(irq uint32) uint32 {
+	if irq != f.irq {
+		return 0
+	}
+	return ivshmem.Vectors
+}
+
+// SetIRQs implements vfiouser.Device.
+func (f *vfioFunction) SetIRQs(_, start uint32, fds []int) error { return f.back.SetIRQs(start, fds) }
+
+// Trigger implements vfiouser.Device.
+func (f *vfioFunction) Trigger(_, vector uint32) { f.back.Trigger(vector) }
+
+// Map implements vfiouser.Device.
+func (f *vfioFunction) Map(m vfiouser.Map, file int) error { return f.back.Map(m, file) }
+
+// Unmap implements vfiouser.Device.
+func (f *vfioFunction) Unmap(r vfiouser.Range) { f.back.Unmap(r) }
+
+// Reset implements vfiouser.Device.
+func (f *vfioFunction) Reset() {
+	f.space.Reset()
+	f.back.Reset()
+}
+
+// vfioBehind is the Device that a worker is to the process which has the QEMU: a vfioBack without a
+// PCI function.
+type vfioBehind struct{ vfioBack }
+
+var _ vfiouser.Device = vfioBehind{}
+
+// Region implements vfiouser.Device.
+func (vfioBehind) Region(uint32) (vfiouser.RegionInfo, int) { return vfiouser.RegionInfo{}, -1 }
+
+// Read implements vfiouser.Device.
+func (vfioBehind) Read(_ uint32, _ uint64, b []byte) { clear(b) }
+
+// Write implements vfiouser.Device.
+func (vfioBehind) Write(uint32, uint64, []byte) {}
+
+// Vectors implements vfiouser.Device: whatever the function has, here it is MSI-X.
+func (vfioBehind) Vectors(irq uint32) uint32 {
+	if irq != vfiouser.IRQMSIX {
+		return 0
+	}
+	return ivshmem.Vectors
+}
+
+// SetIRQs implements vfiouser.Device.
+func (b vfioBehind) SetIRQs(_, start uint32, fds []int) error { return b.vfioBack.SetIRQs(start, fds) }
+
+// Trigger implements vfiouser.Device.
+func (b vfioBehind) Trigger(_, vector uint32) { b.vfioBack.Trigger(vector) }

@@ -1,0 +1,270 @@
+package qemu
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
+)
+
+// VfioRelay is the PCI function that a QEMU has by vfio-user, without what drives it: that is a
+// worker, another process with a VfioUser, which may go and be replaced while QEMU stays. QEMU does
+// not reconnect, and its guest stands still while an answer is out.
+//
+//	QEMU ── unix socket ──► VfioRelay: configuration space, bell
+//	                          ├── Connect ──► VfioUser (worker): memory, eventfds, resets
+//	                          └── the window, which both have
+type VfioRelay struct {
+	Window *ivshmem.Window // for the worker too
+
+	fn   *vfioFunction
+	log  *slog.Logger
+	warn loglimit.Limiter
+	door *turnstile
+
+	mu      sync.Mutex
+	connect func() (*net.UnixConn, error) // to the worker; nil: there is none
+	here    bool                          // a QEMU is served
+	back    *vfiouser.Client              // the worker as it serves this QEMU; nil: it does not
+	dma     dmaMap
+	irqs    [ivshmem.Vectors]int // eventfds of QEMU's; -1: none
+}
+
+const (
+	// vfioLimit is how long a worker may take to take note of something: QEMU's guest stands still
+	// meanwhile, and QEMU itself gives an answer 5 s.
+	vfioLimit = time.Second
+	// vfioResetLimit is how long a reset waits for the worker. A driver does not use a function for
+	// 100 ms after it has reset it (PCI Express 4.0 §6.6.2), so that one which takes longer may be
+	// done then.
+	vfioResetLimit = 50 * time.Millisecond
+)
+
+// ServeVfioRelay serves the function with a number to one QEMU at a time, on a unix socket at path:
+//
+//	-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
+//
+// It closes the window in the end, also when it fails.
+func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPCI, opt VhostOptions) (*VfioRelay, error) {
+	r := &VfioRelay{Window: win, log: opt.logger().With("socket", path)}
+	for i := range r.irqs {
+		r.irqs[i] = -1
+	}
+	var err error
+	if r.fn, err = newVfioFunction(number, win, look, r); err != nil {
+		return nil, errors.Join(err, win.Close())
+	}
+	sock, err := listenUnixSocket(path)
+	if err != nil {
+		return nil, errors.Join(err, win.Close())
+	}
+	r.door = newTurnstile(sock, r.log, r.serve)
+	r.door.open()
+	return r, nil
+}
+
+func (r *VfioRelay) serve(conn *net.UnixConn) {
+	r.fn.space.Reset()
+	r.mu.Lock()
+	r.here = true
+	r.attach()
+	r.mu.Unlock()
+	err := vfiouser.Serve(conn, r.fn)
+	r.mu.Lock()
+	r.here = false
+	r.drop()
+	r.mu.Unlock()
+	if err != nil && !r.door.closing() {
+		r.door.warn.Warn(r.log, "QEMU disconnected", "reason", err)
+	}
+}
+
+// Attach makes connect the way to the worker, for this QEMU and those to come.
+func (r *VfioRelay) Attach(connect func() (*net.UnixConn, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop()
+	r.connect = connect
+	r.attach()
+}
+
+// Detach says that the worker is gone.
+func (r *VfioRelay) Detach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.connect = nil
+	r.drop()
+}
+
+// Close disconnects QEMU and removes the socket file.
+func (r *VfioRelay) Close() error { return errors.Join(r.door.close(), r.Window.Close()) }
+
+// attach joins QEMU and worker if both are there.
+func (r *VfioRelay) attach() {
+	if !r.here || r.connect == nil {
+		return
+	}
+	if err := r.tell(); err != nil {
+		r.drop()
+		r.warn.Warn(r.log, "the function is not with the worker", "reason", err)
+	}
+}
+
+// tell says everything to a worker.
+func (r *VfioRelay) tell() error {
+	conn, err := r.connect()
+	if err != nil {
+		return err
+	}
+	if r.back, err = vfiouser.NewClient(conn, vfioLimit); err != nil {
+		return err
+	}
+	for i := range r.dma.ranges {
+		if err := r.tellRange(&r.dma.ranges[i]); err != nil {
+			return err
+		}
+	}
+	for i, fd := range r.irqs {
+		if fd >= 0 {
+			if err := r.back.SetIRQs(vfiouser.IRQMSIX, uint32(i), 1, fd); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *VfioRelay) tellRange(m *dmaRange) error {
+	if m.file == nil {
+		return nil
+	}
+	return r.back.Map(m.Map, m.file.fd)
+}
+
+func (r *VfioRelay) drop() {
+	if r.back != nil {
+		_ = r.back.Close()
+		r.back = nil
+	}
+}
+
+// pass does something with the worker, if there is one. One that does not do as it is told, or not
+// in time, is taken away: what it missed the next one hears.
+func (r *VfioRelay) pass(do func(*vfiouser.Client) error) {
+	if r.back == nil {
+		return
+	}
+	err := do(r.back)
+	var no unix.Errno
+	switch {
+	case errors.As(err, &no):
+		r.warn.Warn(r.log, "the worker refuses something of the function's", "reason", err)
+	case err != nil:
+		r.drop()
+		r.warn.Warn(r.log, "the function waits for the next worker", "reason", err)
+	}
+}
+
+// Map implements vfioBack.
+func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.dma.add(m, file); err != nil {
+		r.warn.Warn(r.log, "memory of the guest is out of the function's reach", "reason", err)
+		return err
+	}
+	at, _ := r.dma.find(m.Addr)
+	r.pass(func(*vfiouser.Client) error { return r.tellRange(&r.dma.ranges[at]) })
+	return nil
+}
+
+// Unmap implements vfioBack.
+func (r *VfioRelay) Unmap(m vfiouser.Range) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file := r.dma.remove(m)
+	if file == nil {
+		return
+	}
+	r.pass(func(c *vfiouser.Client) error { return c.Unmap(m) })
+	r.dma.release(file)
+}
+
+// SetIRQs implements vfioBack.
+func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := checkEventfds(fds); err != nil {
+		return err
+	}
+	for i, fd := range fds {
+		at := int(start) + i
+		old := r.irqs[at]
+		r.irqs[at] = fd
+		switch {
+		case fd >= 0:
+			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
+		case old >= 0:
+			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
+		}
+		if old >= 0 {
+			_ = unix.Close(old)
+		}
+	}
+	return nil
+}
+
+// checkEventfds closes all descriptors if one is no eventfd.
+func checkEventfds(fds []int) (err error) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			err = errors.Join(err, eventfd.Check(fd))
+		}
+	}
+	if err != nil {
+		closeFDs(fds)
+	}
+	return err
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// Trigger implements vfioBack.
+func (r *VfioRelay) Trigger(vector uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: vector, Count: 1}
+	r.pass(func(c *vfiouser.Client) error {
+		_, err := c.Call(vfiouser.SetIRQs, q.Append(nil))
+		return err
+	})
+}
+
+// Reset implements vfioBack: it waits a little, and leaves the rest to the worker.
+func (r *VfioRelay) Reset() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pass((*vfiouser.Client).Reset)
+	}()
+	select {
+	case <-done:
+	case <-time.After(vfioResetLimit):
+	}
+}

@@ -1,0 +1,388 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
+)
+
+// bench is a block with its device, and a driver's bell and interrupt.
+type bench struct {
+	mem     []byte
+	l       *Listener
+	irq     chan struct{}
+	cleared int
+	rings   sync.WaitGroup
+	bell    chan struct{}
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{mem: make([]byte, Size), irq: make(chan struct{}, 1), bell: make(chan struct{}, 1)}
+	b.listen(t)
+	stop := make(chan struct{})
+	b.rings.Go(func() {
+		for {
+			select {
+			case <-b.bell:
+				b.l.Look()
+			case <-stop:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(stop)
+		b.rings.Wait()
+		b.l.Close()
+	})
+	return b
+}
+
+func (b *bench) listen(t *testing.T) {
+	t.Helper()
+	var err error
+	b.l, err = Listen(Config{Block: b.mem, Name: "test", Interrupt: func() { signal(b.irq) }, Clear: func() { b.cleared++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+func (b *bench) word(off int) uint32 {
+	v, _ := ring.Mem(b.mem).Load32(uint64(off))
+	return v
+}
+
+func (b *bench) set(off int, v uint32) { _ = ring.Mem(b.mem).Store32(uint64(off), v) }
+
+// meet opens a session: both ends.
+func (b *bench) meet(t *testing.T, irq <-chan struct{}) (driver, device *Conn) {
+	t.Helper()
+	driver, err := Dial(context.Background(), b.mem, func() { signal(b.bell) }, irq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if device, err = b.l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Conn{driver, device} {
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		t.Cleanup(func() { c.Close() })
+	}
+	return driver, device
+}
+
+// text makes a message of n bytes.
+func text(n int, fill byte) []byte {
+	m := abi.AppendMessage(nil, abi.MsgHeartbeat, 7, bytes.Repeat([]byte{fill}, n-abi.MsgHeaderSize))
+	return m
+}
+
+// TestSession: a session opens, messages pass each way, and its end is seen.
+func TestSession(t *testing.T) {
+	for _, interrupts := range []bool{true, false} {
+		b := newBench(t)
+		irq := b.irq
+		if !interrupts {
+			irq = nil
+		}
+		driver, device := b.meet(t, irq)
+		first := b.word(abi.ControlHeaderOpened)
+		if b.cleared != 1 || first == 0 {
+			t.Errorf("cleared %d times, session %d", b.cleared, b.word(abi.ControlHeaderOpened))
+		}
+		for _, way := range [][2]*Conn{{driver, device}, {device, driver}} {
+			sent := append(text(16, 1), text(256, 2)...)
+			if n, err := way[0].Write(sent); n != len(sent) || err != nil {
+				t.Fatalf("%d bytes, %v", n, err)
+			}
+			got := make([]byte, len(sent))
+			if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("%x, %v", got, err)
+			}
+		}
+		// The device's last word is read before its end is seen.
+		if _, err := device.Write(text(20, 3)); err != nil {
+			t.Fatal(err)
+		}
+		_ = device.Close()
+		if all, err := io.ReadAll(driver); err != nil || len(all) != 20 {
+			t.Errorf("%x, %v", all, err)
+		}
+		if _, err := driver.Write(text(16, 1)); !errors.Is(err, errEnded) {
+			t.Error(err)
+		}
+		_ = driver.Close()
+		driver, device = b.meet(t, irq)
+		if now := b.word(abi.ControlHeaderOpened); now == 0 || now == first || b.cleared != 2 {
+			t.Errorf("session %d, cleared %d times", b.word(abi.ControlHeaderOpened), b.cleared)
+		}
+		_ = driver.Close()
+		if _, err := device.Read(make([]byte, 16)); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		if _, err := device.Write(text(16, 1)); !errors.Is(err, errEnded) {
+			t.Error(err)
+		}
+		if _, err := driver.Read(make([]byte, 16)); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFlood passes many more messages than the rings hold, of any size, both ways at once.
+func TestFlood(t *testing.T) {
+	b := newBench(t)
+	driver, device := b.meet(t, b.irq)
+	var all sync.WaitGroup
+	for i, way := range [][2]*Conn{{driver, device}, {device, driver}} {
+		const total = 2000
+		seed := func() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(i))) }
+		all.Go(func() {
+			rng := seed()
+			for n := 0; n < total; {
+				var batch []byte
+				for range 1 + rng.IntN(4) {
+					batch = append(batch, text(16+rng.IntN(241), byte(n))...)
+					n++
+				}
+				if _, err := way[0].Write(batch); err != nil {
+					t.Errorf("way %d, message %d: %v", i, n, err)
+					return
+				}
+			}
+		})
+		all.Go(func() {
+			rng := seed()
+			for n := 0; n < total; {
+				for range 1 + rng.IntN(4) {
+					want := text(16+rng.IntN(241), byte(n))
+					got := make([]byte, len(want))
+					if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("way %d, message %d: %v", i, n, err)
+						return
+					}
+					n++
+				}
+			}
+		})
+	}
+	all.Wait()
+	if b.word(abi.ControlHeaderFull) != 0 {
+		t.Error("the device still waits for room")
+	}
+}
+
+// TestLists: a list of events longer than a slot arrives as several messages, and nothing of it is
+// lost; what is no list is refused.
+func TestLists(t *testing.T) {
+	b := newBench(t)
+	driver, device := b.meet(t, b.irq)
+	var body []byte
+	for i := range uint32(1000) {
+		body = binary.LittleEndian.AppendUint32(body, i)
+	}
+	go func() { _, _ = device.Write(abi.AppendMessage(nil, abi.MsgCQEvent, 0, body)) }()
+	buf := make([]byte, abi.MaxMessage)
+	for next := uint32(0); next < 1000; {
+		h, list, err := abi.ReadMessage(driver, buf)
+		if err != nil || h.Type != abi.MsgCQEvent || h.Length > abi.WindowMessageSize {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		for ; len(list) > 0; list = list[4:] {
+			if got := binary.LittleEndian.Uint32(list); got != next {
+				t.Fatalf("%d, want %d", got, next)
+			}
+			next++
+		}
+	}
+	for name, m := range map[string][]byte{"long": text(257, 1), "cut off": text(20, 1)[:18], "half a header": {1, 2, 3}} {
+		if _, err := device.Write(m); err == nil {
+			t.Errorf("%s is written", name)
+		}
+	}
+}
+
+// TestDeadlines end waiting, and only that.
+func TestDeadlines(t *testing.T) {
+	b := newBench(t)
+	driver, device := b.meet(t, b.irq)
+	_ = device.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := device.Read(make([]byte, 16)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	_ = device.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	var err error
+	for n := 0; err == nil && n < 100; n++ {
+		_, err = device.Write(text(256, 1))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	_ = device.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.ReadFull(driver, make([]byte, 256)); err != nil {
+		t.Error(err)
+	}
+	if _, err := device.Write(text(16, 1)); err != nil {
+		t.Error(err)
+	}
+	_ = device.SetReadDeadline(time.Unix(1, 0))
+	if _, err := device.Read(make([]byte, 16)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	var timeout net.Error
+	if !errors.As(error(os.ErrDeadlineExceeded), &timeout) || !timeout.Timeout() {
+		t.Error("no timeout")
+	}
+}
+
+// TestNextProcess: another process that takes a block over ends the session that the one before had
+// open, and opens what a driver waits for.
+func TestNextProcess(t *testing.T) {
+	b := newBench(t)
+	mem := b.mem
+	driver, _ := b.meet(t, b.irq)
+	next := func() *Listener {
+		l, err := Listen(Config{Block: mem, Interrupt: func() { signal(b.irq) }, Clear: func() {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := next()
+	if _, err := driver.Read(make([]byte, 16)); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	l.Close()
+	b.set(abi.ControlHeaderOpen, 99) // nobody serves the block now
+	l = next()
+	defer l.Close()
+	c, err := l.Accept()
+	if err != nil || b.word(abi.ControlHeaderOpened) != 99 {
+		t.Fatalf("session %d, %v", b.word(abi.ControlHeaderOpened), err)
+	}
+	c.Close()
+}
+
+// TestReset ends a session as a function level reset does; the driver may use any number then.
+func TestReset(t *testing.T) {
+	b := newBench(t)
+	_, device := b.meet(t, b.irq)
+	number := b.word(abi.ControlHeaderOpened)
+	b.l.Reset()
+	if _, err := device.Read(make([]byte, 16)); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	_ = device.Close()
+	b.set(abi.ControlHeaderOpen, number)
+	b.l.Look()
+	c, err := b.l.Accept()
+	if err != nil || b.word(abi.ControlHeaderOpened) != number {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	b.l.Look()
+	if b.word(abi.ControlHeaderOpened) != 0 {
+		t.Error("a number opened twice")
+	}
+}
+
+// TestHostile: what a driver may write into the block at the wrong time, or at all.
+func TestHostile(t *testing.T) {
+	for name, do := range map[string]func(b *bench){
+		"producer far ahead": func(b *bench) { b.set(abi.WindowRequests+abi.QueueHeaderProducer, 65) },
+		"producer behind":    func(b *bench) { b.set(abi.WindowRequests+abi.QueueHeaderProducer, ^uint32(0)) },
+	} {
+		b := newBench(t)
+		_, device := b.meet(t, b.irq)
+		do(b)
+		b.l.Look()
+		if _, err := device.Read(make([]byte, 16)); !errors.Is(err, ring.ErrIndex) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b := newBench(t)
+	_, device := b.meet(t, b.irq)
+	b.set(abi.WindowMessages+abi.QueueHeaderConsumer, 70)
+	var err error
+	for n := 0; err == nil && n < 200; n++ {
+		_, err = device.Write(text(16, 1))
+	}
+	if !errors.Is(err, ring.ErrIndex) {
+		t.Errorf("consumer ahead: %v", err)
+	}
+	for length, want := range map[uint32]error{0: abi.ErrMessageTooShort, 15: abi.ErrMessageTooShort, 257: abi.ErrMessageTooLong, ^uint32(0): abi.ErrMessageTooLong} {
+		b := newBench(t)
+		_, device := b.meet(t, b.irq)
+		binary.LittleEndian.PutUint32(b.mem[abi.WindowRequests+ring.HeaderSize:], length)
+		b.set(abi.WindowRequests+abi.QueueHeaderProducer, 1)
+		b.l.Look()
+		if _, _, err := abi.ReadMessage(device, make([]byte, abi.MaxMessage)); !errors.Is(err, want) {
+			t.Errorf("message of %d bytes: %v, want %v", length, err, want)
+		}
+	}
+	if _, err := Listen(Config{Block: make([]byte, Size-1)}); err == nil {
+		t.Error("a block that is too small is taken")
+	}
+}
+
+// TestNobody: a driver gives up where nobody serves the block.
+func TestNobody(t *testing.T) {
+	mem := make([]byte, Size)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	rung := 0
+	if _, err := Dial(ctx, mem, func() { rung++ }, nil); !errors.Is(err, context.DeadlineExceeded) || rung != 2 {
+		t.Errorf("%v, rung %d times", err, rung)
+	}
+	if open, _ := ring.Mem(mem).Load32(abi.ControlHeaderOpen); open != 0 {
+		t.Errorf("still wants session %d", open)
+	}
+}
+
+// FuzzMessages: a device that reads whatever is in the block neither faults nor returns more than is
+// there.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(text(20, 1)), uint32(1))
+	f.Add(make([]byte, 600), uint32(3))
+	f.Fuzz(func(t *testing.T, b []byte, producer uint32) {
+		mem := make([]byte, Size)
+		l, err := Listen(Config{Block: mem, Interrupt: func() {}, Clear: func() {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_ = ring.Mem(mem).Store32(abi.ControlHeaderOpen, 5)
+		l.Look()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		copy(mem[abi.WindowRequests+ring.HeaderSize:], b)
+		_ = ring.Mem(mem).Store32(abi.WindowRequests+abi.QueueHeaderProducer, producer)
+		_ = ring.Mem(mem).Store32(abi.ControlHeaderOpen, 0)
+		got, _ := io.ReadAll(c)
+		if len(got) > abi.WindowMessageSize<<abi.WindowControlLog2 {
+			t.Errorf("%d bytes", len(got))
+		}
+	})
+}
