@@ -33,8 +33,8 @@ func (o *Opener) find(spi uint32) *rxSA {
 	if s := o.recent; s != nil && s.spi == spi && !s.ended.Load() {
 		return s
 	}
-	s := o.db.sas.find(spi)
-	if s != nil {
+	s, ok := o.db.sas.Find(spi)
+	if ok {
 		o.recent = s
 	}
 	return s

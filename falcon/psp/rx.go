@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/internal/table"
 )
 
 // PhaseBit is the bit of an SPI that selects the master key.
@@ -37,7 +39,7 @@ type RxSADB struct {
 	next    [2]uint32
 	limit   int
 	lanes   int
-	sas     *spiTable
+	sas     *table.Table[uint32, *rxSA]
 	current atomic.Uint64 // Generation, as Generation.word
 }
 
@@ -63,7 +65,7 @@ func (g Generation) word() uint64 {
 // NewRxSADB returns an empty database that holds at most limit SPIs at a time. Its SPIs fall into
 // lanes, at least 1: an SPI is in lane SPI modulo lanes.
 func NewRxSADB(m Master, limit, lanes int) *RxSADB {
-	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: newSPITable(), limit: limit, lanes: lanes}
+	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: table.New[uint32, *rxSA](), limit: limit, lanes: lanes}
 }
 
 // Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is
@@ -76,7 +78,7 @@ func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err 
 // IssueTo is Issue of an SPI of a lane, with a number for the owner, which comes back in the header
 // of each packet. The packets of class gateway are opened by the Opener of their lane.
 func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (spi uint32, key []byte, err error) {
-	if d.sas.count >= d.limit {
+	if d.sas.Len() >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
 	number := d.next[d.phase]
@@ -93,17 +95,22 @@ func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (sp
 		return 0, nil, err
 	}
 	d.next[d.phase] = number + 1
-	d.sas.add(&rxSA{sealer: s, spi: spi, class: class, owner: owner})
+	d.sas.Set(spi, &rxSA{sealer: s, spi: spi, class: class, owner: owner})
 	return spi, key, nil
 }
 
 func (d *RxSADB) lane(spi uint32) int { return int(spi) % d.lanes }
 
 // Forget closes an SPI: packets sealed with it are unknown from now on.
-func (d *RxSADB) Forget(spi uint32) { d.sas.remove(spi) }
+func (d *RxSADB) Forget(spi uint32) {
+	if sa, ok := d.sas.Find(spi); ok {
+		d.sas.Delete(spi)
+		sa.ended.Store(true) // for those who hold it
+	}
+}
 
 // Len returns the number of SPIs in use.
-func (d *RxSADB) Len() int { return d.sas.count }
+func (d *RxSADB) Len() int { return d.sas.Len() }
 
 // Generation implements Generations.
 func (d *RxSADB) Generation() Generation {
@@ -131,9 +138,9 @@ func (d *RxSADB) Retire() {
 	d.current.Store(Generation{Current: gen.Current}.word())
 	old := d.phase ^ 1
 	d.master.Keys[old] = [32]byte{}
-	d.sas.each(func(sa *rxSA) {
-		if sa.spi>>31 == old {
-			d.sas.remove(sa.spi)
+	d.sas.Each(func(spi uint32, _ *rxSA) {
+		if spi>>31 == old {
+			d.Forget(spi)
 		}
 	})
 }
