@@ -1,13 +1,16 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Networks are the virtual networks of a NIC: each tenant as the configuration describes it, or else
-// with the subnets around its functions' addresses.
+// with the subnets around the addresses of its ports' functions.
 type Networks struct {
 	tenants map[uint32]*Tenant
 	given   map[uint32]bool // subnets are configured
-	seen    map[network]bool
+	holders map[network]int // of subnets that are not
 }
 
 type network struct {
@@ -17,7 +20,7 @@ type network struct {
 
 // Networks returns those of the configuration, with all its functions.
 func (c *Config) Networks() *Networks {
-	n := &Networks{tenants: map[uint32]*Tenant{}, given: map[uint32]bool{}, seen: map[network]bool{}}
+	n := &Networks{tenants: map[uint32]*Tenant{}, given: map[uint32]bool{}, holders: map[network]int{}}
 	for _, t := range c.Tenants {
 		n.tenants[t.Tenant], n.given[t.Tenant] = &t, len(t.Subnets) > 0
 	}
@@ -28,9 +31,10 @@ func (c *Config) Networks() *Networks {
 }
 
 // Add adds the networks around a function's addresses to its tenant's, unless those are configured.
-func (n *Networks) Add(tenant uint32, addrs []netip.Addr) {
+// It reports whether that changes the tenant.
+func (n *Networks) Add(tenant uint32, addrs []netip.Addr) (changed bool) {
 	if n.given[tenant] {
-		return
+		return false
 	}
 	t := n.tenants[tenant]
 	if t == nil {
@@ -38,12 +42,30 @@ func (n *Networks) Add(tenant uint32, addrs []netip.Addr) {
 		n.tenants[tenant] = t
 	}
 	for _, a := range addrs {
-		p := defaultSubnet(a)
-		if at := (network{tenant, p}); !n.seen[at] {
-			n.seen[at] = true
-			t.Subnets = append(t.Subnets, p)
+		at := network{tenant, defaultSubnet(a)}
+		if n.holders[at]++; n.holders[at] == 1 {
+			t.Subnets = append(slices.Clone(t.Subnets), at.prefix)
+			changed = true
 		}
 	}
+	return changed
+}
+
+// Remove takes back what Add has added.
+func (n *Networks) Remove(tenant uint32, addrs []netip.Addr) (changed bool) {
+	if n.given[tenant] {
+		return false
+	}
+	t := n.tenants[tenant]
+	for _, a := range addrs {
+		at := network{tenant, defaultSubnet(a)}
+		if n.holders[at]--; n.holders[at] == 0 {
+			delete(n.holders, at)
+			t.Subnets = slices.DeleteFunc(slices.Clone(t.Subnets), func(p netip.Prefix) bool { return p == at.prefix })
+			changed = true
+		}
+	}
+	return changed
 }
 
 // Of returns one tenant's.

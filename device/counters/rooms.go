@@ -127,6 +127,7 @@ var OfGateway = table[*gateway.Stats]{
 	counter("gateway.coalesced", "Packets joined to one frame for a port.", func(s *gateway.Stats) uint64 { return s.Coalesced }),
 	counter("gateway.from_port_bytes", "Bytes of plain IP that ports sent.", func(s *gateway.Stats) uint64 { return s.FromPortBytes }),
 	counter("gateway.from_ports", "Frames that ports sent.", func(s *gateway.Stats) uint64 { return s.FromPorts }),
+	counter("gateway.handed_over", "Frames for ports of other shards.", func(s *gateway.Stats) uint64 { return s.HandedOver }),
 	counter("gateway.local", "Frames between ports of this NIC.", func(s *gateway.Stats) uint64 { return s.Local }),
 	counter("gateway.segments", "Packets cut from larger frames.", func(s *gateway.Stats) uint64 { return s.Segments }),
 	counter("gateway.to_port_bytes", "Bytes of plain IP given to ports.", func(s *gateway.Stats) uint64 { return s.ToPortBytes }),

@@ -51,6 +51,6 @@ func (g *Gateway) speaksFor(p *Endpoint, a netip.Addr) bool {
 	if a == p.serverID() || a == p.linkLocal() {
 		return true
 	}
-	to, ok := p.tenant.find(a)
-	return ok && to.port != p
+	to, ok := p.network.find(a)
+	return ok && !to.at(p)
 }

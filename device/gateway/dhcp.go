@@ -45,7 +45,7 @@ var (
 
 // serverID is the gateway's address as a DHCP server.
 func (p *Endpoint) serverID() netip.Addr {
-	if a, ok := p.tenant.router(false); ok {
+	if a, ok := p.network.router(false); ok {
 		return a
 	}
 	return anyServer
@@ -133,7 +133,7 @@ func parseDHCP(m []byte) (r request, ok bool) {
 // client may have no address yet.
 func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
-	t := p.tenant
+	t := p.network.config.Load()
 	server := p.serverID()
 	var buf [512]byte
 	b := append(buf[:0], m[:bootFixed]...)
@@ -176,7 +176,7 @@ func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 }
 
 // appendLease appends the options that describe the network.
-func (p *Endpoint) appendLease(b []byte, t *tenant, lease bool) []byte {
+func (p *Endpoint) appendLease(b []byte, t *TenantConfig, lease bool) []byte {
 	addr, _ := p.address4()
 	if lease {
 		b = append(b, optLease, 4)

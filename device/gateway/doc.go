@@ -4,15 +4,19 @@
 //
 //	guest ─ port ─▶ Take ─▶ Outgoing ─┬─ ARP, ND, DHCP ─▶ replies ───────────┐
 //	                                  ├─ Forward: Next, Next … ─▶ Seal each, the owner sends
-//	                                  └─ another endpoint of the tenant ─────┤
-//	owner opened ─▶ Opened ─▶ FromTunnel: ECN, steer, join ──────────────────┴─▶ Deliver ─▶ ports
+//	                                  ├─ another endpoint of the tenant ─────┤
+//	                                  └─ one of another shard ─▶ Handover    │
+//	owner opened ─▶ Opened ─▶ FromTunnel: ECN, steer ─┬─ join ───────────────┴─▶ Deliver ─▶ ports
+//	another shard's Handover ─▶ FromShard ────────────┘
 //
 // An Endpoint is a function in its tenant's network. A Port is what carries its frames: a TAP, or
 // whatever else implements the interface. A Tunnel leads to a peer's functions in a tenant, under the
 // key that the peer gave for it.
 //
-// Changes of what endpoints, tenants and peers are make the tables anew; Update does so once for
-// many.
+// Routes say where each address of each tenant is: a port and its shard, a peer, or the gateway
+// itself. There is one for a NIC and a Gateway for each of its shards, which has the endpoints and
+// tunnels of that shard. A port's frames for a port of another shard are handed over in the clear,
+// as are packets of a tunnel: those of one key all come to the shard that has its replay window.
 //
 // To its guest the gateway is the only other station on the link: it answers for every address of
 // the tenant that has a route with one MAC (proxy ARP, RFC 1027), and speaks ARP, neighbour
@@ -38,8 +42,9 @@
 // by Reason, also at its port. Answers and errors are bounded in number and rate, and never go to
 // anyone but the port that caused them.
 //
-// A Gateway belongs to one goroutine, the shard's. FromPort, Next, FromTunnel and Output do not
-// allocate.
+// A Gateway belongs to one goroutine, the shard's. FromPort, Next, FromTunnel, FromShard and Output
+// do not allocate. Routes belong to one goroutine, too, which may be another: gateways read them
+// without a lock, and a change costs what it changes, however many ports there are.
 //
 // References: RFC 826, 1027, 5227 (ARP), 4861, 4862, 8106 (neighbour discovery), 2131 (DHCP), 792,
 // 1191, 1812, 4443, 8201 (ICMP), 6040 (ECN in tunnels); docs/tunnel.md.

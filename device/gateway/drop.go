@@ -36,6 +36,7 @@ const (
 	DropPortDown    // the port is
 	DropPortFull    // the port's device does not take it
 	DropPortTooBig  // longer than the port's MTU
+	DropShardFull   // the shard that has the port does not take it
 	DropPanic       // found a fault in this code
 
 	CountARP       // requests answered
@@ -52,7 +53,7 @@ var reasonNames = [Reasons]string{
 	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon",
 	"drop_multicast", "drop_link_local", "drop_destination", "drop_no_route", "drop_hairpin", "drop_ttl", "drop_too_big", "drop_no_key", "drop_ecn",
 	"drop_arp", "drop_nd", "drop_dhcp", "drop_icmp_limit", "drop_reply_full", "drop_wrong_vc", "drop_wrong_source", "drop_no_port", "drop_port_down",
-	"drop_port_full", "drop_port_too_big", "drop_panic", "arp_answered", "nd_answered", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "nested",
+	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_panic", "arp_answered", "nd_answered", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "nested",
 }
 
 func (r Reason) String() string { return reasonNames[r] }
@@ -66,7 +67,8 @@ type Stats struct {
 	Segments                   uint64 // packets cut from frames that stood for several
 	Coalesced                  uint64 // packets that joined one before
 	Local                      uint64 // frames from port to port
+	HandedOver                 uint64 // frames for ports of other shards
 	TunnelPackets, TunnelBytes uint64 // sealed
 	TunnelIn, TunnelInBytes    uint64 // opened
-	AddressesRefused           uint64 // that peers told of and may not have
+	AddressesRefused           uint64 // that peers told of and may not have; counted once for the NIC, in shard 0
 }

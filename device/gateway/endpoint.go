@@ -28,11 +28,12 @@ type Endpoint struct {
 	Lost     bool // the port is gone
 	Drops    [Reasons]uint64
 
-	tenant *tenant
-	up     bool
-	mac    MAC // where to deliver: the function's, or what a trusted guest uses
-	errors bucket
-	roce   func(packet []byte) // of the function; nil: it takes none
+	network *network // of the tenant
+	up      bool
+	mac     MAC // where to deliver: the function's, or what a trusted guest uses
+	errors  bucket
+	last    way                 // of the last packet from it
+	roce    func(packet []byte) // of the function; nil: it takes none
 }
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.
@@ -66,6 +67,9 @@ func (p *Endpoint) write(f *PortFrame) bool {
 	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
 }
 
+// at tells whether t leads to a port.
+func (t *Target) at(p *Endpoint) bool { return t.Kind == ToPort && t.Function == p.Function }
+
 // own tells whether a is an address of the port's function.
 func (p *Endpoint) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }
 
@@ -74,8 +78,8 @@ func (p *Endpoint) maySend(a netip.Addr) bool {
 	if p.Spoof || p.own(a) {
 		return true
 	}
-	for i := range p.tenant.Routes {
-		if r := &p.tenant.Routes[i]; r.Prefix.Contains(a) {
+	for i, routes := 0, p.network.config.Load().Routes; i < len(routes); i++ {
+		if r := &routes[i]; r.Prefix.Contains(a) {
 			return p.own(r.Via)
 		}
 	}

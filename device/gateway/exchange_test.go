@@ -10,7 +10,7 @@ import (
 
 // TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted exactly (F65).
 func TestCountersOfAnExchange(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	const headers, ip = 42, 28
 	n.send(udp(t, gwA, macA, ipA, ipB, 100), Offload{})
 	n.wrote()
@@ -31,7 +31,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 }
 
 // wrote is a device that writes all that waits.
-func (n *network) wrote() {
+func (n *net) wrote() {
 	for _, f := range n.g.Output() {
 		n.g.Wrote(&f)
 	}
@@ -40,12 +40,12 @@ func (n *network) wrote() {
 
 // TestManySubnets: a router advertisement names as many subnets as fit a packet of the minimum MTU with all servers (F65).
 func TestManySubnets(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	tenant := TenantConfig{Tenant: 7, DNS: addrs("fd00::53", "fd00::54", "fd00::55", "fd00::56", "fd00::57")}
 	for i := range 50 {
 		tenant.Subnets = append(tenant.Subnets, netip.MustParsePrefix(fmt.Sprintf("fd00:%x::/64", i)))
 	}
-	n.g.SetTenant(tenant)
+	n.g.routes.SetTenant(tenant)
 	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
 	out := n.output()
 	if len(out) != 1 || len(out[0].b) > replySize {
@@ -66,24 +66,5 @@ func TestManySubnets(t *testing.T) {
 	}
 	if answers := n.g.Stats().Reasons[CountND]; answers != 1 {
 		t.Errorf("%d solicitations are counted as answered, want 1", answers)
-	}
-}
-
-// TestUpdate: changes that come together take effect together.
-func TestUpdate(t *testing.T) {
-	n := newNetwork(t)
-	before := len(n.g.Table())
-	n.g.Update(func() {
-		for _, p := range n.g.Endpoints() {
-			n.g.Configure(p, p.EndpointConfig, false)
-		}
-		if now := len(n.g.Table()); now != before {
-			t.Errorf("%d routes in the middle of a change, %d before it", now, before)
-		}
-	})
-	for _, e := range n.g.Table() {
-		if e.Endpoint != nil {
-			t.Errorf("%s is still at port %s, which is down", e.Prefix, e.Endpoint.Name)
-		}
 	}
 }

@@ -118,18 +118,18 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 
 // route finds where an admitted packet goes and makes it fit for the way.
 func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off Offload, f *Forward) Reason {
-	to, ok := p.tenant.find(h.dst)
+	w, ok := g.way(p, h.dst)
 	switch {
 	case !ok:
 		g.unreachable(now, p, b, &h)
 		return DropNoRoute
-	case to.router:
+	case w.to.Kind == ToRouter:
 		return g.echo(now, p, b, &h)
-	case to.port == p:
+	case w.to.at(p):
 		return DropHairpin
 	}
-	f.max = to.mtu
-	if !p.tenant.onLink(h.dst) { // a router's work
+	f.max = w.to.MTU
+	if !p.network.onLink(h.dst) { // a router's work
 		if h.ttl <= 1 {
 			g.timeExceeded(now, p, b, &h)
 			return DropTTL
@@ -146,25 +146,30 @@ func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off O
 	if h.nested(b) {
 		g.stats.Reasons[CountNested]++
 	}
-	if to.port == nil {
-		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = to.tunnel, b, h, off, h.ecn, h.flow(b)
+	if w.to.Kind == ToPeer {
+		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = w.tunnel, b, h, off, h.ecn, h.flow(b)
 		f.at, f.index = 0, 0
 		if off.gso() != GSONone {
 			g.stats.Segments += uint64(f.Packets())
 		}
 		return none
 	}
-	g.stats.Local++
-	if to.port.takes(b, &h) {
-		return none
-	}
 	if off.gso() != GSONone {
 		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
 	}
-	if !g.deliver(to.port, frame[:ethLen+h.total], off) {
-		return DropPortFull
+	return g.toPort(w, frame[:ethLen+h.total], &h, off)
+}
+
+// toPort takes a frame to another port of this NIC.
+func (g *Gateway) toPort(w *way, frame []byte, h *header, off Offload) Reason {
+	g.stats.Local++
+	switch {
+	case w.port == nil:
+		return g.handOver(&w.to, frame, off)
+	case w.port.takes(frame[ethLen:], h):
+		return none
 	}
-	return none
+	return g.deliver(w.port, frame, off)
 }
 
 // A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's
@@ -229,12 +234,6 @@ const (
 	tcpCheckAt = 16
 	udpCheckAt = 6
 )
-
-// deliver puts a whole frame, whose Ethernet header is written here, before a port.
-func (g *Gateway) deliver(p *Endpoint, frame []byte, off Offload) bool {
-	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
-	return g.out.add(p, frame, off)
-}
 
 // ethernet writes the header of a frame to the port's guest.
 func (p *Endpoint) ethernet(b []byte, etherType uint16) {

@@ -1,14 +1,19 @@
 package gateway
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no
 // look-up.
 type cache struct {
+	epoch
 	from  *Tunnel
 	v6    bool
 	addrs [32]byte
-	port  *Endpoint
+	to    Target
+	port  *Endpoint // nil: of another shard
 }
 
 // FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds
@@ -34,16 +39,16 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	case h.proto == protoFalcon:
 		return nil, DropFalcon
 	}
-	p, why := g.steer(from, b, &h)
+	c, why := g.steer(from, b, &h)
 	if why != none {
-		return p, why
+		return nil, why
 	}
-	if h.total > p.MTU {
-		return p, DropPortTooBig
+	if h.total > c.to.MTU {
+		return c.port, DropPortTooBig
 	}
 	switch ecn, ok := decapsulate(h.ecn, outer); {
 	case !ok:
-		return p, DropECN
+		return c.port, DropECN
 	case ecn != h.ecn:
 		h.setECN(b, ecn)
 	}
@@ -53,49 +58,38 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if h.nested(b) {
 		g.stats.Reasons[CountNested]++
 	}
-	if p.takes(b, &h) {
-		return p, none
+	if c.port == nil {
+		binary.BigEndian.PutUint16(frame[12:], h.etherType())
+		return nil, g.handOver(&c.to, frame, Offload{})
 	}
-	etherType := uint16(typeIPv4)
-	if h.v6 {
-		etherType = typeIPv6
+	if c.port.takes(b, &h) {
+		return c.port, none
 	}
-	p.ethernet(frame, etherType)
-	joined, ok := g.out.join(p, frame, &h)
-	if !ok {
-		return p, DropPortFull
-	}
-	if joined {
-		g.stats.Coalesced++
-	}
-	return p, none
+	return c.port, g.joinOrDeliver(c.port, frame, &h)
 }
 
-// steer finds the port of a packet: by the tenant of the tunnel, which the key stands for, and the
+// steer finds where a packet goes: by the tenant of the tunnel, which the key stands for, and the
 // address inside. The sender must be a function of that peer.
-func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*Endpoint, Reason) {
+func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*cache, Reason) {
 	addrs := b[12:20]
 	if h.v6 {
 		addrs = b[8:40]
 	}
-	c := &g.last
-	if c.port != nil && c.from == from && c.v6 == h.v6 && bytes.Equal(c.addrs[:len(addrs)], addrs) {
-		return c.port, none
+	c, now := &g.last, g.epoch()
+	if c.from == from && c.epoch == now && c.v6 == h.v6 && bytes.Equal(c.addrs[:len(addrs)], addrs) {
+		return c, none
 	}
-	t := g.tenants[from.Tenant]
-	if t == nil {
-		return nil, DropNoPort
-	}
-	if src, ok := t.find(h.src); !ok || src.tunnel != from {
+	n := g.routes.network(from.Tenant)
+	if src, ok := n.find(h.src); !ok || src.Kind != ToPeer || src.Peer != from.Peer {
 		return nil, DropWrongSource
 	}
-	to, ok := t.find(h.dst)
-	if !ok || to.port == nil {
+	to, ok := n.find(h.dst)
+	if !ok || to.Kind != ToPort {
 		return nil, DropNoPort
 	}
-	c.from, c.v6, c.port = from, h.v6, to.port
+	*c = cache{epoch: now, from: from, v6: h.v6, to: to, port: g.here(&to)}
 	copy(c.addrs[:], addrs)
-	return to.port, none
+	return c, none
 }
 
 // decapsulate is RFC 6040 §4.2: what the way has marked is told to the receiver, unless it could

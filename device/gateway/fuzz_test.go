@@ -27,7 +27,7 @@ func TestEveryPrefix(t *testing.T) {
 	for _, f := range samples(t) {
 		h, _ := parseIP(f[ethLen:])
 		for n := range min(len(f), 200) {
-			w := newNetwork(t)
+			w := newNet(t)
 			if p := w.send(bytes.Clone(f[:n]), Offload{}); p != nil {
 				t.Fatalf("%d of %d bytes went on", n, len(f))
 			}
@@ -53,7 +53,7 @@ func FuzzFromPort(f *testing.F) {
 		f.Add(s, uint8(GSOTCP6), true, uint16(500), uint16(54), uint16(16))
 		f.Add(s, uint8(GSOUDP), true, uint16(100), uint16(34), uint16(6))
 	}
-	n := newNetwork(f) // making one takes longer than a frame
+	n := newNet(f) // making one takes longer than a frame
 	f.Fuzz(func(t *testing.T, b []byte, gso uint8, needs bool, size, start, at uint16) {
 		if len(b) > 1<<12 {
 			return
@@ -69,7 +69,7 @@ func FuzzFromPort(f *testing.F) {
 			if why != none || h.total != len(p) || len(p) > tunnelMTU || h.proto == protoFalcon || !n.a.maySend(h.src) || h.dst.IsMulticast() {
 				t.Fatalf("%v %+v %x", why, h, p)
 			}
-			if to, ok := n.a.tenant.find(h.dst); !ok || to.tunnel != n.fwd.Tunnel {
+			if to, ok := n.a.network.find(h.dst); !ok || to.Kind != ToPeer || to.Peer != n.fwd.Tunnel.Peer {
 				t.Fatalf("to %s through the tunnel to host %d: %x", h.dst, n.fwd.Tunnel.Peer, p)
 			}
 			if off.gso() != GSONone && !h.l4Valid(p) {
@@ -94,7 +94,7 @@ func FuzzFromTunnel(f *testing.F) {
 	}
 	f.Add(udp(f, macA, gwA, ipC, ipA, 30)[ethLen:], uint8(3))
 	f.Add(udp(f, macA, gwA, v6C, v6A, 30)[ethLen:], uint8(1))
-	n := newNetwork(f)
+	n := newNet(f)
 	f.Fuzz(func(t *testing.T, b []byte, outer uint8) {
 		if len(b) > 9000 {
 			return
@@ -109,7 +109,7 @@ func FuzzFromTunnel(f *testing.F) {
 			if why != none || h.total != len(o.b)-ethLen || h.proto == protoFalcon || !o.port.own(h.dst) && !h.dst.Is4() {
 				t.Fatalf("%v %+v", why, h)
 			}
-			if to, ok := n.a.tenant.find(h.src); !ok || to.tunnel != tunnel {
+			if to, ok := n.a.network.find(h.src); !ok || to.Kind != ToPeer || to.Peer != tunnel.Peer {
 				t.Fatalf("from %s", h.src)
 			}
 		}

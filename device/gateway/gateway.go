@@ -9,50 +9,24 @@ import (
 // MAC is an Ethernet address.
 type MAC = [6]byte
 
-// TenantConfig is a virtual network as its ports see it.
-type TenantConfig struct {
-	Tenant  uint32
-	Subnets []netip.Prefix // on-link at every port
-	Routers []netip.Addr   // addresses that every port's gateway has
-	DNS     []netip.Addr
-	Routes  []Route
+// Handover takes frames for ports of other shards, by function. They are copied; false: they are
+// not taken.
+type Handover interface {
+	ToPort(shard uint8, function uint32, frame []byte, off Offload) bool
 }
 
-// Route says that the function with the address Via leads to a network.
-type Route struct {
-	Prefix netip.Prefix
-	Via    netip.Addr
-}
-
-// target is what an address leads to: a port of ours, a tunnel, or the gateway itself.
-type target struct {
-	port   *Endpoint
-	tunnel *Tunnel
-	router bool
-	mtu    int // longest packet it takes
-}
-
-// tenant is a virtual network.
-type tenant struct {
-	TenantConfig
-	addrs   map[netip.Addr]target
-	tunnels map[uint8]*Tunnel // by peer
-}
-
-// Gateway carries plain IP between the ports of a NIC and its peers. See the package comment.
+// Gateway carries plain IP between the ports of a shard, those of others, and peers. See the package
+// comment.
 type Gateway struct {
 	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
+	Handover Handover                  // nil: there are no other shards
 
 	shard   uint8 // that it belongs to
-	mtu     int   // of tunnels, by our own uplink
-	tenants map[uint32]*tenant
+	routes  *Routes
 	ports   []*Endpoint
 	byFunc  map[uint32]*Endpoint
-	peers   map[uint8]Peer
-	learned map[uint8][]Address      // by peer
-	refused map[uint8]map[place]bool // the same
-	holds   bool                     // more changes are to come before the tables are made anew
-	stale   bool
+	tunnels map[reach]*Tunnel
+	changes uint64 // of the endpoints
 	taken   taken
 	replies replies
 	out     output
@@ -60,39 +34,19 @@ type Gateway struct {
 	stats   Stats
 }
 
-// New returns a shard's gateway without ports. mtu is the longest packet that fits a sealed frame on
-// the uplink.
-func New(shard uint8, mtu int) *Gateway {
-	g := &Gateway{
-		shard: shard, mtu: mtu, tenants: map[uint32]*tenant{}, byFunc: map[uint32]*Endpoint{},
-		peers: map[uint8]Peer{}, learned: map[uint8][]Address{}, refused: map[uint8]map[place]bool{},
-	}
+// New returns a shard's gateway without ports, which finds its way by routes.
+func New(shard uint8, routes *Routes) *Gateway {
+	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}, tunnels: map[reach]*Tunnel{}}
 	g.out.init()
 	return g
 }
 
-// SetTenant describes a virtual network. Ports of a tenant without a description are in a network
-// without subnets.
-func (g *Gateway) SetTenant(c TenantConfig) {
-	c.Routes = slices.Clone(c.Routes)
-	slices.SortStableFunc(c.Routes, func(a, b Route) int { return b.Prefix.Bits() - a.Prefix.Bits() })
-	g.tenant(c.Tenant).TenantConfig = c
-}
-
-func (g *Gateway) tenant(n uint32) *tenant {
-	t := g.tenants[n]
-	if t == nil {
-		t = &tenant{TenantConfig: TenantConfig{Tenant: n}, addrs: map[netip.Addr]target{}, tunnels: map[uint8]*Tunnel{}}
-		g.tenants[n] = t
-	}
-	return t
-}
-
 // AddEndpoint adds a port, which is down. mac is what its guest sees of all other stations.
 func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
-	p := &Endpoint{Name: name, Function: function, Gateway: mac, tenant: g.tenant(0)}
+	p := &Endpoint{Name: name, Function: function, Gateway: mac, network: nowhere}
 	g.ports = append(g.ports, p)
 	g.byFunc[function] = p
+	g.changes++
 	return p
 }
 
@@ -103,19 +57,21 @@ func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	if g.byFunc[p.Function] == p {
 		delete(g.byFunc, p.Function)
 	}
-	g.rebuild()
+	g.changes++
 }
 
-// Configure changes what a port is, and whether it takes part in the network.
+// Configure changes what a port is, and whether it takes part in the network. The routes know it
+// already.
 func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
-	if p.up == up && p.tenant == g.tenant(c.Tenant) && reflect.DeepEqual(p.EndpointConfig, c) {
+	network := g.routes.network(c.Tenant)
+	if p.up == up && p.network == network && reflect.DeepEqual(p.EndpointConfig, c) {
 		return
 	}
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
-	p.EndpointConfig, p.up, p.tenant = c, up, g.tenant(c.Tenant)
-	g.rebuild()
+	p.EndpointConfig, p.up, p.network = c, up, network
+	g.changes++
 }
 
 // Up tells whether a function has an endpoint that takes part.
@@ -124,153 +80,90 @@ func (g *Gateway) Up(function uint32) bool {
 	return p != nil && p.up
 }
 
+// Endpoint is that of a function of this shard; nil: it has none.
+func (g *Gateway) Endpoint(function uint32) *Endpoint { return g.byFunc[function] }
+
 // Endpoints lists them. The slice is the gateway's.
 func (g *Gateway) Endpoints() []*Endpoint { return g.ports }
 
 // Stats returns the counters, which move.
-func (g *Gateway) Stats() *Stats { return &g.stats }
-
-func (g *Gateway) sorted() []*tenant {
-	list := make([]*tenant, 0, len(g.tenants))
-	for _, t := range g.tenants {
-		list = append(list, t)
+func (g *Gateway) Stats() *Stats {
+	if g.shard == 0 {
+		g.stats.AddressesRefused = g.routes.Refusals()
 	}
-	slices.SortFunc(list, func(a, b *tenant) int { return int(int64(a.Tenant) - int64(b.Tenant)) })
-	return list
+	return &g.stats
 }
 
-// Update makes several changes, and the tables anew once for all of them.
-func (g *Gateway) Update(changes func()) {
-	g.holds = true
-	changes()
-	g.holds = false
-	if g.stale {
-		g.rebuild()
-	}
-}
+// Routes are those it finds its way by.
+func (g *Gateway) Routes() *Routes { return g.routes }
 
-// rebuild makes the tables anew. Our own ports come first, then routers, then the peers in the
-// order of their numbers: nobody takes another's address.
-func (g *Gateway) rebuild() {
-	if g.stale = g.holds; g.stale {
-		return
-	}
-	g.last = cache{}
-	for _, t := range g.tenants {
-		clear(t.addrs)
-	}
-	put := func(t *tenant, a netip.Addr, to target) {
-		if _, taken := t.addrs[a]; !taken {
-			t.addrs[a] = to
-		}
-	}
-	for _, p := range g.ports {
-		for _, a := range p.Addresses {
-			if p.up {
-				put(p.tenant, a, target{port: p, mtu: p.MTU})
-			}
-		}
-	}
-	for _, t := range g.tenants {
-		for _, a := range t.Routers {
-			put(t, a, target{router: true})
-		}
-	}
-	peers := make([]uint8, 0, len(g.learned))
-	for h := range g.learned {
-		peers = append(peers, h)
-	}
-	slices.Sort(peers)
-	for _, h := range peers {
-		for _, a := range g.learned[h] {
-			if t := g.tenants[a.Tenant]; t != nil {
-				put(t, a.Addr, target{tunnel: g.tunnel(t, h), mtu: min(g.mtu, a.MTU)})
-			}
-		}
-	}
-}
-
-// find returns where packets to a go.
-func (t *tenant) find(a netip.Addr) (target, bool) {
-	if to, ok := t.addrs[a]; ok {
-		return to, true
-	}
-	for i := range t.Routes {
-		if r := &t.Routes[i]; r.Prefix.Contains(a) {
-			to, ok := t.addrs[r.Via]
-			return to, ok
-		}
-	}
-	return target{}, false
-}
-
-// EndpointOf is the one of ours that a packet of a tenant comes from or, unless out, is for; nil: none.
-func (g *Gateway) EndpointOf(tenant uint32, packet []byte, out bool) *Endpoint {
-	t := g.tenants[tenant]
+// FunctionOf is the one of this NIC that a packet of a tenant comes from or, unless out, is for.
+func (g *Gateway) FunctionOf(tenant uint32, packet []byte, out bool) (function uint32, ok bool) {
 	h, why := parseIP(packet)
-	if t == nil || why != none {
-		return nil
+	if why != none {
+		return 0, false
 	}
 	a := h.dst
 	if out {
 		a = h.src
 	}
-	to, _ := t.find(a)
-	return to.port
+	to, ok := g.routes.network(tenant).find(a)
+	return to.Function, ok && to.Kind == ToPort
 }
 
-// onLink tells whether a is in one of the tenant's subnets.
-func (t *tenant) onLink(a netip.Addr) bool {
-	for _, p := range t.Subnets {
-		if p.Contains(a) {
-			return true
-		}
+// epoch tells whether anything was changed that a way depends on.
+type epoch struct{ routes, endpoints uint64 }
+
+func (g *Gateway) epoch() epoch { return epoch{g.routes.changes.Load(), g.changes} }
+
+// way is where packets to an address go, as it was found in an epoch.
+type way struct {
+	epoch
+	dst    netip.Addr
+	to     Target
+	port   *Endpoint // of this shard
+	tunnel *Tunnel
+}
+
+// way finds where a port's packets to dst go. It remembers the last one's.
+func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
+	w = &p.last
+	now := g.epoch()
+	if w.dst == dst && w.epoch == now {
+		return w, true
 	}
-	return false
-}
-
-// router returns the address our errors come from, if the tenant has one of the family.
-func (t *tenant) router(v6 bool) (netip.Addr, bool) {
-	for _, a := range t.Routers {
-		if a.Is6() == v6 {
-			return a, true
-		}
+	to, ok := p.network.find(dst)
+	if !ok {
+		return w, false
 	}
-	return netip.Addr{}, false
-}
-
-// Entry is one line of the table of routes.
-type Entry struct {
-	Tenant   uint32
-	Prefix   netip.Prefix
-	Via      netip.Addr // of routes behind a function
-	Endpoint *Endpoint  // ours
-	Tunnel   *Tunnel    // a peer's
-	Router   bool       // the gateway itself
-	MTU      int        // longest packet
-}
-
-// Table lists all routes in a fixed order.
-func (g *Gateway) Table() (list []Entry) {
-	for _, t := range g.sorted() {
-		for a, to := range t.addrs {
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), Endpoint: to.port, Tunnel: to.tunnel, Router: to.router, MTU: to.mtu})
-		}
-		for _, r := range t.Routes {
-			to := t.addrs[r.Via]
-			list = append(list, Entry{Tenant: t.Tenant, Prefix: r.Prefix, Via: r.Via, Endpoint: to.port, Tunnel: to.tunnel, MTU: to.mtu})
-		}
+	*w = way{epoch: now, dst: dst, to: to}
+	switch to.Kind {
+	case ToPort:
+		w.port = g.here(&to)
+	case ToPeer:
+		w.tunnel = g.Tunnel(to.Peer, p.Tenant)
 	}
-	slices.SortStableFunc(list, func(a, b Entry) int {
-		switch {
-		case a.Tenant != b.Tenant:
-			return int(int64(a.Tenant) - int64(b.Tenant))
-		case a.Prefix.Addr() != b.Prefix.Addr():
-			return a.Prefix.Addr().Compare(b.Prefix.Addr())
-		}
-		return b.Prefix.Bits() - a.Prefix.Bits()
-	})
-	return list
+	return w, true
+}
+
+// here is the endpoint that to leads to, if it is of this shard.
+func (g *Gateway) here(to *Target) *Endpoint {
+	if to.Shard != g.shard {
+		return nil
+	}
+	return g.byFunc[to.Function]
+}
+
+// handOver gives a frame to the shard that has its port.
+func (g *Gateway) handOver(to *Target, frame []byte, off Offload) Reason {
+	if to.Shard == g.shard || g.Handover == nil {
+		return DropNoPort // it was here a moment ago
+	}
+	if !g.Handover.ToPort(to.Shard, to.Function, frame, off) {
+		return DropShardFull
+	}
+	g.stats.HandedOver++
+	return none
 }
 
 // drop counts, at the port too.

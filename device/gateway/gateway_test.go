@@ -25,8 +25,8 @@ var (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// network is a gateway with two ports of tenant 7 and a peer, 2, that has a port there.
-type network struct {
+// net is a gateway with two ports of tenant 7 and a peer, 2, that has a port there.
+type net struct {
 	t    testing.TB
 	g    *Gateway
 	a, b *Endpoint
@@ -35,10 +35,10 @@ type network struct {
 
 const tunnelMTU = 1432
 
-func newNetwork(t testing.TB) *network {
+func newNet(t testing.TB) *net {
 	t.Helper()
-	g := New(0, tunnelMTU)
-	g.SetTenant(TenantConfig{
+	g := New(0, NewRoutes(tunnelMTU))
+	g.routes.SetTenant(TenantConfig{
 		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),
 		Routes: []Route{
@@ -48,11 +48,21 @@ func newNetwork(t testing.TB) *network {
 			{netip.MustParsePrefix("10.3.3.0/24"), addr("10.0.0.77")},
 		},
 	})
-	n := &network{t: t, g: g, a: g.AddEndpoint("a", 1, gwA), b: g.AddEndpoint("b", 2, gwB)}
-	g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Assign: true, USO: true}, true)
-	g.Configure(n.b, EndpointConfig{Tenant: 7, MAC: macB, Addresses: []netip.Addr{ipB, v6B}, MTU: tunnelMTU, Assign: true, USO: true}, true)
-	g.Learn(2, []Address{{7, ipC, 0x020001, 9000}, {7, v6C, 0x020001, 9000}})
+	n := &net{t: t, g: g, a: g.AddEndpoint("a", 1, gwA), b: g.AddEndpoint("b", 2, gwB)}
+	configure(g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	configure(g, n.b, EndpointConfig{Tenant: 7, MAC: macB, Addresses: []netip.Addr{ipB, v6B}, MTU: tunnelMTU, Assign: true, USO: true}, true)
+	g.routes.Learn(2, []Address{{7, ipC, 0x020001, 9000}, {7, v6C, 0x020001, 9000}})
 	return n
+}
+
+// configure makes a port what it is, for the routes too.
+func configure(g *Gateway, p *Endpoint, c EndpointConfig, up bool) {
+	at := Place{Shard: g.shard, Tenant: c.Tenant, MTU: c.MTU}
+	if up {
+		at.Addresses = c.Addresses
+	}
+	g.routes.SetPort(p.Function, at)
+	g.Configure(p, c, up)
 }
 
 func addrs(list ...string) (as []netip.Addr) {
@@ -107,7 +117,7 @@ func udp(t testing.TB, dst, src MAC, from, to netip.Addr, n int) []byte {
 }
 
 // send gives the gateway a frame of port a and returns the packets for the tunnel.
-func (n *network) send(f []byte, off Offload) (packets [][]byte) {
+func (n *net) send(f []byte, off Offload) (packets [][]byte) {
 	n.t.Helper()
 	if n.g.FromPort(second, n.a, f, off, &n.fwd) {
 		for b := n.fwd.Next(); b != nil; b = n.fwd.Next() {
@@ -125,7 +135,7 @@ type got struct {
 }
 
 // output takes what waits for the ports.
-func (n *network) output() (list []got) {
+func (n *net) output() (list []got) {
 	for _, f := range n.g.Output() {
 		list = append(list, got{f.To, bytes.Join(f.Parts, nil), f.Offload})
 	}
@@ -244,7 +254,7 @@ func TestDropsFromPort(t *testing.T) {
 		{"DHCP in another's name", DropDHCP, func(t testing.TB) []byte { return dhcpFrame(t, macB, layers.DHCPMsgTypeDiscover, netip.Addr{}) }, Offload{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n := newNetwork(t)
+			n := newNet(t)
 			f := tc.f(t)
 			if p := n.send(f, tc.off); p != nil {
 				t.Errorf("%d packets for the tunnel", len(p))
@@ -313,7 +323,7 @@ func dhcpFrame(t testing.TB, client MAC, kind layers.DHCPMsgType, wants netip.Ad
 func TestARPAnswers(t *testing.T) {
 	for _, target := range []netip.Addr{ipB, ipC, router4, addr("10.3.1.1"), addr("10.2.1.1")} {
 		for _, sender := range []netip.Addr{ipA, addr("0.0.0.0"), addr("10.1.4.4")} { // its own, a probe, behind it
-			n := newNetwork(t)
+			n := newNet(t)
 			n.send(arpFrame(macA, sender, target), Offload{})
 			out := n.output()
 			if len(out) != 1 || out[0].port != n.a {
@@ -330,7 +340,7 @@ func TestARPAnswers(t *testing.T) {
 }
 
 func TestNeighbourDiscovery(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	ask := func(from, target netip.Addr) *layers.ICMPv6NeighborAdvertisement {
 		t.Helper()
 		n.send(ndFrame(t, macA, from, addr("ff02::1:ff00:3"), ndSolicit, target), Offload{})
@@ -375,7 +385,7 @@ func TestNeighbourDiscovery(t *testing.T) {
 		t.Errorf("prefix %x: a guest must not make itself an address that is not its own", p)
 	}
 	mac := EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{ipA, eui64(netip.MustParsePrefix("fd00::/64"), macA)}, MTU: tunnelMTU, Assign: true}
-	n.g.Configure(n.a, mac, true)
+	configure(n.g, n.a, mac, true)
 	n.send(ndFrame(t, macA, addr("fe80::1"), addr("ff02::2"), ndRouterSolicit, addr("::")), Offload{})
 	if b := n.output()[0].b; !bytes.Contains(b, []byte{optPrefix, 4, 64, onLinkFlag | autonomousFlag}) {
 		t.Errorf("%x", b)
@@ -383,7 +393,7 @@ func TestNeighbourDiscovery(t *testing.T) {
 }
 
 func TestDHCP(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	ask := func(kind layers.DHCPMsgType, wants netip.Addr) *layers.DHCPv4 {
 		t.Helper()
 		n.send(dhcpFrame(t, macA, kind, wants), Offload{})
@@ -431,14 +441,14 @@ func TestDHCP(t *testing.T) {
 
 // What does not fit is told to its sender, with what would; not about errors, and not too often.
 func TestTooBig(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	big := udp(t, gwA, macA, ipA, ipC, 1500)
 	n.send(bytes.Clone(big), Offload{})
 	icmp, _ := decode(t, n.output()[0].b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
 	if icmp == nil || icmp.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || icmp.Seq != tunnelMTU || !bytes.Equal(icmp.Payload[:20], big[14:34]) {
 		t.Errorf("%+v", icmp)
 	}
-	n.g.Learn(2, []Address{{7, ipC, 0x020001, 1300}, {7, v6C, 0x020001, 1300}}) // the peer's port takes less
+	n.g.routes.Learn(2, []Address{{7, ipC, 0x020001, 1300}, {7, v6C, 0x020001, 1300}}) // the peer's port takes less
 	six := udp(t, gwA, macA, v6A, v6C, 1300)
 	n.send(six, Offload{})
 	p := decode(t, n.output()[0].b)
@@ -456,14 +466,14 @@ func TestTooBig(t *testing.T) {
 	}
 	m2 := ip4(ipA, ipC, layers.IPProtocolICMPv4)
 	refusal := frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), m2, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}, gopacket.Payload(make([]byte, 1500)))
-	n = newNetwork(t)
+	n = newNet(t)
 	if n.send(refusal, Offload{}); len(n.output()) != 0 {
 		t.Error("an error about an error")
 	}
 }
 
 func TestEcho(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	ping := frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 5, Seq: 6}, gopacket.Payload("hello"))
 	n.send(ping, Offload{})
@@ -476,7 +486,7 @@ func TestEcho(t *testing.T) {
 // Between ports of a NIC a frame passes whole, whatever it stands for; inside a subnet its TTL is
 // left alone.
 func TestLocal(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
 	want := bytes.Clone(f[ethLen:])
 	off := Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 6}
@@ -491,7 +501,7 @@ func TestLocal(t *testing.T) {
 	if out := n.output(); len(out) != 1 || out[0].b[22] != 63 {
 		t.Fatalf("%+v", out)
 	}
-	n.g.Configure(n.b, n.b.EndpointConfig, false)
+	configure(n.g, n.b, n.b.EndpointConfig, false)
 	n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
 	if n.g.Stats().Reasons[DropNoRoute] != 1 {
 		t.Error("sent to a port that is down")
@@ -501,12 +511,12 @@ func TestLocal(t *testing.T) {
 // The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of
 // it, from the port or from a tunnel.
 func TestTenantsApart(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	g := n.g
 	evil := g.AddEndpoint("evil", 3, MAC{2, 1, 0, 0, 0, 0xe})
-	g.SetTenant(TenantConfig{Tenant: 8, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}})
-	g.Configure(evil, EndpointConfig{Tenant: 8, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Trust: true, Spoof: true}, true)
-	g.Learn(3, []Address{{8, ipC, 0x030001, 9000}, {8, ipB, 0x030002, 9000}})
+	g.routes.SetTenant(TenantConfig{Tenant: 8, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}})
+	configure(g, evil, EndpointConfig{Tenant: 8, MAC: macA, Addresses: []netip.Addr{ipA, v6A}, MTU: tunnelMTU, Trust: true, Spoof: true}, true)
+	g.routes.Learn(3, []Address{{8, ipC, 0x030001, 9000}, {8, ipB, 0x030002, 9000}})
 	for _, f := range [][]byte{
 		udp(t, evil.Gateway, macA, ipA, ipB, 10), udp(t, evil.Gateway, macA, ipC, ipB, 10), udp(t, evil.Gateway, macA, v6A, v6B, 10), udp(t, evil.Gateway, macA, ipB, ipA, 10),
 		arpFrame(macA, ipA, router4), arpFrame(macA, ipB, ipA), ndFrame(t, macA, v6A, v6B, ndSolicit, v6B), udp(t, gwA, macA, ipA, ipB, 10), udp(t, everyone, macA, ipA, ipB, 10),
@@ -563,14 +573,14 @@ func TestDropsFromTunnel(t *testing.T) {
 		{"congestion untold", DropECN, func(t testing.TB) []byte { return udp(t, macA, gwA, ipC, ipA, 10) }, ecnCE},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n := newNetwork(t)
+			n := newNet(t)
 			n.g.FromTunnel(n.g.Tunnel(2, 7), tc.f(t), tc.outer)
 			if out := n.output(); len(out) != 0 || n.g.Stats().Reasons[tc.why] != 1 {
 				t.Errorf("%+v %v", out, n.g.Stats().Reasons)
 			}
 		})
 	}
-	n := newNetwork(t)
+	n := newNet(t)
 	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, macA, gwA, addr("10.3.1.1"), ipA, 10), 0) // behind the peer's function
 	if len(n.output()) != 1 {
 		t.Error(n.g.Stats().Reasons)
@@ -598,7 +608,7 @@ func TestECN(t *testing.T) {
 		{ce, ce, ce},
 	} {
 		for _, v6 := range []bool{false, true} {
-			n := newNetwork(t)
+			n := newNet(t)
 			back, there := udp(t, macA, gwA, ipC, ipA, 10), udp(t, gwA, macA, ipA, ipC, 10)
 			if v6 {
 				back, there = udp(t, macA, gwA, v6C, v6A, 10), udp(t, gwA, macA, v6A, v6C, 10)

@@ -27,7 +27,7 @@ func longOption(f []byte, n uint8) []byte {
 // S1: an option of any length is read, or ends the message, and never the process.
 func TestDHCPOptionOfAnyLength(t *testing.T) {
 	for n := range 256 {
-		w := newNetwork(t)
+		w := newNet(t)
 		f := longOption(dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, ipA), uint8(n))
 		w.send(bytes.Clone(f), Offload{})
 		if out := w.output(); len(out) != 1 || w.g.Stats().Reasons[CountDHCP] != 1 {
@@ -59,7 +59,7 @@ func TestChecksumOnlyInUpperLayer(t *testing.T) {
 	} {
 		for start := range len(tc.f) + 3 {
 			for _, at := range []int{0, 1, 2, 6, 16, 0xfffe} {
-				n := newNetwork(t)
+				n := newNet(t)
 				off := Offload{NeedsCsum: true, CsumStart: uint16(start), CsumOffset: uint16(at)}
 				was := tc.f[ethLen : ethLen+tc.l4]
 				packets := n.send(bytes.Clone(tc.f), off)
@@ -83,20 +83,20 @@ func TestChecksumOnlyInUpperLayer(t *testing.T) {
 
 // A frame in which this code finds a fault of its own leaves nothing behind but a count.
 func TestSurvivesPanic(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	var told []any
 	n.g.Panicked = func(v any, _ []byte) { told = append(told, v) }
 	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, gwA, macA, ipC, ipA, 100), 0)
 	n.send(arpFrame(macA, ipA, ipC), Offload{})
 
-	tenant := n.a.tenant
-	n.a.tenant = nil // whatever needs it fails
+	network := n.a.network
+	n.a.network = nil // whatever needs it fails
 	for _, f := range [][]byte{udp(t, gwA, macA, ipA, ipC, 100), dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, ipA), arpFrame(macA, ipA, ipB)} {
 		if p := n.send(f, Offload{}); p != nil {
 			t.Errorf("%x went on", p)
 		}
 	}
-	n.a.tenant = tenant
+	n.a.network = network
 	n.g.FromTunnel(nil, udp(t, gwA, macA, v6C, v6A, 100), 0)
 
 	if c := n.g.Stats().Reasons[DropPanic]; c != 4 || n.a.Drops[DropPanic] != 3 || len(told) != 4 {

@@ -68,7 +68,7 @@ func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 		g.drop(p, DropICMPLimit)
 		return
 	}
-	src, ok := p.tenant.router(h.v6)
+	src, ok := p.network.router(h.v6)
 	switch {
 	case ok:
 	case h.v6:

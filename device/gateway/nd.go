@@ -88,7 +88,7 @@ func (g *Gateway) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 		to, flags = allNodes, flagOverride
 		copy(f, allNodesMAC[:])
 	}
-	if r, ok := p.tenant.find(target); !ok || r.router {
+	if r, ok := p.network.find(target); !ok || r.Kind == ToRouter {
 		flags |= flagRouter
 	}
 	a := f[ethLen:]
@@ -108,7 +108,7 @@ func (g *Gateway) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 // gateway is one. A guest may make itself the address that it has already: the function's, if it is
 // the one that its MAC gives.
 func (g *Gateway) routerAdvertisement(p *Endpoint) {
-	t := p.tenant
+	t := p.network.config.Load()
 	var options [replySize]byte
 	o := options[:0]
 	o = append(o, 1, 1) // source link-layer address
@@ -139,7 +139,7 @@ func (g *Gateway) routerAdvertisement(p *Endpoint) {
 	n := b[ipv6Len:]
 	clear(n[:16])
 	n[0], n[4] = ndRouterAdvertise, 64
-	if _, ok := t.router(true); ok {
+	if _, ok := p.network.router(true); ok {
 		binary.BigEndian.PutUint16(n[6:], routerLifetime)
 	}
 	copy(n[16:], o)

@@ -57,6 +57,13 @@ type header struct {
 	src, dst netip.Addr
 }
 
+func (h *header) etherType() uint16 {
+	if h.v6 {
+		return typeIPv6
+	}
+	return typeIPv4
+}
+
 // parseIP checks the header at the start of b, which may be longer (Ethernet padding).
 func parseIP(b []byte) (h header, why Reason) {
 	if len(b) < 1 {

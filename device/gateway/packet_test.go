@@ -119,7 +119,7 @@ func TestNoEcho(t *testing.T) {
 			return b
 		}, false},
 	} {
-		n := newNetwork(t)
+		n := newNet(t)
 		n.send(tc.change(ping(8, 0, 40)), Offload{})
 		echoes := false
 		for _, f := range n.output() {

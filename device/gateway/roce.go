@@ -51,49 +51,42 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 	if why != none {
 		return why
 	}
-	to, ok := p.tenant.find(h.dst)
+	w, ok := g.way(p, h.dst)
 	switch {
 	case !p.up:
 		return DropPortDown
-	case !ok, to.router:
+	case !ok, w.to.Kind == ToRouter:
 		return DropNoRoute
-	case h.total > to.mtu:
+	case h.total > w.to.MTU:
 		return DropTooBig
-	case !p.tenant.onLink(h.dst): // a router's work
+	case !p.network.onLink(h.dst): // a router's work
 		if h.ttl <= 1 {
 			return DropTTL
 		}
 		h.decrement(b)
 	}
-	if to.port == nil {
-		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = to.tunnel, b, h, Offload{}, h.ecn, h.flow(b)
+	if w.to.Kind == ToPeer {
+		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = w.tunnel, b, h, Offload{}, h.ecn, h.flow(b)
 		f.at, f.index = 0, 0
 		return none
 	}
-	g.stats.Local++
-	switch {
-	case to.port.takes(b, &h):
+	if w.port == p {
+		g.stats.Local++
+		if !p.takes(b, &h) {
+			return DropHairpin
+		}
 		return none
-	case to.port == p:
-		return DropHairpin
 	}
-	etherType := uint16(typeIPv4)
-	if h.v6 {
-		etherType = typeIPv6
-	}
-	to.port.ethernet(frame, etherType)
-	if !g.out.add(to.port, frame, Offload{}) {
-		return DropPortFull
-	}
-	return none
+	binary.BigEndian.PutUint16(frame[12:], h.etherType())
+	return g.toPort(w, frame, &h, Offload{})
 }
 
 // PathMTU is the longest packet that the way from an endpoint to an address carries; 0: there is no
 // way.
 func (g *Gateway) PathMTU(p *Endpoint, a netip.Addr) int {
-	to, ok := p.tenant.find(a)
-	if !ok || to.router || !p.up {
+	w, ok := g.way(p, a)
+	if !ok || w.to.Kind == ToRouter || !p.up {
 		return 0
 	}
-	return min(to.mtu, p.MTU)
+	return min(w.to.MTU, p.MTU)
 }

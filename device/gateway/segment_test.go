@@ -74,7 +74,7 @@ func TestCutAndJoin(t *testing.T) {
 		if rapid.Bool().Draw(rt, "push") {
 			push = tcpPSH
 		}
-		n := newNetwork(t)
+		n := newNet(t)
 		from, to := ipA, ipC
 		if v6 {
 			from, to = v6A, v6C
@@ -98,9 +98,9 @@ func TestCutAndJoin(t *testing.T) {
 		}
 
 		// The other side, where the addresses are the other way round.
-		other := newNetwork(t)
-		other.g.Configure(other.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 9000, USO: true}, true)
-		other.g.Learn(2, []Address{{7, ipA, 1, 9000}, {7, v6A, 1, 9000}})
+		other := newNet(t)
+		configure(other.g, other.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 9000, USO: true}, true)
+		other.g.routes.Learn(2, []Address{{7, ipA, 1, 9000}, {7, v6A, 1, 9000}})
 		var whole []byte
 		for i, b := range packets {
 			h, why := parseIP(b)
@@ -151,7 +151,7 @@ func TestPartialChecksum(t *testing.T) {
 		want := bytes.Clone(f[ethLen:])
 		h, _ := parseIP(f[ethLen:])
 		binary.BigEndian.PutUint16(f[ethLen+h.l4+6:], fold(h.pseudo(f[ethLen:], h.total-h.l4)))
-		n := newNetwork(t)
+		n := newNet(t)
 		p := n.send(f, Offload{NeedsCsum: true, CsumStart: uint16(ethLen + h.l4), CsumOffset: 6})
 		if len(p) != 1 || !bytes.Equal(p[0], want) {
 			t.Errorf("%x\nwant %x", p, want)
@@ -162,7 +162,7 @@ func TestPartialChecksum(t *testing.T) {
 // What must not be joined is not, and order within a flow is kept.
 func TestNotJoined(t *testing.T) {
 	segments := func(name string, change func(i int, b []byte)) (frames [][]byte) {
-		n := newNetwork(t)
+		n := newNet(t)
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 3000, 1000, 0)
 		for i, b := range n.send(f, off) {
 			change(i, b)
@@ -191,9 +191,9 @@ func TestNotJoined(t *testing.T) {
 		"fragments":       func(i int, b []byte) { b[6] = 0x20 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNetwork(t)
-			n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
-			n.g.Learn(2, []Address{{7, ipA, 1, 9000}})
+			n := newNet(t)
+			configure(n.g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
+			n.g.routes.Learn(2, []Address{{7, ipA, 1, 9000}})
 			fs := segments(name, change)
 			for _, f := range fs {
 				n.g.FromTunnel(n.g.Tunnel(2, 7), bytes.Clone(f), 0)
@@ -225,15 +225,15 @@ func TestNotJoinedIPv6(t *testing.T) {
 		"flow label": func(i int, b []byte) { b[3] = byte(i) },
 		"hop limit":  func(i int, b []byte) { b[7] -= byte(i) },
 	} {
-		n := newNetwork(t)
+		n := newNet(t)
 		f, off := whole(t, v6A, v6C, layers.IPProtocolTCP, 0, 3000, 1000, 0)
 		packets := n.send(f, off)
 		if len(packets) < 3 {
 			t.Fatalf("%d packets", len(packets))
 		}
-		n = newNetwork(t)
-		n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("fd00::3"), MTU: 9000}, true)
-		n.g.Learn(2, []Address{{7, v6A, 1, 9000}})
+		n = newNet(t)
+		configure(n.g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("fd00::3"), MTU: 9000}, true)
+		n.g.routes.Learn(2, []Address{{7, v6A, 1, 9000}})
 		for i, b := range packets {
 			change(i, b)
 			n.g.FromTunnel(n.g.Tunnel(2, 7), append(make([]byte, ethLen), b...), 0)
@@ -251,10 +251,10 @@ func TestNotJoinedIPv6(t *testing.T) {
 // Flows that arrive interleaved are joined each; what does not fit any list still arrives.
 func TestInterleavedFlows(t *testing.T) {
 	const flows, each = 100, 4
-	n := newNetwork(t)
-	n.g.Configure(n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
-	n.g.Learn(2, []Address{{7, ipA, 1, 9000}})
-	sender := newNetwork(t)
+	n := newNet(t)
+	configure(n.g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
+	n.g.routes.Learn(2, []Address{{7, ipA, 1, 9000}})
+	sender := newNet(t)
 	var all [flows][][]byte
 	for i := range all {
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, each*100, 100, 0)
@@ -290,7 +290,7 @@ func TestInterleavedFlows(t *testing.T) {
 
 // Neither direction allocates.
 func TestNoAllocations(t *testing.T) {
-	n := newNetwork(t)
+	n := newNet(t)
 	super, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 12, 60000, 1400, 0)
 	single := udp(t, gwA, macA, ipA, ipC, 1000)
 	local, loff := whole(t, ipA, ipB, layers.IPProtocolTCP, 12, 60000, 1400, 0)

@@ -7,6 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
+// reach names a tunnel.
+type reach struct {
+	peer   uint8
+	tenant uint32
+}
+
 // Tunnel is where packets for a peer's functions in a tenant go.
 type Tunnel struct {
 	Peer     uint8
@@ -20,45 +26,52 @@ type Tunnel struct {
 // Sealed tells whether the peer has given us a key.
 func (t *Tunnel) Sealed() bool { return t.tx != nil }
 
-// Tunnel returns the tunnel to a peer in a tenant, nil when no port of ours or no address of the
-// peer's needs one.
+// Tunnel returns the tunnel to a peer in a tenant, nil when no address of the peer's needs one.
 func (g *Gateway) Tunnel(peer uint8, tenant uint32) *Tunnel {
-	if t := g.tenants[tenant]; t != nil {
-		return t.tunnels[peer]
+	t := g.tunnels[reach{peer, tenant}]
+	if t == nil && g.routes.Reaches(peer, tenant) {
+		t = &Tunnel{Peer: peer, Tenant: tenant, Underlay: g.routes.peers[peer].Underlay}
+		g.tunnels[reach{peer, tenant}] = t
 	}
-	return nil
+	return t
 }
 
-// Tunnels calls f for each tunnel to a peer, in the order of tenants.
-func (g *Gateway) Tunnels(peer uint8, f func(*Tunnel)) {
-	for _, t := range g.sorted() {
-		if u := t.tunnels[peer]; u != nil {
-			f(u)
+// AskForKeys asks peers for keys of the tunnels that the packets of a port may need and that have
+// none. It is called when the port has come to its tenant, or a peer.
+func (g *Gateway) AskForKeys(p *Endpoint, r security.Requester) {
+	for _, peer := range *p.network.peers.Load() {
+		g.askForKey(peer, p.Tenant, r)
+	}
+}
+
+// PeerChanged is told that the routes have other addresses of a peer than before: it may have to be
+// asked for keys.
+func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
+	asked := map[uint32]bool{}
+	for _, p := range g.ports {
+		if !asked[p.Tenant] && p.network.reaches(peer) {
+			asked[p.Tenant] = true
+			g.askForKey(peer, p.Tenant, r)
 		}
 	}
 }
 
-func (g *Gateway) tunnel(t *tenant, peer uint8) *Tunnel {
-	u := t.tunnels[peer]
-	if u == nil {
-		u = &Tunnel{Peer: peer, Tenant: t.Tenant, Underlay: g.peers[peer].Underlay}
-		t.tunnels[peer] = u
+func (g *Gateway) askForKey(peer uint8, tenant uint32, r security.Requester) {
+	t := g.Tunnel(peer, tenant)
+	if t == nil || t.tx != nil {
+		return
 	}
-	return u
+	t.asked = true
+	_ = r.RequestRekey(g.use(t), 0)
 }
 
-// AskForKeys asks a peer for keys of the tunnels to it that have none.
-func (g *Gateway) AskForKeys(peer uint8, r security.Requester) {
-	g.Tunnels(peer, func(t *Tunnel) {
-		if t.asked = true; t.tx == nil {
-			_ = r.RequestRekey(security.Use{Peer: peer, Shard: g.shard, Tenant: t.Tenant, Class: cm.ClassGateway}, 0)
-		}
-	})
+func (g *Gateway) use(t *Tunnel) security.Use {
+	return security.Use{Peer: t.Peer, Shard: g.shard, Tenant: t.Tenant, Class: cm.ClassGateway}
 }
 
 // TakeKey makes a tunnel seal with what the peer gave us, if it was asked for.
 func (g *Gateway) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error {
-	t := g.Tunnel(u.Peer, u.Tenant)
+	t := g.tunnels[reach{u.Peer, u.Tenant}]
 	if t == nil || !t.asked {
 		return nil
 	}
@@ -71,7 +84,11 @@ func (g *Gateway) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error 
 
 // ForgetKeys drops what a peer gave us that has lost it.
 func (g *Gateway) ForgetKeys(peer uint8) {
-	g.Tunnels(peer, func(t *Tunnel) { t.tx = nil })
+	for k, t := range g.tunnels {
+		if k.peer == peer {
+			t.tx = nil
+		}
+	}
 }
 
 // HasKey tells whether packets of a tunnel can be sealed; one that cannot is counted.

@@ -105,8 +105,11 @@ func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.
 		way = "to"
 	}
 	whose := "no function of this NIC"
-	if p := gw.EndpointOf(of.Tenant, packet, dir == captureOut); p != nil {
-		whose = fmt.Sprintf("%s, port %s", pfvf.ID(p.Function), p.Name)
+	if id, ok := gw.FunctionOf(of.Tenant, packet, dir == captureOut); ok {
+		whose = pfvf.ID(id).String()
+		if p := gw.Endpoint(id); p != nil {
+			whose += ", port " + p.Name
+		}
 	}
 	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, of.Tenant, way, of.Peer))
 }

@@ -57,6 +57,5 @@ func (s *Shard) announce() error {
 	if err := s.cm.SetEndpoints(s.funcs.endpoints()); err != nil {
 		return err
 	}
-	s.syncPorts()
 	return s.cm.SetPorts(s.plain.portAddresses())
 }

@@ -35,7 +35,7 @@ func (s *Shard) newSecurity(rand io.Reader) (err error) {
 
 // keyNeeded tells whether a peer is there to be told of another key, or a port has a tunnel.
 func (s *Shard) keyNeeded(u security.Use) bool {
-	return s.cm.Reachable(u.Peer) || u.Class == cm.ClassGateway && s.plain.gw.Tunnel(u.Peer, u.Tenant) != nil
+	return s.cm.Reachable(u.Peer) || u.Class == cm.ClassGateway && s.plain.routes.Reaches(u.Peer, u.Tenant)
 }
 
 // peerKeys has the keys that are agreed with other NICs.

@@ -11,7 +11,7 @@ import (
 func TestRoutesTold(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
-	for _, r := range v.shards[0].plain.routes() {
+	for _, r := range v.shards[0].plain.listRoutes() {
 		kinds[r.Kind]++
 		if named := r.Port != ""; named != (r.Kind == "port") {
 			t.Errorf("%+v names a port: %v", r, named)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -24,9 +25,12 @@ import (
 //	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
 type plainIP struct {
-	gw    *gateway.Gateway
-	ports []*Port
-	first bool // the ports fill the tx queue before the transport does
+	gw       *gateway.Gateway
+	routes   *gateway.Routes
+	networks *config.Networks
+	ports    []*Port
+	byID     map[pfvf.ID]*Port
+	first    bool // the ports fill the tx queue before the transport does
 
 	delivered func(*gateway.PortFrame) // Shard.delivered, made once
 }
@@ -38,12 +42,44 @@ type Port struct {
 	Config *config.Port
 	Rate   *credit.Bucket // of the function; nil: it is disabled
 	shown  capture.Port   // in captures
+
+	tenant  uint32 // whose networks have been added to it
+	subnets []netip.Addr
 }
 
 // join makes the gateway know a port.
 func (p *plainIP) join(f *Port) {
 	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
 	f.Owner, f.shown = f, f.described()
+	p.ports = append(slices.Clone(p.ports), f)
+	p.byID[f.ID] = f
+}
+
+// leave makes the gateway forget a port.
+func (p *plainIP) leave(f *Port) {
+	p.gw.RemoveEndpoint(f.Endpoint)
+	p.routes.RemovePort(f.Function)
+	p.inTenant(f, 0, nil)
+	p.ports = slices.DeleteFunc(slices.Clone(p.ports), func(g *Port) bool { return g == f })
+	if p.byID[f.ID] == f {
+		delete(p.byID, f.ID)
+	}
+}
+
+// inTenant has the tenant of a port include the networks around its addresses.
+func (p *plainIP) inTenant(f *Port, tenant uint32, addrs []netip.Addr) {
+	if f.tenant == tenant && slices.Equal(f.subnets, addrs) {
+		return
+	}
+	added := p.networks.Add(tenant, addrs)
+	removed := p.networks.Remove(f.tenant, f.subnets)
+	if removed && f.tenant != tenant {
+		p.routes.SetTenant(tenantConfig(p.networks.Of(f.tenant)))
+	}
+	if added || removed {
+		p.routes.SetTenant(tenantConfig(p.networks.Of(tenant)))
+	}
+	f.tenant, f.subnets = tenant, addrs
 }
 
 // gatewayMAC is what the guest of a function's port sees of all other stations.
@@ -56,12 +92,15 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
 	s.plain.delivered = s.delivered
-	s.plain.gw = gateway.New(uint8(s.index), s.cfg.Uplink.MTU-s.cfg.SealedOverhead())
-	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
+	peers := make([]gateway.Peer, len(s.cfg.Peers))
 	for i := range s.cfg.Peers {
 		p := &s.cfg.Peers[i]
-		s.plain.gw.AddPeer(gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows})
+		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows}
 	}
+	s.plain.routes = gateway.NewRoutes(s.cfg.Uplink.MTU-s.cfg.SealedOverhead(), peers...)
+	s.plain.networks, s.plain.byID = s.cfg.Networks(), map[pfvf.ID]*Port{}
+	s.plain.gw = gateway.New(uint8(s.index), s.plain.routes)
+	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	for _, n := range s.cfg.AllFunctions() {
 		if n.Port == nil {
 			continue
@@ -70,35 +109,37 @@ func (s *Shard) newPlainIP() error {
 		if err != nil {
 			return err
 		}
-		p := &Port{ID: id, Config: n.Port}
-		s.plain.join(p)
-		s.plain.ports = append(s.plain.ports, p)
+		s.plain.join(&Port{ID: id, Config: n.Port})
+		s.plain.routes.SetTenant(tenantConfig(s.plain.networks.Of(n.Tenant)))
 	}
 	return nil
 }
 
-// syncPorts makes the ports follow what their functions are set to: one that is disabled, or whose
-// link is, takes no part.
+// syncPorts makes all ports follow what their functions are set to.
 func (s *Shard) syncPorts() {
-	s.plain.gw.Update(func() {
-		networks, used := s.cfg.Networks(), map[uint32]bool{}
-		for _, p := range s.plain.ports {
-			f := s.funcs.settings(p.ID)
-			networks.Add(f.Tenant, f.Addresses())
-			used[f.Tenant] = true
-		}
-		for tenant := range used {
-			s.plain.gw.SetTenant(tenantConfig(networks.Of(tenant)))
-		}
-		for _, p := range s.plain.ports {
-			s.syncPort(p)
-		}
-	})
-	for i := range s.cfg.Peers { // a port may have come to a tenant where peers have some
-		s.plain.gw.AskForKeys(s.cfg.Peers[i].Host, s.cm)
+	for _, p := range s.plain.ports {
+		s.syncPort(p)
 	}
 }
 
+// syncPortOf makes the port of a function that has changed follow it, and with a PF the ports of its
+// VFs, whose links may go with its own.
+func (s *Shard) syncPortOf(id pfvf.ID) {
+	if p := s.plain.byID[id]; p != nil {
+		s.syncPort(p)
+	}
+	if id.IsVF() {
+		return
+	}
+	for _, f := range s.funcs.ofPF(id) {
+		if f.ID.IsVF() {
+			s.syncPortOf(f.ID)
+		}
+	}
+}
+
+// syncPort makes a port follow what its function is set to: one that is disabled, or whose link is,
+// takes no part.
 func (s *Shard) syncPort(p *Port) {
 	f, fn := s.funcs.settings(p.ID), s.funcs.byID[p.ID]
 	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.Lost
@@ -106,10 +147,18 @@ func (s *Shard) syncPort(p *Port) {
 	if fn != nil {
 		p.Rate = &fn.Rate
 	}
+	addrs := f.Addresses()
+	s.plain.inTenant(p, f.Tenant, addrs)
+	at := gateway.Place{Shard: uint8(s.index), Tenant: f.Tenant, MTU: p.Config.MTU}
+	if up {
+		at.Addresses = addrs
+	}
+	s.plain.routes.SetPort(p.Function, at)
 	s.plain.gw.Configure(p.Endpoint, gateway.EndpointConfig{
-		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: f.Addresses(), MTU: p.Config.MTU, Assign: *p.Config.Assign,
+		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: p.Config.MTU, Assign: *p.Config.Assign,
 		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.TakesUSO(),
 	}, up)
+	s.plain.gw.AskForKeys(p.Endpoint, s.cm)
 	if port := p.Port; port != nil {
 		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
@@ -144,11 +193,11 @@ func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
 	}
-	for _, a := range s.plain.gw.Learn(host, addrs) {
+	for _, a := range s.plain.routes.Learn(host, addrs) {
 		s.log.Line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
 			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
 	}
-	s.plain.gw.AskForKeys(host, s.cm)
+	s.plain.gw.PeerChanged(host, s.cm)
 	s.underlay.Resolve(now, s.peers[host].underlay)
 }
 
@@ -174,23 +223,32 @@ func (p *plainIP) counts(v control.Counters) {
 }
 
 // Routes implements controller.View.
-func (v View) Routes() []control.Route { return v.s.plain.routes() }
+func (v View) Routes() []control.Route { return v.s.plain.listRoutes() }
 
-func (p *plainIP) routes() (list []control.Route) {
-	for _, e := range p.gw.Table() {
-		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.MTU}
+func (p *plainIP) listRoutes() (list []control.Route) {
+	for _, e := range p.routes.Entries() {
+		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.To.MTU}
 		if e.Via.IsValid() {
 			r.Via = e.Via.String()
 		}
 		switch {
-		case e.Router:
+		case e.None:
+		case e.To.Kind == gateway.ToRouter:
 			r.Kind = "router"
-		case e.Endpoint != nil:
-			r.Kind, r.Port = "port", e.Endpoint.Name
-		case e.Tunnel != nil:
-			r.Kind, r.Peer, r.Sealed = "peer", e.Tunnel.Peer, e.Tunnel.Sealed()
+		case e.To.Kind == gateway.ToPort:
+			r.Kind, r.Port = "port", p.nameOf(e.To.Function)
+		case e.To.Kind == gateway.ToPeer:
+			r.Kind, r.Peer, r.Sealed = "peer", e.To.Peer, p.gw.Tunnel(e.To.Peer, e.Tenant).Sealed()
 		}
 		list = append(list, r)
 	}
 	return list
+}
+
+// nameOf names the port of a function, which may be of another shard.
+func (p *plainIP) nameOf(function uint32) string {
+	if e := p.gw.Endpoint(function); e != nil {
+		return e.Name
+	}
+	return pfvf.ID(function).String()
 }

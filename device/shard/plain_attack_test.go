@@ -116,7 +116,7 @@ func TestRefusedAddressIsTold(t *testing.T) {
 	if log.Len() != 0 {
 		t.Errorf("told again:\n%s", &log)
 	}
-	s.plain.gw.Learn(2, nil) // it has none for a while
+	s.plain.routes.Learn(2, nil) // it has none for a while
 	s.PortsChanged(v.now, 2)
 	s.PortsChanged(v.now, 2)
 	s.effects.Do()

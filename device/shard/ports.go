@@ -41,6 +41,7 @@ func (s *Shard) delivered(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
 func (p Ports) Lost(now falcon.Time, port *Port) {
 	s := p.s
 	port.Lost = true
+	s.syncPort(port)
 	if err := s.announce(); err != nil { // fewer than before
 		s.log.Line(now, slog.LevelError, "ports not told to peers", "err", err)
 	}
@@ -59,17 +60,14 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 		wanted[id] = c.Port
 	}
 	before := len(s.plain.ports)
-	s.plain.gw.Update(func() {
-		s.plain.ports = slices.DeleteFunc(slices.Clone(s.plain.ports), func(p *Port) bool {
-			if !p.Lost && p.Port != nil && reflect.DeepEqual(p.Config, wanted[p.ID]) {
-				delete(wanted, p.ID)
-				return false
-			}
-			gone(p)
-			s.plain.gw.RemoveEndpoint(p.Endpoint)
-			return true
-		})
-	})
+	for _, p := range s.plain.ports {
+		if !p.Lost && p.Port != nil && reflect.DeepEqual(p.Config, wanted[p.ID]) {
+			delete(wanted, p.ID)
+			continue
+		}
+		gone(p)
+		s.plain.leave(p)
+	}
 	for id, c := range wanted {
 		if c != nil {
 			come = append(come, &Port{ID: id, Config: c})
@@ -88,14 +86,13 @@ func (p Ports) Add(now falcon.Time, port *Port, add func() error, remove func())
 	s := p.s
 	s.plain.join(port)
 	if err = add(); err == nil {
-		s.plain.ports = append(slices.Clone(s.plain.ports), port)
+		s.syncPort(port)
 		if err = s.announce(); err == nil {
 			s.cm.Run(now)
 			return nil
 		}
-		s.plain.ports = s.plain.ports[:len(s.plain.ports)-1]
 	}
 	remove()
-	s.plain.gw.RemoveEndpoint(port.Endpoint)
+	s.plain.leave(port)
 	return err
 }

@@ -60,7 +60,7 @@ func (fs *functionSet) change(now falcon.Time, id pfvf.ID, edit func(*config.Fun
 			fs.shelf[id] = was
 			return &refusal{abi.StatusNoResources, err.Error()}
 		}
-		return fs.reannounce()
+		return fs.reannounce(id)
 	}
 	if err := f.setCredits(&was, &is); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (fs *functionSet) change(now falcon.Time, id pfvf.ID, edit func(*config.Fun
 	if v := f.Verbs(); v != nil {
 		fs.shard.rdma.RateChanged(now, v)
 	}
-	return fs.reannounce()
+	return fs.reannounce(id)
 }
 
 // canAnnounce says whether peers can be told of all functions, and of all addresses of ports, once
@@ -204,7 +204,8 @@ func (fs *functionSet) checkGuarantees(id pfvf.ID, is *config.Function) error {
 }
 
 // reannounce tells the peers, and whoever gives functions what is not the shard's.
-func (fs *functionSet) reannounce() error {
+func (fs *functionSet) reannounce(changed pfvf.ID) error {
+	fs.shard.syncPortOf(changed)
 	select {
 	case fs.shard.changed <- struct{}{}:
 	default:

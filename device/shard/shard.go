@@ -138,6 +138,7 @@ func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shar
 	if err := s.newPlainIP(); err != nil {
 		return nil, err
 	}
+	s.syncPorts()
 	if err := s.announce(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/internal/table"
+)
+
+// TenantConfig is a virtual network as its ports see it.
+type TenantConfig struct {
+	Tenant  uint32
+	Subnets []netip.Prefix // on-link at every port
+	Routers []netip.Addr   // addresses that every port's gateway has
+	DNS     []netip.Addr
+	Routes  []Route
+}
+
+// Route says that the function with the address Via leads to a network.
+type Route struct {
+	Prefix netip.Prefix
+	Via    netip.Addr
+}
+
+// Kind is what an address leads to.
+type Kind uint8
+
+// Kinds, in the order in which they have an address that several claim: nobody takes another's.
+const (
+	ToPort   Kind = iota // of a function of this NIC
+	ToRouter             // the gateway itself
+	ToPeer               // another NIC
+)
+
+// Target is what an address leads to.
+type Target struct {
+	Kind     Kind
+	Shard    uint8  // that has the port
+	Peer     uint8  // then
+	Function uint32 // that has the address; 0: the gateway
+	MTU      int    // longest packet it takes
+}
+
+// before tells whether t has an address that both claim.
+func (t *Target) before(u *Target) bool {
+	if t.Kind != u.Kind {
+		return t.Kind < u.Kind
+	}
+	if t.Peer != u.Peer {
+		return t.Peer < u.Peer
+	}
+	return t.Function < u.Function
+}
+
+// network is a tenant's virtual network. The owner of Routes changes it; gateways read config, addrs
+// and peers.
+type network struct {
+	tenant uint32
+	config atomic.Pointer[TenantConfig]
+	addrs  *table.Table[netip.Addr, Target]
+	peers  atomic.Pointer[[]uint8] // that have addresses here, ascending
+
+	claims map[netip.Addr][]Target // the first has the address
+	byPeer map[uint8]int           // addresses
+	users  int                     // ports, also those without an address, and its description
+}
+
+func newNetwork(tenant uint32) *network {
+	n := &network{tenant: tenant, addrs: table.New[netip.Addr, Target](), claims: map[netip.Addr][]Target{}, byPeer: map[uint8]int{}}
+	n.config.Store(&TenantConfig{Tenant: tenant})
+	n.peers.Store(&[]uint8{})
+	return n
+}
+
+// nowhere is the network of ports that have none yet.
+var nowhere = newNetwork(0)
+
+// find returns where packets to a go.
+func (n *network) find(a netip.Addr) (Target, bool) {
+	if to, ok := n.addrs.Find(a); ok {
+		return to, true
+	}
+	for i, routes := 0, n.config.Load().Routes; i < len(routes); i++ {
+		if r := &routes[i]; r.Prefix.Contains(a) {
+			return n.addrs.Find(r.Via)
+		}
+	}
+	return Target{}, false
+}
+
+// onLink tells whether a is in one of the tenant's subnets.
+func (n *network) onLink(a netip.Addr) bool {
+	for _, p := range n.config.Load().Subnets {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// router returns the address our errors come from, if the tenant has one of the family.
+func (n *network) router(v6 bool) (netip.Addr, bool) {
+	for _, a := range n.config.Load().Routers {
+		if a.Is6() == v6 {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// claim enters somebody who says that an address leads to it.
+func (n *network) claim(a netip.Addr, to Target) {
+	list := n.claims[a]
+	at := 0
+	for at < len(list) && list[at].before(&to) {
+		at++
+	}
+	n.claims[a] = slices.Insert(list, at, to)
+	if at == 0 {
+		n.addrs.Set(a, to)
+	}
+	if to.Kind == ToPeer {
+		if n.byPeer[to.Peer]++; n.byPeer[to.Peer] == 1 {
+			n.listPeers()
+		}
+	}
+}
+
+// disclaim takes back what claim entered.
+func (n *network) disclaim(a netip.Addr, to Target) {
+	list := n.claims[a]
+	at := slices.Index(list, to)
+	if at < 0 {
+		return
+	}
+	list = slices.Delete(list, at, at+1)
+	switch n.claims[a] = list; {
+	case len(list) == 0:
+		delete(n.claims, a)
+		n.addrs.Delete(a)
+	case at == 0:
+		n.addrs.Set(a, list[0])
+	}
+	if to.Kind == ToPeer {
+		if n.byPeer[to.Peer]--; n.byPeer[to.Peer] == 0 {
+			delete(n.byPeer, to.Peer)
+			n.listPeers()
+		}
+	}
+}
+
+func (n *network) listPeers() {
+	list := make([]uint8, 0, len(n.byPeer))
+	for h := range n.byPeer {
+		list = append(list, h)
+	}
+	slices.Sort(list)
+	n.peers.Store(&list)
+}
+
+// reaches tells whether a peer has an address here.
+func (n *network) reaches(peer uint8) bool { return slices.Contains(*n.peers.Load(), peer) }

@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/internal/table"
+)
+
+// Routes say where each address of each tenant is: at a port of this NIC, at a peer, or that it is
+// the gateway's own. There is one for a NIC. Its owner changes it, and a change costs what it
+// changes, however many ports there are; the gateways of all shards read it meanwhile without a
+// lock.
+type Routes struct {
+	mtu      int // of tunnels, by our own uplink
+	changes  atomic.Uint64
+	refusals atomic.Uint64
+	networks *table.Table[uint32, *network]
+
+	// Of the owner:
+	described map[uint32]bool
+	ports     map[uint32]Place // by function
+	peers     map[uint8]Peer
+	learned   map[uint8]map[place]Target
+	refused   map[uint8]map[place]bool
+}
+
+// Place is where a port of a function is in its tenant's network.
+type Place struct {
+	Shard     uint8
+	Tenant    uint32
+	Addresses []netip.Addr // none while it takes no part
+	MTU       int          // bytes of IP packet
+}
+
+// Peer is another NIC.
+type Peer struct {
+	Host     uint8
+	Underlay netip.Addr
+	// Allows tells whether the peer may have a function with this address in a tenant; nil: any.
+	Allows func(tenant uint32, a netip.Addr) bool
+}
+
+// Address is where a peer's function is.
+type Address struct {
+	Tenant   uint32
+	Addr     netip.Addr
+	Function uint32
+	MTU      int // of its port, bytes of IP packet
+}
+
+// place is an address in a tenant.
+type place struct {
+	tenant uint32
+	addr   netip.Addr
+}
+
+// NewRoutes returns routes to peers, and to nobody yet. mtu is the longest packet that fits a sealed
+// frame on the uplink.
+func NewRoutes(mtu int, peers ...Peer) *Routes {
+	r := &Routes{
+		mtu: mtu, networks: table.New[uint32, *network](), described: map[uint32]bool{}, ports: map[uint32]Place{},
+		peers: map[uint8]Peer{}, learned: map[uint8]map[place]Target{}, refused: map[uint8]map[place]bool{},
+	}
+	for _, p := range peers {
+		r.peers[p.Host] = p
+	}
+	return r
+}
+
+// network returns a tenant's, with no addresses if there is none. Any goroutine may call it.
+func (r *Routes) network(tenant uint32) *network {
+	if n, ok := r.networks.Find(tenant); ok {
+		return n
+	}
+	return nowhere
+}
+
+// open returns a tenant's network, which it makes if it is not there.
+func (r *Routes) open(tenant uint32) *network {
+	n, ok := r.networks.Find(tenant)
+	if !ok {
+		n = newNetwork(tenant)
+		r.networks.Set(tenant, n)
+	}
+	return n
+}
+
+// tidy forgets a network that nobody is in.
+func (r *Routes) tidy(n *network) {
+	r.changes.Add(1)
+	if n.users == 0 && len(n.claims) == 0 {
+		r.networks.Delete(n.tenant)
+	}
+}
+
+// SetTenant describes a virtual network. Ports of a tenant without a description are in a network
+// without subnets.
+func (r *Routes) SetTenant(c TenantConfig) {
+	n := r.open(c.Tenant)
+	if !r.described[c.Tenant] {
+		r.described[c.Tenant] = true
+		n.users++
+	}
+	c.Routes = slices.Clone(c.Routes)
+	slices.SortStableFunc(c.Routes, func(a, b Route) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	old := n.config.Load()
+	if reflect.DeepEqual(old, &c) {
+		return
+	}
+	n.config.Store(&c)
+	for _, a := range c.Routers { // first: what stays is there at all times
+		n.claim(a, Target{Kind: ToRouter})
+	}
+	for _, a := range old.Routers {
+		n.disclaim(a, Target{Kind: ToRouter})
+	}
+	r.changes.Add(1)
+}
+
+// ForgetTenant takes the description of a network back.
+func (r *Routes) ForgetTenant(tenant uint32) {
+	if !r.described[tenant] {
+		return
+	}
+	r.SetTenant(TenantConfig{Tenant: tenant})
+	delete(r.described, tenant)
+	n := r.open(tenant)
+	n.users--
+	r.tidy(n)
+}
+
+// SetPort says where a function's port is.
+func (r *Routes) SetPort(function uint32, p Place) {
+	old, had := r.ports[function]
+	if had && reflect.DeepEqual(old, p) {
+		return
+	}
+	p.Addresses = slices.Clone(p.Addresses)
+	n := r.open(p.Tenant)
+	n.users++
+	for _, a := range p.Addresses { // first: what stays is there at all times
+		n.claim(a, p.target(function))
+	}
+	if had {
+		r.leave(function, &old)
+	}
+	r.ports[function] = p
+	r.changes.Add(1)
+}
+
+func (p *Place) target(function uint32) Target {
+	return Target{Kind: ToPort, Shard: p.Shard, Function: function, MTU: p.MTU}
+}
+
+// RemovePort says that a function has no port any more.
+func (r *Routes) RemovePort(function uint32) {
+	if p, had := r.ports[function]; had {
+		delete(r.ports, function)
+		r.leave(function, &p)
+	}
+}
+
+func (r *Routes) leave(function uint32, p *Place) {
+	n := r.open(p.Tenant)
+	for _, a := range p.Addresses {
+		n.disclaim(a, p.target(function))
+	}
+	n.users--
+	r.tidy(n)
+}
+
+// Learn replaces what is known of a peer's functions. It returns those that the peer may not have,
+// and that it did not name last time.
+func (r *Routes) Learn(peer uint8, addrs []Address) (refused []Address) {
+	allows, named := r.peers[peer].Allows, r.refused[peer]
+	before, now, denied := r.learned[peer], map[place]Target{}, map[place]bool{}
+	for _, a := range addrs {
+		at := place{a.Tenant, a.Addr}
+		if allows != nil && !allows(a.Tenant, a.Addr) {
+			r.refusals.Add(1)
+			if denied[at] = true; !named[at] {
+				refused = append(refused, a)
+			}
+		} else if _, twice := now[at]; !twice {
+			now[at] = Target{Kind: ToPeer, Peer: peer, Function: a.Function, MTU: min(r.mtu, a.MTU)}
+		}
+	}
+	r.learned[peer], r.refused[peer] = now, denied
+	for at, to := range now {
+		if before[at] != to {
+			r.open(at.tenant).claim(at.addr, to)
+		}
+	}
+	for at, to := range before {
+		if now[at] != to {
+			n := r.open(at.tenant)
+			n.disclaim(at.addr, to)
+			r.tidy(n)
+		}
+	}
+	r.changes.Add(1)
+	return refused
+}
+
+// Refusals counts the addresses that peers told of and may not have.
+func (r *Routes) Refusals() uint64 { return r.refusals.Load() }
+
+// Reaches tells whether a peer has an address in a tenant. Any goroutine may call it.
+func (r *Routes) Reaches(peer uint8, tenant uint32) bool { return r.network(tenant).reaches(peer) }
+
+// Entry is one line of the table of routes.
+type Entry struct {
+	Tenant uint32
+	Prefix netip.Prefix
+	Via    netip.Addr // of routes behind a function
+	To     Target
+	None   bool // Via leads nowhere
+}
+
+// Entries lists all routes in a fixed order.
+func (r *Routes) Entries() (list []Entry) {
+	r.networks.Each(func(tenant uint32, n *network) {
+		n.addrs.Each(func(a netip.Addr, to Target) {
+			list = append(list, Entry{Tenant: tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), To: to})
+		})
+		for _, route := range n.config.Load().Routes {
+			to, ok := n.addrs.Find(route.Via)
+			list = append(list, Entry{Tenant: tenant, Prefix: route.Prefix, Via: route.Via, To: to, None: !ok})
+		}
+	})
+	slices.SortStableFunc(list, func(a, b Entry) int {
+		switch {
+		case a.Tenant != b.Tenant:
+			return int(int64(a.Tenant) - int64(b.Tenant))
+		case a.Prefix.Addr() != b.Prefix.Addr():
+			return a.Prefix.Addr().Compare(b.Prefix.Addr())
+		}
+		return b.Prefix.Bits() - a.Prefix.Bits()
+	})
+	return list
+}

@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// routesModel is who claims what, from which all routes are worked out anew.
+type routesModel struct {
+	tenants map[uint32]TenantConfig
+	ports   map[uint32]Place
+	peers   map[uint8][]Address
+}
+
+// all is where each address leads: our own ports come first, then routers, then peers.
+func (m *routesModel) all() map[place]Target {
+	all := map[place]Target{}
+	put := func(tenant uint32, a netip.Addr, to Target) {
+		if _, taken := all[place{tenant, a}]; !taken {
+			all[place{tenant, a}] = to
+		}
+	}
+	for _, fn := range slices.Sorted(maps.Keys(m.ports)) {
+		p := m.ports[fn]
+		for _, a := range p.Addresses {
+			put(p.Tenant, a, Target{Kind: ToPort, Shard: p.Shard, Function: fn, MTU: p.MTU})
+		}
+	}
+	for _, t := range m.tenants {
+		for _, a := range t.Routers {
+			put(t.Tenant, a, Target{Kind: ToRouter})
+		}
+	}
+	for _, h := range slices.Sorted(maps.Keys(m.peers)) {
+		for _, a := range m.peers[h] {
+			put(a.Tenant, a.Addr, Target{Kind: ToPeer, Peer: h, Function: a.Function, MTU: min(tunnelMTU, a.MTU)})
+		}
+	}
+	return all
+}
+
+// TestRoutesModel: however ports, tenants and peers change, each address leads where it would if the
+// routes were made anew, and nothing stays of what has gone.
+func TestRoutesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRoutes(tunnelMTU)
+		m := &routesModel{tenants: map[uint32]TenantConfig{}, ports: map[uint32]Place{}, peers: map[uint8][]Address{}}
+		tenant := rapid.Uint32Range(7, 9)
+		address := rapid.Custom(func(t *rapid.T) netip.Addr {
+			return netip.AddrFrom4([4]byte{10, 0, 0, rapid.Uint8Range(1, 6).Draw(t, "address")})
+		})
+		some := rapid.SliceOfNDistinct(address, 0, 3, rapid.ID)
+		function, mtu := rapid.Uint32Range(1, 4), rapid.SampledFrom([]int{1400, 9000})
+		t.Repeat(map[string]func(*rapid.T){
+			"port": func(t *rapid.T) {
+				fn := function.Draw(t, "function")
+				m.ports[fn] = Place{Shard: rapid.Uint8Range(0, 1).Draw(t, "shard"), Tenant: tenant.Draw(t, "tenant"), Addresses: some.Draw(t, "addresses"), MTU: mtu.Draw(t, "mtu")}
+				r.SetPort(fn, m.ports[fn])
+			},
+			"no port": func(t *rapid.T) {
+				fn := function.Draw(t, "function")
+				delete(m.ports, fn)
+				r.RemovePort(fn)
+			},
+			"tenant": func(t *rapid.T) {
+				c := TenantConfig{Tenant: tenant.Draw(t, "tenant"), Routers: some.Draw(t, "routers")}
+				m.tenants[c.Tenant] = c
+				r.SetTenant(c)
+			},
+			"no tenant": func(t *rapid.T) {
+				n := tenant.Draw(t, "tenant")
+				delete(m.tenants, n)
+				r.ForgetTenant(n)
+			},
+			"peer": func(t *rapid.T) {
+				var list []Address
+				for i, a := range some.Draw(t, "addresses") {
+					list = append(list, Address{tenant.Draw(t, "tenant"), a, uint32(0x020000 + i), mtu.Draw(t, "mtu")})
+				}
+				h := rapid.Uint8Range(2, 3).Draw(t, "peer")
+				m.peers[h] = list
+				r.Learn(h, list)
+			},
+			"": func(t *rapid.T) {
+				want, got := m.all(), map[place]Target{}
+				for _, e := range r.Entries() {
+					got[place{e.Tenant, e.Prefix.Addr()}] = e.To
+				}
+				if !maps.Equal(got, want) {
+					t.Fatalf("routes\n%v\nwant\n%v", got, want)
+				}
+				for h := uint8(2); h < 4; h++ {
+					for n := uint32(7); n < 10; n++ {
+						has := slices.ContainsFunc(m.peers[h], func(a Address) bool { return a.Tenant == n })
+						if r.Reaches(h, n) != has {
+							t.Fatalf("host %d is reached in tenant %d: %v", h, n, !has)
+						}
+					}
+				}
+			},
+		})
+		for fn := range m.ports {
+			r.RemovePort(fn)
+		}
+		for n := range m.tenants {
+			r.ForgetTenant(n)
+		}
+		for h := range m.peers {
+			r.Learn(h, nil)
+		}
+		if n := r.networks.Len(); n != 0 {
+			t.Fatalf("%d networks are left", n)
+		}
+	})
+}
+
+// manyPorts are the routes of a NIC with n ports in one tenant, where a peer has as many.
+func manyPorts(n int) *Routes {
+	r := NewRoutes(tunnelMTU)
+	r.SetTenant(TenantConfig{Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	var peers []Address
+	for i := range n {
+		r.SetPort(uint32(i), Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(1, i)}, MTU: 1400})
+		peers = append(peers, Address{7, manyAddr(2, i), 0x020000 + uint32(i), 1400})
+	}
+	r.Learn(2, peers)
+	return r
+}
+
+func manyAddr(net byte, i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, net, byte(i >> 8), byte(i)})
+}
+
+// change moves a port to another address and back.
+func change(r *Routes) {
+	for _, net := range []byte{3, 1} {
+		r.SetPort(5, Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(net, 5)}, MTU: 1400})
+	}
+}
+
+// TestChangeOfOnePort: a change costs the same with ten ports and with two thousand (F37).
+func TestChangeOfOnePort(t *testing.T) {
+	few, many := manyPorts(10), manyPorts(2000)
+	a, b := testing.AllocsPerRun(50, func() { change(few) }), testing.AllocsPerRun(50, func() { change(many) })
+	if b > 2*a {
+		t.Errorf("%v allocations with 10 ports, %v with 2000", a, b)
+	}
+}
+
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{10, 2000} {
+		b.Run(fmt.Sprintf("ports=%d", n), func(b *testing.B) {
+			r := manyPorts(n)
+			for b.Loop() {
+				change(r)
+			}
+		})
+	}
+}
+
+// TestRoutesMeanwhile: gateways of other shards find what stays while the routes change.
+func TestRoutesMeanwhile(t *testing.T) {
+	r := manyPorts(8)
+	var end atomic.Bool
+	var shards sync.WaitGroup
+	for s := range uint8(2) {
+		g := New(s, r)
+		p := g.AddEndpoint("a", 100+uint32(s), gwA)
+		own := netip.AddrFrom4([4]byte{10, 4, 0, s})
+		r.SetPort(p.Function, Place{Shard: s, Tenant: 7, Addresses: []netip.Addr{own}, MTU: 1400})
+		g.Configure(p, EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{own}, MTU: 1400}, true)
+		good := udp(t, gwA, macA, own, manyAddr(2, 3), 100)
+		shards.Go(func() {
+			var f Forward
+			for !end.Load() {
+				if !g.FromPort(second, p, slices.Clone(good), Offload{}, &f) || f.Tunnel == nil || f.Tunnel.Peer != 2 {
+					t.Errorf("shard %d: no tunnel: %v", s, g.Stats().Reasons)
+					return
+				}
+				g.FromTunnel(f.Tunnel, udp(t, macA, gwA, manyAddr(2, 3), own, 100), 0)
+				if out := g.Output(); len(out) != 1 || out[0].To != p {
+					t.Errorf("shard %d: %d frames, %v", s, len(out), g.Stats().Reasons)
+					return
+				}
+				g.Done()
+			}
+		})
+	}
+	for i := range 3000 {
+		change(r)
+		r.SetTenant(TenantConfig{Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Routers: []netip.Addr{manyAddr(9, i%5)}})
+		list := []Address{{7, manyAddr(2, 3), 3, 1400}, {7, manyAddr(2, 100+i%50), 4, 1400}}
+		r.Learn(2, list)
+	}
+	end.Store(true)
+	shards.Wait()
+}
