@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/device/security"
@@ -66,10 +67,11 @@ type NIC struct {
 	log      *slog.Logger
 	limited  *loglimit.Log
 	clock    func() int64
+	core     *controller.Core
 	shard    *shard.Shard
 	thread   *thread.Thread
 	ports    *ports.Set
-	mail     map[uint8]*shard.PeerMail
+	mail     map[uint8]*controller.PeerMail
 	link     *cmlink.Link
 	control  *control.Server
 	keyLog   *security.KeyLog // nil: none
@@ -98,7 +100,7 @@ func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 }
 
 func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
-	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*shard.PeerMail{}, ready: make(chan struct{})}
+	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*controller.PeerMail{}, ready: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -122,7 +124,12 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			return nil, err
 		}
 	}
-	if n.shard, err = shard.New(0, cfg, n.deps.Rand, n.log); err != nil {
+	if n.core, err = controller.NewCore(controller.CoreConfig{
+		NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: n.deps.Rand, Log: n.limited.Line,
+	}); err != nil {
+		return nil, err
+	}
+	if n.shard, err = newShard(0, cfg, n.core, n.log); err != nil {
 		return nil, err
 	}
 	n.shard.UseClock(n.clock)
@@ -149,11 +156,23 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.recallPorts()
 	c := controller.Config{
-		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{asked{n.shard, n}}, Links: n,
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{asked{n.shard, n}}, Core: n.core, Links: n,
 		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
 	return n, nil
+}
+
+// newShard makes a shard, and joins it and the core.
+func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger) (*shard.Shard, error) {
+	line := core.Line(i)
+	s, err := shard.New(i, cfg, line, log)
+	if err != nil {
+		return nil, err
+	}
+	orders := s.Orders()
+	line.Serve(inbox.NewMail(s.Inbox(), func(_ *shard.Shard, now falcon.Time, o controller.Order) { o(orders, now) }).Send)
+	return s, nil
 }
 
 // newThread makes the thread of the shard.
@@ -165,7 +184,7 @@ func (n *NIC) newThread() (*thread.Thread, error) {
 	}
 	t, err := thread.New(thread.Config{
 		Shard: s, Door: s, Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
-		Clock: n.clock, Send: n.sendToPeer, Spin: int64(*n.cfg.NIC.Spin), CPU: cpu, Pulse: n.deps.Pulse, Log: n.log,
+		Clock: n.clock, Spin: int64(*n.cfg.NIC.Spin), CPU: cpu, Pulse: n.deps.Pulse, Log: n.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
@@ -242,11 +261,9 @@ func (n *NIC) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		n.thread.Run()
-	}()
+	var running, core sync.WaitGroup
+	running.Go(n.thread.Run)
+	core.Go(func() { n.core.Run(n.clock, n.sendToPeer) })
 	err := n.startControl()
 	var accepting sync.WaitGroup
 	if err == nil {
@@ -263,7 +280,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		close(n.ready)
 		<-ctx.Done()
 	}
-	// From the outside in: no guests, no attachments, no peers, no shard.
+	// From the outside in: no guests, no attachments, no peers, no shard, no core.
 	n.sessions.CloseAll()
 	for _, a := range n.deps.Attachments {
 		_ = a.Close()
@@ -280,10 +297,13 @@ func (n *NIC) Run(ctx context.Context) error {
 		_ = n.link.Close()
 	}
 	n.thread.Halt()
-	<-stopped
+	running.Wait()
+	n.core.Halt()
+	core.Wait()
 	n.ports.Close()
 	n.thread.Close()
 	n.shard.Inbox().Stop()
+	n.core.Stop()
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
@@ -299,7 +319,7 @@ const farewellTime = 500 * time.Millisecond
 func (n *NIC) farewell() {
 	for end := time.Now().Add(farewellTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		waiting := false
-		if err := n.shard.Do(func(falcon.Time) { waiting = n.shard.Disconnecting() }); err != nil || !waiting {
+		if err := n.core.Do(func(falcon.Time) { waiting = n.core.Manager.Disconnecting() }); err != nil || !waiting {
 			return
 		}
 	}
@@ -323,7 +343,7 @@ func (n *NIC) startLink() error {
 	}
 	c := cmlink.Config{Listen: n.cfg.CM.Listen.String(), Identity: n.deps.Identity, Log: n.log}
 	for _, p := range n.cfg.Peers {
-		n.mail[p.Host] = n.shard.PeerMail(p.Host)
+		n.mail[p.Host] = n.core.PeerMail(p.Host)
 		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
 	}
 	var err error
@@ -339,7 +359,7 @@ func (n *NIC) Note(host uint8) string {
 	return n.link.Note(host)
 }
 
-// sendToPeer is called by the shard's thread.
+// sendToPeer is called by the core's goroutine.
 func (n *NIC) sendToPeer(host uint8, msg []byte) {
 	if n.link == nil {
 		return
@@ -349,7 +369,7 @@ func (n *NIC) sendToPeer(host uint8, msg []byte) {
 	_ = n.link.Send(host, msg)
 }
 
-// linkHandler passes what happens on the links to the shard.
+// linkHandler passes what happens on the links to the core.
 type linkHandler struct{ n *NIC }
 
 func (h linkHandler) PeerUp(host uint8) {

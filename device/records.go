@@ -38,6 +38,7 @@ func (n *NIC) openRecords() {
 		return
 	}
 	n.keyLog = security.NewKeyLog(f, func(err error) { n.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
+	n.core.LogKeysTo(n.keyLog)
 	n.shard.LogKeysTo(n.keyLog)
 	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/settings"
-	"github.com/falcon-vnic/vnic/device/shard"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
@@ -29,7 +28,11 @@ func TestRemember(t *testing.T) {
 		t.Helper()
 		cfg := devicetest.Config(t, 1, t.TempDir()+"/x", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 		change(cfg)
-		s, err := shard.New(0, cfg, devicetest.Seeded(1), slog.New(slog.DiscardHandler))
+		core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: devicetest.Seeded(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newShard(0, cfg, core, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,23 +9,38 @@ import (
 // Commands carries out its driver's commands of connection management at one moment. It is for a
 // function in service.
 type Commands struct {
-	f   *Function
-	now falcon.Time
+	f     *Function
+	now   falcon.Time
+	later func() abi.Ticket
 }
 
 var _ abi.ConnectionHandler = Commands{}
 
-// Commands returns what carries out commands now.
-func (f *Function) Commands(now falcon.Time) Commands { return Commands{f, now} }
+// Commands returns what carries out commands now. One that the connection manager answers takes its
+// ticket from later.
+func (f *Function) Commands(now falcon.Time, later func() abi.Ticket) Commands {
+	return Commands{f, now, later}
+}
 
-func (c Commands) manager() Requests { return c.f.set.cfg.Manager }
+// ask has the connection manager answer the command. then is done first, with the status.
+func (c Commands) ask(r Request, then func(now falcon.Time, st abi.Status)) abi.Status {
+	t := c.later()
+	c.f.ask(r, func(now falcon.Time, a *Answer) {
+		st := errorStatus(a.Err)
+		then(now, st)
+		t.Complete(st, nil)
+	})
+	return abi.StatusPending
+}
+
+func nothing(falcon.Time, abi.Status) {}
 
 // CMListen implements abi.ConnectionHandler.
 func (c Commands) CMListen(service uint64) abi.Status {
 	if service >= firstReserved {
 		return abi.StatusDenied
 	}
-	return errorStatus(c.manager().Listen(c.f.number(), service))
+	return c.ask(Request{Kind: Listen, Service: service}, nothing)
 }
 
 // CMUnlisten implements abi.ConnectionHandler.
@@ -33,7 +48,7 @@ func (c Commands) CMUnlisten(service uint64) abi.Status {
 	if service >= firstReserved {
 		return abi.StatusNotFound
 	}
-	return errorStatus(c.manager().Unlisten(c.f.number(), service))
+	return c.ask(Request{Kind: Unlisten, Service: service}, nothing)
 }
 
 // CMConnect implements abi.ConnectionHandler.
@@ -54,16 +69,18 @@ func (c Commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 	if st != abi.StatusOK {
 		return 0, st
 	}
-	id, err := c.manager().Connect(c.now, cm.ConnectRequest{
+	t, a := c.later(), f.begin(p.QPN)
+	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: p.QPN, Service: p.Service, SGID: f.GID(), DGID: p.DGID,
 		MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
+	}}, func(now falcon.Time, is *Answer) {
+		if f.begun(a, is, &connection{}); is.Err != nil {
+			t.Complete(errorStatus(is.Err), nil)
+			return
+		}
+		t.Complete(abi.StatusOK, &abi.CMConnectResult{CMID: is.ID})
 	})
-	if err != nil {
-		return 0, errorStatus(err)
-	}
-	f.conns[id] = &connection{}
-	f.bind(id, p.QPN)
-	return id, abi.StatusOK
+	return 0, abi.StatusPending
 }
 
 // CMAccept implements abi.ConnectionHandler.
@@ -81,20 +98,23 @@ func (c Commands) CMAccept(p *abi.CMAccept) abi.Status {
 		return st
 	}
 	known := f.conns[p.CMID]
-	if known == nil || known.wired {
+	switch {
+	case known == nil || known.wired:
 		return abi.StatusNotFound
-	}
-	if known.ordered != q.Ordered() || known.inError != q.CompletesInError() { // it would not open (tryOpen)
-		if c.manager().Reject(c.now, f.number(), p.CMID, uint32(abi.StatusInvalidArgument), nil) == nil {
-			f.forget(p.CMID)
-		}
+	case known.qpn != 0:
+		return abi.StatusBadState
+	case known.ordered != q.Ordered() || known.inError != q.CompletesInError(): // it would not open (tryOpen)
+		f.tell(Request{Kind: Reject, ID: p.CMID, N: uint32(abi.StatusInvalidArgument)})
+		f.forget(p.CMID)
 		return abi.StatusInvalidArgument
 	}
-	if st := errorStatus(c.manager().Accept(c.now, f.number(), p.CMID, p.QPN, q.IRD(), priv)); st != abi.StatusOK {
-		return st
-	}
 	f.bind(p.CMID, p.QPN)
-	return abi.StatusOK
+	return c.ask(Request{Kind: Accept, ID: p.CMID, N: p.QPN, IRD: q.IRD(), Private: priv}, func(_ falcon.Time, st abi.Status) {
+		if st != abi.StatusOK {
+			f.unbind(p.CMID)
+			known.qpn = 0 // another may be tried
+		}
+	})
 }
 
 // CMReject implements abi.ConnectionHandler.
@@ -106,10 +126,11 @@ func (c Commands) CMReject(p *abi.CMReject) abi.Status {
 	if st != abi.StatusOK {
 		return st
 	}
-	if st = errorStatus(c.manager().Reject(c.now, c.f.number(), p.CMID, p.Reason, priv)); st == abi.StatusOK {
-		c.f.forget(p.CMID)
-	}
-	return st
+	return c.ask(Request{Kind: Reject, ID: p.CMID, N: p.Reason, Private: priv}, func(_ falcon.Time, st abi.Status) {
+		if st == abi.StatusOK {
+			c.f.forget(p.CMID)
+		}
+	})
 }
 
 // CMDisconnect implements abi.ConnectionHandler. Asked a second time, or if there is no transport to
@@ -121,7 +142,7 @@ func (c Commands) CMDisconnect(id uint32) abi.Status {
 	case c.f.set.cfg.Table.Drain(c.now, &c.f.Owner, id):
 		return abi.StatusOK
 	}
-	return errorStatus(c.manager().Disconnect(c.now, c.f.number(), id))
+	return c.ask(Request{Kind: Disconnect, ID: id}, nothing)
 }
 
 // private copies a command's private data from guest memory.

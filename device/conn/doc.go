@@ -1,13 +1,15 @@
 // Package conn holds the Falcon connections of functions: their identifiers, how they are agreed on,
 // opened and found, and how they end.
 //
-//	driver's commands ─▶ Function ── requests ──▶ Manager ◀── messages ──▶ other NICs' managers
-//	ModifyQP to RTR   ─▶ (wiring)  ◀── outputs ──    │
-//	links of datagrams ─▶   │                      CIDs
-//	                        ▼ Opening, Close, Drain
+//	          each shard                                      │  once per NIC
+//	                                                          │
+//	driver's commands ─▶ Function ────────── Requests ────────┼▶ Manager ◀─ messages ─▶ other NICs'
+//	ModifyQP to RTR   ─▶ (wiring)  ◀───── Answers, Orders ────┼─   │
+//	links of datagrams ─▶   │                                 │  CIDs of each shard
+//	                        ▼ Opening, Close, Drain           │
 //	packets ── CID ──────▶ Table{Slot, …} ◀── events ── transport, loopback
-//	                        │
-//	                        └── Ended ─▶ Functions ── Disconnect ─▶ Manager
+//	                        │                                 │
+//	                        └── Ended ─▶ Functions ─ Disconnect ─▶ Manager
 //
 // The state of one connection:
 //
@@ -24,9 +26,13 @@
 //
 // There are two sides. Manager and CIDs decide, once per NIC. Table, Functions and each Function
 // carry out, in each shard, beside the queue pairs that they look at. What one side says to the
-// other is small structures: a cm.ConnectRequest and its like one way (Requests), a cm.Output back
-// (Outputs). Today one goroutine calls both, and a queue pair connected with itself takes its CID
-// from CIDs directly.
+// other is small structures, in order: a Request one way, an Answer or an Order back. Neither waits
+// for the other. A driver's command is completed when its Answer comes (abi.Ticket); what a shard
+// ends itself it closes at once and tells afterwards.
+//
+// Each time that a function is in service is an epoch. A reset closes all that the function has in
+// its shard; Orders and Answers of an epoch before find nobody, and the Manager hears of the reset
+// by a Request like any other.
 //
 // Nothing here reads a clock, starts a goroutine or does I/O. Keys are asked for and not known
 // (KeyStore, PeerKeys).

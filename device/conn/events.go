@@ -9,19 +9,18 @@ import (
 func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	s.cfg.Table.HandleEvent(now, ev)
 	if ev.Kind == falcon.EvClosed {
-		s.Ended(now)
+		s.Ended()
 	}
 }
 
 // Ended tells the connection manager, and with it the peer, of connections that ended on this side.
-func (s *Functions) Ended(now falcon.Time) {
+func (s *Functions) Ended() {
 	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
 		if e.ID == 0 { // wireSelf's
-			s.cfg.CIDs.Free(e.CID)
+			s.cfg.Manager.Ask(Request{Kind: GiveCID, Function: e.Function, N: e.CID})
 			continue
 		}
-		_ = s.cfg.Manager.Disconnect(now, e.Function, e.ID)
-		s.cfg.Manager.Run(now)
+		s.cfg.Manager.Ask(Request{Kind: Disconnect, Function: e.Function, ID: e.ID})
 	}
 }
 

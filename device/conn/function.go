@@ -5,25 +5,11 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
-
-// Requests is what functions ask of the connection manager, wherever that runs. What it decides
-// comes back to Functions.Output.
-type Requests interface {
-	Listen(fn uint32, service uint64) error
-	Unlisten(fn uint32, service uint64) error
-	Connect(now falcon.Time, r cm.ConnectRequest) (id uint32, err error)
-	Accept(now falcon.Time, fn, id, qpn uint32, ird uint8, private []byte) error
-	Reject(now falcon.Time, fn, id, reason uint32, private []byte) error
-	Disconnect(now falcon.Time, fn, id uint32) error
-	FunctionGone(now falcon.Time, fn uint32)
-	Run(now falcon.Time) // gives out what it has decided
-}
 
 // Links tells which links of datagrams want a connection.
 type Links interface {
@@ -45,7 +31,6 @@ type Memory interface {
 type FunctionsConfig struct {
 	MTU     int // largest path MTU
 	Table   *Table
-	CIDs    *CIDs
 	Manager Requests
 	Links   Links
 	RDMA    *rof.Engine // makes connections of queue pairs and links
@@ -72,14 +57,17 @@ const (
 // Functions are those of a shard. They stand between their drivers and queue pairs, the connection
 // manager, and the table.
 type Functions struct {
-	cfg    FunctionsConfig
-	byID   map[uint32]*Function
-	rewire []*wiring // attempts to be made again, the next first
+	cfg       FunctionsConfig
+	byID      map[uint32]*Function
+	rewire    []*wiring // attempts to be made again, the next first
+	epoch     uint32    // of the function that was put in service last
+	questions map[uint64]question
+	asked     uint64 // number of the last question
 }
 
 // NewFunctions returns a shard's, of which there are none yet.
 func NewFunctions(c FunctionsConfig) *Functions {
-	return &Functions{cfg: c, byID: map[uint32]*Function{}}
+	return &Functions{cfg: c, byID: map[uint32]*Function{}, questions: map[uint64]question{}}
 }
 
 // Function is what a function has of connections: those of its driver, and those that the NICs make
@@ -90,10 +78,12 @@ type Function struct {
 	driver Driver
 
 	// While it is in service:
+	epoch   uint32 // which time it is; 0: it is not in service
 	verbs   *rdma.Function
 	mem     Memory
 	conns   map[uint32]*connection // by connection manager's id
 	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
+	asking  map[uint32]*attempt    // by queue pair: requests without an answer
 	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
 	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
 }
@@ -114,7 +104,7 @@ type wiring struct {
 	qpn  uint32
 	peer uint32
 	gid  [16]byte
-	id   uint32      // of the attempt under way; 0: none
+	id   uint32      // of the attempt under way; 0: none, or without an answer
 	at   falcon.Time // of the next attempt
 	gone bool        // wired, or the queue pair ended
 }
@@ -131,7 +121,7 @@ func (f *Function) number() uint32 { return uint32(f.ID) }
 // ended another that the peer has not confirmed; an address handle has one for each ordering; and
 // there are those that other functions open to it for datagrams.
 func (f *Function) SetLimits(l *verbs.Limits) {
-	f.set.cfg.CIDs.SetQuota(f.number(), 2*l.Objects[abi.ObjectQP]+2*l.Objects[abi.ObjectAH]+l.Links)
+	f.tell(Request{Kind: Quota, N: uint32(2*l.Objects[abi.ObjectQP] + 2*l.Objects[abi.ObjectAH] + l.Links)})
 }
 
 // IDs lists the connection manager's ids of the function's connections.
@@ -150,30 +140,60 @@ func (f *Function) bind(id, qpn uint32) {
 	if c.qpn == qpn {
 		return
 	}
-	f.unbind(id, c)
+	f.unbind(id)
 	c.qpn = qpn
 	f.ofQP[qpn] = append(f.ofQP[qpn], id)
 }
 
-func (f *Function) unbind(id uint32, c *connection) {
-	list := slices.DeleteFunc(f.ofQP[c.qpn], func(other uint32) bool { return other == id })
-	if len(list) == 0 {
-		delete(f.ofQP, c.qpn)
+// unbind makes a connection nobody's.
+func (f *Function) unbind(id uint32) {
+	c := f.conns[id]
+	if c == nil {
 		return
 	}
-	f.ofQP[c.qpn] = list
+	list := slices.DeleteFunc(f.ofQP[c.qpn], func(other uint32) bool { return other == id })
+	if f.ofQP[c.qpn] = list; len(list) == 0 {
+		delete(f.ofQP, c.qpn)
+	}
 }
 
 // forget drops a connection that has ended.
 func (f *Function) forget(id uint32) {
-	if c := f.conns[id]; c != nil {
-		f.unbind(id, c)
-		delete(f.conns, id)
-	}
+	f.unbind(id)
+	delete(f.conns, id)
 }
 
 // pending says whether a queue pair is already being connected, or still has a connection.
-func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 }
+func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 || f.asking[qpn] != nil }
+
+// attempt is a queue pair's request for a connection that has no answer yet.
+type attempt struct {
+	qpn  uint32
+	over bool // the queue pair has ended meanwhile
+}
+
+func (f *Function) begin(qpn uint32) *attempt {
+	a := &attempt{qpn: qpn}
+	f.asking[qpn] = a
+	return a
+}
+
+// begun takes the answer. A connection that nobody wants any more is ended, as it would have been
+// had it been known.
+func (f *Function) begun(a *attempt, is *Answer, c *connection) {
+	if !a.over {
+		delete(f.asking, a.qpn)
+	}
+	if is.Err != nil {
+		return
+	}
+	f.conns[is.ID] = c
+	if a.over {
+		f.tell(Request{Kind: Disconnect, ID: is.ID})
+		return
+	}
+	f.bind(is.ID, a.qpn)
+}
 
 // reserved tells that a connection is none of the driver's.
 func (f *Function) reserved(id uint32) bool {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -18,35 +17,50 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// asked is a connection manager that notes what it is asked, and a driver that notes what it hears.
+// asked is a connection manager that notes what it is asked, and a driver that notes what it hears
+// and how its commands end.
 type asked struct {
 	list   []string
+	open   []uint64 // questions
 	events []abi.AsyncEvent
-	err    error
+	done   []abi.Status
 }
 
-func (a *asked) note(format string, args ...any) error {
-	a.list = append(a.list, fmt.Sprintf(format, args...))
-	return a.err
+// Ask implements Requests.
+func (a *asked) Ask(r Request) {
+	if r.Question != 0 {
+		a.open = append(a.open, r.Question)
+	}
+	text := [...]string{
+		Begin: "begin", Gone: "gone", Quota: "quota %d", Listen: "listen %#x", Unlisten: "unlisten %#x", Connect: "connect",
+		Accept: "accept %d", Reject: "reject %d", Disconnect: "disconnect %d", TakeCID: "take", GiveCID: "give %d",
+	}[r.Kind]
+	switch r.Kind {
+	case Listen, Unlisten:
+		text = fmt.Sprintf(text, r.Service)
+	case Accept, Reject, Disconnect:
+		text = fmt.Sprintf(text, r.ID)
+	case Quota, GiveCID:
+		text = fmt.Sprintf(text, r.N)
+	}
+	a.list = append(a.list, text)
 }
 
-func (a *asked) Listen(_ uint32, service uint64) error   { return a.note("listen %#x", service) }
-func (a *asked) Unlisten(_ uint32, service uint64) error { return a.note("unlisten %#x", service) }
-func (a *asked) Connect(_ falcon.Time, r cm.ConnectRequest) (uint32, error) {
-	return 77, a.note("connect %#x", r.Service)
+// answer answers the oldest question.
+func (a *asked) answer(f *Function, id uint32, err error) {
+	q := a.open[0]
+	a.open = a.open[1:]
+	f.set.Answer(1, &Answer{Question: q, ID: id, Err: err})
 }
 
-func (a *asked) Accept(_ falcon.Time, _, id, qpn uint32, _ uint8, _ []byte) error {
-	return a.note("accept %d with %d", id, qpn)
-}
+// Complete implements abi.Ticket.
+func (a *asked) Complete(st abi.Status, _ abi.Result) { a.done = append(a.done, st) }
 
-func (a *asked) Reject(_ falcon.Time, _, id, _ uint32, _ []byte) error {
-	return a.note("reject %d", id)
-}
+func (a *asked) later() abi.Ticket { return a }
 
-func (a *asked) Disconnect(_ falcon.Time, _, id uint32) error     { return a.note("disconnect %d", id) }
-func (a *asked) FunctionGone(falcon.Time, uint32)                 { _ = a.note("gone") }
-func (a *asked) Run(falcon.Time)                                  {}
+// order is one of now, for a function in service.
+func order(f *Function, o *cm.Output) *Order { return &Order{Output: *o, Epoch: f.epoch} }
+
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
 func (a *asked) NextLink() *rof.Link                              { return nil }
 func (a *asked) Fault(abi.Fault, string)                          {}
@@ -64,7 +78,7 @@ func (a *asked) take() []string {
 // newFunction is a function of a shard, in service or not.
 func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
 	s, a := newShard(t, 3), &asked{}
-	set := NewFunctions(FunctionsConfig{MTU: 4096, Table: s.Table, CIDs: s.cids, Manager: a, Links: a, Log: s.cfg.Log})
+	set := NewFunctions(FunctionsConfig{MTU: 4096, Table: s.Table, Manager: a, Links: a, Log: s.cfg.Log})
 	s.owner.LinkUp = true
 	s.owner.Addr = netip.MustParseAddr("192.168.1.1")
 	f := set.Add(*s.owner, a)
@@ -72,8 +86,8 @@ func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
 	if inService {
 		mem := queues.NewMemory(nil)
 		f.Start(rdma.NewEngine(rdma.Config{}).NewFunction(f.number(), mem, verbs.Limits{}.WithDefaults(), a), mem)
-		if got := a.take(); len(got) != 2 {
-			t.Fatalf("listens: %v", got)
+		if got := a.take(); !slices.Equal(got, []string{"begin"}) {
+			t.Fatal(got)
 		}
 	}
 	return s, a, f
@@ -84,34 +98,57 @@ func request(f *Function, id uint32, service uint64, private []byte) *cm.Output 
 	return &cm.Output{Kind: cm.OutRequest, ID: id, Function: f.number(), Service: service, PeerQPN: 9, Private: private}
 }
 
-// TestOutOfService: nobody connects to a function that no driver has enabled, or whose link is down.
+// TestOutOfService: nobody connects to a function whose link is down, or that is not in service. What
+// is known and asked of one that was reset is nobody's, whatever comes later.
 func TestOutOfService(t *testing.T) {
-	for _, inService := range []bool{false, true} {
-		_, a, f := newFunction(t, inService)
-		f.LinkUp = false
-		f.set.Output(1, request(f, 5, 100, nil), netip.Addr{})
-		if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
-			t.Errorf("in service %t: %v, %d events", inService, got, len(a.events))
-		}
-		p := &cm.Params{ID: 6, Function: f.number()}
-		f.set.Output(1, &cm.Output{Kind: cm.OutOpen, ID: 6, Function: f.number(), Params: p}, netip.Addr{})
-		if got := a.take(); !slices.Equal(got, []string{"disconnect 6"}) {
-			t.Errorf("in service %t: %v", inService, got)
-		}
-	}
 	_, a, f := newFunction(t, true)
-	f.set.Output(1, request(f, 5, 100, nil), netip.Addr{})
-	f.Stop(2)
-	f.Forget()
-	if got := a.take(); !slices.Equal(got, []string{"gone"}) || len(f.IDs()) != 0 {
+	f.LinkUp = false
+	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
+		t.Errorf("%v, %d events", got, len(a.events))
+	}
+	p := &cm.Params{ID: 6, Function: f.number()}
+	f.set.Order(1, order(f, &cm.Output{Kind: cm.OutOpen, ID: 6, Function: f.number(), Params: p}))
+	if got := a.take(); !slices.Equal(got, []string{"disconnect 6"}) {
+		t.Error(got)
+	}
+
+	_, a, f = newFunction(t, true)
+	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	if st := f.Commands(1, a.later).CMListen(9); st != abi.StatusPending {
+		t.Fatal(st)
+	}
+	late, keys := order(f, request(f, 7, 100, nil)), new(released)
+	opening := order(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Params: p})
+	opening.Keys = keys
+	reset := func() {
+		f.Stop()
+		f.Close(2)
+		f.Forget()
+	}
+	reset()
+	if got := a.take(); !slices.Equal(got, []string{"listen 0x9", "gone"}) || len(f.IDs()) != 0 {
 		t.Errorf("%v, %v", got, f.IDs())
 	}
+	a.answer(f, 0, nil)
+	f.Start(f.verbs, queues.NewMemory(nil)) // another driver's turn
+	f.set.Order(3, late)
+	f.set.Order(3, opening)
+	if got := a.take(); !slices.Equal(got, []string{"begin"}) || len(a.events) != 1 || len(a.done) != 0 || len(f.IDs()) != 0 || *keys != 1 {
+		t.Errorf("%v, %d events, %v, %v, keys released %d times", got, len(a.events), a.done, f.IDs(), *keys)
+	}
+	reset()
 	f.set.Remove(f)
-	f.set.Output(3, request(f, 5, 100, nil), netip.Addr{}) // nobody
-	if _, quota := f.set.cfg.CIDs.Held(f.number()); quota != 0 || len(a.take()) != 0 {
-		t.Error("a function that is gone has a quota, or answers")
+	f.set.Order(4, late)
+	if got := a.take(); !slices.Equal(got, []string{"gone", "quota 0"}) {
+		t.Errorf("a function that is gone: %v", got)
 	}
 }
+
+// released counts how often keys were given up.
+type released int
+
+func (r *released) Release() { *r++ }
 
 // TestDriverHears: each end of a driver's connection becomes an event with a status, and is
 // forgotten.
@@ -123,8 +160,8 @@ func TestDriverHears(t *testing.T) {
 		cm.OutUnreachable:  {Type: abi.EventUnreachable, Status: uint32(abi.StatusRefused)},
 	} {
 		_, a, f := newFunction(t, true)
-		f.set.Output(1, request(f, 5, 100, nil), netip.Addr{})
-		f.set.Output(2, &cm.Output{Kind: kind, ID: 5, Function: f.number(), Reason: cm.ReasonConsumer, Consumer: 42}, netip.Addr{})
+		f.set.Order(1, order(f, request(f, 5, 100, nil)))
+		f.set.Order(2, order(f, &cm.Output{Kind: kind, ID: 5, Function: f.number(), Reason: cm.ReasonConsumer, Consumer: 42}))
 		if len(a.events) != 2 || a.events[0].Type != abi.EventConnectRequest || a.events[0].PeerQPN != 9 {
 			t.Fatalf("%v: %+v", kind, a.events)
 		}
@@ -152,7 +189,7 @@ func TestReservedRequests(t *testing.T) {
 		{serviceUD + 1, make([]byte, 4)},
 	} {
 		_, a, f := newFunction(t, true)
-		f.set.Output(1, request(f, 5, tc.service, tc.private), netip.Addr{})
+		f.set.Order(1, order(f, request(f, 5, tc.service, tc.private)))
 		if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 || len(f.IDs()) != 0 {
 			t.Errorf("%#x %x: %v, %d events, known %v", tc.service, tc.private, got, len(a.events), f.IDs())
 		}
@@ -178,10 +215,11 @@ func TestEndedIsTold(t *testing.T) {
 	}
 	u.over.Close(2)
 	self.over.Close(2)
-	before := s.cids.InUse()
-	f.set.Ended(2)
-	if got := a.take(); !slices.Equal(got, []string{fmt.Sprint("disconnect ", id)}) || s.cids.InUse() != before-1 {
-		t.Errorf("%v, %d CIDs of %d left", got, s.cids.InUse(), before)
+	f.set.Ended()
+	got := a.take()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{fmt.Sprint("disconnect ", id), fmt.Sprint("give ", cid)}) {
+		t.Error(got)
 	}
 	s.Close(3, id, cm.ReasonLocal)
 	s.empty()
@@ -209,7 +247,7 @@ func TestEndLoopbacks(t *testing.T) {
 func TestCommandsRefuse(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.conns[8] = &connection{wired: true}
-	c := f.Commands(1)
+	c := f.Commands(1, a.later)
 	_, noQP := c.CMConnect(&abi.CMConnect{QPN: 3, Service: 100})
 	for what, got := range map[string][2]abi.Status{
 		"listen":              {c.CMListen(firstReserved), abi.StatusDenied},
@@ -227,12 +265,12 @@ func TestCommandsRefuse(t *testing.T) {
 	if got := a.take(); len(got) != 0 {
 		t.Errorf("asked: %v", got)
 	}
-	a.err = bytes.ErrTooLarge
-	if st := c.CMListen(100); st != abi.StatusNoResources {
-		t.Errorf("an error without a name: %s", st)
+	if c.CMListen(100) != abi.StatusPending || c.CMDisconnect(5) != abi.StatusPending || len(a.done) != 0 {
+		t.Errorf("answered before the connection manager did: %v", a.done)
 	}
-	a.err = errors.Join(cm.ErrNotFound)
-	if st := c.CMDisconnect(5); st != abi.StatusNotFound {
-		t.Errorf("nobody's connection: %s", st)
+	a.answer(f, 0, bytes.ErrTooLarge) // an error without a name
+	a.answer(f, 0, errors.Join(cm.ErrNotFound))
+	if !slices.Equal(a.done, []abi.Status{abi.StatusNoResources, abi.StatusNotFound}) {
+		t.Error(a.done)
 	}
 }

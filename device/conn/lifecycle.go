@@ -2,6 +2,7 @@ package conn
 
 import (
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
@@ -14,30 +15,43 @@ func (s *Functions) Add(o Owner, d Driver) *Function {
 
 // Remove forgets a function, which is not in service any more.
 func (s *Functions) Remove(f *Function) {
-	s.cfg.CIDs.SetQuota(f.number(), 0)
+	f.tell(Request{Kind: Quota})
 	delete(s.byID, f.number())
 }
 
 // Start puts the function in service: its driver has enabled it.
 func (f *Function) Start(verbs *rdma.Function, mem Memory) {
 	f.verbs, f.mem = verbs, mem
-	f.conns, f.ofQP = map[uint32]*connection{}, map[uint32][]uint32{}
+	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
-	f.listenReserved()
+	f.set.epoch++
+	f.epoch = f.set.epoch
+	f.tell(Request{Kind: Begin, Epoch: f.epoch})
 }
 
-// Stop ends all connections of the function, which its driver gives up. What they lead to is over
-// when the owner has run the connection manager and taken the transport's events; then follows
-// Forget.
-func (f *Function) Stop(now falcon.Time) {
-	f.set.cfg.Manager.FunctionGone(now, f.number())
+// Stop takes the function out of service: its driver gives it up. What was decided or answered
+// before is not heard any more. The owner closes its objects; then follow Close and Forget.
+func (f *Function) Stop() {
+	if f.epoch != 0 {
+		f.tell(Request{Kind: Gone})
+	}
+	f.epoch = 0
 	f.verbs, f.mem = nil, nil
 }
 
-// Forget drops what is left after Stop.
+// Close closes the connections that are open, after Stop. What they lead to is over when the owner
+// has taken the transport's events.
+func (f *Function) Close(now falcon.Time) {
+	for _, id := range f.IDs() {
+		f.set.cfg.Table.Close(now, id, cm.ReasonFunctionGone)
+	}
+}
+
+// Forget drops what is left after Close.
 func (f *Function) Forget() {
 	clear(f.conns)
 	clear(f.ofQP)
+	clear(f.asking)
 	clear(f.held)
 	for qpn := range f.wirings {
 		f.unwire(qpn)
@@ -48,9 +62,19 @@ func (f *Function) Forget() {
 // wish.
 func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 	f.unwire(qpn)
-	for _, id := range f.ofQP[qpn] {
-		_ = f.set.cfg.Manager.Disconnect(now, f.number(), id) // it may have ended by itself already
+	if a := f.asking[qpn]; a != nil {
+		a.over = true
+		delete(f.asking, qpn)
 	}
+	for _, id := range f.ofQP[qpn] {
+		f.end(now, id)
+	}
+}
+
+// end ends a connection at once, and then tells the connection manager. It may have ended by itself.
+func (f *Function) end(now falcon.Time, id uint32) {
+	f.set.cfg.Table.Close(now, id, cm.ReasonLocal)
+	f.tell(Request{Kind: Disconnect, ID: id})
 }
 
 // EndLoopbacks disconnects the function from others of this NIC: on its link packets can be lost, in
@@ -58,8 +82,7 @@ func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 func (f *Function) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
 		if s := f.set.cfg.Table.ByID(id); s != nil && s.Keys == nil {
-			_ = f.set.cfg.Manager.Disconnect(now, f.number(), id)
+			f.end(now, id)
 		}
 	}
-	f.set.cfg.Manager.Run(now)
 }

@@ -19,43 +19,45 @@ const linkPrivate = 2
 const gsiNumber = 1
 
 // ConnectLinks asks for the connections that links want.
-func (s *Functions) ConnectLinks(now falcon.Time) {
+func (s *Functions) ConnectLinks() {
 	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
 		if f := s.byID[l.Function()]; f != nil {
-			f.connectLink(now, l)
-			s.cfg.Manager.Run(now)
+			f.connectLink(l)
 		}
 	}
 }
 
-func (f *Function) connectLink(now falcon.Time, l *rof.Link) {
+func (f *Function) connectLink(l *rof.Link) {
 	k := l.Key()
-	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
+	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
 		MTU: f.set.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
+	}}, func(now falcon.Time, a *Answer) {
+		if a.Err != nil {
+			l.Refused(now)
+			return
+		}
+		f.conns[a.ID] = &connection{wired: true, link: l}
 	})
-	if err != nil {
-		l.Refused(now)
-		return
-	}
-	f.conns[id] = &connection{wired: true, link: l}
 }
 
 // linkRequest takes a request for a link.
-func (f *Function) linkRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) linkRequest(o *cm.Output) {
 	if len(o.Private) == linkPrivate {
 		l := f.verbs.Links.Accept(rof.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
 		if l != nil {
 			f.conns[o.ID].link = l
-			err := f.set.cfg.Manager.Accept(now, f.number(), o.ID, gsiNumber, 0, nil)
-			if err == nil {
-				return
-			}
-			f.set.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", err)
-			l.Refused(now)
+			f.ask(Request{Kind: Accept, ID: o.ID, N: gsiNumber}, func(now falcon.Time, a *Answer) {
+				if a.Err != nil && f.conns[o.ID] != nil {
+					f.set.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", a.Err)
+					l.Refused(now)
+					f.rejectReserved(o.ID)
+				}
+			})
+			return
 		}
 	}
-	f.rejectReserved(now, o.ID)
+	f.rejectReserved(o.ID)
 }
 
 // linkEnded is told how an attempt, or the connection it led to, ended.

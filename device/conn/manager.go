@@ -19,6 +19,7 @@ type Message struct {
 type PeerKeys interface {
 	RxSA(u cm.Use) (cm.SA, error)
 	ForgetSAs(peer cm.HostID)
+	Receive(p *cm.Params) (Receiving, error)  // for a connection that is about to be opened
 	HandleKeys(now falcon.Time, o *cm.Output) // an output of the kinds OutRekey, OutRekeyed and OutRekeyWanted
 }
 
@@ -32,9 +33,24 @@ type Neighbours interface {
 	Resolve(now falcon.Time, addr netip.Addr)
 }
 
-// Outputs takes what is decided for functions: a shard's Functions.
-type Outputs interface {
-	Output(now falcon.Time, o *cm.Output, peer netip.Addr)
+// Shards takes what is for the functions of each shard, in order: Functions.Answer and
+// Functions.Order.
+type Shards interface {
+	Answer(shard int, a Answer)
+	Order(shard int, o Order)
+}
+
+// Order is what is decided for a function.
+type Order struct {
+	cm.Output
+	Epoch    uint32     // in which the function was in service
+	Underlay netip.Addr // of the NIC at the other end of a connection to be opened; none: this one
+	Keys     Receiving  // of such a connection with another NIC
+}
+
+// Receiving is what is accepted on one connection: the part of its keys that this NIC has issued.
+type Receiving interface {
+	Release() // the connection is over, or not opened after all; it may be called again
 }
 
 // ManagerConfig is what a connection manager works with.
@@ -42,7 +58,9 @@ type ManagerConfig struct {
 	Host       cm.HostID
 	MTU        int // largest path MTU
 	Peers      []cm.Peer
-	CIDs       *CIDs
+	CIDs       []*CIDs             // of each shard
+	Home       func(fn uint32) int // the shard that a function belongs to
+	Shards     Shards
 	Keys       PeerKeys
 	Ports      Ports
 	Neighbours Neighbours
@@ -50,17 +68,16 @@ type ManagerConfig struct {
 }
 
 // Manager is the NIC's connection manager with what it knows of the peers. It decides; shards carry
-// out (Outputs), and say what became of it by requests (Requests).
+// out (Orders), and say what became of it by Requests.
 type Manager struct {
 	*cm.Manager
-	cfg     ManagerConfig
-	peers   map[cm.HostID]*peer
-	outputs Outputs
-	output  cm.Output
-	send    []Message
+	cfg    ManagerConfig
+	peers  map[cm.HostID]*peer
+	epochs map[uint32]uint32              // of functions that were in service
+	selves map[uint32]map[uint32]struct{} // CIDs of queue pairs connected with themselves, by function
+	output cm.Output
+	send   []Message
 }
-
-var _ Requests = (*Manager)(nil)
 
 // peer is another NIC.
 type peer struct {
@@ -70,32 +87,29 @@ type peer struct {
 
 // NewManager returns a connection manager that serves no functions yet.
 func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
-	m := &Manager{cfg: c, peers: map[cm.HostID]*peer{}}
+	m := &Manager{cfg: c, peers: map[cm.HostID]*peer{}, epochs: map[uint32]uint32{}, selves: map[uint32]map[uint32]struct{}{}}
 	for _, p := range c.Peers {
 		m.peers[p.Host] = &peer{underlay: p.Underlay}
 	}
 	var err error
 	m.Manager, err = cm.New(cm.Config{
 		Host: c.Host, MTU: c.MTU + headers, Peers: c.Peers, MaxListeners: driverListeners + reservedListeners,
-		MaxPerFunction: MaxSlots,         // its quota of CIDs bounds what it uses, the backlog what it has not answered
-		MaxPerPeer:     MaxSlots * 7 / 8, // no peer takes the last ones
+		MaxPerFunction: MaxSlots,                       // its quota of CIDs bounds what it uses, the backlog what it has not answered
+		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer takes the last ones
 	}, resources{m}, rand)
 	return m, err
 }
-
-// Serve has o carry out what is decided from now on.
-func (m *Manager) Serve(o Outputs) { m.outputs = o }
 
 // resources is what connections take, as the protocol's manager asks for it.
 type resources struct{ m *Manager }
 
 var _ cm.Resources = resources{}
 
-func (r resources) AllocCID(fn uint32) (uint32, error) { return r.m.cfg.CIDs.Alloc(fn) }
+func (r resources) AllocCID(fn uint32) (uint32, error) { return r.m.cids(fn).Alloc(fn) }
 
 // FreeCID implements cm.Resources. What still parts in its slot makes way when the CID's successor
 // opens.
-func (r resources) FreeCID(cid uint32) { r.m.cfg.CIDs.Free(cid) }
+func (r resources) FreeCID(cid uint32) { r.m.cfg.CIDs[ShardOf(cid)].Free(cid) }
 
 func (r resources) RxSA(u cm.Use) (cm.SA, error) {
 	return r.m.cfg.Keys.RxSA(u)
@@ -120,18 +134,104 @@ func (m *Manager) Run(now falcon.Time) {
 		case o.Kind >= cm.OutRekey:
 			m.cfg.Keys.HandleKeys(now, &o)
 		default:
-			m.outputs.Output(now, &o, m.underlayOf(&o))
+			m.order(now, &o)
 		}
 	}
 }
 
-// underlayOf is the address that an order to open a connection needs.
-func (m *Manager) underlayOf(o *cm.Output) netip.Addr {
-	if o.Params == nil || o.Params.Peer == m.cfg.Host {
-		return netip.Addr{}
+// order gives an output to the shard that its function belongs to.
+func (m *Manager) order(now falcon.Time, o *cm.Output) {
+	order := Order{Output: *o, Epoch: m.epochs[o.Function]}
+	if p := o.Params; p != nil && p.Peer != m.cfg.Host {
+		order.Underlay = m.peers[p.Peer].underlay
+		var err error
+		if order.Keys, err = m.cfg.Keys.Receive(p); err != nil {
+			m.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", p.Function, "peer", p.Peer, "err", err)
+			_ = m.Disconnect(now, p.Function, p.ID)
+			return
+		}
 	}
-	return m.peers[o.Params.Peer].underlay
+	m.cfg.Shards.Order(m.cfg.Home(o.Function), order)
 }
+
+// Take carries out what a shard asks.
+func (m *Manager) Take(now falcon.Time, r *Request) {
+	a := Answer{Question: r.Question}
+	a.ID, a.Err = m.carryOut(now, r)
+	if a.Question != 0 {
+		m.cfg.Shards.Answer(m.cfg.Home(r.Function), a)
+	}
+	m.Run(now)
+}
+
+func (m *Manager) carryOut(now falcon.Time, r *Request) (id uint32, err error) {
+	fn := r.Function
+	switch r.Kind {
+	case Begin:
+		m.begin(fn, r.Epoch)
+	case Gone:
+		m.FunctionGone(now, fn)
+		for cid := range m.selves[fn] {
+			m.giveCID(fn, cid)
+		}
+	case Quota:
+		m.cids(fn).SetQuota(fn, int(r.N))
+	case Listen:
+		err = m.Listen(fn, r.Service)
+	case Unlisten:
+		err = m.Unlisten(fn, r.Service)
+	case Connect:
+		id, err = m.Connect(now, *r.Connect)
+	case Accept:
+		err = m.Accept(now, fn, r.ID, r.N, r.IRD, r.Private)
+	case Reject:
+		err = m.Reject(now, fn, r.ID, r.N, r.Private)
+	case Disconnect:
+		err = m.Disconnect(now, fn, r.ID)
+	case TakeCID:
+		id, err = m.takeCID(fn)
+	case GiveCID:
+		m.giveCID(fn, r.N)
+	}
+	return id, err
+}
+
+// begin makes a function known to other NICs for their own requests.
+func (m *Manager) begin(fn, epoch uint32) {
+	m.epochs[fn] = epoch
+	for _, service := range []uint64{serviceWire, serviceUD} {
+		_ = m.Listen(fn, service) // there is always room
+	}
+}
+
+// takeCID gives out a CID for a queue pair that is connected with itself. There is nobody to agree
+// with, so the protocol's manager does not know of it.
+func (m *Manager) takeCID(fn uint32) (uint32, error) {
+	cid, err := m.cids(fn).Alloc(fn)
+	if err != nil {
+		return 0, err
+	}
+	if m.selves[fn] == nil {
+		m.selves[fn] = map[uint32]struct{}{}
+	}
+	m.selves[fn][cid] = struct{}{}
+	return cid, nil
+}
+
+// giveCID takes it back, unless the function's end did before.
+func (m *Manager) giveCID(fn, cid uint32) {
+	if _, has := m.selves[fn][cid]; !has {
+		return
+	}
+	delete(m.selves[fn], cid)
+	if len(m.selves[fn]) == 0 {
+		delete(m.selves, fn)
+	}
+	m.cids(fn).Free(cid)
+}
+
+// cids are those of the shard that a function belongs to.
+func (m *Manager) cids(fn uint32) *CIDs { return m.cfg.CIDs[m.cfg.Home(fn)] }
 
 // Messages takes the messages for other NICs, which are the caller's until the next call of Run.
 func (m *Manager) Messages() []Message {
@@ -171,10 +271,15 @@ func (m *Manager) Reachable(host cm.HostID) bool {
 }
 
 // CIDs says how many connection identifiers a function has, and how many it may have.
-func (m *Manager) CIDs(fn uint32) (n, quota int) { return m.cfg.CIDs.Held(fn) }
+func (m *Manager) CIDs(fn uint32) (n, quota int) { return m.cids(fn).Held(fn) }
 
 // CIDsInUse counts the connection identifiers that are given out.
-func (m *Manager) CIDsInUse() int { return m.cfg.CIDs.InUse() }
+func (m *Manager) CIDsInUse() (n int) {
+	for _, c := range m.cfg.CIDs {
+		n += c.InUse()
+	}
+	return n
+}
 
 // Disconnecting says whether a peer that can be reached has yet to confirm a disconnect.
 func (m *Manager) Disconnecting() bool {

@@ -16,8 +16,10 @@ type side struct {
 	*Manager
 	t        *testing.T
 	now      falcon.Time
+	shard    int
 	cids     *CIDs
 	outputs  []cm.Output
+	answers  []Answer
 	to       []netip.Addr // of outputs
 	resolved []netip.Addr
 	keys     []cm.OutputKind
@@ -25,9 +27,16 @@ type side struct {
 	forgot   int
 }
 
-func (s *side) Output(_ falcon.Time, o *cm.Output, peer netip.Addr) {
-	s.outputs, s.to = append(s.outputs, *o), append(s.to, peer)
+func (s *side) Order(shard int, o Order) {
+	if shard != s.shard {
+		s.t.Errorf("an order for shard %d", shard)
+	}
+	s.outputs, s.to = append(s.outputs, o.Output), append(s.to, o.Underlay)
 }
+
+func (s *side) Answer(_ int, a Answer) { s.answers = append(s.answers, a) }
+
+func (s *side) Receive(*cm.Params) (Receiving, error) { return nil, nil }
 
 func (s *side) RxSA(cm.Use) (cm.SA, error) {
 	return cm.SA{SPI: 7, Key: make([]byte, 16)}, nil
@@ -58,16 +67,20 @@ func newSides(t *testing.T) [2]*side {
 	var sides [2]*side
 	for i := range sides {
 		host := byte(i + 1)
-		s := &side{t: t, now: 1e9, cids: NewCIDs(4+i, 64)}
+		s := &side{t: t, now: 1e9, shard: 4 + i, cids: NewCIDs(4+i, 64)}
+		cids := make([]*CIDs, 4+i+1)
+		for j := range cids {
+			cids[j] = NewCIDs(j, 0)
+		}
+		cids[s.shard] = s.cids
 		var err error
 		s.Manager, err = NewManager(ManagerConfig{
 			Host: host, MTU: 4096, Peers: []cm.Peer{{Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}}},
-			CIDs: s.cids, Keys: s, Ports: s, Neighbours: s, Log: s.log,
+			CIDs: cids, Home: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
 		}, rand.NewChaCha8([32]byte{host}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Serve(s)
 		var ends []cm.Endpoint
 		for n := range byte(2) {
 			s.cids.SetQuota(function(host, n), 8)
@@ -102,7 +115,7 @@ func settle(sides [2]*side) {
 				if m.Host != to.cfg.Host {
 					s.t.Fatalf("a message for host %d", m.Host)
 				}
-				if err := to.Receive(to.now, s.cfg.Host, m.Data); err != nil {
+				if err := to.Manager.Receive(to.now, s.cfg.Host, m.Data); err != nil {
 					s.t.Error(err)
 				}
 				to.Run(to.now)
@@ -249,5 +262,40 @@ func TestManagerNews(t *testing.T) {
 	}
 	if len(a.outputs)+len(b.outputs) != 0 {
 		t.Error("functions hear of it")
+	}
+}
+
+// TestManagerSelves: CIDs of queue pairs connected with themselves count to their function's quota,
+// and come back one by one or when the function ends, once each.
+func TestManagerSelves(t *testing.T) {
+	s := newSides(t)[0]
+	fn := function(1, 1)
+	take := func() Answer {
+		s.answers = nil
+		s.Take(s.now, &Request{Kind: TakeCID, Function: fn, Question: 3})
+		if len(s.answers) != 1 || s.answers[0].Question != 3 {
+			t.Fatalf("%+v", s.answers)
+		}
+		return s.answers[0]
+	}
+	var last Answer
+	for range 8 {
+		if last = take(); last.Err != nil || ShardOf(last.ID) != s.shard {
+			t.Fatalf("%+v", last)
+		}
+	}
+	if a := take(); !errors.Is(a.Err, ErrNoCID) {
+		t.Errorf("%+v", a)
+	}
+	for range 2 { // a second time is nobody's
+		s.Take(s.now, &Request{Kind: GiveCID, Function: fn, N: last.ID})
+	}
+	if n := s.CIDsInUse(); n != 7 {
+		t.Errorf("%d in use", n)
+	}
+	s.Take(s.now, &Request{Kind: Gone, Function: fn})
+	s.Take(s.now, &Request{Kind: GiveCID, Function: fn, N: last.ID})
+	if n := s.CIDsInUse(); n != 0 || len(s.selves) != 0 {
+		t.Errorf("%d in use", n)
 	}
 }

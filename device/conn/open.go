@@ -18,6 +18,8 @@ type Opening struct {
 	User     User
 	Inner    underlay.Inner // as we send
 	Underlay netip.Addr     // of the peer; none: the peer is this NIC
+
+	Receiving Receiving // what we issued for it to be sealed with, of a connection with another NIC
 }
 
 // Open sets a connection up: its slot, its keys, the transport's end, and the user on top. When it
@@ -53,7 +55,7 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 
 // openSealed opens a connection with another NIC.
 func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
-	keys, err := t.cfg.Keys.Protect(o.Params)
+	keys, err := t.cfg.Keys.Protect(o.Params, o.Receiving)
 	if err != nil {
 		return err
 	}

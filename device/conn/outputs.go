@@ -12,35 +12,39 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// Output carries out what the connection manager decided for a function. peer is the underlay
-// address of the NIC at the other end, none for this one.
-func (s *Functions) Output(now falcon.Time, o *cm.Output, peer netip.Addr) {
+// Order carries out what the connection manager decided for a function, unless that was reset
+// meanwhile: then its connections are closed already, and the manager hears of it.
+func (s *Functions) Order(now falcon.Time, o *Order) {
 	f := s.byID[o.Function]
-	if f == nil {
+	if f == nil || f.epoch != o.Epoch || f.epoch == 0 {
+		if o.Keys != nil {
+			o.Keys.Release()
+		}
 		return
 	}
 	c := f.conns[o.ID]
 	switch {
 	case o.Kind == cm.OutOpen:
-		f.open(now, o.Params, peer)
+		f.open(now, o)
 	case o.Kind == cm.OutClose:
 		s.cfg.Table.Close(now, o.ID, o.Reason)
 	case o.Kind == cm.OutRequest:
-		f.request(now, o)
-	case c != nil && c.wired:
-		f.reservedOutput(now, o, c)
+		f.request(&o.Output)
+	case c == nil: // rejected
+	case c.wired:
+		f.reservedOutput(now, &o.Output, c)
 	default:
-		f.tell(o, c)
+		f.notify(&o.Output, c)
 	}
 }
 
 // request takes another function's wish for a connection to this one.
-func (f *Function) request(now falcon.Time, o *cm.Output) {
+func (f *Function) request(o *cm.Output) {
 	switch {
-	case f.verbs == nil || !f.LinkUp:
-		_ = f.set.cfg.Manager.Reject(now, f.number(), o.ID, 0, nil)
+	case !f.LinkUp:
+		f.tell(Request{Kind: Reject, ID: o.ID})
 	case o.Service >= firstReserved:
-		f.reservedRequest(now, o)
+		f.reservedRequest(o)
 	default:
 		f.conns[o.ID] = &connection{ordered: o.Ordered, inError: o.CompleteInError}
 		f.driver.Notify(&abi.AsyncEvent{
@@ -50,15 +54,15 @@ func (f *Function) request(now falcon.Time, o *cm.Output) {
 }
 
 // reservedRequest takes a request that a NIC makes for itself.
-func (f *Function) reservedRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) reservedRequest(o *cm.Output) {
 	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
 	switch o.Service {
 	case serviceWire:
-		f.wireRequest(now, o)
+		f.wireRequest(o)
 	case serviceUD:
-		f.linkRequest(now, o)
+		f.linkRequest(o)
 	default:
-		f.rejectReserved(now, o.ID)
+		f.rejectReserved(o.ID)
 	}
 }
 
@@ -75,15 +79,12 @@ func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) 
 	}
 }
 
-// tell tells the driver what became of one of its connections.
-func (f *Function) tell(o *cm.Output, c *connection) {
+// notify tells the driver what became of one of its connections.
+func (f *Function) notify(o *cm.Output, c *connection) {
 	e := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN, Status: uint32(reasonStatus(o.Reason))}
 	switch o.Kind {
 	case cm.OutEstablished:
-		e.Type, e.Status = abi.EventEstablished, 0
-		if c != nil {
-			e.PeerQPN = c.peerQPN
-		}
+		e.Type, e.Status, e.PeerQPN = abi.EventEstablished, 0, c.peerQPN
 	case cm.OutRejected:
 		e.Type = abi.EventRejected
 		if o.Reason == cm.ReasonConsumer {
@@ -103,19 +104,24 @@ func (f *Function) tell(o *cm.Output, c *connection) {
 }
 
 // open opens what the connection managers agreed. What cannot be opened is disconnected again.
-func (f *Function) open(now falcon.Time, p *cm.Params, peer netip.Addr) {
-	if err := f.tryOpen(now, p, peer); err != nil {
+func (f *Function) open(now falcon.Time, order *Order) {
+	p := order.Params
+	if err := f.tryOpen(now, order); err != nil {
+		if order.Keys != nil {
+			order.Keys.Release()
+		}
 		f.set.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
-		_ = f.set.cfg.Manager.Disconnect(now, f.number(), p.ID)
+		f.tell(Request{Kind: Disconnect, ID: p.ID})
 	}
 }
 
-func (f *Function) tryOpen(now falcon.Time, p *cm.Params, peer netip.Addr) error {
+func (f *Function) tryOpen(now falcon.Time, order *Order) error {
+	p := order.Params
 	c := f.conns[p.ID]
-	if f.verbs == nil || c == nil {
-		return fmt.Errorf("the function was reset")
+	if c == nil {
+		return fmt.Errorf("it was given up")
 	}
-	o := &Opening{Params: p, Owner: &f.Owner, Underlay: peer}
+	o := &Opening{Params: p, Owner: &f.Owner, Underlay: order.Underlay, Receiving: order.Keys}
 	o.Inner = underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
 	if o.Inner.Src.Is4() != o.Inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)

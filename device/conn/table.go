@@ -22,7 +22,9 @@ type Loopbacks interface {
 
 // KeyStore has the keys of connections to other NICs.
 type KeyStore interface {
-	Protect(p *cm.Params) (Keys, error)
+	// Protect makes the security of a connection of what was issued for it. If it succeeds,
+	// releasing its Keys releases that; if not, the caller does.
+	Protect(p *cm.Params, issued Receiving) (Keys, error)
 }
 
 // Log writes a line that a guest or a peer can cause.

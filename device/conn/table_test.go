@@ -29,7 +29,7 @@ type shard struct {
 	nextID uint32
 }
 
-func (s *shard) Protect(*cm.Params) (Keys, error) {
+func (s *shard) Protect(*cm.Params, Receiving) (Keys, error) {
 	if s.noKeys != nil {
 		return nil, s.noKeys
 	}

@@ -45,7 +45,7 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	own := f.GID()
 	switch order := bytes.Compare(own[:], gid[:]); {
 	case order == 0 && qpn == peer:
-		f.wireSelf(now, q)
+		f.wireSelf(q)
 		return
 	case (&wiring{f: f, qpn: qpn, peer: peer, gid: gid}).elsewhere(now, q):
 		return
@@ -53,7 +53,7 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 		k := wireKey{qpn, peer, gid}
 		if id, held := f.held[k]; held {
 			delete(f.held, k)
-			f.acceptWire(now, id, qpn)
+			f.acceptWire(id, qpn)
 		}
 		return
 	}
@@ -62,27 +62,30 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	w.ask(now)
 }
 
-// ask sends a request, or sees to it that it is tried again.
+// ask sends a request. One that is refused is tried again.
 func (w *wiring) ask(now falcon.Time) {
 	f := w.f
 	q := f.verbs.QP(w.qpn)
 	if w.elsewhere(now, q) {
 		return
 	}
+	a := f.begin(w.qpn)
 	var priv [4]byte
 	binary.BigEndian.PutUint32(priv[:], w.peer)
-	id, err := f.set.cfg.Manager.Connect(now, cm.ConnectRequest{
+	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
 		MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
+	}}, func(now falcon.Time, is *Answer) {
+		f.begun(a, is, &connection{wired: true})
+		switch {
+		case a.over:
+		case is.Err != nil:
+			w.later(now)
+		default:
+			w.id = is.ID
+		}
 	})
-	if err != nil {
-		w.later(now)
-		return
-	}
-	w.id = id
-	f.conns[id] = &connection{wired: true}
-	f.bind(id, w.qpn)
 }
 
 // elsewhere connects the queue pair over another wire than Falcon, where its peer is reached so.
@@ -118,14 +121,11 @@ func (s *Functions) Advance(now falcon.Time) {
 			w.ask(now)
 		}
 	}
-	if n > 0 {
-		s.rewire = slices.Delete(s.rewire, 0, n)
-		s.cfg.Manager.Run(now)
-	}
+	s.rewire = slices.Delete(s.rewire, 0, n)
 }
 
 // wireRequest takes the request of a peer's queue pair.
-func (f *Function) wireRequest(now falcon.Time, o *cm.Output) {
+func (f *Function) wireRequest(o *cm.Output) {
 	if len(o.Private) == 4 {
 		qpn := binary.BigEndian.Uint32(o.Private)
 		k := wireKey{qpn, o.PeerQPN, o.PeerGID}
@@ -138,12 +138,12 @@ func (f *Function) wireRequest(now falcon.Time, o *cm.Output) {
 			}
 		default:
 			if peer, gid, wired := q.Wired(); wired && !q.Connected() && peer == o.PeerQPN && gid == o.PeerGID && !f.pending(qpn) {
-				f.acceptWire(now, o.ID, qpn)
+				f.acceptWire(o.ID, qpn)
 				return
 			}
 		}
 	}
-	f.rejectReserved(now, o.ID)
+	f.rejectReserved(o.ID)
 }
 
 // heldFor counts the requests of a source that are held.
@@ -157,12 +157,13 @@ func (f *Function) heldFor(gid [16]byte) (n int) {
 }
 
 // acceptWire answers a request for one of our queue pairs in RTR.
-func (f *Function) acceptWire(now falcon.Time, id, qpn uint32) {
-	if err := f.set.cfg.Manager.Accept(now, f.number(), id, qpn, f.verbs.QP(qpn).IRD(), nil); err != nil {
-		f.rejectReserved(now, id)
-		return
-	}
+func (f *Function) acceptWire(id, qpn uint32) {
 	f.bind(id, qpn)
+	f.ask(Request{Kind: Accept, ID: id, N: qpn, IRD: f.verbs.QP(qpn).IRD()}, func(_ falcon.Time, a *Answer) {
+		if a.Err != nil && f.conns[id] != nil {
+			f.rejectReserved(id)
+		}
+	})
 }
 
 // wireEnded is told how an attempt, or the connection it led to, ended.
@@ -184,21 +185,28 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	w.later(now)
 }
 
-// wireSelf connects a queue pair with itself. There is nobody to agree with, so
-// the connection manager does not know of it.
-func (f *Function) wireSelf(now falcon.Time, q *verbs.QP) {
-	cid, err := f.set.cfg.CIDs.Alloc(f.number())
-	if err != nil {
-		return // its work fails for want of a peer
-	}
-	err = f.set.cfg.Table.Open(now, &Opening{
+// wireSelf connects a queue pair with itself. There is nobody to agree with.
+func (f *Function) wireSelf(q *verbs.QP) {
+	a := f.begin(q.Number())
+	f.ask(Request{Kind: TakeCID}, func(now falcon.Time, is *Answer) {
+		if !a.over {
+			delete(f.asking, a.qpn)
+		}
+		if is.Err != nil {
+			return // its work fails for want of a peer
+		}
+		if a.over || !f.openSelf(now, q, is.ID) {
+			f.tell(Request{Kind: GiveCID, N: is.ID})
+		}
+	})
+}
+
+func (f *Function) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
+	return nil == f.set.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
 			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
 			MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
 		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
 	})
-	if err != nil {
-		f.set.cfg.CIDs.Free(cid)
-	}
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,6 +24,7 @@ type Config struct {
 	Started time.Time
 
 	Shards     Shards
+	Core       *Core
 	Links      Links       // to the peers; nil: none
 	Supervisor *Supervisor // nil: none
 	Warnings   *Warnings
@@ -69,15 +71,23 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()
 	}
 	v.Warnings = c.Warnings.List()
-	err := c.Shards[0].Ask(func(s View, now vtime.Time) {
-		v.Uplinks = []control.Uplink{s.Uplink()}
-		v.Peers = s.Peers(now)
-	})
+	if err := c.Core.Do(func(vtime.Time) { v.Peers = c.Core.Peers() }); err != nil {
+		return v, err
+	}
+	var otherwise []uint8
+	err := c.Shards.Each(func(s View, now vtime.Time) { otherwise = append(otherwise, s.OtherModes(now)...) })
+	if err != nil {
+		return v, err
+	}
 	for i := range v.Peers {
-		if p := &v.Peers[i]; c.Links != nil && p.Note == "" {
+		switch p := &v.Peers[i]; {
+		case slices.Contains(otherwise, p.Host):
+			p.Note = "seals in another psp.mode"
+		case c.Links != nil:
 			p.Note = c.Links.Note(p.Host)
 		}
 	}
+	err = c.Shards[0].Ask(func(s View, _ vtime.Time) { v.Uplinks = []control.Uplink{s.Uplink()} })
 	return v, err
 }
 
@@ -96,10 +106,21 @@ func (a *API) Functions(ctx context.Context) (list []control.Function, err error
 	return list, err
 }
 
+// pathsPerAsk bounds how long a shard is asked at one time.
+const pathsPerAsk = 256
+
 // Connections describes every connection, established or not.
 func (a *API) Connections(context.Context) (list []control.Connection, err error) {
-	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Connections(now)...) })
-	return list, err
+	core := a.c.Core
+	if err = core.Do(func(now vtime.Time) { list = core.Connections(now) }); err != nil {
+		return nil, err
+	}
+	for part := range slices.Chunk(list, pathsPerAsk) {
+		if err = a.c.Shards.Each(func(v View, _ vtime.Time) { v.Paths(part) }); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // Routes tells where plain IP goes.
@@ -110,22 +131,17 @@ func (a *API) Routes(context.Context) (list []control.Route, err error) {
 
 // RotateKeys replaces the PSP master key and the keys of all peers.
 func (a *API) RotateKeys(context.Context) (r control.Rotation, err error) {
-	stopped := a.c.Shards.Each(func(v View, now vtime.Time) {
-		one, failed := v.RotateKeys(now)
-		if err == nil {
-			err = failed
-		}
-		r.Generation, r.Keys = one.Generation, r.Keys+one.Keys
-	})
-	if stopped != nil {
-		return r, stopped
-	}
-	return r, err
+	core := a.c.Core
+	stopped := core.Do(func(now vtime.Time) { r, err = core.RotateKeys(now) })
+	return r, errors.Join(stopped, err)
 }
 
 // Counters counts what passed, what was dropped and why.
 func (a *API) Counters(context.Context) (control.Counters, error) {
 	sum := control.Counters{}
+	if err := a.c.Core.Do(func(vtime.Time) { a.c.Core.count(sum) }); err != nil {
+		return nil, err
+	}
 	err := a.c.Shards.Each(func(v View, _ vtime.Time) {
 		for name, n := range v.Counters() {
 			sum[name] += n
@@ -161,6 +177,9 @@ func (a *API) Credits(ctx context.Context) (list []control.CreditNode, err error
 
 // Keys describes the security associations. No answer holds a key.
 func (a *API) Keys(context.Context) (list []control.Key, err error) {
+	if err = a.c.Core.Do(func(vtime.Time) { list = a.c.Core.KeyList() }); err != nil {
+		return nil, err
+	}
 	err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Keys()...) })
 	return list, err
 }

@@ -26,12 +26,11 @@ type View interface {
 	Sabotage
 	Recording
 
-	Peers(now vtime.Time) []control.Peer
-	Connections(now vtime.Time) []control.Connection
-	Keys() []control.Key
+	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
+	Paths(list []control.Connection)           // completes those of the shard
+	Keys() []control.Key                       // that peers gave us
 	Routes() []control.Route
 	Counters() control.Counters
-	RotateKeys(now vtime.Time) (control.Rotation, error)
 
 	Uplink() control.Uplink
 	// InjectLink changes what the uplink does to packets, in both directions ("") or one.

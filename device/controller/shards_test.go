@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -63,7 +65,17 @@ func numbers(from, n int) (ids []pfvf.ID) {
 // a function that goes away in between is left out.
 func TestEachFunctionAsksForFew(t *testing.T) {
 	a, b := &fake{ids: numbers(1, 50)}, &fake{ids: numbers(100, 3), gone: 101}
-	api := NewAPI(Config{Shards: Shards{a, b}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
+	nic, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := NewCore(CoreConfig{NIC: nic, Rand: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go core.Run(func() int64 { return 1 }, nil)
+	defer core.Halt()
+	api := NewAPI(Config{Core: core, Shards: Shards{a, b}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
 	list, err := api.QPs(t.Context())
 	if err != nil || len(list) != 52 || slices.ContainsFunc(list, func(q control.QP) bool { return q.QPN == 101 }) {
 		t.Errorf("%d queue pairs, %v", len(list), err)

@@ -11,18 +11,19 @@ import (
 
 // Shard is what a shard counts beside its rooms.
 type Shard struct {
-	Steps                 uint64
-	RxPackets, RxBytes    uint64 // Falcon packets accepted
-	TxPackets, TxBytes    uint64 // Falcon packets sealed
-	Inside, InsideBytes   uint64 // Falcon packets handed to other shards
-	Doorbells             uint64
-	AdminCommands         uint64
-	Interrupts            uint64
-	BellsMuted, CIDsInUse uint64
+	Steps               uint64
+	RxPackets, RxBytes  uint64 // Falcon packets accepted
+	TxPackets, TxBytes  uint64 // Falcon packets sealed
+	Inside, InsideBytes uint64 // Falcon packets handed to other shards
+	Doorbells           uint64
+	AdminCommands       uint64
+	Interrupts          uint64
+	BellsMuted          uint64
+	TxSAs               uint64
 }
 
-// PSP is what is counted of keys.
-type PSP struct{ RxSAs, TxSAs, Rotations, RxSAsUnsettled uint64 }
+// Core is what the NIC's core counts beside its rooms.
+type Core struct{ CIDsInUse, RxSAs, RxSAsUnsettled, Rotations uint64 }
 
 // NIC is what is counted of a NIC outside its shards.
 type NIC struct{ Warnings, CaptureDropped, Starts, Stuck uint64 }
@@ -40,15 +41,15 @@ var OfShard = table[*Shard]{
 	counter("shard.steps", "Times the NIC's thread looked for work.", func(s *Shard) uint64 { return s.Steps }),
 	counter("shard.tx_bytes", "Bytes given to the uplink.", func(s *Shard) uint64 { return s.TxBytes }),
 	counter("shard.tx_packets", "Packets given to the uplink.", func(s *Shard) uint64 { return s.TxPackets }),
-	gauge("shard.cids_in_use", "Connection ids in use.", func(s *Shard) uint64 { return s.CIDsInUse }),
+	gauge("psp.tx_sas", "Security associations that this NIC seals with.", func(s *Shard) uint64 { return s.TxSAs }),
 }
 
-// OfPSP are those of keys.
-var OfPSP = table[*PSP]{
-	counter("psp.rotations", "Rotations of the master key.", func(s *PSP) uint64 { return s.Rotations }),
-	gauge("psp.rx_sas", "Security associations that peers seal with.", func(s *PSP) uint64 { return s.RxSAs }),
-	gauge("psp.rx_sas_unsettled", "Keys given out that the peer does not use yet.", func(s *PSP) uint64 { return s.RxSAsUnsettled }),
-	gauge("psp.tx_sas", "Security associations that this NIC seals with.", func(s *PSP) uint64 { return s.TxSAs }),
+// OfCore are those of the NIC's core.
+var OfCore = table[*Core]{
+	gauge("shard.cids_in_use", "Connection ids in use.", func(s *Core) uint64 { return s.CIDsInUse }),
+	counter("psp.rotations", "Rotations of the master key.", func(s *Core) uint64 { return s.Rotations }),
+	gauge("psp.rx_sas", "Security associations that peers seal with.", func(s *Core) uint64 { return s.RxSAs }),
+	gauge("psp.rx_sas_unsettled", "Keys given out that the peer does not use yet.", func(s *Core) uint64 { return s.RxSAsUnsettled }),
 }
 
 // OfFalcon are those of the transport. What there is several of is in families.go.

@@ -41,8 +41,6 @@ type adminUser interface {
 	command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status
 	// judged records what the driver broke by a command that ended in st.
 	judged(c *pending, st abi.Status)
-	// settle carries out what the command brought about.
-	settle(now falcon.Time)
 	// completed is called after a completion that was pending. The queue goes on if it waited for it.
 	completed()
 	// stopped is whether the function has a fault.
@@ -122,7 +120,6 @@ func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 			}
 			completed = true
 		}
-		a.user.settle(now)
 	}
 	return done, completed
 }

@@ -64,9 +64,6 @@ func (f *Function) starve(on bool) {
 	f.owner.CreditsChanged()
 }
 
-// settle implements adminUser.
-func (f *Function) settle(now falcon.Time) { f.conns.Settle(now) }
-
 // command implements adminUser.
 func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status {
 	if in := f.Faults.in; in != nil {

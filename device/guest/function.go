@@ -34,10 +34,8 @@ type Connections interface {
 	// Start puts them in service.
 	Start(v *rdma.Function, mem *queues.Memory)
 	// Stop ends all of them. The function's objects are closed after it, and then follows Stopped.
-	Stop(now falcon.Time)
+	Stop()
 	Stopped(now falcon.Time)
-	// Settle carries out what a command brought about.
-	Settle(now falcon.Time)
 }
 
 // Owner is what a function belongs to: the shard's functions, of which a PF has some, and its share
@@ -214,7 +212,7 @@ func (f *Function) clear(now falcon.Time) {
 // release gives back every object and connection.
 func (f *Function) release(now falcon.Time) {
 	f.byCQ.Clear()
-	f.conns.Stop(now)
+	f.conns.Stop()
 	if f.verbs != nil {
 		f.verbs.Close(now)
 		f.verbs = nil

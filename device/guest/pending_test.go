@@ -26,7 +26,6 @@ func (u *slowUser) Broke(c abi.Clause, _ abi.Ring, _, _ uint32, _ []byte) {
 }
 
 func (u *slowUser) judged(c *pending, _ abi.Status) { u.judging = append(u.judging, c.cmd.ID) }
-func (u *slowUser) settle(falcon.Time)              {}
 func (u *slowUser) completed()                      { u.events++ }
 func (u *slowUser) stopped() bool                   { return u.fault != abi.FaultNone }
 func (u *slowUser) Fault(code abi.Fault, _ string)  { u.fault = code }

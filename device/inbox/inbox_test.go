@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/effect"
@@ -86,5 +87,41 @@ func TestStopRefuses(t *testing.T) {
 	}
 	if err := Do(&o.box, func(*owner, vtime.Time) {}); !errors.Is(err, ErrStopped) {
 		t.Error(err)
+	}
+}
+
+// TestMail: messages come in order, each once, however often they are sent and taken, and also those
+// that are sent while others are taken.
+func TestMail(t *testing.T) {
+	o := &owner{}
+	var m *Mail[*owner, int]
+	m = NewMail(&o.box, func(o *owner, _ vtime.Time, n int) {
+		if o.seen = append(o.seen, n); n == 3 {
+			m.Send([]int{6})
+		}
+	})
+	list := []int{1, 2}
+	m.Send(list)
+	list[0] = 99 // the sender's again
+	m.Send([]int{3, 4, 5})
+	if n := len(o.box.ready); n != 1 {
+		t.Errorf("it stands in the box %d times", n)
+	}
+	for range 3 {
+		o.turn(1)
+	}
+	if !slices.Equal(o.seen, []int{1, 2, 3, 4, 5, 6}) || !o.box.Empty() {
+		t.Error(o.seen)
+	}
+	o.box.Stop()
+	m.Send([]int{7})
+	if m.Send(nil); len(o.seen) != 6 {
+		t.Error(o.seen)
+	}
+	big := make([]int, 2*maxKept)
+	n := NewMail(&(&owner{}).box, func(*owner, vtime.Time, int) {})
+	n.Send(big)
+	if n.Drain(nil, 1); cap(n.spare) > maxKept {
+		t.Errorf("room for %d is kept", cap(n.spare))
 	}
 }

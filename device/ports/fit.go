@@ -29,7 +29,7 @@ func (ps *Set) Fit(keeper tap.Keeper, do func(func(falcon.Time)) error, unfit fu
 		dev, e := OpenDevice(p.Config, keeper)
 		if e == nil {
 			stopped := do(func(now falcon.Time) {
-				e = ps.of.Add(now, p, func() error { return ps.Add(p, dev) }, func() { ps.Remove(p) })
+				e = ps.of.Add(p, func() error { return ps.Add(p, dev) }, func() { ps.Remove(p) })
 			})
 			if e = errors.Join(stopped, e); e != nil {
 				e = errors.Join(e, dev.Remove())

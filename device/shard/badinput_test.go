@@ -49,11 +49,11 @@ func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []by
 // sealWith makes shard 0's connection seal with a key that is not its own.
 func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
 	v.t.Helper()
-	tx, err := security.NewTxSAs(security.Tunnel{}, v.shards[0].cm).Give(u, sa)
+	tx, err := security.NewTxSAs(security.Tunnel{}, v.cores[0].Manager).Give(u, sa)
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	r, _ := v.shards[0].keys.Receive(sessionOf(c).Use(), 0)
+	r, _ := v.cores[0].Keys.Receive(sessionOf(c).Use(), 0)
 	c.Keys = security.NewSession(r, tx, false)
 }
 
@@ -127,7 +127,7 @@ func TestForeignSPI(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	sa, err := v.shards[1].keys.Issue(security.Use{Peer: 1, Tenant: 8, Class: cm.ClassFalcon}) // issued to the same peer for tenant 8
+	sa, err := v.cores[1].Keys.Issue(security.Use{Peer: 1, Tenant: 8, Class: cm.ClassFalcon}) // issued to the same peer for tenant 8
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestForeignSPI(t *testing.T) {
 			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
 		}
 	}
-	if n := v.shards[1].cm.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3
+	if n := v.cores[1].Manager.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3
 		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
 	}
 	exchange(t, a, b, 1000)
@@ -377,7 +377,7 @@ func TestLostPeer(t *testing.T) {
 	b.event(abi.EventDisconnected)
 	v.idle(10e9) // CIDs rest before they are free
 	for i, s := range v.shards {
-		if n := s.cm.CIDsInUse(); n != 0 {
+		if n := v.core(s).Manager.CIDsInUse(); n != 0 {
 			t.Errorf("shard %d: %d connection identifiers in use", i, n)
 		}
 		if n := s.falcon.Stats().Conns; n != 0 {
@@ -401,7 +401,7 @@ func TestDetachMidOperation(t *testing.T) {
 	v.idle(10e9)
 	for i, s := range v.shards {
 		st := s.falcon.Stats()
-		if n := s.cm.CIDsInUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
+		if n := v.core(s).Manager.CIDsInUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
 			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
 		}
 		for _, f := range s.funcs.all {

@@ -46,7 +46,7 @@ func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	for b.now < end {
 		next := end
 		for i, s := range b.shards {
-			at := b.outs[i].Deadline
+			at := min(b.outs[i].Deadline, b.decided[i].Deadline)
 			if len(b.waiting[i]) > 0 {
 				at = min(at, b.waiting[i][0].at)
 			}
@@ -85,6 +85,7 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		b.peers[i].Message(b.mail[i][0].msg)
 		b.mail[i] = b.mail[i][1:]
 	}
+	b.decide(i)
 	if len(in.Frames) == 0 && !b.more[i] && s.inbox.Empty() && b.outs[i].Deadline > b.now {
 		return
 	}
@@ -95,10 +96,7 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		b.outs[i].Do()
 	}
 	b.more[i] = b.outs[i].More
-	for _, m := range b.outs[i].PeerMessages {
-		b.mail[1-i] = append(b.mail[1-i], cmMail{b.now + cmDelay, m.Data})
-	}
-	b.outs[i].PeerMessages = b.outs[i].PeerMessages[:0]
+	b.decide(i)
 	pending, received := s.tx.Pending(), cost
 	for _, f := range pending {
 		cost += busyCost(len(f))

@@ -2,11 +2,9 @@ package shard
 
 import (
 	"encoding/binary"
-	"log/slog"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/queues"
@@ -27,9 +25,9 @@ func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
 	for i, s := range v.shards {
-		if n := s.cm.CIDsInUse(); n != 0 || s.table.Named() != 0 || s.txSAs.Len() > 1 || s.falcon.Stats().Conns != 0 || len(s.cm.Connections()) != 0 {
+		if n := v.core(s).Manager.CIDsInUse(); n != 0 || s.table.Named() != 0 || s.txSAs.Len() > 1 || s.falcon.Stats().Conns != 0 || len(v.core(s).Manager.Connections()) != 0 {
 			t.Errorf("shard %d: %d CIDs, %d open, %d transmit SAs, %d transport connections, %d of the manager",
-				i, n, s.table.Named(), s.txSAs.Len(), s.falcon.Stats().Conns, len(s.cm.Connections()))
+				i, n, s.table.Named(), s.txSAs.Len(), s.falcon.Stats().Conns, len(v.core(s).Manager.Connections()))
 		}
 		for _, f := range s.funcs.all {
 			if ids, qps := f.conns.IDs(), f.conns.QPs(); len(ids) != 0 || qps != 0 {
@@ -185,7 +183,7 @@ func TestManyConnections(t *testing.T) {
 		if n := v.shards[0].txSAs.Len(); n != 1 {
 			t.Fatalf("%d transmit SAs for one peer and tenant", n)
 		}
-		if n := v.shards[0].keys.Stats().SPIs; n != 1 {
+		if n := v.cores[0].Keys.Stats().SPIs; n != 1 {
 			t.Fatalf("%d receive SAs for one peer and tenant", n)
 		}
 		a.collect()
@@ -265,10 +263,7 @@ func TestUnassignedFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(0, c, devicetest.Seeded(1), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, s := newNIC(t, c, 1)
 	n := s.funcs
 	if len(n.all) != 1 {
 		t.Fatalf("%d functions", len(n.all))

@@ -18,7 +18,6 @@ const (
 	dropFalcon                           // refused by the transport, which counts why
 	dropTxClosed                         // to send, but the connection just went
 	dropTxSeal                           // to send, but sealing failed
-	dropPeerMessage                      // connection management message refused
 	dropAsyncEvent                       // guest did not take its events
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // found a fault in the code that reads it
@@ -28,7 +27,7 @@ const (
 
 var dropNames = [dropReasons]string{
 	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
-	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "peer_message", "async_event", "link_down", "panic", "handover",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "async_event", "link_down", "panic", "handover",
 }
 
 func (r dropReason) String() string { return dropNames[r] }

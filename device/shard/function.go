@@ -90,8 +90,8 @@ type connections struct {
 var _ guest.Connections = connections{}
 
 // Commands implements guest.Connections.
-func (c connections) Commands(now falcon.Time, _ func() abi.Ticket) abi.ConnectionHandler {
-	return c.Function.Commands(now)
+func (c connections) Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
+	return c.Function.Commands(now, later)
 }
 
 // Start implements guest.Connections.
@@ -104,14 +104,11 @@ func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 // Stopped implements guest.Connections.
 func (c connections) Stopped(now falcon.Time) {
 	c.s.roce.stop(&c.Owner)
-	c.s.cm.Run(now)
+	c.Close(now)
 	c.s.table.EndPartingsOf(now, &c.Owner)
 	c.s.drainFalcon(now)
 	c.Forget()
 }
-
-// Settle implements guest.Connections.
-func (c connections) Settle(now falcon.Time) { c.s.cm.Run(now) }
 
 func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 	limits := verbs.Limits{

@@ -3,7 +3,6 @@ package shard
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"regexp"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
-	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -75,10 +73,7 @@ func TestVFMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(0, c, devicetest.Seeded(1), slog.New(slog.NewTextHandler(io.Discard, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, s := newNIC(t, c, 1)
 		return s
 	}
 	base := heap()

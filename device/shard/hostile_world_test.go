@@ -56,7 +56,7 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 	w.accomplice.must(abi.AdminOpCMListen, &abi.CMListen{Service: accompliceService})
 	w.v.idle(2e9)
 	for i := range w.slots {
-		w.slots[i] = w.v.shards[i].cm.CIDsInUse()
+		w.slots[i] = w.v.cores[i].Manager.CIDsInUse()
 	}
 	w.h = newHostile(t, w)
 	w.victim.collect()
@@ -153,8 +153,8 @@ func (w *hostileWorld) cleanUp() {
 	w.v.idle(40e9) // also that of requests nobody answered
 	w.tend()
 	w.v.idle(5e9)
-	for i, s := range w.v.shards {
-		if n := s.cm.CIDsInUse(); n != w.slots[i] {
+	for i := range w.v.shards {
+		if n := w.v.cores[i].Manager.CIDsInUse(); n != w.slots[i] {
 			w.v.t.Fatalf("round %d: NIC %d holds %d connections, %d at the start", w.rounds, i, n, w.slots[i])
 		}
 	}

@@ -153,14 +153,7 @@ func counts(c credit.Cost) map[string]uint32 {
 
 // Keys implements controller.View. No answer holds a key.
 func (v View) Keys() (list []control.Key) {
-	s := v.s
-	for _, k := range s.keys.List() {
-		list = append(list, control.Key{
-			Direction: "rx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
-			SPI: k.SPI, Previous: k.Previous, Generation: k.Generation,
-		})
-	}
-	for _, k := range s.txSAs.List() {
+	for _, k := range v.s.txSAs.List() {
 		list = append(list, control.Key{
 			Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
 			SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,

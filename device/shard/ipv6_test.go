@@ -29,7 +29,7 @@ func TestIPVersions(t *testing.T) {
 		}
 		exchange(t, a, b, 100_000)
 		for _, s := range v.shards {
-			if err := s.keys.Rotate(v.now); err != nil {
+			if err := v.core(s).Keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -72,7 +72,7 @@ func TestTransportMode(t *testing.T) {
 	v.shards[1].setSinks([]capture.Sink{capture.NewSink(c, config.CaptureClear)})
 	exchange(t, a, b, 100_000)
 	for _, s := range v.shards {
-		if err := s.keys.Rotate(v.now); err != nil {
+		if err := v.core(s).Keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}

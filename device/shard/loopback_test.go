@@ -38,7 +38,7 @@ func TestInsideOneNIC(t *testing.T) {
 		}
 		a, b := pair(v)
 		exchange(t, a, b, 100_000)
-		if v.shards[0].keys.Stats().SPIs != 0 {
+		if v.cores[0].Keys.Stats().SPIs != 0 {
 			t.Error("a key was made")
 		}
 	})

@@ -1,9 +1,9 @@
 package shard
 
 import (
-	"net/netip"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
@@ -44,7 +44,9 @@ func TestWiringEnds(t *testing.T) {
 			t.Fatalf("%d attempts", len(ids))
 		}
 		later := f.shard.conns.Deadline()
-		f.shard.conns.Output(v.now, &cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, netip.Addr{})
+		for epoch := range uint32(10) { // in one of them it is in service
+			f.shard.conns.Order(v.now, &conn.Order{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
+		}
 		n, _ := f.conns.Waiting()
 		if again := f.shard.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
 			t.Errorf("%v: %d wirings, want %d; made again: %t", tc.kind, n, tc.again, again)

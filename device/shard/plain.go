@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -158,7 +156,7 @@ func (s *Shard) syncPort(p *Port) {
 		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: p.Config.MTU, Assign: *p.Config.Assign,
 		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.TakesUSO(),
 	}, up)
-	s.plain.gw.AskForKeys(p.Endpoint, s.cm)
+	s.plain.gw.AskForKeys(p.Endpoint, s.core)
 	if port := p.Port; port != nil {
 		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
@@ -183,22 +181,6 @@ func (p *plainIP) portAddresses() (list []cm.Port) {
 		}
 	}
 	return list
-}
-
-// PortsChanged takes in what a peer says of its ports, and asks it for keys where packets for it may
-// come.
-func (s *Shard) PortsChanged(now falcon.Time, host cm.HostID) {
-	var addrs []gateway.Address
-	for _, p := range s.cm.PortsOf(host) {
-		a := netip.AddrFrom16(p.Addr).Unmap()
-		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
-	}
-	for _, a := range s.plain.routes.Learn(host, addrs) {
-		s.log.Line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
-			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
-	}
-	s.plain.gw.PeerChanged(host, s.cm)
-	s.underlay.Resolve(now, s.peers[host].underlay)
 }
 
 // Describe names a port for logs.

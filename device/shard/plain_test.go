@@ -208,7 +208,7 @@ func TestExpiredSPI(t *testing.T) {
 	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
 		switch round {
 		case 1:
-			if err := s.keys.Rotate(v.now); err != nil {
+			if err := v.core(s).Keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 			v.idle(5 * cmDelay)
@@ -238,7 +238,7 @@ func TestExpiredSPI(t *testing.T) {
 func TestPlainHostilePeer(t *testing.T) {
 	v := newPortWorld(t, 4)
 	s := v.shards[1]
-	issued, err := s.keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
+	issued, err := v.core(s).Keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestPlainHostilePeer(t *testing.T) {
 func TestPlainRekey(t *testing.T) {
 	v := newPortWorld(t, 5)
 	for i := range 5 {
-		if err := v.shards[1].keys.Rotate(v.now); err != nil {
+		if err := v.cores[1].Keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 		for range 30 {
@@ -303,7 +303,7 @@ func TestPlainRekey(t *testing.T) {
 		}
 	}
 	v.shards[0].txSAs.PacketLimit = 20 // of keys from now on
-	if err := v.shards[1].keys.Rotate(v.now); err != nil {
+	if err := v.cores[1].Keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(5 * cmDelay)
@@ -329,7 +329,7 @@ func TestPlainWithdraw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.shards[1].cm.Run(v.now)
+		v.cores[1].Manager.Run(v.now)
 		v.idle(5 * cmDelay)
 	}
 	speak := func() int {

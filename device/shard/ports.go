@@ -45,7 +45,6 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 	if err := s.announce(); err != nil { // fewer than before
 		s.log.Line(now, slog.LevelError, "ports not told to peers", "err", err)
 	}
-	s.cm.Run(now)
 }
 
 // Change takes out the ports that are not as functions are set to have them, which it gives to gone,
@@ -82,13 +81,12 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 
 // Add makes the shard know a port. add gives it its device; when that or anything else fails, remove
 // takes it back.
-func (p Ports) Add(now falcon.Time, port *Port, add func() error, remove func()) (err error) {
+func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	s := p.s
 	s.plain.join(port)
 	if err = add(); err == nil {
 		s.syncPort(port)
 		if err = s.announce(); err == nil {
-			s.cm.Run(now)
 			return nil
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -57,13 +57,13 @@ func TestKeyLog(t *testing.T) {
 	var keyLogs [2]*security.KeyLog
 	for i, s := range v.shards {
 		l := security.NewKeyLog(&logs[i], func(err error) { t.Error(err) })
-		s.keys.LogTo(l)
+		v.core(s).Keys.LogTo(l)
 		s.txSAs.LogTo(l)
 		keyLogs[i] = l
 	}
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
-	if err := v.shards[0].keys.Rotate(v.now); err != nil {
+	if err := v.cores[0].Keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(2e9)
@@ -85,7 +85,7 @@ func TestKeyLog(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint([]string{want[1], want[0], want[2]}) {
 			t.Errorf("shard %d: %q", i, logs[i].String())
 		}
-		sa, err := v.shards[i].keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7})
+		sa, err := v.cores[i].Keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,11 @@ func TestKeysFollowRandomNumbers(t *testing.T) {
 	var spi uint32
 	for range 4 {
 		cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
-		s, err := New(0, cfg, rand.Reader, slog.New(slog.DiscardHandler))
+		core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 1, Rand: rand.Reader})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sa, err := s.keys.Issue(security.Use{Peer: 2, Tenant: 7})
+		sa, err := core.Keys.Issue(security.Use{Peer: 2, Tenant: 7})
 		if err != nil || seen[string(sa.Key)] || spi != 0 && sa.SPI != spi {
 			t.Fatalf("SPI %#x, key %x seen before: %v (%v)", sa.SPI, sa.Key, seen[string(sa.Key)], err)
 		}

@@ -36,23 +36,23 @@ func TestAttackConnectionIDs(t *testing.T) {
 						to = honest.fn.GID()
 					}
 					for range conn.MaxSlots {
-						id, err := s.cm.Connect(v.now, cm.ConnectRequest{
+						id, err := v.core(s).Manager.Connect(v.now, cm.ConnectRequest{
 							Function: uint32(rude.fn.ID), Tenant: rude.fn.Tenant, QPN: rude.qpn, Service: 1, SGID: rude.fn.GID(), DGID: to,
 						})
 						if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 							t.Fatal(err)
 						}
 						if err == nil {
-							_ = s.cm.Disconnect(v.now, uint32(rude.fn.ID), id)
+							_ = v.core(s).Manager.Disconnect(v.now, uint32(rude.fn.ID), id)
 						}
 						if inside {
-							s.cm.Run(v.now)
+							v.core(s).Manager.Run(v.now)
 							continue
 						}
-						for o := (cm.Output{}); s.cm.Next(&o); { // no message arrives
+						for o := (cm.Output{}); v.core(s).Manager.Next(&o); { // no message arrives
 						}
 					}
-					if n, quota := s.cm.CIDs(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
+					if n, quota := v.core(s).Manager.CIDs(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
 						t.Errorf("%s holds %d connection identifiers, %d are its quota", rude.fn.ID, n, quota)
 					}
 				}
@@ -67,7 +67,7 @@ func TestAttackConnectionIDs(t *testing.T) {
 					honest.event(abi.EventRejected)
 				}
 				v.idle(10e9)
-				if n := s.cm.CIDsInUse(); n != 0 {
+				if n := v.core(s).Manager.CIDsInUse(); n != 0 {
 					t.Errorf("%d connection identifiers are never given back", n)
 				}
 			})

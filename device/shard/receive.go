@@ -149,7 +149,7 @@ func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Op
 	session := sessionOf(c)
 	newest, why := session.Check(o)
 	if why == security.WrongSPI {
-		s.keys.SPIRefused(now, session.Use())
+		s.core.SPIRefused(session.Use())
 	}
 	if !s.drops.taken(why) {
 		return

@@ -67,13 +67,13 @@ func TestRotateUnderLoad(t *testing.T) {
 	v.idle(1e9)
 	noKeyDrops(t, v)
 	for i, s := range v.shards {
-		if want := uint64((v.now - start) / int64(every)); s.keys.Stats().Rotations < want-1 || want < 10 {
-			t.Errorf("shard %d: %d rotations in %d periods", i, s.keys.Stats().Rotations, want)
+		if want := uint64((v.now - start) / int64(every)); v.core(s).Keys.Stats().Rotations < want-1 || want < 10 {
+			t.Errorf("shard %d: %d rotations in %d periods", i, v.core(s).Keys.Stats().Rotations, want)
 		}
 		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
 			t.Errorf("shard %d sealed %d packets, %d came to the other's transport", i, sent, got)
 		}
-		if n := s.keys.Stats().SPIs; n > 2 {
+		if n := v.core(s).Keys.Stats().SPIs; n > 2 {
 			t.Errorf("shard %d: %d SPIs for one peer and tenant", i, n)
 		}
 	}
@@ -87,22 +87,22 @@ func TestRotateOutage(t *testing.T) {
 	a, b := pair(v)
 	s := v.shards[0]
 	v.linkDown()
-	if err := s.keys.Rotate(v.now); err != nil {
+	if err := v.core(s).Keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	exchange(t, a, b, 100_000)
 	v.idle(30e9)
-	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
+	if err := v.core(s).Keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
 		t.Errorf("second rotation while the first is not confirmed: %v", err)
 	}
 	exchange(t, a, b, 100_000)
 	v.linkUp()
 	exchange(t, a, b, 100_000)
 	v.idle(2e9)
-	if st := s.keys.Stats(); st.Unsettled != 0 || st.Generation != 1 {
+	if st := v.core(s).Keys.Stats(); st.Unsettled != 0 || st.Generation != 1 {
 		t.Errorf("rotation not finished: %+v", st)
 	}
-	if err := s.keys.Rotate(v.now); err != nil {
+	if err := v.core(s).Keys.Rotate(v.now); err != nil {
 		t.Error(err)
 	}
 	exchange(t, a, b, 100_000)
@@ -116,16 +116,16 @@ func TestRotatePeerRestarts(t *testing.T) {
 	pair(v)
 	s := v.shards[0]
 	v.linkDown()
-	if err := s.keys.Rotate(v.now); err != nil {
+	if err := v.core(s).Keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
 	v.idle(10e9)
-	if err := s.keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
+	if err := v.core(s).Keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
 		t.Fatal("finished without the peer:", err)
 	}
-	peerKeys{s}.ForgetSAs(2)
+	v.core(s).Keys.ForgetPeer(2)
 	v.idle(1e9)
-	if err := s.keys.Rotate(v.now); err != nil {
+	if err := v.core(s).Keys.Rotate(v.now); err != nil {
 		t.Error(err)
 	}
 }
@@ -143,8 +143,8 @@ func TestRotateUnreachable(t *testing.T) {
 	exchange(t, a, b, 10_000)
 	noKeyDrops(t, v)
 	v.idle(12e9)
-	if !v.shards[1].keys.Issued(security.Use{Peer: 1, Tenant: 7}) || v.shards[1].keys.Stats().Rotations != 2 {
-		t.Fatalf("%d rotations", v.shards[1].keys.Stats().Rotations)
+	if !v.cores[1].Keys.Issued(security.Use{Peer: 1, Tenant: 7}) || v.cores[1].Keys.Stats().Rotations != 2 {
+		t.Fatalf("%d rotations", v.cores[1].Keys.Stats().Rotations)
 	}
 	a.send(abi.OpWrite, 0, 100, b, 0)
 	v.idle(1e9)
@@ -176,10 +176,10 @@ func TestPacketLimit(t *testing.T) {
 	}
 	noKeyDrops(t, v)
 	for i, s := range v.shards {
-		if n := s.cm.Stats().RekeyRequests; n < 3 {
+		if n := v.core(s).Manager.Stats().RekeyRequests; n < 3 {
 			t.Errorf("shard %d: %d keys were asked for", i, n)
 		}
-		if s.keys.Stats().Rotations != 0 {
+		if v.core(s).Keys.Stats().Rotations != 0 {
 			t.Errorf("shard %d rotated", i)
 		}
 	}
@@ -212,15 +212,15 @@ func TestGatewayClass(t *testing.T) {
 	exchange(t, a, b, 1000)
 	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
 	for range 2 { // the same at every request
-		if err := v.shards[0].cm.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
+		if err := v.cores[0].Manager.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
 			t.Fatal(err)
 		}
 		v.idle(1e9)
 	}
-	if !v.shards[1].keys.Issued(use) || v.shards[1].cm.Stats().Rekeyed != 2 {
+	if !v.cores[1].Keys.Issued(use) || v.cores[1].Manager.Stats().Rekeyed != 2 {
 		t.Fatal("no key of the gateway class")
 	}
-	sa, err := v.shards[1].keys.Issue(use)
+	sa, err := v.cores[1].Keys.Issue(use)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,13 +235,13 @@ func TestGatewayClass(t *testing.T) {
 		t.Errorf("again: %d counted as replay", n)
 	}
 	for _, s := range v.shards {
-		if err := s.keys.Rotate(v.now); err != nil {
+		if err := v.core(s).Keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	exchange(t, a, b, 1000)
 	v.idle(2e9)
-	for _, k := range v.shards[1].keys.List() {
+	for _, k := range v.cores[1].Keys.List() {
 		if k.Use == use && (k.SPI == sa.SPI || k.Previous != 0) {
 			t.Errorf("gateway key after a rotation: %+v", k)
 		}

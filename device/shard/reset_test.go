@@ -149,7 +149,7 @@ func TestLifecycleModel(t *testing.T) {
 	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	v.idle(60e9)
 	for i, s := range v.shards {
-		if n := s.cm.CIDsInUse(); n != 0 {
+		if n := v.core(s).Manager.CIDsInUse(); n != 0 {
 			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
 		}
 		for _, f := range s.funcs.all {

@@ -74,7 +74,7 @@ func (r *roceWire) chosen(from *gateway.Endpoint, tenant uint32, gid [16]byte) c
 	switch {
 	case s.cfg.RDMA.Transport == config.TransportRoCE && !reached:
 		return conn.Later
-	case s.cfg.RDMA.Transport == config.TransportRoCE, reached && !s.cm.Knows(tenant, gid):
+	case s.cfg.RDMA.Transport == config.TransportRoCE, reached && !s.knows(tenant, gid):
 		return conn.Connected
 	}
 	return conn.OverFalcon
@@ -142,3 +142,8 @@ func (r *roceWire) frame() []byte {
 
 // roceFrame has room for the longest packet, of the largest path MTU.
 const roceFrame = 4096 + roce.MaxOverhead
+
+// knows reports whether a GID is a function's. The core hears of the shard's own a moment later.
+func (s *Shard) knows(tenant uint32, gid [16]byte) bool {
+	return s.funcs.table.ByGID(tenant, gid) != nil || s.core.Knows(tenant, gid)
+}

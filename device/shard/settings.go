@@ -126,7 +126,7 @@ func (fs *functionSet) canAnnounce(id pfvf.ID, is *config.Function) error {
 		}
 	}
 	add(id, is)
-	return errors.Join(fs.shard.cm.CheckEndpoints(functions), fs.shard.cm.CheckPorts(ports))
+	return fs.shard.core.Check(functions, ports)
 }
 
 // inReach says which functions there can be, as a remedy.

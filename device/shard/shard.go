@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
@@ -59,8 +58,7 @@ type Shard struct {
 	falcon   *falcon.Engine
 	rdma     *rdma.Engine
 	rof      *rof.Engine // what of rdma is over falcon
-	cm       *conn.Manager
-	keys     *security.Keys   // what peers seal with
+	core     Core
 	opener   *security.Opener // of what they sealed
 	txSAs    *security.TxSAs  // what we seal with
 	encap    security.Encap   // of Falcon's packets
@@ -97,11 +95,10 @@ type shardCounts struct {
 	insidePackets, insideBytes uint64 // Falcon packets handed to other shards
 }
 
-// New makes a shard of a NIC: its number, the NIC's configuration, what keys and sequence numbers
-// come from, and where it logs.
-func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shard, error) {
+// New makes a shard of a NIC: its number, the NIC's configuration and core, and where it logs.
+func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
-		index: index, cfg: cfg,
+		index: index, cfg: cfg, core: core,
 		peers:   map[cm.HostID]*peer{},
 		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
 		changed: make(chan struct{}, 1),
@@ -117,9 +114,7 @@ func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shar
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
-	if err := s.newSecurity(rand); err != nil {
-		return nil, err
-	}
+	s.newSecurity()
 	nic := credit.New(nil, cfg.Credits.NIC.Cost())
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.rof = rdma.Wire[*rof.Engine](s.rdma)
@@ -129,9 +124,7 @@ func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shar
 	s.guests = guest.NewSet(guest.SetConfig{
 		Engine: s.rdma, MTU: cfg.RDMA.MTU, Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.Line,
 	})
-	if err := s.newConnections(rand); err != nil {
-		return nil, err
-	}
+	s.newConnections()
 	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
 		return nil, err
 	}
@@ -142,6 +135,7 @@ func New(index int, cfg *config.Config, rand io.Reader, log *slog.Logger) (*Shar
 	if err := s.announce(); err != nil {
 		return nil, err
 	}
+	s.core.Flush()
 	return s, nil
 }
 
@@ -163,8 +157,8 @@ func txBufferSize(cfg *config.Config) int {
 //
 //	bells  ▶ doorbells
 //	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
-//	inbox  ▶ doorbells, registers, admin commands, connection messages
-//	timers ▶ falcon, rdma, cm, underlay
+//	inbox  ▶ doorbells, registers, admin commands, what the core decided and answers
+//	timers ▶ falcon, rdma, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.counters.steps++
@@ -206,16 +200,11 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.table.EndPartings(now)
 	s.guests.StopFaulted(now)
 	s.guests.AdvanceFaults(now)
-	s.cm.Run(now)
+	s.flushCore()
 	s.guests.Show()
 	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
-	clear(out.PeerMessages)
-	out.PeerMessages = out.PeerMessages[:0]
-	for _, m := range s.cm.Messages() {
-		out.PeerMessages = append(out.PeerMessages, thread.PeerMessage(m))
-	}
 	s.rouseOthers()
 	out.Effects.Take(&s.effects)
 }
@@ -231,6 +220,7 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.guests.StopFaulted(now)
 	out.More = s.transmit(now) || found
 	s.endDrains(now)
+	s.flushCore()
 	s.guests.Show()
 	out.More = out.More || s.guests.Unfinished() > 0
 	out.Deadline = s.deadline()
@@ -272,14 +262,8 @@ func (s *Shard) Changed() <-chan struct{} { return s.changed }
 // Count is how many functions the shard has. Any goroutine may ask.
 func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
 
-// Disconnecting reports whether peers have yet to confirm that connections ended.
-func (s *Shard) Disconnecting() bool { return s.cm.Disconnecting() }
-
-// LogKeysTo has all keys written to a key log. It is called before the first Step.
-func (s *Shard) LogKeysTo(l *security.KeyLog) {
-	s.keys.LogTo(l)
-	s.txSAs.LogTo(l)
-}
+// LogKeysTo has the keys that peers gave us written to a key log. It is called before the first Step.
+func (s *Shard) LogKeysTo(l *security.KeyLog) { s.txSAs.LogTo(l) }
 
 // Recall sets a function as it was set in the NIC before. It is called before the first Step.
 func (s *Shard) Recall(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
@@ -296,13 +280,6 @@ func (s *Shard) advance(now falcon.Time) {
 		s.falcon.Advance(now)
 		s.drainFalcon(now)
 	}
-	if now >= s.keys.Deadline() {
-		s.keys.Advance(now)
-	}
-	if now >= s.cm.Deadline() {
-		s.cm.Advance(now)
-		s.cm.Run(now)
-	}
 	if now >= s.underlay.Deadline() {
 		s.underlay.Advance(now)
 	}
@@ -310,7 +287,7 @@ func (s *Shard) advance(now falcon.Time) {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.cm.Deadline(), s.underlay.Deadline(), s.keys.Deadline(), s.guests.Deadline())
+	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.underlay.Deadline(), s.guests.Deadline())
 	return min(at, s.conns.Deadline())
 }
 
@@ -324,8 +301,8 @@ func (s *Shard) drainFalcon(now falcon.Time) {
 			s.conns.HandleEvent(now, ev)
 		}
 	}
-	s.conns.Ended(now)
-	s.conns.ConnectLinks(now)
+	s.conns.Ended()
+	s.conns.ConnectLinks()
 }
 
 // endDrains disconnects what its driver has disconnected and is drained.
@@ -333,6 +310,6 @@ func (s *Shard) endDrains(now falcon.Time) {
 	if s.table.Draining() {
 		s.drainFalcon(now) // the last acknowledgement may just have left
 		s.table.EndDrains(now)
-		s.conns.Ended(now)
+		s.conns.Ended()
 	}
 }

@@ -12,20 +12,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Peers implements controller.View.
-func (v View) Peers(now falcon.Time) (list []control.Peer) {
-	for _, p := range v.s.cm.Peers() {
-		known := v.s.peers[p.Host]
-		c := control.Peer{
-			Host: p.Host, Underlay: p.Underlay.String(), Identity: known.cfg.Identity, Tenants: p.Tenants,
-			Up: p.Up, Functions: p.Offers, Connections: p.Connections,
+// OtherModes implements controller.View.
+func (v View) OtherModes(now falcon.Time) (hosts []uint8) {
+	for host, p := range v.s.peers {
+		if p.otherMode != 0 && now-p.otherMode < otherModeEvery {
+			hosts = append(hosts, host)
 		}
-		if known.otherMode != 0 && now-known.otherMode < otherModeEvery {
-			c.Note = "seals in another psp.mode"
-		}
-		list = append(list, c)
 	}
-	return list
+	return hosts
 }
 
 // Describe implements controller.View.
@@ -85,24 +79,15 @@ func guestName(g *config.Guest) string {
 	return fmt.Sprintf("cid %d", g.CID)
 }
 
-// Connections implements controller.View: all, established or not.
-func (view View) Connections(now falcon.Time) (list []control.Connection) {
-	for _, c := range view.s.cm.Connections() {
-		v := control.Connection{
-			ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
-			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
-			MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
-		}
-		if o := view.s.table.ByID(c.ID); o != nil && o.Conn != nil { // keys may have been replaced since
+// Paths implements controller.View.
+func (view View) Paths(list []control.Connection) {
+	for i := range list {
+		v := &list[i]
+		if o := view.s.table.ByID(v.ID); o != nil && o.Conn != nil { // keys may have been replaced since
 			v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
-			describePath(&v, o.Conn.Info())
+			describePath(v, o.Conn.Info())
 		}
-		if c.PeerFunction != 0 {
-			v.PeerFunction = pfvf.ID(c.PeerFunction).String()
-		}
-		list = append(list, v)
 	}
-	return list
 }
 
 // describePath says how the transport finds the path of a connection.
@@ -114,33 +99,21 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 	}
 }
 
-// RotateKeys implements controller.View.
-func (view View) RotateKeys(now falcon.Time) (v control.Rotation, err error) {
-	if err = view.s.keys.Rotate(now); err == nil {
-		k := view.s.keys.Stats()
-		v.Generation, v.Keys = k.Generation, k.Uses
-	}
-	return v, err
-}
-
 // Counters implements controller.View.
 func (view View) Counters() control.Counters { return view.s.counts() }
 
 // counts gathers the shard's counters and those of its rooms.
 func (s *Shard) counts() control.Counters {
-	v, keys := control.Counters{}, s.keys.Stats()
+	v := control.Counters{}
 	c := counters.Shard{
 		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
 		Inside: s.counters.insidePackets, InsideBytes: s.counters.insideBytes,
-		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), CIDsInUse: uint64(s.cm.CIDsInUse()),
+		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
 	}
-	psp := counters.PSP{RxSAs: uint64(keys.SPIs), TxSAs: uint64(s.txSAs.Len()), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled)}
-	falcon, rdma, manager := s.falcon.Stats(), s.rdma.Stats(), s.cm.Stats()
+	falcon, rdma := s.falcon.Stats(), s.rdma.Stats()
 	counters.OfShard.Add(v, &c)
-	counters.OfPSP.Add(v, &psp)
 	counters.AddFalcon(v, falcon)
 	counters.OfRDMA.Add(v, &rdma)
-	counters.OfCM.Add(v, &manager)
 	counters.AddUnderlay(v, s.underlay.Stats()[:])
 	s.plain.counts(v)
 	for r, n := range s.drops {

@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/guest/inprocess"
+	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
@@ -23,20 +26,23 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// virtual is two shards in virtual time: no threads, no sockets, no clock. The
+// virtual is two NICs of a shard each in virtual time: no threads, no sockets, no clock. The
 // uplinks are joined by impaired links, the connection managers by a queue
 // with a fixed delay. Everything follows from the seed.
 //
 //	driver 0 ▶ mailbox ▶ shard 0 ▶ link ▶ shard 1 ◀ mailbox ◀ driver 1
-//	                        └──── cm messages ────┘
+//	                       ▲ ▼             ▲ ▼
+//	                      core 0 ─ cm ─ core 1
 type virtual struct {
 	t        testing.TB
 	now      falcon.Time
 	shards   [2]*Shard
+	cores    [2]*controller.Core
 	outs     [2]thread.Output
+	decided  [2]controller.CoreOutput
 	links    [2]*sim.Link // by sender
 	mail     [2][]cmMail  // by receiver
-	peers    [2]*PeerMail
+	peers    [2]*controller.PeerMail
 	trace    hash.Hash64
 	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
 	gap      func(side int)                      // called between a shard's last Step and Flush
@@ -67,20 +73,42 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 	for i := range v.shards {
 		cfg := devicetest.Config(t, i+1, fmt.Sprintf("/nowhere/%d", i), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 		change(i, cfg)
-		s, err := New(0, cfg, devicetest.Seeded(seed*2+uint64(i)), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.shards[i] = s
+		v.cores[i], v.shards[i] = newNIC(t, cfg, seed*2+uint64(i))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
-		v.peers[i] = s.PeerMail(uint8(2 - i))
+		v.peers[i] = v.cores[i].PeerMail(uint8(2 - i))
 		v.peers[i].Up()
 	}
 	v.idle(5 * cmDelay) // the managers greet each other
 	return v
 }
 
-// step lets both shards do what is due now.
+// newNIC is a NIC of one shard, with its core.
+func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, *Shard) {
+	t.Helper()
+	quiet := loglimit.Log{To: slog.New(slog.DiscardHandler)}
+	core, err := controller.NewCore(controller.CoreConfig{
+		NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: devicetest.Seeded(seed), Log: quiet.Line,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(0, cfg, core.Line(0), quiet.To)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Line(0).Serve(inbox.NewMail(&s.inbox, func(s *Shard, now falcon.Time, o controller.Order) { o(s.Orders(), now) }).Send)
+	return core, s
+}
+
+// core is that of a shard's NIC.
+func (v *virtual) core(s *Shard) *controller.Core {
+	if s == v.shards[1] {
+		return v.cores[1]
+	}
+	return v.cores[0]
+}
+
+// step lets both NICs do what is due now.
 func (v *virtual) step() {
 	for again := true; again; {
 		again = false
@@ -112,9 +140,6 @@ func (v *virtual) step() {
 				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
 			}
 			s.plain.gw.Done()
-			for _, m := range v.outs[i].PeerMessages {
-				v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
-			}
 			if !v.outs[i].More {
 				if v.gap != nil {
 					v.gap(i)
@@ -137,8 +162,21 @@ func (v *virtual) step() {
 				}
 			}
 			s.tx.Taken(len(s.tx.Pending()))
+			again = v.decide(i) || again
 		}
 	}
+}
+
+// decide lets a core do what is due now. It reports whether there is something left, for it or its
+// shard.
+func (v *virtual) decide(i int) bool {
+	out := &v.decided[i]
+	v.cores[i].Step(v.now, out)
+	out.Effects.Do()
+	for _, m := range out.Messages {
+		v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
+	}
+	return !v.cores[i].Idle() || !v.shards[i].inbox.Empty()
 }
 
 func (v *virtual) record(from int, frame []byte) {
@@ -157,7 +195,7 @@ func (v *virtual) record(from int, frame []byte) {
 func (v *virtual) advance(limit falcon.Time) bool {
 	next := limit
 	for i := range v.shards {
-		next = min(next, v.outs[i].Deadline, v.links[i].Deadline())
+		next = min(next, v.outs[i].Deadline, v.decided[i].Deadline, v.links[i].Deadline())
 		if len(v.mail[i]) > 0 {
 			next = min(next, v.mail[i][0].at)
 		}

@@ -219,14 +219,14 @@ func TestHostileWiring(t *testing.T) {
 		default:
 			priv = make([]byte, r.IntN(65))
 		}
-		_, err := from.cm.Connect(v.now, cm.ConnectRequest{
+		_, err := v.core(from).Manager.Connect(v.now, cm.ConnectRequest{
 			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: uint64(abi.FirstReservedService) + uint64(r.IntN(4)),
 			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + rdmawire.MaxDataHeaderLen, Ordered: true, Private: priv,
 		})
 		if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 			t.Fatal(err)
 		}
-		from.cm.Run(v.now)
+		v.core(from).Manager.Run(v.now)
 		if i%50 == 0 {
 			v.idle(1e6)
 		}

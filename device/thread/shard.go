@@ -40,18 +40,11 @@ type Input struct {
 // Output is what a Step leaves, beside the frames in the uplink's queue and the events in the
 // drivers' channels.
 type Output struct {
-	PeerMessages []PeerMessage // for the connection managers of other NICs
-	Effects      effect.List   // to be done before the next Step
-	Deadline     vtime.Time    // Step again at this time at the latest
-	Polled       bool          // a ring that was polled had work
-	Worked       bool          // so had the inbox, a ring, or what ports had sent before
-	More         bool          // Step again at once: work was left
-}
-
-// PeerMessage is a connection management message. Data is the reader's.
-type PeerMessage struct {
-	Host uint8
-	Data []byte
+	Effects  effect.List // to be done before the next Step
+	Deadline vtime.Time  // Step again at this time at the latest
+	Polled   bool        // a ring that was polled had work
+	Worked   bool        // so had the inbox, a ring, or what ports had sent before
+	More     bool        // Step again at once: work was left
 }
 
 // Do does what a Step asked for.

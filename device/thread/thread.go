@@ -46,10 +46,9 @@ type Config struct {
 	Impair config.Impair
 
 	Clock func() int64
-	Send  func(host uint8, msg []byte) // to another NIC's connection manager; must not block
-	Spin  int64                        // how long it looks for more work before it sleeps, at most, ns
-	CPU   *int                         // the processor it keeps to; nil: any
-	Pulse Pulse                        // nil: nobody watches
+	Spin  int64 // how long it looks for more work before it sleeps, at most, ns
+	CPU   *int  // the processor it keeps to; nil: any
+	Pulse Pulse // nil: nobody watches
 	Log   *slog.Logger
 }
 
@@ -152,9 +151,6 @@ func (t *Thread) Turn() bool {
 	t.out.Do()
 	t.Ports.Write()
 	worked := len(t.in.Frames) > 0 || len(t.in.FromPorts) > 0 || t.out.More || t.out.Worked
-	for _, m := range t.out.PeerMessages {
-		t.Send(m.Host, m.Data)
-	}
 	return t.write(t.Ports.More()) || worked
 }
 

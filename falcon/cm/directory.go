@@ -14,6 +14,18 @@ type directory struct {
 	local     map[endpointKey]seat
 	endpoints []Endpoint // the same, in order
 	routes    map[endpointKey]route
+
+	known *Known // nil: it has changed
+}
+
+// Known are the addresses of functions, ours and those that peers told of, at one moment. Any
+// goroutine may ask.
+type Known struct{ has map[endpointKey]struct{} }
+
+// Has reports whether a GID in a tenant is a function's.
+func (k *Known) Has(tenant uint32, gid [16]byte) bool {
+	_, ok := k.has[endpointKey{tenant, gid}]
+	return ok
 }
 
 // route says where an address is.
@@ -32,7 +44,7 @@ func (d *directory) set(local []Endpoint) error {
 	if err != nil {
 		return err
 	}
-	d.local, d.endpoints = byKey, slices.Clone(local)
+	d.local, d.endpoints, d.known = byKey, slices.Clone(local), nil
 	d.peers.self.offers = byKey
 	clear(d.peers.self.tenants)
 	for _, e := range local {
@@ -98,6 +110,7 @@ func (d *directory) learn(p *peer, offers []Endpoint) {
 		delete(d.routes, k)
 	}
 	clear(p.offers)
+	d.known = nil
 	for _, e := range offers {
 		k := endpointKey{e.Tenant, e.GID}
 		switch r, taken := d.routes[k]; {
@@ -129,4 +142,18 @@ func (d *directory) find(k endpointKey) (r route, ok bool) {
 	}
 	r, ok = d.routes[k]
 	return r, ok
+}
+
+// snapshot returns the addresses that there are.
+func (d *directory) snapshot() *Known {
+	if d.known == nil {
+		d.known = &Known{make(map[endpointKey]struct{}, len(d.local)+len(d.routes))}
+		for k := range d.local {
+			d.known.has[k] = struct{}{}
+		}
+		for k := range d.routes {
+			d.known.has[k] = struct{}{}
+		}
+	}
+	return d.known
 }

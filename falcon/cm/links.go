@@ -17,11 +17,8 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 	return err
 }
 
-// Knows reports whether a GID in a tenant is a function's: one of ours, or one that a peer told of.
-func (m *Manager) Knows(tenant uint32, gid [16]byte) bool {
-	_, ok := m.dir.find(endpointKey{tenant, gid})
-	return ok
-}
+// Known returns what addresses functions have now. It is the same as before if nothing has changed.
+func (m *Manager) Known() *Known { return m.dir.snapshot() }
 
 // SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
 // are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to

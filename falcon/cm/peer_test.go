@@ -228,3 +228,21 @@ func TestParserFault(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestKnown: a snapshot says which addresses there are, ours and a peer's, and stays as it is when
+// they change.
+func TestKnown(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	m := w.add(1, 2).m
+	w.add(2, 1)
+	w.setLink(1, 2, true, nil)
+	w.settle()
+	before := m.Known()
+	if !before.Has(7, gidOf(1, 0)) || !before.Has(7, gidOf(2, 0)) || before.Has(9, gidOf(2, 0)) || before != m.Known() {
+		t.Error("who is there is not known, or the snapshot was made again")
+	}
+	m.PeerRevoked(w.now, 2)
+	if after := m.Known(); after.Has(7, gidOf(2, 0)) || !after.Has(7, gidOf(1, 0)) || !before.Has(7, gidOf(2, 0)) {
+		t.Error("a peer that is not to be trusted is still known, or the snapshot has changed")
+	}
+}

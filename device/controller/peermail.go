@@ -1,22 +1,22 @@
-package shard
+package controller
 
 import (
 	"log/slog"
 	"sync"
 
 	"github.com/falcon-vnic/vnic/device/inbox"
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// peerMailSize bounds the messages of one peer that wait for the shard; the
+// peerMailSize bounds the messages of one peer that wait for the core; the
 // link's reader waits beyond it, and TCP makes the peer wait.
 const peerMailSize = 64
 
-// PeerMail carries what happens on the link to one peer to the shard, in
+// PeerMail carries what happens on the link to one peer to the core, in
 // order. It implements the part of cmlink.Handler for that peer.
 type PeerMail struct {
-	inbox *inbox.Box[*Shard]
+	inbox *inbox.Box[*Core]
 	host  cm.HostID
 
 	mu      sync.Mutex
@@ -40,8 +40,8 @@ const (
 )
 
 // PeerMail makes the mailbox of a peer.
-func (s *Shard) PeerMail(host cm.HostID) *PeerMail {
-	m := &PeerMail{inbox: &s.inbox, host: host}
+func (k *Core) PeerMail(host cm.HostID) *PeerMail {
+	m := &PeerMail{inbox: &k.box, host: host}
 	m.space.L = &m.mu
 	return m
 }
@@ -78,7 +78,7 @@ func (m *PeerMail) put(n peerNews) {
 }
 
 // Drain implements inbox.Source.
-func (m *PeerMail) Drain(s *Shard, now falcon.Time) {
+func (m *PeerMail) Drain(k *Core, now vtime.Time) {
 	m.mu.Lock()
 	batch := m.waiting
 	m.waiting, m.spare = m.spare[:0], batch
@@ -86,7 +86,7 @@ func (m *PeerMail) Drain(s *Shard, now falcon.Time) {
 	m.mu.Unlock()
 	m.space.Broadcast()
 	for i := range batch {
-		s.peerNews(now, m.host, &batch[i])
+		k.peerNews(now, m.host, &batch[i])
 		batch[i] = peerNews{}
 	}
 }
@@ -99,22 +99,19 @@ func (m *PeerMail) Close() {
 	m.space.Broadcast()
 }
 
-func (s *Shard) peerNews(now falcon.Time, host cm.HostID, n *peerNews) {
-	if s.peers[host] == nil {
-		return
-	}
+func (k *Core) peerNews(now vtime.Time, host cm.HostID, n *peerNews) {
 	switch n.kind {
 	case newsUp:
-		s.cm.PeerUp(now, host)
+		k.Manager.PeerUp(now, host)
 	case newsDown:
-		s.cm.PeerDown(now, host)
+		k.Manager.PeerDown(now, host)
 	case newsRevoked:
-		s.cm.PeerRevoked(now, host)
+		k.Manager.PeerRevoked(now, host)
 	case newsMessage:
-		if err := s.cm.Receive(now, host, n.msg); err != nil {
-			s.drops.count(dropPeerMessage)
-			s.log.Line(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
+		if err := k.Manager.Receive(now, host, n.msg); err != nil {
+			k.refused++
+			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
 		}
 	}
-	s.cm.Run(now)
+	k.Manager.Run(now)
 }

@@ -1,0 +1,139 @@
+package controller
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// Side is what the core has to tell a shard, on the shard's thread.
+type Side interface {
+	Answer(now vtime.Time, a *conn.Answer)
+	Order(now vtime.Time, o *conn.Order)
+	// TakeKey says what a peer wants to be sealed for it with.
+	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
+	// ForgetKeys drops what a peer gave us that has lost it with its memory.
+	ForgetKeys(host cm.HostID)
+	// PeerPorts says which ports a peer has now.
+	PeerPorts(now vtime.Time, host cm.HostID, ports []cm.Port)
+	// Resolve says that packets to an underlay address are likely to follow.
+	Resolve(now vtime.Time, addr netip.Addr)
+}
+
+// Order is one thing that the core tells a shard.
+type Order func(to Side, now vtime.Time)
+
+// Deliver takes orders for a shard, in order. The list is the caller's again when it returns.
+type Deliver func(list []Order)
+
+// Line joins a shard and the core. Neither waits for the other: what is said in a Step goes over at
+// its end, in order. The shard's thread has one end, the core's goroutine the other.
+type Line struct {
+	core  *Core
+	shard int
+
+	// The shard's end:
+	wishes []wish
+	news   *announcement // nil: none since the last Flush
+	up     *inbox.Mail[*Core, wish]
+
+	// The core's:
+	orders []Order
+	down   Deliver
+	has    announcement
+}
+
+// announcement is what peers may be told of a shard.
+type announcement struct {
+	functions []cm.Endpoint
+	ports     []cm.Port
+}
+
+// wish is one thing that a shard asks of the core.
+type wish func(k *Core, now vtime.Time)
+
+var (
+	_ conn.Requests      = (*Line)(nil)
+	_ security.Requester = (*Line)(nil)
+)
+
+func newLine(k *Core, shard int) *Line {
+	return &Line{core: k, shard: shard, up: inbox.NewMail(&k.box, func(k *Core, now vtime.Time, w wish) { w(k, now) })}
+}
+
+// Serve names what takes orders for the shard.
+func (l *Line) Serve(down Deliver) { l.down = down }
+
+// Opener is one of what is sealed with our keys.
+func (l *Line) Opener() *security.Opener { return l.core.Keys.Opener(l.shard) }
+
+// Ask implements conn.Requests.
+func (l *Line) Ask(r conn.Request) {
+	l.wish(func(k *Core, now vtime.Time) { k.Manager.Take(now, &r) })
+}
+
+// RequestRekey implements security.Requester. A peer that is not to be asked gives no key.
+func (l *Line) RequestRekey(u security.Use, spi uint32) error {
+	l.wish(func(k *Core, _ vtime.Time) { _ = k.Manager.RequestRekey(u, spi) })
+	return nil
+}
+
+// SPIRefused says that a packet of a connection came with another key than the one we issued for it.
+func (l *Line) SPIRefused(u security.Use) {
+	l.wish(func(k *Core, now vtime.Time) { k.Keys.SPIRefused(now, u) })
+}
+
+// Check says whether peers could be told of functions and of addresses of ports.
+func (l *Line) Check(functions []cm.Endpoint, ports []cm.Port) error {
+	m := l.core.Manager // it looks at nothing but the configuration
+	return errors.Join(m.CheckEndpoints(functions), m.CheckPorts(ports))
+}
+
+// Knows reports whether a GID in a tenant is a function's, here or at a peer, as of the core's last
+// Step.
+func (l *Line) Knows(tenant uint32, gid [16]byte) bool { return l.core.known.Load().Has(tenant, gid) }
+
+// Announce says which functions and addresses of ports the shard has now. Of several in a Step the
+// last counts.
+func (l *Line) Announce(functions []cm.Endpoint, ports []cm.Port) {
+	l.news = &announcement{functions, ports}
+}
+
+func (l *Line) wish(w wish) { l.wishes = append(l.wishes, w) }
+
+// Flush sends what the shard has asked for since the last call. It reports whether there was
+// something: the core's goroutine is awake then.
+func (l *Line) Flush() bool {
+	if n := l.news; n != nil {
+		l.wish(func(k *Core, now vtime.Time) {
+			l.has = *n
+			k.announce(now)
+		})
+		l.news = nil
+	}
+	if len(l.wishes) == 0 {
+		return false
+	}
+	l.up.Send(l.wishes)
+	clear(l.wishes)
+	l.wishes = l.wishes[:0]
+	return true
+}
+
+// tell has an order for the shard.
+func (l *Line) tell(o Order) { l.orders = append(l.orders, o) }
+
+// deliver sends the orders.
+func (l *Line) deliver() {
+	if len(l.orders) == 0 {
+		return
+	}
+	l.down(l.orders)
+	clear(l.orders)
+	l.orders = l.orders[:0]
+}

@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// Peers describes the other NICs.
+func (k *Core) Peers() (list []control.Peer) {
+	identities := map[uint8]*config.Peer{}
+	for i := range k.cfg.NIC.Peers {
+		identities[k.cfg.NIC.Peers[i].Host] = &k.cfg.NIC.Peers[i]
+	}
+	for _, p := range k.Manager.Peers() {
+		list = append(list, control.Peer{
+			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
+			Up: p.Up, Functions: p.Offers, Connections: p.Connections,
+		})
+	}
+	return list
+}
+
+// Connections describes all connections, established or not. Their shards know the paths.
+func (k *Core) Connections(now vtime.Time) (list []control.Connection) {
+	for _, c := range k.Manager.Connections() {
+		v := control.Connection{
+			ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
+			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
+			MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
+		}
+		if c.PeerFunction != 0 {
+			v.PeerFunction = pfvf.ID(c.PeerFunction).String()
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// RotateKeys replaces the PSP master key and the keys of all peers.
+func (k *Core) RotateKeys(now vtime.Time) (v control.Rotation, err error) {
+	if err = k.Keys.Rotate(now); err == nil {
+		s := k.Keys.Stats()
+		v.Generation, v.Keys = s.Generation, s.Uses
+	}
+	return v, err
+}
+
+// KeyList describes the security associations that peers seal with. No answer holds a key.
+func (k *Core) KeyList() (list []control.Key) {
+	for _, i := range k.Keys.List() {
+		list = append(list, control.Key{
+			Direction: "rx", Peer: i.Use.Peer, Tenant: i.Use.Tenant, Class: i.Use.Class.String(),
+			SPI: i.SPI, Previous: i.Previous, Generation: i.Generation,
+		})
+	}
+	return list
+}
+
+// LogKeysTo has keys written to a key log. It is called before the first Step.
+func (k *Core) LogKeysTo(l *security.KeyLog) { k.Keys.LogTo(l) }
+
+// count adds what the core counts.
+func (k *Core) count(v control.Counters) {
+	keys, manager := k.Keys.Stats(), k.Manager.Stats()
+	c := counters.Core{
+		RxSAs: uint64(keys.SPIs), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled),
+		CIDsInUse: uint64(k.Manager.CIDsInUse()),
+	}
+	v["drop.peer_message"] = k.refused
+	counters.OfCore.Add(v, &c)
+	counters.OfCM.Add(v, &manager)
+}

@@ -1,0 +1,60 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// Run steps the core until Halt. send sends a message to the connection manager of another NIC; one
+// that cannot be sent is lost with the link, and the manager hears of it as PeerDown.
+func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte)) {
+	var out CoreOutput
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for !k.stop.Load() {
+		k.Step(clock(), &out)
+		out.Effects.Do()
+		for _, m := range out.Messages {
+			send(m.Host, m.Data)
+		}
+		clear(out.Messages)
+		k.sleep(due, out.Deadline-clock())
+	}
+}
+
+// sleep waits for input, or until there is something to do by time.
+func (k *Core) sleep(due *time.Timer, ns int64) {
+	defer k.box.Unpark()
+	if ns <= 0 || !k.box.Park() {
+		return
+	}
+	due.Reset(time.Duration(ns))
+	select {
+	case <-k.woken:
+	case <-due.C:
+	}
+}
+
+// wake makes the core look at its inbox. It never waits.
+func (k *Core) wake() {
+	select {
+	case k.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Halt makes Run return soon.
+func (k *Core) Halt() {
+	k.stop.Store(true)
+	k.wake()
+}
+
+// Stop refuses further input, when Run has returned.
+func (k *Core) Stop() { k.box.Stop() }
+
+// Do runs f on the core's goroutine and returns when it is done (inbox.Do).
+func (k *Core) Do(f func(now vtime.Time)) error {
+	return inbox.Do(&k.box, func(_ *Core, now vtime.Time) { f(now) })
+}
