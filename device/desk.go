@@ -6,6 +6,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -14,11 +16,28 @@ type desk struct{ n *NIC }
 
 var _ guest.Desk = desk{}
 
-// Do implements guest.Desk.
-func (d desk) Do(f func(now falcon.Time)) error { return d.n.shard.Do(f) }
-
-// Post implements guest.Desk.
-func (d desk) Post(m *guest.Mailbox) bool { return d.n.shard.Post(m) }
+// Find implements guest.Desk. Of several shards that have a free function for the guest the one
+// with the lowest is found.
+func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home, uint32) {
+	units := d.n.units
+	if number != abi.FunctionAssigned {
+		return d.n.unitOf(pfvf.ID(number)).Shard, number
+	}
+	best, lowest := units[0], pfvf.ID(0)
+	for _, u := range units {
+		var id pfvf.ID
+		if len(units) == 1 || u.Do(func(falcon.Time) { id = u.Assigned(attachment, p) }) != nil {
+			continue
+		}
+		if id != 0 && (lowest == 0 || id < lowest) {
+			best, lowest = u, id
+		}
+	}
+	if lowest != 0 {
+		number = uint32(lowest)
+	}
+	return best.Shard, number
+}
 
 // MemoryIs implements guest.Desk.
 func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
@@ -26,12 +45,4 @@ func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
 	if w := n.memory.Is(s, bytes); w != "" {
 		n.limited.Line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}
-}
-
-// Set implements guest.Desk.
-func (d desk) Set() *guest.Set { return d.n.shard.Guests() }
-
-// Attach implements guest.Desk.
-func (d desk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
-	return d.n.shard.Attach(b, number)
 }

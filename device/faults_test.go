@@ -408,8 +408,8 @@ func TestHostileProfile(t *testing.T) {
 					workload.Config{URL: peer.URL, PeerGID: mustGID(t, "192.168.100.11")})
 			})
 		}
-		must(t, w.nics[0].shard.Do(func(falcon.Time) {
-			for _, f := range w.nics[0].shard.Guests().Faulty() {
+		must(t, w.nics[0].units[0].Do(func(falcon.Time) {
+			for _, f := range w.nics[0].units[0].Guests().Faulty() {
 				if _, _, d := f.Faults.Profile(); d.Dozes == 0 || d.Holds == 0 || d.LateEvents == 0 || d.Spurious == 0 || d.LateCommands == 0 {
 					t.Errorf("seed %d, %s: the profile did %+v", seed, f.ID, d)
 				}

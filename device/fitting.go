@@ -26,7 +26,7 @@ func (n *NIC) Fit() map[pfvf.ID]error {
 	n.fitting.Lock()
 	defer n.fitting.Unlock()
 	m := misfits{}
-	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, n.shard.Do)); err != nil && !errors.Is(err, inbox.ErrStopped) {
+	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, func(u *unit, f func(falcon.Time)) error { return u.Do(f) })); err != nil && !errors.Is(err, inbox.ErrStopped) {
 		n.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m
@@ -42,8 +42,11 @@ func (m misfits) add(id pfvf.ID, what string, err error) {
 }
 
 func (n *NIC) fitWindows(m misfits) error {
-	var guests map[pfvf.ID]uint32
-	err := n.shard.Do(func(falcon.Time) { guests = n.shard.View().GuestCIDs() })
+	guests := map[pfvf.ID]uint32{}
+	var err error
+	for _, u := range n.units {
+		err = errors.Join(err, u.Do(func(falcon.Time) { maps.Copy(guests, u.View().GuestCIDs()) }))
+	}
 	for _, id := range slices.Sorted(maps.Keys(guests)) {
 		for _, a := range n.deps.Attachments {
 			if x, ok := a.Attachment.(Windower); ok {
@@ -54,18 +57,21 @@ func (n *NIC) fitWindows(m misfits) error {
 	return err
 }
 
-// fitPorts makes the ports' devices follow what functions are set to have. do calls what is the
+// fitPorts makes the ports' devices follow what functions are set to have. do calls what is a
 // shard's to do.
-func (n *NIC) fitPorts(m misfits, do func(func(falcon.Time)) error) error {
-	return n.ports.Fit(n.deps.TAPs, do, func(id pfvf.ID, err error) { m.add(id, "port", err) })
+func (n *NIC) fitPorts(m misfits, do func(*unit, func(falcon.Time)) error) (err error) {
+	for _, u := range n.units {
+		own := func(f func(falcon.Time)) error { return do(u, f) }
+		err = errors.Join(err, u.ports.Fit(n.deps.TAPs, own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
+	}
+	return err
 }
 
-// fitAlways fits the functions that PFs change by themselves, until stop is
-// closed.
-func (n *NIC) fitAlways(stop <-chan struct{}) {
+// fitAlways fits the functions of a shard that PFs change by themselves, until stop is closed.
+func (n *NIC) fitAlways(u *unit, stop <-chan struct{}) {
 	for {
 		select {
-		case <-n.shard.Changed():
+		case <-u.Changed():
 		case <-stop:
 			return
 		}

@@ -52,8 +52,8 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	}
 	id, _ := pfvf.ParseID("h1.pf0.vf2")
 	var err error
-	if stopped := n.shard.Do(func(now falcon.Time) { // as a command of the PF's driver does
-		err = n.shard.View().Change(now, id, &control.FunctionChange{Set: map[string]string{"guest": "cid:33"}})
+	if stopped := n.units[0].Do(func(now falcon.Time) { // as a command of the PF's driver does
+		err = n.units[0].View().Change(now, id, &control.FunctionChange{Set: map[string]string{"guest": "cid:33"}})
 	}); stopped != nil || err != nil {
 		t.Fatal(stopped, err)
 	}

@@ -46,7 +46,7 @@ type Deps struct {
 	TAPs        tap.Keeper             // of the uplink's TAP and the ports'; nil: they go with the NIC
 	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *controller.Supervisor // nil: none
-	Pulse       thread.Pulse           // of the shard's thread; nil: nobody watches it
+	Pulses      []thread.Pulse         // of the shards' threads, in order; nobody watches others
 	Settings    settings.Store         // of functions, beyond the configuration; nil: they go with the NIC
 	Attachments []Attachment           // listening already
 	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers
@@ -56,7 +56,7 @@ type Deps struct {
 	Log         *slog.Logger           // nil: none
 }
 
-// NIC is one emulated NIC: a shard with its thread, the sessions of its
+// NIC is one emulated NIC: shards with their threads, the sessions of its
 // guests, the link to its peers and the control API. Make it with NewNIC, then
 // Run it once.
 type NIC struct {
@@ -68,9 +68,7 @@ type NIC struct {
 	limited  *loglimit.Log
 	clock    func() int64
 	core     *controller.Core
-	shard    *shard.Shard
-	thread   *thread.Thread
-	ports    *ports.Set
+	units    []*unit // by shard
 	mail     map[uint8]*controller.PeerMail
 	link     *cmlink.Link
 	control  *control.Server
@@ -124,39 +122,18 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			return nil, err
 		}
 	}
-	if n.core, err = controller.NewCore(controller.CoreConfig{
-		NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: n.deps.Rand, Log: n.limited.Line,
-	}); err != nil {
+	if err = n.newShards(); err != nil {
 		return nil, err
 	}
-	if n.shard, err = newShard(0, cfg, n.core, n.log); err != nil {
-		return nil, err
-	}
-	n.shard.UseClock(n.clock)
 	n.settings = settings.NewMemory(deps.Settings)
 	n.recall()
-	if n.deps.Uplink == nil {
-		if n.deps.Uplink, err = openUplink(&cfg.Uplink, deps.TAPs); err != nil {
-			return nil, err
-		}
-	}
-	if got := n.deps.Uplink.MTU(); got < cfg.Uplink.MTU {
-		n.closeOpened(&deps)
-		return nil, fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", n.deps.Uplink.Name(), got, cfg.Uplink.MTU)
-	}
-	n.openRecords()
-	if n.ports, err = ports.Open(n.shard.Ports(), deps.TAPs, n.clock, n.log); err != nil {
-		n.closeOpened(&deps)
-		return nil, err
-	}
-	if n.thread, err = n.newThread(); err != nil {
-		n.ports.Close()
+	if err = n.openDevices(); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
 	}
 	n.recallPorts()
 	c := controller.Config{
-		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: controller.Shards{asked{n.shard, n}}, Core: n.core, Links: n,
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: n,
 		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
@@ -175,37 +152,53 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 	return s, nil
 }
 
-// newThread makes the thread of the shard.
-func (n *NIC) newThread() (*thread.Thread, error) {
-	s := n.shard
-	var cpu *int
-	if len(n.cfg.NIC.CPU) > 0 {
-		cpu = &n.cfg.NIC.CPU[0]
-	}
-	t, err := thread.New(thread.Config{
-		Shard: s, Door: s, Uplink: n.deps.Uplink, Queue: s.Queue(), Ports: n.ports, Impair: n.cfg.Uplink.Impair,
-		Clock: n.clock, Spin: int64(*n.cfg.NIC.Spin), CPU: cpu, Pulse: n.deps.Pulse, Log: n.log,
+// newShards makes the core and the shards.
+func (n *NIC) newShards() (err error) {
+	n.core, err = controller.NewCore(controller.CoreConfig{
+		NIC: n.cfg, Shards: n.cfg.NIC.Shards, Home: n.home, Rand: n.deps.Rand, Log: n.limited.Line,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("shard: %w", err)
+		return err
 	}
-	s.Inbox().WakeBy(t.Wake)
-	s.Guests().Bells.Wait = t.Listen
-	return t, nil
+	var shards []*shard.Shard
+	for i := range n.cfg.NIC.Shards {
+		s, err := newShard(i, n.cfg, n.core, n.log)
+		if err != nil {
+			return err
+		}
+		s.UseClock(n.clock)
+		n.units = append(n.units, &unit{Shard: s})
+		shards = append(shards, s)
+	}
+	shard.Join(shards)
+	return nil
 }
 
-func openUplink(u *config.Uplink, keeper tap.Keeper) (tap.Port, error) {
-	if u.Backend == config.BackendMemory {
-		return nil, errors.New("uplink.backend memory works only inside one process, as in vnic demo --no-vm; use native or water")
+// openDevices opens what the shards are served by.
+func (n *NIC) openDevices() (err error) {
+	if err = n.openUplink(); err != nil {
+		return err
 	}
-	return tap.Open(tap.Config{
-		Name: u.Name, MTU: u.MTU, Bridge: u.Bridge, Backend: u.Backend, Superframes: u.Superframes == config.SuperframesAuto, Queues: u.Queues, Keeper: keeper,
-	})
+	n.openRecords()
+	for i, u := range n.units {
+		if u.ports, err = ports.Open(u.Ports(), n.deps.TAPs, n.clock, n.log); err != nil {
+			return err
+		}
+		if err = n.newThread(i, u); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // closeOpened closes what NewNIC itself opened.
 func (n *NIC) closeOpened(given *Deps) {
-	if given.Uplink == nil && n.deps.Uplink != nil {
+	for _, u := range n.units {
+		u.close()
+	}
+	if n.deps.Uplink == nil {
+		given.Uplink = nil // was the units'
+	} else if given.Uplink == nil {
 		_ = n.deps.Uplink.Close()
 	}
 	if given.Capture == nil && n.deps.Capture != nil {
@@ -229,9 +222,6 @@ func closeDeps(d *Deps) {
 	}
 }
 
-// wallOffset is the wall clock less the shard's, in nanoseconds.
-func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }
-
 // monotonic returns a clock of ns since the machine started, so that a
 // restarted process does not begin again at an old time.
 func monotonic() func() int64 {
@@ -251,18 +241,21 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 // detached, connections closed, descriptors and goroutines gone when it
 // returns. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
-	defer closeDeps(&Deps{Uplink: n.deps.Uplink, Capture: n.deps.Capture, Control: n.deps.Control})
+	defer closeDeps(&Deps{Capture: n.deps.Capture, Control: n.deps.Control})
 	defer n.keyLog.Close()
 	if err := n.startLink(); err != nil {
-		n.thread.Close()
-		n.ports.Close()
+		for _, u := range n.units {
+			u.close()
+		}
 		for _, a := range n.deps.Attachments {
 			_ = a.Close()
 		}
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
-	var running, core sync.WaitGroup
-	running.Go(n.thread.Run)
+	var threads, core sync.WaitGroup
+	for _, u := range n.units {
+		threads.Go(u.thread.Run)
+	}
 	core.Go(func() { n.core.Run(n.clock, n.sendToPeer) })
 	err := n.startControl()
 	var accepting sync.WaitGroup
@@ -270,17 +263,19 @@ func (n *NIC) Run(ctx context.Context) error {
 		for _, a := range n.deps.Attachments {
 			accepting.Go(func() { n.accept(a) })
 		}
-		accepting.Go(func() { n.fitAlways(ctx.Done()) })
+		for _, u := range n.units {
+			accepting.Go(func() { n.fitAlways(u, ctx.Done()) })
+		}
 		if n.cfg.Metrics.Listen.IsValid() {
 			s := n.listenMetrics()
 			accepting.Go(func() { n.keepMetrics(ctx, s) })
 		}
 		accepting.Go(func() { n.watchCapture(ctx) })
-		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.deps.Uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.shard.Count())
+		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.functions(), "shards", len(n.units))
 		close(n.ready)
 		<-ctx.Done()
 	}
-	// From the outside in: no guests, no attachments, no peers, no shard, no core.
+	// From the outside in: no guests, no attachments, no peers, no shards, no core.
 	n.sessions.CloseAll()
 	for _, a := range n.deps.Attachments {
 		_ = a.Close()
@@ -296,13 +291,18 @@ func (n *NIC) Run(ctx context.Context) error {
 	if n.link != nil {
 		_ = n.link.Close()
 	}
-	n.thread.Halt()
-	running.Wait()
+	for _, u := range n.units {
+		u.thread.Halt()
+	}
+	threads.Wait()
 	n.core.Halt()
 	core.Wait()
-	n.ports.Close()
-	n.thread.Close()
-	n.shard.Inbox().Stop()
+	for _, u := range n.units {
+		u.Inbox().Stop()
+	}
+	for _, u := range n.units { // each may have been woken by any until now
+		u.close()
+	}
 	n.core.Stop()
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
@@ -406,7 +406,7 @@ func (n *NIC) accept(a Attachment) {
 		stream := guest.NewStream(conn, guest.StreamConfig{
 			Desk: desk{n}, Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
 		})
-		if !n.sessions.Start(stream, from, spareSessions+n.shard.Count(), stream.Serve) {
+		if !n.sessions.Start(stream, from, spareSessions+n.functions(), stream.Serve) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}

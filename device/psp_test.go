@@ -35,11 +35,7 @@ func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
 	}
 	n, err := NewNIC(cfg, Deps{Uplink: port, Identity: id, Log: testLog(t)})
 	if err == nil {
-		t.Cleanup(func() {
-			n.thread.Close()
-			n.ports.Close()
-			n.closeOpened(&Deps{})
-		})
+		t.Cleanup(func() { n.closeOpened(&Deps{}) })
 	}
 	return n, err
 }

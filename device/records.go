@@ -27,7 +27,9 @@ func (n *NIC) openRecords() {
 	}
 	if n.deps.Capture != nil {
 		sink := capture.NewSink(n.deps.Capture, mode)
-		_ = n.shard.View().StartCapture(&sink, n.wallOffset()) // it is the first
+		for _, u := range n.units {
+			_ = u.View().StartCapture(&sink, n.wallOffset()) // it is the first
+		}
 	}
 	if cfg.PSP.KeyLog == "" {
 		return
@@ -39,7 +41,9 @@ func (n *NIC) openRecords() {
 	}
 	n.keyLog = security.NewKeyLog(f, func(err error) { n.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
 	n.core.LogKeysTo(n.keyLog)
-	n.shard.LogKeysTo(n.keyLog)
+	for _, u := range n.units {
+		u.LogKeysTo(n.keyLog)
+	}
 	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 

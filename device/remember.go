@@ -10,7 +10,7 @@ import (
 // the shard runs. What does not fit the configuration any more is left out.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error {
-		return n.shard.Recall(n.clock(), id, c)
+		return n.unitOf(id).Recall(n.clock(), id, c)
 	})
 	if err != nil {
 		n.log.Warn("what was set of functions is lost", "err", err)
@@ -24,7 +24,7 @@ func (n *NIC) recall() {
 // configuration, one that cannot be made does not keep the NIC from starting.
 func (n *NIC) recallPorts() {
 	m := misfits{}
-	_ = n.fitPorts(m, func(f func(falcon.Time)) error { f(n.clock()); return nil })
+	_ = n.fitPorts(m, func(_ *unit, f func(falcon.Time)) error { f(n.clock()); return nil })
 	for id, err := range m {
 		n.log.Warn("port not made again", "function", id.String(), "err", err)
 	}

@@ -36,7 +36,7 @@ func TestRemember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &NIC{API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, shard: s, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
+		n := &NIC{API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, units: []*unit{{Shard: s}}, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
 		n.recall()
 		return n
 	}
@@ -48,19 +48,19 @@ func TestRemember(t *testing.T) {
 		}
 		id, err := n.ID(function)
 		if err == nil {
-			err = n.shard.Recall(1e9, id, &c)
+			err = n.units[0].Recall(1e9, id, &c)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		is := n.shard.View().Settings(id)
+		is := n.units[0].View().Settings(id)
 		if err := n.settings.Note(id, &c, &is); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all := func(n *NIC) map[pfvf.ID]config.Function {
 		m := map[pfvf.ID]config.Function{}
-		v := n.shard.View()
+		v := n.units[0].View()
 		for _, id := range append(v.Present(), v.Absent()...) {
 			m[id] = v.Settings(id)
 		}
@@ -88,7 +88,7 @@ func TestRemember(t *testing.T) {
 	}
 	// Another configuration: what does not fit it is left out, and the rest is there.
 	n = next(func(c *config.Config) { c.Functions[0].VFs = c.Functions[0].VFs[:1]; c.Functions[0].VFCount = 2 })
-	if v := n.shard.View(); v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
+	if v := n.units[0].View(); v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
 		t.Error("what fits is not set")
 	}
 	set(n, "pf0.vf1", "", "trust", "off")

@@ -122,7 +122,7 @@ func (n *NIC) cpuTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage
 	var err error
-	if stopped := n.shard.Do(func(int64) { err = unix.Getrusage(unix.RUSAGE_THREAD, &u) }); stopped != nil || err != nil {
+	if stopped := n.units[0].Do(func(int64) { err = unix.Getrusage(unix.RUSAGE_THREAD, &u) }); stopped != nil || err != nil {
 		t.Fatal(stopped, err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -31,7 +31,7 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 		uplink := func(name string) (tap.Port, error) {
 			for _, c := range cfgs {
 				if c != nil && c.NIC.Name == name {
-					return openUplink(&c.Uplink, nil)
+					return openTAP(c, nil)
 				}
 			}
 			return nil, errors.New("no such NIC")
@@ -87,10 +87,10 @@ func TestSuperframes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTAPs(t, modes, func(w *world) {
-				if n := w.nics[1].deps.Uplink.Capabilities().Queues; n != 3 {
+				if n := w.nics[1].units[0].uplink.Capabilities().Queues; n != 3 {
 					t.Errorf("%d queues", n)
 				}
-				if modes[0] == config.SuperframesAuto && !w.nics[0].deps.Uplink.Capabilities().USO {
+				if modes[0] == config.SuperframesAuto && !w.nics[0].units[0].uplink.Capabilities().USO {
 					t.Skip("this kernel has no UDP segmentation offload for TAPs (Linux 6.2)")
 				}
 				x, y := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))

@@ -14,6 +14,7 @@ import (
 // thread. It implements controller.View.
 type view struct {
 	shard.View
+	u *unit
 	n *NIC
 }
 
@@ -21,30 +22,37 @@ var _ controller.View = view{}
 
 // asked is a shard that answers with its view. It implements controller.Shard.
 type asked struct {
-	s *shard.Shard
-	n *NIC // whose uplink and thread it has
+	u *unit
+	n *NIC
 }
 
 // Ask implements controller.Shard.
 func (a asked) Ask(f func(v controller.View, now falcon.Time)) error {
-	return a.s.Do(func(now falcon.Time) { f(view{a.s.View(), a.n}, now) })
+	return a.u.Do(func(now falcon.Time) { f(view{a.u.View(), a.u, a.n}, now) })
+}
+
+// asked are all shards.
+func (n *NIC) asked() controller.Shards {
+	s := controller.Shards{Of: n.cfg.ShardOf}
+	for _, u := range n.units {
+		s.All = append(s.All, asked{u, n})
+	}
+	return s
 }
 
 // Uplink implements controller.View.
 func (v view) Uplink() control.Uplink {
-	u, t := &v.n.cfg.Uplink, v.n.thread
+	u := &v.n.cfg.Uplink
 	return control.Uplink{
-		Name: v.n.deps.Uplink.Name(), MAC: u.MAC.String(), Addr: u.Address.String(), MTU: u.MTU,
-		RX: describeDirection(t.Impaired(thread.RX)), TX: describeDirection(t.Impaired(thread.TX)),
+		Name: v.u.uplink.Name(), MAC: u.MAC.String(), Addr: u.Address.String(), MTU: u.MTU,
+		RX: v.describeDirection(thread.RX), TX: v.describeDirection(thread.TX),
 	}
 }
 
 // InjectLink implements controller.View.
 func (v view) InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) (err error) {
-	t := v.n.thread
-	var next [thread.Directions]config.Impairment
+	next := v.u.impair
 	for i, name := range [thread.Directions]string{thread.RX: "rx", thread.TX: "tx"} {
-		next[i] = t.Impaired(i).Asked
 		if direction != "" && direction != name {
 			continue
 		}
@@ -53,14 +61,16 @@ func (v view) InjectLink(direction string, change func(config.Impairment) (confi
 		}
 	}
 	for i := range next {
-		t.Impair(i, next[i])
+		v.u.thread.Impair(i, v.n.shareOf(next[i], v.Index()))
 	}
+	v.u.impair = next
 	return nil
 }
 
-func describeDirection(i thread.Impaired) control.Direction {
+func (v view) describeDirection(direction int) control.Direction {
+	i := v.u.thread.Impaired(direction)
 	return control.Direction{
-		Impairment: controller.DescribeImpairment(i.Asked),
+		Impairment: controller.DescribeImpairment(v.u.impair[direction]),
 		Counts: control.Impaired{
 			Packets: i.Counts.Sent, Delivered: i.Counts.Delivered, Lost: i.Counts.Lost, Duplicated: i.Counts.Duplicated, Reordered: i.Counts.Reordered,
 			Corrupted: i.Counts.Corrupted, Marked: i.Marked, Overflowed: i.Counts.Overflowed,
@@ -69,22 +79,22 @@ func describeDirection(i thread.Impaired) control.Direction {
 }
 
 // countImpaired adds the counters of a direction.
-func countImpaired(v control.Counters, direction string, i thread.Impaired) {
-	c := describeDirection(i).Counts
-	for name, n := range map[string]uint64{
+func (v view) countImpaired(to control.Counters, name string, direction int) {
+	c := v.describeDirection(direction).Counts
+	for what, n := range map[string]uint64{
 		"packets": c.Packets, "delivered": c.Delivered, "lost": c.Lost, "duplicated": c.Duplicated, "reordered": c.Reordered,
 		"corrupted": c.Corrupted, "marked": c.Marked, "overflowed": c.Overflowed,
 	} {
-		v["impair."+direction+"_"+name] = n
+		to["impair."+name+"_"+what] = n
 	}
 }
 
 // Counters implements controller.View. The uplink belongs to the shard's thread.
 func (v view) Counters() control.Counters {
-	sum, p, t := v.View.Counters(), v.n.deps.Uplink.Stats(), v.n.thread
+	sum, p, t := v.View.Counters(), v.u.uplink.Stats(), v.u.thread
 	counters.OfUplink.Add(sum, &p)
-	countImpaired(sum, "rx", t.Impaired(thread.RX))
-	countImpaired(sum, "tx", t.Impaired(thread.TX))
+	v.countImpaired(sum, "rx", thread.RX)
+	v.countImpaired(sum, "tx", thread.TX)
 	sum["drop.uplink_error"] = t.Errors()
 	return sum
 }

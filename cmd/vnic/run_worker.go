@@ -22,6 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
@@ -67,7 +68,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
 	log := newLog(cfg.Log)
 	deps := device.Deps{
-		Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Pulse: w.Pulse,
+		Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
 		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
@@ -289,4 +290,12 @@ func readAll(f *os.File) ([]byte, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// pulses are those of the NIC's threads.
+func pulses(p *supervisor.Pulses) (list []thread.Pulse) {
+	for i := range p {
+		list = append(list, &p[i].Pulse)
+	}
+	return list
 }

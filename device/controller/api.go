@@ -75,7 +75,14 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		return v, err
 	}
 	var otherwise []uint8
-	err := c.Shards.Each(func(s View, now vtime.Time) { otherwise = append(otherwise, s.OtherModes(now)...) })
+	err := c.Shards.Each(func(s View, now vtime.Time) {
+		otherwise = append(otherwise, s.OtherModes(now)...)
+		if v.Uplinks == nil {
+			v.Uplinks = []control.Uplink{s.Uplink()}
+			return
+		}
+		addUplink(&v.Uplinks[0], s.Uplink())
+	})
 	if err != nil {
 		return v, err
 	}
@@ -87,8 +94,18 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 			p.Note = c.Links.Note(p.Host)
 		}
 	}
-	err = c.Shards[0].Ask(func(s View, _ vtime.Time) { v.Uplinks = []control.Uplink{s.Uplink()} })
-	return v, err
+	return v, nil
+}
+
+// addUplink adds what another shard counted of its part of an uplink.
+func addUplink(u *control.Uplink, part control.Uplink) {
+	addImpaired(&u.RX.Counts, part.RX.Counts)
+	addImpaired(&u.TX.Counts, part.TX.Counts)
+}
+
+func addImpaired(to *control.Impaired, c control.Impaired) {
+	to.Packets, to.Delivered, to.Lost, to.Duplicated = to.Packets+c.Packets, to.Delivered+c.Delivered, to.Lost+c.Lost, to.Duplicated+c.Duplicated
+	to.Reordered, to.Corrupted, to.Marked, to.Overflowed = to.Reordered+c.Reordered, to.Corrupted+c.Corrupted, to.Marked+c.Marked, to.Overflowed+c.Overflowed
 }
 
 // Functions describes every PF and VF that is there or was described.
@@ -168,11 +185,31 @@ func (a *API) Queues(ctx context.Context) (list []control.Queue, err error) {
 
 // Credits describes the credit tree: NIC, host, functions and their connections.
 func (a *API) Credits(ctx context.Context) (list []control.CreditNode, err error) {
-	if err = a.c.Shards[0].Ask(func(v View, _ vtime.Time) { list = v.CreditRoots() }); err != nil {
+	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
+		if list == nil {
+			list = v.CreditRoots()
+			return
+		}
+		for i, part := range v.CreditRoots() {
+			addCredits(&list[i], part)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Credits(id)...) })
 	return list, err
+}
+
+// addCredits adds what another shard holds of the same pools.
+func addCredits(n *control.CreditNode, part control.CreditNode) {
+	for name, v := range part.InUse {
+		n.InUse[name] += v
+	}
+	for name, v := range part.Charged {
+		n.Charged[name] += v
+	}
+	n.Refused, n.Underflows = n.Refused+part.Refused, n.Underflows+part.Underflows
 }
 
 // Keys describes the security associations. No answer holds a key.

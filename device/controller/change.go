@@ -20,7 +20,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	if err != nil {
 		return v, control.BadRequest{Err: err}
 	}
-	shard := a.c.Shards.Of(id)
+	shard := a.c.Shards.of(id)
 	var port *config.Port // as it was
 	stopped := shard.Ask(func(s View, now vtime.Time) {
 		port = s.Settings(id).Port
@@ -64,7 +64,7 @@ func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []cont
 	if err != nil {
 		return nil, control.BadRequest{Err: err}
 	}
-	stopped := a.c.Shards.Of(id).Ask(func(v View, now vtime.Time) {
+	stopped := a.c.Shards.of(id).Ask(func(v View, now vtime.Time) {
 		if err = v.Find(id); err == nil {
 			list, err = v.InjectFault(now, id, &c)
 		}
@@ -91,14 +91,23 @@ func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Upl
 	default:
 		return u, control.BadRequest{Err: fmt.Errorf("direction %q: write rx for what arrives, tx for what leaves, or nothing for both", c.Direction)}
 	}
-	stopped := a.c.Shards[0].Ask(func(v View, _ vtime.Time) {
-		if name := v.Uplink().Name; c.Uplink != "" && c.Uplink != name {
-			err = control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, name)}
+	first := true
+	stopped := a.c.Shards.Each(func(v View, _ vtime.Time) {
+		part := v.Uplink()
+		if err == nil && c.Uplink != "" && c.Uplink != part.Name {
+			err = control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, part.Name)}
+		}
+		if err != nil {
 			return
 		}
-		if err = v.InjectLink(c.Direction, func(asked config.Impairment) (config.Impairment, error) { return changed(asked, c) }); err == nil {
-			u = v.Uplink()
+		if err = v.InjectLink(c.Direction, func(asked config.Impairment) (config.Impairment, error) { return changed(asked, c) }); err != nil {
+			return
 		}
+		if part = v.Uplink(); first {
+			u, first = part, false
+			return
+		}
+		addUplink(&u, part)
 	})
 	return u, errors.Join(stopped, err)
 }

@@ -11,7 +11,7 @@
 // side waits for the other, nor for a peer or guest: each message is an answer, news of which the
 // newest counts, or bounded by what a function may have.
 //
-//	control API ─▶ API ─▶ Shards.Of(function), Each ─▶ Shard.Ask ─▶ View, on the shard's thread
+//	control API ─▶ API ─▶ Shards.of(function), Each ─▶ Shard.Ask ─▶ View, on the shard's thread
 //	                │
 //	                ├─▶ settings.Memory, for the next NIC
 //	                └─▶ Fitter: windows and ports that functions are set to have

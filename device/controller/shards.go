@@ -79,14 +79,22 @@ type Recording interface {
 }
 
 // Shards are all shards of a NIC.
-type Shards []Shard
+type Shards struct {
+	All []Shard
+	Of  func(pf uint8, vf uint16) int // which of them has a function; nil: the first has all
+}
 
-// Of is the shard that a function belongs to.
-func (s Shards) Of(pfvf.ID) Shard { return s[0] }
+// of is the shard that a function belongs to.
+func (s Shards) of(id pfvf.ID) Shard {
+	if s.Of == nil {
+		return s.All[0]
+	}
+	return s.All[s.Of(id.PF(), id.VF())]
+}
 
 // Each asks one after the other.
 func (s Shards) Each(f func(v View, now vtime.Time)) error {
-	for _, one := range s {
+	for _, one := range s.All {
 		if err := one.Ask(f); err != nil {
 			return err
 		}
@@ -99,7 +107,7 @@ const functionsPerAsk = 8
 
 // EachFunction asks for every function that is there, few at a time.
 func (s Shards) EachFunction(ctx context.Context, f func(v View, now vtime.Time, id pfvf.ID)) error {
-	for _, one := range s {
+	for _, one := range s.All {
 		var ids []pfvf.ID
 		if err := one.Ask(func(v View, _ vtime.Time) { ids = v.Present() }); err != nil {
 			return err

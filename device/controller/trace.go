@@ -30,7 +30,7 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 		ctx, cancel = context.WithTimeout(ctx, what.For)
 		defer cancel()
 	}
-	shard := a.c.Shards.Of(id)
+	shard := a.c.Shards.of(id)
 	var ring *trace.Ring
 	if stopped := shard.Ask(func(v View, _ vtime.Time) { ring, err = v.StartTrace(id, what.QPN) }); stopped != nil {
 		return stopped

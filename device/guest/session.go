@@ -28,17 +28,24 @@ type Key struct {
 	CID        uint32
 }
 
-// Desk is where sessions get functions: a shard, and the NIC around it. Any goroutine but the
-// shard's may call its methods; the functions that it is given run on the shard's thread.
+// Desk is where sessions get functions: a NIC. Any goroutine but its shards' may call its methods.
 type Desk interface {
-	// Do runs f on the shard's thread. It fails, without f having run, when the shard has stopped.
-	Do(f func(now falcon.Time)) error
-	// Post has the shard drain what b's driver asks. It reports false when the shard has stopped.
-	Post(m *Mailbox) bool
+	// Find returns the shard of the function that a driver asks for by number, and the number to ask
+	// it for: where the driver leaves the choice, that of a function of its own that is free, if any.
+	Find(number uint32, attachment string, p queues.Peer) (Home, uint32)
 	// MemoryIs says how much memory the guest of a session has; 0: the session has ended.
 	MemoryIs(s *Session, bytes uint64)
-	// Set is the shard's.
-	Set() *Set
+}
+
+// Home is where functions are: a shard. Any goroutine but the shard's may call its methods; the
+// functions that it is given run on the shard's thread.
+type Home interface {
+	// Do runs f on the shard's thread. It fails, without f having run, when the shard has stopped.
+	Do(f func(now falcon.Time)) error
+	// Post has the shard drain what a driver asks. It reports false when the shard has stopped.
+	Post(m *Mailbox) bool
+	// Guests is the shard's set.
+	Guests() *Set
 	// Attach gives b the function that its driver asks for by number. If there is none for it, it
 	// says why. It is called on the shard's thread.
 	Attach(b *Binding, number uint32) (*Function, abi.Status, string)
@@ -68,6 +75,7 @@ type Session struct {
 	From Key
 
 	desk    Desk
+	home    Home
 	guest   Guest
 	in      *Mailbox
 	b       *Binding
@@ -88,14 +96,15 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 	if no != nil {
 		return nil, no
 	}
-	s := &Session{From: from, desk: desk, guest: g}
-	s.b = desk.Set().Bind(&Binding{
+	home, number := desk.Find(number, attachment, g.Peer())
+	s := &Session{From: from, desk: desk, home: home, guest: g}
+	s.b = home.Guests().Bind(&Binding{
 		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
 	}, s.breach)
-	s.in = NewMailbox(func() bool { return desk.Post(s.in) }, s.b.handle)
+	s.in = NewMailbox(func() bool { return home.Post(s.in) }, s.b.handle)
 	var st abi.Status
 	var why string
-	if err := desk.Do(func(falcon.Time) { s.f, st, why = desk.Attach(s.b, number) }); err != nil {
+	if err := home.Do(func(falcon.Time) { s.f, st, why = home.Attach(s.b, number) }); err != nil {
 		return nil, err
 	}
 	if st != abi.StatusOK {
@@ -132,7 +141,7 @@ func (s *Session) memory(regions []queues.Region) {
 	}
 	s.desk.MemoryIs(s, bytes)
 	// After the shard has stopped nothing uses the memory.
-	_ = s.desk.Do(func(falcon.Time) { s.b.Memory.SetRegions(regions) })
+	_ = s.home.Do(func(falcon.Time) { s.b.Memory.SetRegions(regions) })
 }
 
 // listen lets the shard take doorbells by shared memory too, if the guest can.
@@ -146,7 +155,7 @@ func (s *Session) listen() error {
 		return err
 	}
 	s.bell = bell
-	stopped := s.desk.Do(func(falcon.Time) { s.desk.Set().Listen(s.b, bell, s.deaf) })
+	stopped := s.home.Do(func(falcon.Time) { s.home.Guests().Listen(s.b, bell, s.deaf) })
 	return errors.Join(stopped, s.Fault())
 }
 
@@ -194,7 +203,7 @@ func (s *Session) Close(fault error) error {
 	if fault == nil {
 		fault = s.Fault()
 	}
-	_ = s.desk.Do(func(now falcon.Time) { s.b.leave(now, fault) })
+	_ = s.home.Do(func(now falcon.Time) { s.b.leave(now, fault) })
 	if s.bell != nil {
 		s.bell.Close()
 	}

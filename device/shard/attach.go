@@ -32,6 +32,16 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.St
 	return f.Function, st, why
 }
 
+// Assigned returns the first function that is free of those that are a guest's, 0: there is none. It
+// is called on the shard's thread.
+func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
+	f, st, _ := s.funcs.choose(abi.FunctionAssigned, attachment, p)
+	if st != abi.StatusOK || f.Driver() != nil {
+		return 0
+	}
+	return f.ID
+}
+
 // choose finds the function that a guest asks for, among those that are its
 // own. Host 0 in the number stands for this NIC, as a guest need not know it.
 func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {

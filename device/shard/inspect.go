@@ -20,6 +20,9 @@ type View struct{ s *Shard }
 // View returns the shard as it is seen. It may be used on the shard's thread.
 func (s *Shard) View() View { return View{s} }
 
+// Index is the number of the shard.
+func (v View) Index() int { return v.s.index }
+
 // Present implements controller.View.
 func (v View) Present() (ids []pfvf.ID) {
 	for _, f := range v.s.funcs.all {

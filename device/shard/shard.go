@@ -243,6 +243,9 @@ func (s *Shard) Answer(e effect.Effect) {
 // Roused implements thread.Shard.
 func (s *Shard) Roused() bool { return s.roused.Swap(false) }
 
+// Index is the shard's number in its NIC.
+func (s *Shard) Index() int { return s.index }
+
 // UseClock has the shard tell the time within a Step by clock, for traces. It is called before the
 // first Step.
 func (s *Shard) UseClock(clock func() int64) { s.clock = clock }

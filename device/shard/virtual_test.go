@@ -314,22 +314,26 @@ type virtualDesk struct {
 	side int
 }
 
-func (d virtualDesk) shard() *Shard { return d.v.shards[d.side] }
-
-func (d virtualDesk) Do(f func(now falcon.Time)) error {
-	f(d.v.now)
-	return nil
+func (d virtualDesk) Find(number uint32, _ string, _ queues.Peer) (guest.Home, uint32) {
+	return virtualHome{d.v.shards[d.side], d.v}, number
 }
-
-func (d virtualDesk) Post(m *guest.Mailbox) bool { return d.shard().inbox.Post(driverMail{m}) }
 
 func (d virtualDesk) MemoryIs(*guest.Session, uint64) {}
 
-func (d virtualDesk) Set() *guest.Set { return d.shard().guests }
+// virtualHome is a shard in virtual time.
+type virtualHome struct {
+	*Shard
+	v *virtual
+}
 
-func (d virtualDesk) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
+func (h virtualHome) Do(f func(now falcon.Time)) error {
+	f(h.v.now)
+	return nil
+}
+
+func (h virtualHome) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	b.Memory = queues.NewMemory(nil)
-	f := d.shard().funcs.byID[pfvf.ID(number)].Function
+	f := h.funcs.byID[pfvf.ID(number)].Function
 	return f, f.Attach(b), ""
 }
 

@@ -54,7 +54,7 @@ type process struct {
 	ready      chan struct{} // closed when it said so
 	ended      chan struct{} // closed when it is gone and nothing of it is left to read
 	err        error         // how it ended, once ended is closed
-	pulse      *Pulse        // of its thread, until ended is closed and after
+	pulses     *Pulses       // of its threads, until ended is closed and after
 	pulseFD    int
 
 	mu   sync.Mutex
@@ -80,7 +80,7 @@ func (s *Supervisor) start() (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	pulse, pulseFD, err := newPulse()
+	pulses, pulseFD, err := newPulses()
 	if err != nil {
 		return nil, errors.Join(err, ours.Close(), theirs.Close())
 	}
@@ -92,10 +92,10 @@ func (s *Supervisor) start() (_ *process, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	err = cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
-		pulse.unmap()
+		pulses.unmap()
 		return nil, errors.Join(err, ours.Close(), unix.Close(pulseFD))
 	}
-	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulse: pulse, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	s.trying = false
 	heard := make(chan struct{})
 	go func() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pulse shows that a worker's thread turns. It lies in memory that supervisor and
+// Pulse shows that one of a worker's threads turns. It lies in memory that supervisor and
 // worker share, so that reading it needs nothing of the worker.
 type Pulse struct {
 	thread atomic.Int32 // its id; 0: there is none to watch
@@ -30,14 +30,23 @@ const pulseSize = 4096
 // givenPulse is the name under which a worker gets its pulse.
 const givenPulse = "pulse"
 
-// newPulse makes a pulse and the descriptor of its memory.
-func newPulse() (p *Pulse, fd int, err error) {
+// Pulses are those of a worker's threads. A program of before there were several knows the first.
+type Pulses [maxThreads]struct {
+	Pulse
+	_ [pulseSize/maxThreads - unsafe.Sizeof(Pulse{})]byte // of each processor's own
+}
+
+// maxThreads is how many threads are watched: a NIC has 16 shards at most.
+const maxThreads = 16
+
+// newPulses makes pulses and the descriptor of their memory.
+func newPulses() (p *Pulses, fd int, err error) {
 	fd, err = unix.MemfdCreate("vnic-pulse", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, -1, fmt.Errorf("pulse: memfd_create: %w", err)
 	}
 	if err = unix.Ftruncate(fd, pulseSize); err == nil {
-		p, err = mapPulse(fd)
+		p, err = mapPulses(fd)
 	}
 	if err != nil {
 		return nil, -1, errors.Join(fmt.Errorf("pulse: %w", err), unix.Close(fd))
@@ -45,14 +54,14 @@ func newPulse() (p *Pulse, fd int, err error) {
 	return p, fd, nil
 }
 
-func mapPulse(fd int) (*Pulse, error) {
+func mapPulses(fd int) (*Pulses, error) {
 	b, err := unix.Mmap(fd, 0, pulseSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mmap: %w", err)
 	}
-	return (*Pulse)(unsafe.Pointer(&b[0])), nil
+	return (*Pulses)(unsafe.Pointer(&b[0])), nil
 }
 
-func (p *Pulse) unmap() {
+func (p *Pulses) unmap() {
 	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(p)), pulseSize))
 }

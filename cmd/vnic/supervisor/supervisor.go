@@ -138,7 +138,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 		for _, r := range s.cfg.Relays {
 			r.Detach()
 		}
-		p.pulse.unmap()
+		p.pulses.unmap()
 	}()
 	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)
 	if p.upgrade {
@@ -182,7 +182,7 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 		limit = s.cfg.Watchdog()
 	}
 	pid := p.cmd.Process.Pid
-	w := &watchdog{limit: limit, pulse: p.pulse, look: func() (map[int]threadTime, error) { return threadsOf(pid) }, seen: time.Now()}
+	w := &watchdog{limit: limit, pulses: p.pulses, look: func() (map[int]threadTime, error) { return threadsOf(pid) }, seen: time.Now()}
 	if limit <= 0 {
 		t := time.NewTicker(time.Hour)
 		t.Stop()
@@ -195,7 +195,7 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 func (s *Supervisor) replaceStuck(p *process, w *watchdog) {
 	s.stuck++
 	pid := p.cmd.Process.Pid
-	s.cfg.Log.Error("the NIC's event loop is stuck: replacing the worker", "pid", pid, "for", w.still.Round(time.Millisecond), "why", w.why(pid), "limit", w.limit)
+	s.cfg.Log.Error("the NIC's event loop is stuck: replacing the worker", "pid", pid, "for", w.stuck.still.Round(time.Millisecond), "why", w.why(pid), "limit", w.limit)
 	_ = p.cmd.Process.Kill()
 	select {
 	case <-p.ended:

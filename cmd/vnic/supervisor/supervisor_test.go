@@ -108,7 +108,7 @@ func testWorker(mode string) error {
 	ctx, cancel := w.Context()
 	defer cancel()
 	if mode == "turning" {
-		turn(ctx, w.Pulse)
+		turn(ctx, &w.Pulses[1].Pulse)
 	}
 	<-ctx.Done()
 	if mode == "stubborn" {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// watchdog finds out that a worker's event loop is stuck.
+// watchdog finds out that one of a worker's event loops is stuck.
 //
 // The wall clock alone would blame a thread for a machine that has no time for it. So
 // time counts only as far as the worker had what it wanted: while one of its threads is
@@ -18,12 +18,19 @@ import (
 // counts; of a thread that runs in circles its processor time does. All threads are
 // looked at, since in Go any of them can hold up the others.
 type watchdog struct {
-	limit time.Duration
-	pulse *Pulse
-	look  func() (map[int]threadTime, error) // at the worker's threads
+	limit  time.Duration
+	pulses *Pulses
+	look   func() (map[int]threadTime, error) // at the worker's threads
 
+	seen  time.Time // the last check
+	loops [maxThreads]suspect
+	stuck *suspect // the one that check found
+}
+
+// suspect is what is known of one event loop.
+type suspect struct {
+	pulse  *Pulse
 	turns  uint64
-	seen   time.Time          // the last check
 	still  time.Duration      // wall time without a turn, as the checks saw it
 	stuck  time.Duration      // what of it counts
 	before map[int]threadTime // at the last check; nil: not looked yet
@@ -42,29 +49,51 @@ const patience = 500 * time.Millisecond
 // every is the time between checks.
 func (w *watchdog) every() time.Duration { return w.limit / 4 }
 
-// check reports true when the event loop has made no step for the limit.
+// check reports true when an event loop has made no step for the limit.
 func (w *watchdog) check(now time.Time) (stuck bool) {
 	elapsed := min(now.Sub(w.seen), 2*w.every()) // more, and this process had no time itself
 	w.seen = now
-	turns := w.pulse.turns.Load()
-	if w.pulse.thread.Load() == 0 || turns != w.turns {
-		w.turns, w.still, w.stuck, w.before = turns, 0, 0, nil
-		return false
+	var threads map[int]threadTime
+	for i := range w.loops {
+		s := &w.loops[i]
+		s.pulse = &w.pulses[i].Pulse
+		if s.turned(elapsed) {
+			continue
+		}
+		if threads == nil {
+			var err error
+			if threads, err = w.look(); err != nil {
+				return false // it has ended, which others notice
+			}
+		}
+		if s.suspected(elapsed, threads) >= w.limit {
+			w.stuck = s
+			return true
+		}
 	}
-	if w.still += elapsed; w.still < patience {
-		return false
+	return false
+}
+
+// turned reports whether a loop is above suspicion.
+func (s *suspect) turned(elapsed time.Duration) bool {
+	turns := s.pulse.turns.Load()
+	if s.pulse.thread.Load() == 0 || turns != s.turns {
+		s.turns, s.still, s.stuck, s.before = turns, 0, 0, nil
+		return true
 	}
-	threads, err := w.look()
-	if err != nil {
-		return false // it has ended, which others notice
-	}
-	if w.before != nil {
-		w.stuck += counted(elapsed, w.before, threads)
+	s.still += elapsed
+	return s.still < patience
+}
+
+// suspected is for how long the loop has been stuck.
+func (s *suspect) suspected(elapsed time.Duration, threads map[int]threadTime) time.Duration {
+	if s.before != nil {
+		s.stuck += counted(elapsed, s.before, threads)
 	} else {
-		w.stuck = patience
+		s.stuck = patience
 	}
-	w.before = threads
-	return w.stuck >= w.limit
+	s.before = threads
+	return s.stuck
 }
 
 // counted is how much of an interval counts against the worker.
@@ -78,10 +107,10 @@ func counted(elapsed time.Duration, before, after map[int]threadTime) time.Durat
 	return max(n, 0)
 }
 
-// why says where the thread is.
+// why says where the thread is that check found.
 func (w *watchdog) why(pid int) string {
-	id := int(w.pulse.thread.Load())
-	s := fmt.Sprintf("thread %d in state %c", id, w.before[id].state)
+	id := int(w.stuck.pulse.thread.Load())
+	s := fmt.Sprintf("thread %d in state %c", id, w.stuck.before[id].state)
 	if at, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/wchan", pid, id)); err == nil && len(at) > 1 {
 		s += ", in the kernel at " + string(at)
 	}

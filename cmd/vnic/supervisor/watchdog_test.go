@@ -36,7 +36,7 @@ type kennel struct {
 
 func newKennel() *kennel {
 	k := &kennel{now: time.Unix(1, 0), threads: map[int]threadTime{1: {state: 'S'}, 2: {state: 'S'}}}
-	k.watchdog = watchdog{limit: time.Second, pulse: &Pulse{}, seen: k.now, look: func() (map[int]threadTime, error) {
+	k.watchdog = watchdog{limit: time.Second, pulses: &Pulses{}, seen: k.now, look: func() (map[int]threadTime, error) {
 		k.looks++
 		c := map[int]threadTime{}
 		for id, t := range k.threads {
@@ -44,8 +44,8 @@ func newKennel() *kennel {
 		}
 		return c, nil
 	}}
-	k.pulse.thread.Store(1)
-	k.pulse.Turn()
+	k.pulses[3].thread.Store(1)
+	k.pulses[3].Turn()
 	k.watchdog.check(k.now)
 	return k
 }
@@ -109,7 +109,7 @@ func TestWatchdogIsQuiet(t *testing.T) {
 		if k.run(2*k.every(), 0) != 0 {
 			t.Fatal("barked at an idle thread")
 		}
-		k.pulse.Turn()
+		k.pulses[3].Turn()
 	}
 	if k.looks > 100 {
 		t.Errorf("looked %d times at the threads of an idle worker", k.looks)
@@ -118,7 +118,7 @@ func TestWatchdogIsQuiet(t *testing.T) {
 	if k.check(k.now) {
 		t.Error("barked at once after an hour in which nobody looked")
 	}
-	k.pulse.End()
+	k.pulses[3].End()
 	if k.run(time.Minute, 0) != 0 {
 		t.Error("barked at a thread that has ended")
 	}

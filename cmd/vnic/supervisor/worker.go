@@ -18,10 +18,10 @@ const ChannelFD = 3
 // Worker is the supervisor as its worker sees it.
 type Worker struct {
 	Start
-	// Pulse is where the worker's thread shows that it turns. A supervisor of before there
-	// were pulses gives none: then nobody looks at it.
-	Pulse *Pulse
-	ch    *channel
+	// Pulses are where the worker's threads show that they turn. A supervisor of before there
+	// were pulses gives none: then nobody looks at them.
+	Pulses *Pulses
+	ch     *channel
 
 	mu        sync.Mutex
 	given     map[string][]int
@@ -36,7 +36,7 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulse: &Pulse{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
@@ -60,7 +60,7 @@ func (w *Worker) join() error {
 			}
 			w.Start = *m.Start
 		case m.Kind == kindGive && m.Name == givenPulse && len(fds) == 1:
-			if w.Pulse, err = mapPulse(fds[0]); err != nil {
+			if w.Pulses, err = mapPulses(fds[0]); err != nil {
 				closeAll(fds)
 				return err
 			}
