@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest/inprocess"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
@@ -31,6 +32,7 @@ type carried interface {
 var carriers = map[string]func(w *world, function uint32) (d carried, features uint64, st abi.Status, why string){
 	"stream":     attachStream,
 	"in process": attachInProcess,
+	"window":     attachWindow,
 }
 
 // streamed is a driver on a unix socket.
@@ -42,7 +44,48 @@ type streamed struct {
 }
 
 func attachStream(w *world, function uint32) (carried, uint64, abi.Status, string) {
-	d := &streamed{rawClient: dialRaw(w.t, w.sockets[0])}
+	return sayHello(&streamed{rawClient: dialRaw(w.t, w.sockets[0])}, function)
+}
+
+// windowed is a session by the control block of a window.
+type windowed struct {
+	*control.Conn
+	mem []byte
+}
+
+// Peer implements queues.Session.
+func (windowed) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
+
+// Watch implements queues.Session.
+func (d windowed) Watch(f func([]queues.Region)) (stop func()) {
+	f([]queues.Region{{Mem: d.mem}})
+	return func() {}
+}
+
+func attachWindow(w *world, function uint32) (carried, uint64, abi.Status, string) {
+	w.t.Helper()
+	n, block, mem, irq := w.nics[0], make([]byte, control.Size), make([]byte, 64<<10), make(chan struct{}, 1)
+	l, err := control.Listen(control.Config{Block: block, Name: "window", Clear: func() {}, Interrupt: func() {
+		select {
+		case irq <- struct{}{}:
+		default:
+		}
+	}})
+	must(w.t, err)
+	c, err := control.Dial(w.t.Context(), block, func() { go l.Look() }, irq)
+	must(w.t, err)
+	w.t.Cleanup(func() { c.Close() })
+	conn, err := l.Accept()
+	must(w.t, err)
+	from := guest.Key{Attachment: "window"}
+	stream := guest.NewStream(windowed{conn, mem}, guest.StreamConfig{Desk: desk{n}, Sessions: &n.sessions, Attachment: "bare", From: from, Log: n.guestLog})
+	if !n.sessions.Start(stream, from, 100, stream.Serve) {
+		w.t.Fatal("no room for the session")
+	}
+	return sayHello(&streamed{rawClient: &rawClient{w.t, c, mem}}, function)
+}
+
+func sayHello(d *streamed, function uint32) (carried, uint64, abi.Status, string) {
 	d.send(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor, Function: function, Features: ^uint64(0)}))
 	var r abi.HelloReply
 	d.take(func(h *abi.MsgHeader, body []byte) bool { r.Unmarshal(body); return h.Type == abi.MsgHelloReply })

@@ -23,7 +23,7 @@ import (
 // anything.
 type rawClient struct {
 	t    testing.TB
-	conn *net.UnixConn
+	conn net.Conn
 	mem  []byte // that it shares, at device address 0
 }
 
@@ -222,7 +222,7 @@ func TestGarbageSessions(t *testing.T) {
 			}
 			c.send(tc.bytes)
 			if !tc.hello {
-				_ = c.conn.CloseWrite()
+				_ = c.conn.(*net.UnixConn).CloseWrite()
 			}
 			if reason := c.expectEnd(); !strings.Contains(reason, tc.reason) {
 				t.Errorf("reason %q, want %q", reason, tc.reason)

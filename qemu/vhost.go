@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // VhostOptions are the optional parts of a vhost-user attachment.
@@ -42,6 +43,10 @@ type VhostUser struct {
 	windows map[uint32]*guestWindow // by function number
 	ram     *ram                    // of the guest served now or last: no session sees a later guest's
 	closed  bool
+
+	opened    chan *windowSession // sessions by windows, that nobody has accepted yet
+	done      chan struct{}       // closed by Close
+	accepting sync.WaitGroup
 }
 
 // ListenVhostUser serves the guest with context ID cid on a unix socket at path.
@@ -66,7 +71,7 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 		return nil, errors.Join(err, in.Close())
 	}
 	log := opt.logger().With("socket", path, "guest_cid", cid)
-	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}}
+	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{})}
 	if opt.Ledger != nil {
 		v.dev.UseLedger(opt.Ledger)
 	}
@@ -113,7 +118,12 @@ func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user %s: %w", v.path, err)
 	}
-	return &vhostPort{v, l, port}, nil
+	p := &vhostPort{v: v, l: l, port: port, came: make(chan vhostCame), done: make(chan struct{})}
+	if port == abi.Port {
+		p.opened = v.opened
+	}
+	go p.run()
+	return p, nil
 }
 
 // Close disconnects QEMU, ends all sessions, removes the socket file and waits
@@ -128,11 +138,13 @@ func (v *VhostUser) Close() error {
 	}
 	v.closed = true
 	v.mu.Unlock()
+	close(v.done)
 	err := v.door.close()
 	v.dev.Close()
 	for _, w := range v.windows { // nobody adds one any more
-		err = errors.Join(err, w.close())
+		err = errors.Join(err, w.end())
 	}
+	v.accepting.Wait()
 	return err
 }
 
@@ -144,31 +156,72 @@ func (v *VhostUser) serve(conn *net.UnixConn) {
 	v.mu.Unlock()
 	err := vhostuser.Serve(conn, g)
 	v.dev.Reset()
+	v.hangUp()
 	if err != nil && !v.door.closing() {
 		v.warn.Warn(v.log, "QEMU disconnected", "reason", err)
 	}
 }
 
-// vhostPort is one port of a VhostUser; it implements queues.Attachment.
+// vhostPort is one port of a VhostUser; it implements queues.Attachment. With the port of docs/abi go
+// the guest's windows: their drivers say by the control block what others say to the port.
 type vhostPort struct {
-	v    *VhostUser
-	l    *vsock.Listener
-	port uint32
+	v      *VhostUser
+	l      *vsock.Listener
+	port   uint32
+	came   chan vhostCame        // closed when nothing comes any more
+	opened <-chan *windowSession // nil: another port
+	done   chan struct{}         // closed by Close
+	once   sync.Once
+}
+
+// vhostCame is what the listener has accepted.
+type vhostCame struct {
+	conn *vsock.Conn
+	err  error
+}
+
+// run accepts connections to the port until it is closed.
+func (p *vhostPort) run() {
+	defer close(p.came)
+	for {
+		c, err := p.l.AcceptConn()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		select {
+		case p.came <- vhostCame{c, err}:
+		case <-p.done:
+			if err == nil {
+				_ = c.Close()
+			}
+			return
+		}
+	}
 }
 
 func (p *vhostPort) Accept() (queues.Session, error) {
-	c, err := p.l.AcceptConn()
-	if err != nil {
-		return nil, err
+	select {
+	case c, ok := <-p.came:
+		switch {
+		case !ok:
+			return nil, net.ErrClosed
+		case c.err != nil:
+			return nil, c.err
+		}
+		p.v.mu.Lock()
+		defer p.v.mu.Unlock()
+		return &vhostSession{c.conn, p.v, p.v.ram}, nil
+	case s := <-p.opened:
+		return s, nil
 	}
-	p.v.mu.Lock()
-	defer p.v.mu.Unlock()
-	return &vhostSession{c, p.v, p.v.ram}, nil
 }
 
 func (p *vhostPort) Addr() string { return fmt.Sprintf("vhost-user:%s#%d", p.v.path, p.port) }
 
-func (p *vhostPort) Close() error { return p.l.Close() }
+func (p *vhostPort) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return p.l.Close()
+}
 
 type vhostSession struct {
 	*vsock.Conn

@@ -55,10 +55,18 @@ func (s *WindowServer) serve(conn *net.UnixConn) {
 // Close disconnects QEMU and releases the window, as soon as nobody listens to it.
 func (s *WindowServer) Close() error { return errors.Join(s.door.close(), s.Window.Close()) }
 
-// guestWindow is a window of the guest's.
+// guestWindow is a window of the guest's, of which the control block is served.
 type guestWindow struct {
-	win   *ivshmem.Window
-	close func() error
+	win     *ivshmem.Window
+	close   func() error
+	control *ivshmem.Control
+}
+
+// end ends the driver's session and gives the window back, as soon as nobody uses it.
+func (w *guestWindow) end() error {
+	w.control.Reset()
+	w.control.Close()
+	return w.close()
 }
 
 // AddWindow gives one of the guest's functions a window, which QEMU gets from a unix socket at
@@ -69,13 +77,13 @@ func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path strin
 	if err != nil {
 		return err
 	}
-	return v.addWindow(function, &guestWindow{s.Window, s.Close})
+	return v.addWindow(function, &guestWindow{win: s.Window, close: s.Close})
 }
 
 // UseWindow gives one of the guest's functions a window that another process
 // serves to QEMU. The device closes it.
 func (v *VhostUser) UseWindow(function uint32, win *ivshmem.Window) error {
-	return v.addWindow(function, &guestWindow{win, win.Close})
+	return v.addWindow(function, &guestWindow{win: win, close: win.Close})
 }
 
 func (v *VhostUser) addWindow(function uint32, w *guestWindow) error {
@@ -88,9 +96,13 @@ func (v *VhostUser) addWindow(function uint32, w *guestWindow) error {
 	case len(v.windows) >= MaxWindows:
 		err = fmt.Errorf("guest %d has %d windows, its PCI bus has room for no more", v.cid, MaxWindows)
 	}
+	if err == nil {
+		w.control, err = w.win.Control(fmt.Sprintf("window of function %#x", function))
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("ivshmem %s: %w", v.path, err), w.close())
 	}
+	v.accepting.Go(func() { v.accept(function, w.control) })
 	if v.windows == nil {
 		v.windows = make(map[uint32]*guestWindow)
 	}
@@ -118,11 +130,68 @@ func (v *VhostUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
+// windowSession is a driver that speaks by the control block of a window.
+type windowSession struct {
+	net.Conn
+	v        *VhostUser
+	ram      *ram
+	function uint32
+}
+
+var (
+	_ queues.Session = (*windowSession)(nil)
+	_ queues.Bound   = (*windowSession)(nil)
+	_ queues.Ringer  = (*windowSession)(nil)
+)
+
+// accept gives the sessions that the driver of a function opens to who accepts.
+func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
+	for {
+		c, err := from.Accept()
+		if err != nil {
+			return
+		}
+		v.mu.Lock()
+		s := &windowSession{c, v, v.ram, function}
+		v.mu.Unlock()
+		select {
+		case v.opened <- s:
+		case <-v.done:
+			_ = c.Close()
+		}
+	}
+}
+
+// hangUp ends the sessions by windows: their QEMU is gone.
+func (v *VhostUser) hangUp() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range v.windows {
+		w.control.Reset()
+	}
+}
+
+// Function implements queues.Bound.
+func (s *windowSession) Function() uint32 { return s.function }
+
+// Peer implements queues.Session.
+func (s *windowSession) Peer() queues.Peer {
+	return queues.Peer{Transport: "vhost-user", CID: s.v.cid}
+}
+
+// Watch implements queues.Session.
+func (s *windowSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+
 // Bell implements queues.Ringer.
-func (s *vhostSession) Bell(function uint32) (queues.Bell, error) {
-	s.v.mu.Lock()
-	w := s.v.windows[function]
-	s.v.mu.Unlock()
+func (s *windowSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
+
+// Bell implements queues.Ringer.
+func (s *vhostSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
+
+func (v *VhostUser) bell(function uint32) (queues.Bell, error) {
+	v.mu.Lock()
+	w := v.windows[function]
+	v.mu.Unlock()
 	if w == nil {
 		return nil, nil
 	}

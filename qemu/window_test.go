@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
@@ -25,6 +27,7 @@ import (
 type clientWindow struct {
 	conn     *net.UnixConn
 	fd, bell int
+	control  int // bell
 }
 
 func dialWindow(t *testing.T, path string) clientWindow {
@@ -39,7 +42,7 @@ func dialWindow(t *testing.T, path string) clientWindow {
 	if err := fds.ReadFull(c, b[:], ivshmem.Files); err != nil {
 		t.Fatal(err)
 	}
-	w := clientWindow{c, fds.Take(), fds.Take()}
+	w := clientWindow{c, fds.Take(), fds.Take(), fds.Take()}
 	for fds.Len() > 0 {
 		_ = unix.Close(fds.Take()) // interrupts
 	}
@@ -51,6 +54,7 @@ func (w clientWindow) close() {
 	w.conn.Close()
 	_ = unix.Close(w.fd)
 	_ = unix.Close(w.bell)
+	_ = unix.Close(w.control)
 }
 
 // TestWindows gives a guest eight windows, which QEMU announces as memory of the
@@ -214,4 +218,91 @@ func TestLineWindows(t *testing.T) {
 	if _, err := l.Shell(); err == nil || !strings.Contains(err.Error(), "room for 160") {
 		t.Error(err)
 	}
+}
+
+// TestControlBlock: a driver says by the control block of its window what others say to the vsock
+// port. It has its guest's memory and its function's bell; and it goes when QEMU goes.
+// (DEV-1012, DEV-1013)
+func TestControlBlock(t *testing.T) {
+	v, err := ListenVhostUser(filepath.Join(t.TempDir(), "g.sock"), testCID, VhostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	a, err := v.Listen(abi.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const function = 0x010003
+	if err := v.AddWindow(function, abi.FunctionVF, v.Path()+".w"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		g := startGuest(t, v, vhosttest.Options{})
+		w := dialWindow(t, v.Path()+".w")
+		mem, err := unix.Mmap(w.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ring := func() { _, _ = unix.Write(w.control, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+		driver, err := control.Dial(t.Context(), controlBlock(t, mem), ring, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := a.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one, ok := s.(queues.Bound); !ok || one.Function() != function || s.Peer().CID != v.CID() {
+			t.Errorf("%T of %v", s, s.Peer())
+		}
+		s.Watch(func(rs []queues.Region) {
+			if !queues.NewMemory(rs).Contains(vhosttest.FreeBase, 4096) {
+				t.Error("guest memory is missing")
+			}
+		})()
+		b, err := s.(queues.Ringer).Bell(function)
+		if err != nil || b == nil {
+			t.Fatal(b, err)
+		}
+		b.Close()
+		hello := abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor})
+		if _, err := driver.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(hello))
+		if _, err := io.ReadFull(s, got); err != nil || string(got) != string(hello) {
+			t.Fatal(err)
+		}
+		g.Kill()
+		if _, err := s.Read(got); err != io.EOF {
+			t.Error(err)
+		}
+		s.Close()
+		driver.Close()
+		_ = unix.Munmap(mem)
+		w.conn.Close()
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// controlBlock finds the control block as a driver does.
+func controlBlock(t *testing.T, window []byte) []byte {
+	t.Helper()
+	var h abi.WindowHeader
+	h.Unmarshal(window)
+	for at := h.FirstCap; at != 0; {
+		var c abi.Capability
+		if c.Unmarshal(window[at:]); c.Type == abi.CapControl {
+			return window[c.Offset:][:control.Size]
+		}
+		at = c.Next
+	}
+	t.Fatal("no control block")
+	return nil
 }

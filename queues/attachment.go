@@ -75,6 +75,14 @@ type Interrupter interface {
 	Interrupt(i int)
 }
 
+// AdminHolder is a Bell whose guest may have its admin queues in shared memory too.
+type AdminHolder interface {
+	Bell
+	// AdminQueues are the areas of the admin queues, with room for abi.MaxAdminEntries,
+	// zero when the Bell is opened.
+	AdminQueues() (sq, cq ring.Bytes)
+}
+
 // Peer identifies a guest.
 type Peer struct {
 	Transport string // "vhost-user", "vfio-user", "vsock" or "unix"

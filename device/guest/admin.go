@@ -23,7 +23,8 @@ const (
 // be outstanding: read, and their completions not taken by the driver.
 type admin struct {
 	user           adminUser
-	sqRoot, cqRoot uint64 // of the page lists of their areas
+	sqRoot, cqRoot uint64             // of the page lists of their areas; both 0: they are in the window
+	window         queues.AdminHolder // whose they are, once in use; nil: they are in memory
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
@@ -49,8 +50,14 @@ type adminUser interface {
 }
 
 // start looks at the areas for the first time. A strict look finds what is not zero in them.
-func (a *admin) start(mem *queues.Memory, strict bool) error {
+func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool) error {
 	layout := ring.AdminLayout(a.entries)
+	if a.sqRoot|a.cqRoot == 0 && window != nil {
+		a.window = window
+		sq, cq := window.AdminQueues()
+		a.sq, a.cq = ring.NewConsumer(sq, layout), ring.NewCQWriter(cq, layout)
+		return nil
+	}
 	open := func(name string, root uint64) (ring.Bytes, error) {
 		area, err := queues.ReadArea(mem, root, 1, 0, layout.Size())
 		if err == nil {
@@ -71,6 +78,16 @@ func (a *admin) start(mem *queues.Memory, strict bool) error {
 	}
 	a.sq, a.cq = ring.NewConsumer(sq, layout), ring.NewCQWriter(cq, layout)
 	return nil
+}
+
+// leave lets go of the areas. Those in the window are zero for who uses them next.
+func (a *admin) leave() {
+	if a.window == nil {
+		return
+	}
+	zero := make([]byte, ring.AdminLayout(abi.MaxAdminEntries).Size())
+	sq, cq := a.window.AdminQueues()
+	_, _ = sq.WriteAt(0, zero), cq.WriteAt(0, zero)
 }
 
 // ring looks for commands, of which a doorbell tells.

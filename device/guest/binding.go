@@ -34,9 +34,10 @@ type Binding struct {
 
 	Rang bool // it has put records into its window's ring
 
-	function bound         // nil: none yet
-	events   []*EventQueue // by vector
-	news     bool          // in its shard's list of those to flush
+	function bound              // nil: none yet
+	events   []*EventQueue      // by vector
+	holder   queues.AdminHolder // of its window; nil: it has none
+	news     bool               // in its shard's list of those to flush
 	set      *Set
 	breach   func(error)
 }

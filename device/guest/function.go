@@ -172,7 +172,7 @@ func (f *Function) enable() abi.Status {
 		return abi.StatusBadState
 	}
 	mem := f.driver.Memory
-	if err := f.admin.start(mem, f.set.cfg.Strict); err != nil {
+	if err := f.admin.start(mem, f.driver.holder, f.set.cfg.Strict); err != nil {
 		f.Fault(abi.FaultMemory, err.Error())
 		return abi.StatusMemoryFault
 	}
@@ -201,6 +201,7 @@ func (f *Function) Reset(now falcon.Time) {
 // clear frees everything the driver made and set.
 func (f *Function) clear(now falcon.Time) {
 	f.admin.forget()
+	f.admin.leave()
 	f.release(now)
 	f.admin = admin{user: f}
 	if f.Faults.in != nil {

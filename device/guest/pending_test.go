@@ -56,7 +56,7 @@ func newSlowAdmin(t *testing.T) *slowAdmin {
 	binary.LittleEndian.PutUint64(mem[3*abi.PageSize:], abi.PageSize)
 	u := &slowUser{a: &admin{entries: slowEntries, sqRoot: 2 * abi.PageSize, cqRoot: 3 * abi.PageSize}}
 	u.a.user = u
-	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}}), false); err != nil {
+	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}}), nil, false); err != nil {
 		t.Fatal(err)
 	}
 	layout := ring.AdminLayout(slowEntries)

@@ -64,6 +64,7 @@ func (s *Set) OpenEvents(b *Binding, q queues.Bell) {
 	if irq, ok := q.(queues.Interrupter); ok && b.Features&abi.FeatureVectors != 0 {
 		b.events = s.events.Open(b, irq)
 	}
+	b.holder, _ = q.(queues.AdminHolder)
 }
 
 // leave forgets the bell and the event queues of a driver.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,7 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 // TestLifecycleModel drives one function through its lifecycle in any order,
@@ -156,6 +159,32 @@ func TestLifecycleModel(t *testing.T) {
 			if c := f.Credits.InUse(); c != (credit.Cost{}) {
 				t.Errorf("%s: credits %v in use after all resets", f.ID, c)
 			}
+		}
+	}
+}
+
+// TestAdminInWindow: with registers of 0 the admin queues are those of the window. They are empty
+// after each reset, whatever was left there.
+// (DEV-1017)
+func TestAdminInWindow(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	o := newOffender(t, v)
+	v.shards[0].guests.OpenEvents(o.b, o.bell)
+	sq, cq := o.bell.(queues.AdminHolder).AdminQueues()
+	for range 3 {
+		o.write(abi.RegAdminEntries, 4, abi.MaxAdminEntries)
+		o.sq, o.cq = ring.NewProducer(sq, ring.AdminLayout(abi.MaxAdminEntries)), ring.NewCQReader(cq, ring.AdminLayout(abi.MaxAdminEntries))
+		o.write(abi.RegControl, 4, uint64(abi.ControlEnable))
+		for range 300 {
+			pdn := o.must(abi.AdminOpAllocPD, nil)
+			o.must(abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: binary.LittleEndian.Uint32(pdn)})
+		}
+		o.write(abi.RegControl, 4, uint64(abi.ControlReset))
+	}
+	for i, q := range []ring.Bytes{sq, cq} {
+		b := make([]byte, ring.AdminLayout(abi.MaxAdminEntries).Size())
+		if err := q.ReadAt(0, b); err != nil || !bytes.Equal(b, make([]byte, len(b))) {
+			t.Errorf("admin queue %d is not empty: %v", i, err)
 		}
 	}
 }

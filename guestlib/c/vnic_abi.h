@@ -80,8 +80,8 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_STATE 0x18U /* 4 bytes, RO. Lifecycle state (State codes). */
 #define VNIC_REG_FAULT 0x1cU /* 4 bytes, RO. Why the function is in ERROR (Fault codes); kept until reset. */
 #define VNIC_REG_CONTROL 0x20U /* 4 bytes, WO. Commands to the lifecycle: 1 enable, 2 reset. */
-#define VNIC_REG_ADMIN_SQ 0x28U /* 8 bytes, RW. Page list root, of one level, of the area of the admin submission queue; 4 KiB aligned. */
-#define VNIC_REG_ADMIN_CQ 0x30U /* 8 bytes, RW. Page list root, of one level, of the area of the admin completion queue; 4 KiB aligned. */
+#define VNIC_REG_ADMIN_SQ 0x28U /* 8 bytes, RW. Page list root, of one level, of the area of the admin submission queue, 4 KiB aligned; 0, as RegAdminCQ, for the blocks of the window. */
+#define VNIC_REG_ADMIN_CQ 0x30U /* 8 bytes, RW. Page list root, of one level, of the area of the admin completion queue, 4 KiB aligned; 0, as RegAdminSQ, for the blocks of the window. */
 #define VNIC_REG_ADMIN_ENTRIES 0x38U /* 4 bytes, RW. Entries of both admin queues: a power of two, 2 to MaxAdminEntries. */
 #define VNIC_REG_MAC 0x40U /* 8 bytes, RO. MAC address: first byte of the address in bits 7:0, last in bits 47:40. */
 #define VNIC_REG_TENANT 0x48U /* 4 bytes, RO. Tenant (virtual network) number. */
@@ -397,6 +397,8 @@ enum vnic_cap_type {
 	VNIC_CAP_BELLS = 1, /* a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records. */
 	VNIC_CAP_EVENTS = 2, /* an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by vector n. */
 	VNIC_CAP_CONTROL = 3, /* a control block: ControlHeader, at WindowRequests a ring of the driver's messages, at WindowMessages one of the device's with the sides exchanged, each QueueHeader and 2^WindowControlLog2 slots of WindowMessageSize bytes. It interrupts by vector 0. */
+	VNIC_CAP_ADMIN_SQ = 4, /* room for the area of an admin submission queue of MaxAdminEntries. */
+	VNIC_CAP_ADMIN_CQ = 5, /* room for the area of an admin completion queue of MaxAdminEntries. */
 };
 
 /* Link is what decides the state of a function's link. Stored in 8 bits. */
@@ -541,6 +543,8 @@ enum vnic_clause {
 	VNIC_DRV_1007 = 1007, /* bells rung for nothing. */
 	VNIC_DRV_1009 = 1009, /* sleep without the event index of an event queue. */
 	VNIC_DRV_1010 = 1010, /* an event queue whose consumer is impossible, or that is not taken. */
+	VNIC_DRV_1012 = 1012, /* a control block used before its session was open. */
+	VNIC_DRV_1015 = 1015, /* messages taken without a ring while others wait for room. */
 };
 
 /* MsgHeader starts every message of the control stream. */

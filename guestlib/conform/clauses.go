@@ -3,6 +3,12 @@ package conform
 // unchecked are the clauses for devices that a client alone cannot check, with the reason.
 var unchecked = map[string]string{
 	"DEV-947":  "nothing tells a client which path its packets take",
+	"DEV-1012": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1013": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1014": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1015": "a session whose messages nobody takes is the device's own tests'",
+	"DEV-1016": "the control block's package refuses to write such a thing; the device's own tests do it",
+	"DEV-1017": "the kit has its admin queues in memory; the device's own tests have them in a window",
 	"DEV-1005": "the window's package refuses to store such an index; the device's own tests do it",
 	"DEV-1007": "how much ringing is too much is the device's own measure, and nothing is lost by it",
 }

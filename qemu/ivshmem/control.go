@@ -65,6 +65,8 @@ func (w *Window) clear() {
 	for i := range eventQueues {
 		clear(w.events(i))
 	}
+	clear(w.adminSQ())
+	clear(w.adminCQ())
 }
 
 // hear waits for the driver's bell. It never reads the eventfd: QEMU may have made it blocking. Each

@@ -16,7 +16,10 @@ type listener struct {
 	closed bool
 }
 
-var _ queues.Interrupter = (*listener)(nil)
+var (
+	_ queues.Interrupter = (*listener)(nil)
+	_ queues.AdminHolder = (*listener)(nil)
+)
 
 // Listen empties the rings of the window and gives them to one user: who takes
 // the records that the guest puts in the bell ring, and puts events in the others.
@@ -72,6 +75,11 @@ func (l *listener) EventQueues() (all []ring.Bytes) {
 // Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
 // message of it, now or when the guest unmasks the vector. Vector 0 is not of an event queue.
 func (l *listener) Interrupt(queue int) { l.win.Interrupt(1 + queue) }
+
+// AdminQueues implements queues.AdminHolder.
+func (l *listener) AdminQueues() (sq, cq ring.Bytes) {
+	return ring.Mem(l.win.adminSQ()), ring.Mem(l.win.adminCQ())
+}
 
 func (l *listener) Close() {
 	if !l.closed {

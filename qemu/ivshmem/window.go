@@ -33,6 +33,8 @@ const (
 	eventsOffset  = 0x03000
 	eventsStride  = 0x03000
 	controlOffset = 0x10000
+	adminSQOffset = 0x19000
+	adminCQOffset = 0x22000
 )
 
 var (
@@ -43,6 +45,7 @@ var (
 var (
 	bellsLayout  = ring.QueueLayout(abi.WindowBellsLog2, 4)  // records of 16 bytes
 	eventsLayout = ring.QueueLayout(abi.WindowEventsLog2, 3) // records of 8 bytes
+	adminLayout  = ring.AdminLayout(abi.MaxAdminEntries)
 )
 
 // Window is the shared memory of one function, the eventfds its guest rings, and
@@ -114,7 +117,12 @@ func (w *Window) describe(function uint32, kind abi.FunctionType) {
 	for i := range uint32(eventQueues) {
 		caps = append(caps, abi.Capability{Type: abi.CapEvents, Version: 1, Offset: eventsOffset + i*eventsStride, Length: uint32(eventsLayout.Size())})
 	}
-	caps = append(caps, abi.Capability{Type: abi.CapControl, Version: 1, Offset: controlOffset, Length: control.Size})
+	caps = append(
+		caps,
+		abi.Capability{Type: abi.CapControl, Version: 1, Offset: controlOffset, Length: control.Size},
+		abi.Capability{Type: abi.CapAdminSQ, Version: 1, Offset: adminSQOffset, Length: uint32(adminLayout.Size())},
+		abi.Capability{Type: abi.CapAdminCQ, Version: 1, Offset: adminCQOffset, Length: uint32(adminLayout.Size())},
+	)
 	at := uint32(capOffset)
 	for i := range caps {
 		if i+1 < len(caps) {
@@ -132,6 +140,10 @@ func (w *Window) bells() []byte { return w.mem[bellsOffset:][:bellsLayout.Size()
 func (w *Window) events(queue int) []byte {
 	return w.mem[eventsOffset+queue*eventsStride:][:eventsLayout.Size()]
 }
+
+// adminSQ and adminCQ are the areas of the admin queues.
+func (w *Window) adminSQ() []byte { return w.mem[adminSQOffset:][:adminLayout.Size()] }
+func (w *Window) adminCQ() []byte { return w.mem[adminCQOffset:][:adminLayout.Size()] }
 
 // Ring is a write to the doorbell register, by who emulates it.
 func (w *Window) Ring(value uint32) {

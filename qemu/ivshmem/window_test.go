@@ -157,6 +157,8 @@ func TestDescribes(t *testing.T) {
 			size = eventsLayout.Size()
 		case abi.CapControl:
 			size = control.Size
+		case abi.CapAdminSQ, abi.CapAdminCQ:
+			size = adminLayout.Size()
 		}
 		if types[c.Type]++; c.Version != 1 || c.Offset%64 != 0 || c.Offset < end || uint64(c.Length) != size || c.Offset+c.Length > abi.WindowSize {
 			t.Errorf("%+v", c)
@@ -166,7 +168,7 @@ func TestDescribes(t *testing.T) {
 		}
 		at = c.Next
 	}
-	if len(types) != 3 || types[abi.CapBells] != 1 || types[abi.CapEvents] != eventQueues || types[abi.CapControl] != 1 {
+	if len(types) != 5 || types[abi.CapBells] != 1 || types[abi.CapEvents] != eventQueues || types[abi.CapControl] != 1 {
 		t.Errorf("%v", types)
 	}
 }
@@ -201,6 +203,30 @@ func TestInterrupts(t *testing.T) {
 				t.Errorf("vector %d raised: at %d %v, %v", i, j, count, err)
 			}
 		}
+	}
+}
+
+// TestAdminQueues: those in the window are empty for each user, and are what the chain says.
+func TestAdminQueues(t *testing.T) {
+	w := newWindow(t)
+	g := meet(t, w)
+	for range 2 {
+		b, err := w.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sq, cq := b.(queues.AdminHolder).AdminQueues()
+		for i, q := range []ring.Bytes{sq, cq} {
+			at := [2]int{adminSQOffset, adminCQOffset}[i]
+			if v, err := q.Load32(abi.QueueHeaderSize); v != 0 || err != nil {
+				t.Errorf("queue %d: %#x, %v", i, v, err)
+			}
+			binary.LittleEndian.PutUint32(g.mem[at+abi.QueueHeaderSize:], 77)
+			if v, err := q.Load32(abi.QueueHeaderSize); v != 77 || err != nil {
+				t.Errorf("queue %d: %#x, %v", i, v, err)
+			}
+		}
+		b.Close()
 	}
 }
 

@@ -101,8 +101,8 @@ const (
 	RegState                    = 0x18  // 4 bytes, RO. Lifecycle state (State codes).
 	RegFault                    = 0x1c  // 4 bytes, RO. Why the function is in ERROR (Fault codes); kept until reset.
 	RegControl                  = 0x20  // 4 bytes, WO. Commands to the lifecycle: 1 enable, 2 reset.
-	RegAdminSQ                  = 0x28  // 8 bytes, RW. Page list root, of one level, of the area of the admin submission queue; 4 KiB aligned.
-	RegAdminCQ                  = 0x30  // 8 bytes, RW. Page list root, of one level, of the area of the admin completion queue; 4 KiB aligned.
+	RegAdminSQ                  = 0x28  // 8 bytes, RW. Page list root, of one level, of the area of the admin submission queue, 4 KiB aligned; 0, as RegAdminCQ, for the blocks of the window.
+	RegAdminCQ                  = 0x30  // 8 bytes, RW. Page list root, of one level, of the area of the admin completion queue, 4 KiB aligned; 0, as RegAdminSQ, for the blocks of the window.
 	RegAdminEntries             = 0x38  // 4 bytes, RW. Entries of both admin queues: a power of two, 2 to MaxAdminEntries.
 	RegMAC                      = 0x40  // 8 bytes, RO. MAC address: first byte of the address in bits 7:0, last in bits 47:40.
 	RegTenant                   = 0x48  // 4 bytes, RO. Tenant (virtual network) number.
@@ -911,6 +911,8 @@ const (
 	CapBells   CapType = 1 // a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records.
 	CapEvents  CapType = 2 // an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by vector n.
 	CapControl CapType = 3 // a control block: ControlHeader, at WindowRequests a ring of the driver's messages, at WindowMessages one of the device's with the sides exchanged, each QueueHeader and 2^WindowControlLog2 slots of WindowMessageSize bytes. It interrupts by vector 0.
+	CapAdminSQ CapType = 4 // room for the area of an admin submission queue of MaxAdminEntries.
+	CapAdminCQ CapType = 5 // room for the area of an admin completion queue of MaxAdminEntries.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -922,6 +924,10 @@ func (v CapType) String() string {
 		return "events"
 	case CapControl:
 		return "control"
+	case CapAdminSQ:
+		return "admin SQ"
+	case CapAdminCQ:
+		return "admin CQ"
 	}
 	return "CapType(" + strconv.FormatUint(uint64(v), 10) + ")"
 }

@@ -53,6 +53,8 @@ const (
 	DRV1007 Clause = 1007 // bells rung for nothing.
 	DRV1009 Clause = 1009 // sleep without the event index of an event queue.
 	DRV1010 Clause = 1010 // an event queue whose consumer is impossible, or that is not taken.
+	DRV1012 Clause = 1012 // a control block used before its session was open.
+	DRV1015 Clause = 1015 // messages taken without a ring while others wait for room.
 )
 
 // Clauses lists every rule that binds drivers, by number.
@@ -106,4 +108,6 @@ var Clauses = [...]ClauseInfo{
 	{DRV1007, "bells rung for nothing", ""},
 	{DRV1009, "sleep without the event index of an event queue", "reads leave no trace"},
 	{DRV1010, "an event queue whose consumer is impossible, or that is not taken", ""},
+	{DRV1012, "a control block used before its session was open", "the rings are zeroed when a session begins; what was in them before cannot be told from an earlier user's"},
+	{DRV1015, "messages taken without a ring while others wait for room", "a ring that is missing looks like one on its way"},
 }

@@ -97,6 +97,7 @@ func text(n int, fill byte) []byte {
 }
 
 // TestSession: a session opens, messages pass each way, and its end is seen.
+// (DEV-1012, DEV-1013, DEV-1014)
 func TestSession(t *testing.T) {
 	for _, interrupts := range []bool{true, false} {
 		b := newBench(t)
@@ -149,6 +150,7 @@ func TestSession(t *testing.T) {
 }
 
 // TestFlood passes many more messages than the rings hold, of any size, both ways at once.
+// (DEV-1015)
 func TestFlood(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
@@ -306,6 +308,7 @@ func TestReset(t *testing.T) {
 }
 
 // TestHostile: what a driver may write into the block at the wrong time, or at all.
+// (DEV-1016)
 func TestHostile(t *testing.T) {
 	for name, do := range map[string]func(b *bench){
 		"producer far ahead": func(b *bench) { b.set(abi.WindowRequests+abi.QueueHeaderProducer, 65) },

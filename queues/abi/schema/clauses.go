@@ -58,4 +58,6 @@ var clauses = []Clause{
 	{1007, "bells rung for nothing", ""},
 	{1009, "sleep without the event index of an event queue", "reads leave no trace"},
 	{1010, "an event queue whose consumer is impossible, or that is not taken", ""},
+	{1012, "a control block used before its session was open", "the rings are zeroed when a session begins; what was in them before cannot be told from an earlier user's"},
+	{1015, "messages taken without a ring while others wait for room", "a ring that is missing looks like one on its way"},
 }

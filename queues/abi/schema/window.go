@@ -18,6 +18,8 @@ var windowEnums = []Enum{
 		{Name: "Bells", Value: 1, Text: "bells", Doc: "a ring of Doorbell records, driver to device: QueueHeader, then 2^WindowBellsLog2 records."},
 		{Name: "Events", Value: 2, Text: "events", Doc: "an event queue, device to driver: QueueHeader with the sides exchanged, then 2^WindowEventsLog2 WindowEvent records. The n-th of the chain, from 1, is CreateCQ.Vector n and interrupts by vector n."},
 		{Name: "Control", Value: 3, Text: "control", Doc: "a control block: ControlHeader, at WindowRequests a ring of the driver's messages, at WindowMessages one of the device's with the sides exchanged, each QueueHeader and 2^WindowControlLog2 slots of WindowMessageSize bytes. It interrupts by vector 0."},
+		{Name: "AdminSQ", Value: 4, Text: "admin SQ", Doc: "room for the area of an admin submission queue of MaxAdminEntries."},
+		{Name: "AdminCQ", Value: 5, Text: "admin CQ", Doc: "room for the area of an admin completion queue of MaxAdminEntries."},
 	}},
 }
 
