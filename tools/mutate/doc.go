@@ -1,5 +1,7 @@
 // Mutate makes small random changes to the program, one operator at a time, and reports those
-// that a package's own tests do not notice (mutation testing).
+// that the tests of their room do not notice (mutation testing): a package's own, then those of
+// packages of the same top-level folder that use it. Most parts are tested where they meet: what
+// rdma/verbs does, the tests of rdma ask for.
 //
 // A change that no test notices is a behaviour that is either untested or not needed: test it, or
 // take it out. Some changes truly alter nothing (a hint to the processor's cache, a bound that two

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +134,7 @@ func TestCount(t *testing.T) {
 }
 
 func TestSeedDrawsTheSame(t *testing.T) {
-	all, err := sites("m", "m.go", []byte(code))
+	all, err := sites("m.go", []byte(code))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestSeedDrawsTheSame(t *testing.T) {
 // An edit elsewhere leaves the others drawn in the same order, with the same replacements.
 func TestDrawOutlivesEdits(t *testing.T) {
 	order := func(code string) (keys []string) {
-		all, err := sites("m", "m.go", []byte(code))
+		all, err := sites("m.go", []byte(code))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestReplacementsParse(t *testing.T) {
 		"_ = a+b; _ = a-b; _ = a*b; _ = a/b; _ = a%b; _ = a&b; _ = a|b; _ = a^b; _ = a&^b; _ = a<<b; _ = a>>b\n" +
 		"_ = ok&&ok; _ = ok||ok; _ = a==b; _ = a!=b; _ = a<b; _ = a<=b; _ = a>b; _ = a>=b; _ = !ok\n" +
 		"a+=b; a-=b; a|=b; a&=b; a<<=b; a>>=b; a++; a--\n}\n")
-	all, err := sites("p", "p.go", src)
+	all, err := sites("p.go", src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +190,53 @@ func TestReplacementsParse(t *testing.T) {
 	for _, s := range all {
 		for _, r := range s.news {
 			m := mutant{site: s, replace: r}
-			if _, err := sites("p", "p.go", m.apply(src)); err != nil {
+			if _, err := sites("p.go", m.apply(src)); err != nil {
 				t.Errorf("%s: %v", m.key("."), err)
 			}
+		}
+	}
+}
+
+// TestRoomNotices: what a package of the same folder tests counts, whatever another room tests does
+// not.
+func TestRoomNotices(t *testing.T) {
+	const untested = `package parts
+
+func Half(n int) int { return n / 2 }
+`
+	const asks = `package %s
+
+import (
+	"testing"
+
+	"example.com/m/room/parts"
+)
+
+func TestHalf(t *testing.T) {
+	if parts.Half(8) != 4 {
+		t.Fail()
+	}
+}
+`
+	for _, c := range []struct {
+		tests, want string
+	}{
+		{"room", "1 changes tried: 1 noticed"},
+		{"other", "0 operators in 0 packages"},
+	} {
+		root := t.TempDir()
+		files := map[string]string{
+			"go.mod": module, "room/parts/p.go": untested, c.tests + "/x.go": "package " + c.tests, c.tests + "/x_test.go": fmt.Sprintf(asks, c.tests),
+		}
+		for name, text := range files {
+			name = filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := mutate(t, root, "./room/parts")
+		if err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("tests in %s: %v, want %q\n%s", c.tests, err, c.want, out)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // generated is the line of https://go.dev/s/generatedcode.
@@ -19,22 +21,74 @@ var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 type goPackage struct {
 	ImportPath   string
 	Dir          string
+	Module       struct{ Path string }
 	GoFiles      []string
 	TestGoFiles  []string
 	XTestGoFiles []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+
+	testers []tester // whose tests hold it, its own first
 }
 
-// list asks the go command for the packages of the patterns that have tests of their own: who has
-// none is held by the tests of others, which is another question.
+// A tester is a package with tests.
+type tester struct{ pkg, dir string }
+
+// list asks the go command for the packages of the patterns that tests of their own room hold.
 func list(ctx context.Context, root string, patterns []string) ([]goPackage, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	asked, err := goList(ctx, root, patterns)
+	if err != nil {
+		return nil, err
+	}
+	all, err := goList(ctx, root, []string{"./..."})
+	if err != nil {
+		return nil, err
+	}
+	var held []goPackage
+	for _, p := range asked {
+		if p.testers = testersOf(&p, all); len(p.testers) > 0 {
+			held = append(held, p)
+		}
+	}
+	return held, nil
+}
+
+// testersOf returns whose tests hold a package: its own, then those of packages that use it and
+// are of the same room, the top-level folder. A room's tests stand where its parts meet; what only
+// another room would notice, this one does not test.
+func testersOf(p *goPackage, all []goPackage) (list []tester) {
+	for i := range all {
+		q := &all[i]
+		if len(q.TestGoFiles)+len(q.XTestGoFiles) == 0 {
+			continue
+		}
+		t := tester{q.ImportPath, q.Dir}
+		switch {
+		case q.ImportPath == p.ImportPath:
+			list = slices.Insert(list, 0, t)
+		case q.room() == p.room() && (slices.Contains(q.Imports, p.ImportPath) || slices.Contains(q.TestImports, p.ImportPath) || slices.Contains(q.XTestImports, p.ImportPath)):
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// room is the top-level folder of a package; "" is the module's root.
+func (p *goPackage) room() string {
+	rel := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, p.Module.Path), "/")
+	room, _, _ := strings.Cut(rel, "/")
+	return room
+}
+
+func goList(ctx context.Context, root string, patterns []string) (pkgs []goPackage, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,Module,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"}, patterns...)...)
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	var pkgs []goPackage
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p goPackage
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
@@ -42,9 +96,7 @@ func list(ctx context.Context, root string, patterns []string) ([]goPackage, err
 		} else if err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
-			pkgs = append(pkgs, p)
-		}
+		pkgs = append(pkgs, p)
 	}
 }
 
@@ -61,9 +113,12 @@ func findAll(pkgs []goPackage) ([]site, error) {
 			if generated.Match(src) {
 				continue
 			}
-			s, err := sites(p.ImportPath, path, src)
+			s, err := sites(path, src)
 			if err != nil {
 				return nil, err
+			}
+			for i := range s {
+				s[i].testers = p.testers
 			}
 			all = append(all, s...)
 		}

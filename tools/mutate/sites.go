@@ -16,15 +16,14 @@ import (
 
 // A site is one operator in one file, and what can be put in its place.
 type site struct {
-	pkg    string   // import path
-	dir    string   // folder of the package
-	file   string   // absolute path
-	fn     string   // the function around it
-	line   int      // 1-based
-	offset int      // of the operator, in bytes
-	old    string   // the operator as written; empty: nothing is replaced but inserted
-	news   []string // what may replace it
-	text   string   // the expression around it, for the report and explained.txt
+	testers []tester // whose tests hold it
+	file    string   // absolute path
+	fn      string   // the function around it
+	line    int      // 1-based
+	offset  int      // of the operator, in bytes
+	old     string   // the operator as written; empty: nothing is replaced but inserted
+	news    []string // what may replace it
+	text    string   // the expression around it, for the report and explained.txt
 }
 
 // A mutant is a site with its replacement chosen.
@@ -73,7 +72,7 @@ var replacements = map[token.Token][]string{
 
 // sites finds every operator of a file inside functions. Constants and types outside functions are
 // left alone: they say what the layout is, and golden vectors hold them.
-func sites(pkg, file string, src []byte) ([]site, error) {
+func sites(file string, src []byte) ([]site, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
 	if err != nil {
@@ -93,7 +92,7 @@ func sites(pkg, file string, src []byte) ([]site, error) {
 			}
 			at := fset.Position(pos)
 			found = append(found, site{
-				pkg: pkg, dir: filepath.Dir(file), file: file, fn: name, line: at.Line, offset: at.Offset,
+				file: file, fn: name, line: at.Line, offset: at.Offset,
 				old: op.String(), news: news, text: excerpt(src, fset, n),
 			})
 		}

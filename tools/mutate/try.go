@@ -21,13 +21,8 @@ const (
 
 func (o outcome) String() string { return [...]string{"killed", "survived", "invalid"}[o] }
 
-// try runs the tests of the mutant's package with the mutant in place. Tests that go on for far
-// longer than unchanged count as a notice: a loop that no longer ends is one.
+// try runs the tests that hold the mutant's package with the mutant in place, until one notices it.
 func try(ctx context.Context, base *baseline, m mutant) (outcome, error) {
-	limit, err := base.of(ctx, m.pkg, m.dir)
-	if err != nil {
-		return 0, err
-	}
 	dir, err := os.MkdirTemp(base.scratch, "m")
 	if err != nil {
 		return 0, err
@@ -37,11 +32,26 @@ func try(ctx context.Context, base *baseline, m mutant) (outcome, error) {
 	if err != nil {
 		return 0, err
 	}
-	binary := filepath.Join(dir, "test")
-	if ok, err := build(ctx, base.root, m.pkg, binary, "-overlay", overlay); err != nil || !ok {
+	for _, t := range m.testers {
+		out, err := tryOne(ctx, base, t, overlay, filepath.Join(dir, "test"))
+		if err != nil || out != survived {
+			return out, err
+		}
+	}
+	return survived, nil
+}
+
+// tryOne runs the tests of one package. Tests that go on for far longer than unchanged count as a
+// notice: a loop that no longer ends is one.
+func tryOne(ctx context.Context, base *baseline, t tester, overlay, binary string) (outcome, error) {
+	limit, err := base.of(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	if ok, err := build(ctx, base.root, t.pkg, binary, "-overlay", overlay); err != nil || !ok {
 		return invalid, err
 	}
-	return runTests(ctx, binary, m.dir, limit)
+	return runTests(ctx, binary, t.dir, limit)
 }
 
 // build compiles a package's tests; false is code that does not compile.
