@@ -62,7 +62,7 @@ func (n *NIC) fitWindows(m misfits) error {
 func (n *NIC) fitPorts(m misfits, do func(*unit, func(falcon.Time)) error) (err error) {
 	for _, u := range n.units {
 		own := func(f func(falcon.Time)) error { return do(u, f) }
-		err = errors.Join(err, u.ports.Fit(n.deps.TAPs, own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
+		err = errors.Join(err, u.ports.Fit(n.sources(), own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
 	}
 	return err
 }

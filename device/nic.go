@@ -44,6 +44,7 @@ type Attachment struct {
 type Deps struct {
 	Uplink      tap.Port               // nil: a TAP as the configuration says
 	TAPs        tap.Keeper             // of the uplink's TAP and the ports'; nil: they go with the NIC
+	Guests      ports.Guests           // ports in the memory of guests; nil: there are none
 	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *controller.Supervisor // nil: none
 	Pulses      []thread.Pulse         // of the shards' threads, in order; nobody watches others
@@ -152,6 +153,9 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 	return s, nil
 }
 
+// sources are where the devices of ports come from.
+func (n *NIC) sources() ports.Sources { return ports.Sources{TAPs: n.deps.TAPs, Guests: n.deps.Guests} }
+
 // newShards makes the core and the shards.
 func (n *NIC) newShards() (err error) {
 	n.core, err = controller.NewCore(controller.CoreConfig{
@@ -181,7 +185,7 @@ func (n *NIC) openDevices() (err error) {
 	}
 	n.openRecords()
 	for i, u := range n.units {
-		if u.ports, err = ports.Open(u.Ports(), n.deps.TAPs, n.clock, n.log); err != nil {
+		if u.ports, err = ports.Open(u.Ports(), n.sources(), n.clock, n.log); err != nil {
 			return err
 		}
 		if err = n.newThread(i, u); err != nil {
@@ -254,6 +258,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	var threads, core sync.WaitGroup
 	for _, u := range n.units {
+		u.ports.Serve()
 		threads.Go(u.thread.Run)
 	}
 	core.Go(func() { n.core.Run(n.clock, n.sendToPeer) })

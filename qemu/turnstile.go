@@ -26,6 +26,8 @@ type turnstile struct {
 	serve func(conn *net.UnixConn) // as long as the QEMU is served
 	wg    sync.WaitGroup
 
+	single bool // nobody else can come while one is served
+
 	mu     sync.Mutex
 	conn   *net.UnixConn // the QEMU served now
 	idle   chan struct{} // closed when none is served
@@ -57,6 +59,12 @@ func (t *turnstile) run() {
 			continue
 		}
 		t.admit(conn)
+		if t.single {
+			t.mu.Lock()
+			idle := t.idle
+			t.mu.Unlock()
+			<-idle
+		}
 	}
 }
 

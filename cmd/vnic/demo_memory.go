@@ -36,7 +36,7 @@ func (s *scene) startHostsHere(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, uplink.Close())
 		}
-		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Log: log})
+		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
 		if err != nil {
 			return err
 		}

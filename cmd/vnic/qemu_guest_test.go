@@ -83,7 +83,7 @@ func serveOn(tb testing.TB, segment *fabric.Switch, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Log: log})
+	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func runNIC(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	nic, err := device.NewNIC(cfg, device.Deps{Attachments: attachments, Log: log})
+	nic, err := device.NewNIC(cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
 	if err != nil {
 		return err
 	}

@@ -12,15 +12,25 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
-// Modes of a function's port.
+// Types of a function's port.
+const (
+	PortTAP       = "tap"        // a kernel device
+	PortVhostUser = "vhost-user" // the guest's virtio-net rings, in its memory
+)
+
+// Modes of a function's TAP.
 const (
 	PortDirect  = "direct"  // the device itself carries the function's MAC: for a namespace, a container or macvtap
 	PortBridged = "bridged" // another MAC, so that a bridge finds the guest's behind it
 )
 
 // Port is a function's Ethernet port: a TAP whose kernel device a guest, a container or a namespace
-// plugs into.
+// plugs into, or the virtio-net device of a guest that the NIC itself serves.
 type Port struct {
+	Type      string       `yaml:"type"`      // tap (the default) or vhost-user
+	Socket    string       `yaml:"socket"`    // vhost-user: where the guest's QEMU connects to, or with listen: guest listens
+	Listen    string       `yaml:"listen"`    // vhost-user: who makes the socket, nic (the default) or guest
+	Queues    int          `yaml:"queues"`    // vhost-user: pairs of queues that the guest may use at most; default 1
 	Mode      string       `yaml:"mode"`      // direct or bridged
 	Name      string       `yaml:"name"`      // of the network device, at most 15 characters
 	Bridge    string       `yaml:"bridge"`    // bridged: bridge to join; empty: none yet
@@ -88,16 +98,23 @@ func (c *Config) setPortDefaults(f NamedFunction) {
 	if p == nil {
 		return
 	}
-	set(&p.Mode, PortDirect)
+	set(&p.Type, PortTAP)
 	set(&p.MTU, c.Uplink.MTU-c.SealedOverhead())
+	if p.Assign == nil {
+		p.Assign = ptr(true)
+	}
+	if p.Type == PortVhostUser {
+		set(&p.Name, f.String())
+		set(&p.Queues, 1)
+		set(&p.Listen, ListenNIC)
+		return
+	}
+	set(&p.Mode, PortDirect)
 	if p.MAC.IsZero() {
 		p.MAC = f.MAC
 		if p.Mode == PortBridged {
 			p.MAC = DevicePortMAC(c.NIC.Host, f.PF, f.VF)
 		}
-	}
-	if p.Assign == nil {
-		p.Assign = ptr(true)
 	}
 }
 
@@ -111,9 +128,27 @@ func (c *Config) checkPort(r *report, path string, f *Function, names map[string
 	if p == nil {
 		return
 	}
-	oneOf(r, path+".mode", p.Mode, PortDirect, PortBridged)
+	oneOf(r, path+".type", p.Type, PortTAP, PortVhostUser)
 	if f.Tenant == 0 {
 		r.add(path, "the function is in no tenant", "give the function a tenant and an address, or leave the port out")
+	}
+	if p.Type == PortVhostUser {
+		p.checkVhostUser(r, path, names)
+	} else {
+		c.checkTAP(r, path, f, names, macs)
+	}
+	c.checkPortAddresses(r, path, f, owners)
+	c.checkPortMTU(r, path+".mtu", f)
+}
+
+// checkTAP checks what only ports that are TAPs have.
+func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]string, macs map[MAC]string) {
+	p := f.Port
+	oneOf(r, path+".mode", p.Mode, PortDirect, PortBridged)
+	for key, is := range map[string]bool{"socket": p.Socket != "", "queues": p.Queues != 0, "listen": p.Listen != ""} {
+		if is {
+			r.add(path+"."+key, "a TAP has none", "use type vhost-user, or leave it out")
+		}
 	}
 	if p.Name == "" {
 		r.add(path+".name", "missing", "name the TAP device to make, as vp1")
@@ -150,8 +185,6 @@ func (c *Config) checkPort(r *report, path string, f *Function, names map[string
 		}
 		macs[p.MAC] = path
 	}
-	c.checkPortAddresses(r, path, f, owners)
-	c.checkPortMTU(r, path+".mtu", f)
 }
 
 func (c *Config) checkPortAddresses(r *report, path string, f *Function, owners map[tenantAddr]string) {

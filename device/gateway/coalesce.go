@@ -70,9 +70,16 @@ func joinable(p *Endpoint, b []byte, h *header) (headers int, ok bool) {
 		if doff < tcpLen || len(l4) <= doff || l4[12]&0xf != 0 || l4[13]&^tcpPSH != tcpACK {
 			return 0, false
 		}
+		kind := Offload{GSO: GSOTCP4, NeedsCsum: true}
+		if h.v6 {
+			kind.GSO = GSOTCP6
+		}
+		if !p.accepts(kind) {
+			return 0, false
+		}
 		headers = h.l4 + doff
 	case protoUDP:
-		if !p.USO || len(l4) <= udpLen || int(binary.BigEndian.Uint16(l4[4:])) != len(l4) || l4[6]|l4[7] == 0 {
+		if !p.USO || !p.accepts(Offload{GSO: GSOUDP, NeedsCsum: true}) || len(l4) <= udpLen || int(binary.BigEndian.Uint16(l4[4:])) != len(l4) || l4[6]|l4[7] == 0 {
 			return 0, false
 		}
 		headers = h.l4 + udpLen

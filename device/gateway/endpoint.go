@@ -45,6 +45,8 @@ type Port interface {
 	Write(parts [][]byte, off Offload) bool
 	// USO tells whether it takes UDP datagrams that stand for several.
 	USO() bool
+	// Takes tells whether the guest that is there now takes frames with that left to do.
+	Takes(off Offload) bool
 	// SetLink tells the guest whether there is a link. It may take its time.
 	SetLink(up bool) error
 	Stats() PortStats
@@ -69,6 +71,9 @@ func (p *Endpoint) write(f *PortFrame) bool {
 
 // at tells whether t leads to a port.
 func (t *Target) at(p *Endpoint) bool { return t.Kind == ToPort && t.Function == p.Function }
+
+// accepts tells whether the guest takes frames with that left to do.
+func (p *Endpoint) accepts(off Offload) bool { return p.Port == nil || p.Port.Takes(off) }
 
 // own tells whether a is an address of the port's function.
 func (p *Endpoint) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }

@@ -30,6 +30,7 @@ type Gateway struct {
 	taken   taken
 	replies replies
 	out     output
+	single  singly
 	last    cache
 	stats   Stats
 }

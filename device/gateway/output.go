@@ -80,14 +80,22 @@ func (g *Gateway) Deliver(took func(*PortFrame)) {
 	frames := g.Output()
 	for i := range frames {
 		f := &frames[i]
-		if !f.To.write(f) {
-			g.Refused(f)
+		if !f.plain() && !f.To.accepts(f.Offload) {
+			g.deliverSingly(f, took)
 			continue
 		}
-		g.Wrote(f)
-		took(f)
+		g.write(f, took)
 	}
 	g.Done()
+}
+
+func (g *Gateway) write(f *PortFrame, took func(*PortFrame)) {
+	if !f.To.write(f) {
+		g.Refused(f)
+		return
+	}
+	g.Wrote(f)
+	took(f)
 }
 
 // Wrote counts a frame that a port took.

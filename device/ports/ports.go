@@ -34,10 +34,14 @@ type Set struct {
 	log   *slog.Logger
 	clock func() int64
 
+	awake  []*loopPort            // guests that are looked at without being told
+	first  int                    // of awake, where to begin if not all have a turn
+	dirty  []*loopPort            // those that were written to and not settled
 	paused timer.Wheel[*loopPort] // until they may be read again
 	rest   bool                   // what was read last is perhaps not all that waits
 
 	events [portReady]unix.EpollEvent
+	ready  [2 * portReady]*loopPort
 	arena  []byte
 	in     []gateway.PortInput
 }
@@ -46,8 +50,22 @@ type Set struct {
 type Device interface {
 	gateway.Port
 	FD() int // readable when there is a frame
+	Serve()  // lets its guest in; the set's thread runs, or will
 	Remove() error
 	Close() error
+}
+
+// Sources are where devices come from.
+type Sources struct {
+	TAPs   tap.Keeper // keeps TAPs; nil: nobody does
+	Guests Guests     // nil: there are none
+}
+
+// Guests makes ports in the memory of guests.
+type Guests interface {
+	// OpenPort makes the device of a port as it is configured. post has a function called on the
+	// thread that the port is served by, soon; false: it has ended.
+	OpenPort(c *config.Port, post func(f func()) bool) (Device, error)
 }
 
 // tapPort is a TAP as a port.
@@ -57,6 +75,12 @@ func (p tapPort) Read(b []byte) (int, gateway.Offload, error) {
 	n, off, err := p.Function.Read(b)
 	return n, gateway.Offload(off), err
 }
+
+// Serve implements Device: the kernel has let everybody in.
+func (tapPort) Serve() {}
+
+// Takes implements gateway.Port: the kernel does what its guest does not.
+func (tapPort) Takes(gateway.Offload) bool { return true }
 
 func (p tapPort) Write(parts [][]byte, off gateway.Offload) bool {
 	return p.Function.Write(parts, tap.Offload(off))
@@ -75,17 +99,21 @@ type loopPort struct {
 	dev    Device
 	port   *shard.Port
 	number int32
+	polled Polled       // nil: its device tells of each frame
+	awake  bool         // it is in the set's list
+	dirty  bool         // the same
+	idle   int          // times that it was looked at for nothing
 	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
 }
 
 // Open makes the devices of all ports that the configuration has.
-func Open(of shard.Ports, keeper tap.Keeper, clock func() int64, log *slog.Logger) (_ *Set, err error) {
+func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_ *Set, err error) {
 	ps, err := newSet(of, clock, log)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range of.All() {
-		dev, err := OpenDevice(p.Config, keeper)
+		dev, err := from.Open(of, p.Config)
 		if err == nil {
 			err = ps.Add(p, dev)
 		}
@@ -118,6 +146,10 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 	l := &loopPort{dev: dev, port: p, number: int32(i)}
 	ps.ports[i] = l
 	p.Port = dev
+	if polled, ok := dev.(Polled); ok {
+		l.polled = polled
+		p.Port = noted{dev, l, ps}
+	}
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
 		return fmt.Errorf("port %s: epoll: %w", p.Name, err)
@@ -133,6 +165,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	}
 	l := ps.ports[i]
 	ps.paused.Stop(&l.paused)
+	ps.doze(l)
 	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
@@ -141,8 +174,18 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	return l.dev
 }
 
-// OpenDevice makes the device of a port as it is configured.
-func OpenDevice(c *config.Port, keeper tap.Keeper) (Device, error) {
+// Open makes the device of a port as it is configured.
+func (s Sources) Open(of shard.Ports, c *config.Port) (Device, error) {
+	if c.Type == config.PortVhostUser {
+		if s.Guests == nil {
+			return nil, fmt.Errorf("a port of type %s needs a program that serves guests: use vnic run", c.Type)
+		}
+		return s.Guests.OpenPort(c, of.Post)
+	}
+	return openTAP(c, s.TAPs)
+}
+
+func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
 	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
 	if c.Mode == config.PortDirect {
 		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
@@ -178,20 +221,21 @@ func (ps *Set) Read() []gateway.PortInput {
 		ps.resume(ps.clock())
 	}
 	ps.rest = false
-	n := tap.Ready(ps.epoll, ps.events[:])
-	if n == 0 {
+	ready := ps.look()
+	if len(ready) == 0 {
 		return nil
 	}
 	now := ps.clock()
 	ps.in = ps.in[:0]
 	room := ps.arena
-	for _, e := range ps.events[:n] {
-		p := ps.ports[e.Fd]
+	n := len(ready)
+	for _, p := range ready {
 		if p.port.Rate != nil && p.port.Rate.Ready(now) > now {
 			ps.pause(p, p.port.Rate.Ready(now))
 			continue
 		}
-		for total := 0; total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer; {
+		total := 0
+		for total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer {
 			size, off, err := p.dev.Read(room[:tap.FunctionBuffer])
 			if err != nil {
 				ps.fail(p, err)
@@ -208,6 +252,9 @@ func (ps *Set) Read() []gateway.PortInput {
 				p.port.Rate.Charge(size)
 			}
 		}
+		if p.polled != nil {
+			ps.looked(p, total > 0)
+		}
 	}
 	return ps.in
 }
@@ -220,11 +267,15 @@ func (ps *Set) More() bool { return ps.rest && ps.of.Patient() }
 func (ps *Set) pause(p *loopPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
+	ps.doze(p)
 }
 
 func (ps *Set) resume(now int64) {
 	for p, _, due := ps.paused.Expire(now); due; p, _, due = ps.paused.Expire(now) {
 		ps.listen(p, unix.EPOLLIN)
+		if p.polled != nil { // it was not asked to kick
+			ps.rouse(p)
+		}
 	}
 }
 
@@ -247,7 +298,19 @@ func (ps *Set) fail(p *loopPort, err error) {
 }
 
 // Write implements thread.Ports.
-func (ps *Set) Write() { ps.of.Deliver() }
+func (ps *Set) Write() {
+	ps.of.Deliver()
+	ps.settle()
+}
+
+// Serve lets the guests of all ports in.
+func (ps *Set) Serve() {
+	for _, p := range ps.ports {
+		if p != nil {
+			p.dev.Serve()
+		}
+	}
+}
 
 // Close removes the devices.
 func (ps *Set) Close() {

@@ -37,6 +37,18 @@ func setPort(to *config.Function, text string) error {
 
 func setPortPart(p *config.Port, name, value string) (err error) {
 	switch name {
+	case "type":
+		if value != p.Type { // nothing else is left of what it was
+			*p = config.Port{Type: value, MTU: p.MTU, Addresses: p.Addresses, Assign: p.Assign}
+		}
+	case "socket":
+		p.Socket = value
+	case "listen":
+		p.Listen = value
+	case "queues":
+		var v uint32
+		err = number(&v, value)
+		p.Queues = int(v)
 	case "name":
 		p.Name = value
 	case "mode":
@@ -68,7 +80,7 @@ func setPortPart(p *config.Port, name, value string) (err error) {
 			p.Addresses = append(p.Addresses, a)
 		}
 	default:
-		err = errors.New("not known; there are name, mode, bridge, netns, mtu, mac, persist, assign and address")
+		err = errors.New("not known; there are type, name, mode, bridge, netns, mtu, mac, persist, assign, address, socket, listen and queues")
 	}
 	return err
 }
@@ -78,7 +90,12 @@ func portText(p *config.Port) string {
 	if p == nil {
 		return "none"
 	}
-	parts := []string{"name=" + p.Name, "mode=" + p.Mode, "bridge=" + p.Bridge, "netns=" + p.Netns, fmt.Sprintf("mtu=%d", p.MTU), "persist=" + onOffText(p.Persist), "assign=" + onOffText(*p.Assign)}
+	parts := []string{"type=" + p.Type, "name=" + p.Name, fmt.Sprintf("mtu=%d", p.MTU), "assign=" + onOffText(*p.Assign)}
+	if p.Type == config.PortVhostUser {
+		parts = append(parts, "socket="+p.Socket, "listen="+p.Listen, fmt.Sprintf("queues=%d", p.Queues))
+	} else {
+		parts = append(parts, "mode="+p.Mode, "bridge="+p.Bridge, "netns="+p.Netns, "persist="+onOffText(p.Persist))
+	}
 	if p.Mode == config.PortBridged {
 		parts = append(parts, "mac="+p.MAC.String())
 	}

@@ -45,7 +45,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 		if !uplink.Capabilities().USO {
 			t.Skip("this kernel has no UDP segmentation offload for TAPs (Linux 6.2)")
 		}
-		set, err := ports.Open(s.Ports(), nil, clock, slog.New(slog.DiscardHandler))
+		set, err := ports.Open(s.Ports(), ports.Sources{}, clock, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,14 @@ func (s *Shard) Ports() Ports { return Ports{s} }
 // All are those that there are.
 func (p Ports) All() []*Port { return p.s.plain.ports }
 
+// Post has f called on the shard's thread, soon. It reports false once that has ended.
+func (p Ports) Post(f func()) bool { return p.s.inbox.Post(posted(f)) }
+
+type posted func()
+
+// Drain implements inbox.Source.
+func (f posted) Drain(*Shard, falcon.Time) { f() }
+
 // Sync makes the ports follow what their functions are set to.
 func (p Ports) Sync() { p.s.syncPorts() }
 

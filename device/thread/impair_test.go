@@ -163,6 +163,7 @@ func (s *idle) Read() []gateway.PortInput { return nil }
 func (s *idle) Write() {}
 
 func (s *idle) More() bool { return false }
+func (s *idle) Arm() bool  { return false }
 
 func (s *idle) FD() int { return -1 }
 

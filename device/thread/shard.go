@@ -59,6 +59,9 @@ type Ports interface {
 	// More tells whether frames of ports will follow at once on the last that was queued for the
 	// uplink, which is one of theirs too.
 	More() bool
+	// Arm is called before the thread waits: ports that were looked at are to tell of their next frame.
+	// It reports true, and the thread must not wait, if there is one already.
+	Arm() (waiting bool)
 	// FD is readable when a port has a frame; -1 while none is to be read.
 	FD() int
 	// Deadline is when a port may be read again that is paused.

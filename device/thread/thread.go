@@ -214,6 +214,9 @@ func (t *Thread) Sleep(now int64) (input bool) {
 	if deadline <= now {
 		return false
 	}
+	if t.Ports.Arm() {
+		return true
+	}
 	defer t.Door.Unpark()
 	if !t.Door.Park() || t.stop.Load() {
 		t.spin.learn(now, true, 0)

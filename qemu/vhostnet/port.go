@@ -1,7 +1,6 @@
 package vhostnet
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -50,6 +49,7 @@ type Port struct {
 	errs  []eventfd.Event
 
 	once   sync.Once
+	closed atomic.Bool
 	gone   chan struct{} // closed when the thread has given the port up
 	reason atomic.Pointer[string]
 	takes  atomic.Uint64 // features that the driver has taken
@@ -198,17 +198,16 @@ func (p *Port) fail(err error) {
 	go p.warn.Warn(p.log, "the port stopped: it works again when the guest's driver begins anew", "reason", why)
 }
 
-// Close gives the port up, which its thread has done before.
+// Release says that the port's thread has given it up, or has ended.
+func (p *Port) Release() { p.once.Do(func() { close(p.gone) }) }
+
+// Close ends the port. It was released and its front end is gone.
 func (p *Port) Close() error {
-	err := net.ErrClosed
-	p.once.Do(func() {
-		close(p.gone)
-		err = unix.Close(p.epoll)
-	})
-	if errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("port %s: close: %w", p.cfg.Name, err)
+	p.Release()
+	if p.closed.Swap(true) {
+		return fmt.Errorf("port %s: close: %w", p.cfg.Name, net.ErrClosed)
 	}
-	return err
+	return unix.Close(p.epoll)
 }
 
 // do has the port's thread call f, and returns when it has. Where that thread has given the port up,

@@ -406,3 +406,8 @@ func (g *NetGuest) Break(queue int) {
 	q := g.tx[queue]
 	store32(q.drv, load32(q.drv)+uint32(q.Size+9)<<16)
 }
+
+// Kick tells the device to look at a queue of sent frames.
+func (g *NetGuest) Kick(queue int) {
+	_, _ = unix.Write(g.tx[queue].kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}

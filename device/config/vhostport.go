@@ -1,0 +1,46 @@
+package config
+
+import "fmt"
+
+// Who makes the socket of a port of type vhost-user.
+const (
+	ListenNIC   = "nic"   // the NIC listens, the guest's QEMU connects
+	ListenGuest = "guest" // QEMU listens (server=on), the NIC connects, again and again
+)
+
+// MaxPortQueues is how many pairs of queues a guest may use of a port.
+const MaxPortQueues = 16
+
+// maxSocketPath is what fits into struct sockaddr_un.
+const maxSocketPath = 107
+
+// checkVhostUser checks what only ports in the memory of guests have. names holds what is already
+// taken, sockets among it.
+func (p *Port) checkVhostUser(r *report, path string, names map[string]string) {
+	oneOf(r, path+".listen", p.Listen, ListenNIC, ListenGuest)
+	switch first, dup := names[p.Socket]; {
+	case p.Socket == "":
+		r.add(path+".socket", "missing", "name the unix socket that the guest's QEMU uses, as /run/vnic/vm1-net.sock")
+	case len(p.Socket) > maxSocketPath:
+		r.add(path+".socket", fmt.Sprintf("%q has %d bytes, a socket's path may have %d", p.Socket, len(p.Socket), maxSocketPath), "choose a shorter folder")
+	case dup:
+		r.add(path+".socket", fmt.Sprintf("%q is already that of %s", p.Socket, first), "give each port its own")
+	default:
+		names[p.Socket] = path
+	}
+	if first, dup := names[p.Name]; dup {
+		r.add(path+".name", fmt.Sprintf("%q is already %s", p.Name, first), "give each port its own name, or leave it out")
+	}
+	names[p.Name] = path
+	if p.Queues < 1 || p.Queues > MaxPortQueues {
+		r.add(path+".queues", fmt.Sprintf("%d is out of range", p.Queues), fmt.Sprintf("use 1 to %d pairs", MaxPortQueues))
+	}
+	for _, x := range []struct {
+		key string
+		is  bool
+	}{{"mode", p.Mode != ""}, {"bridge", p.Bridge != ""}, {"netns", p.Netns != ""}, {"mac", !p.MAC.IsZero()}, {"persist", p.Persist}} {
+		if x.is {
+			r.add(path+"."+x.key, "a port of type vhost-user has no kernel device", "leave it out, or use type tap")
+		}
+	}
+}
