@@ -3,11 +3,7 @@ package qemu
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,20 +18,10 @@ import (
 //
 //	QEMU ──unix socket──► VhostRelay ──Connect──► ServeVhostUser (worker)
 type VhostRelay struct {
-	cid  uint32
-	log  *slog.Logger
-	door *turnstile
+	relayDoor
 	// Ledger is for the worker to note the guest's flows in (MapLedger).
 	Ledger *os.File
-
-	mu      sync.Mutex
-	connect func() (*net.UnixConn, error) // to the worker; nil: there is none
-	now     *vhostuser.Relay              // of the QEMU served; nil: none
 }
-
-// workerLimit is how long a worker may take to answer what QEMU asks: it waits for
-// what uses the guest's memory.
-const workerLimit = 30 * time.Second
 
 // ListenVhostRelay is ListenVhostUser without the rings.
 func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, error) {
@@ -50,33 +36,16 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("vhost-user: %w", err), sock.Close())
 	}
-	r := &VhostRelay{cid: cid, Ledger: ledger, log: opt.logger().With("socket", path, "guest_cid", cid)}
-	r.door = newTurnstile(sock, r.log, r.serve)
-	r.door.open()
-	return r, nil
-}
-
-func (r *VhostRelay) serve(conn *net.UnixConn) {
+	r := &VhostRelay{Ledger: ledger}
 	dev := vhostuser.Relayed{
 		Layout: vhostuser.VsockLayout, Features: vhostFeatures, Resume: vhostuser.ResumeSplit,
-		Config: func(off uint32, b []byte) bool { return vsock.Config(r.cid, off, b) },
+		Config: func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
 	}
-	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
-		r.door.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
+	r.open(sock, opt.logger().With("socket", path, "guest_cid", cid), dev, func(relay *vhostuser.Relay) vhostuser.Device {
+		r.forgetFlows()
+		return relayDevice{relay, r.forgetFlows}
 	})
-	r.forgetFlows()
-	r.mu.Lock()
-	r.now = relay
-	r.attach()
-	r.mu.Unlock()
-	err := vhostuser.Serve(conn, relayDevice{relay, r.forgetFlows})
-	r.mu.Lock()
-	r.now = nil
-	r.mu.Unlock()
-	relay.Detach()
-	if err != nil && !r.door.closing() {
-		r.door.warn.Warn(r.log, "QEMU disconnected", "reason", err)
-	}
+	return r, nil
 }
 
 // relayDevice forgets the guest's flows with its rings: a driver that begins anew
@@ -98,48 +67,19 @@ func (r *VhostRelay) forgetFlows() {
 	}
 }
 
-// Attach makes connect the way to the worker, for this QEMU and those to come.
-func (r *VhostRelay) Attach(connect func() (*net.UnixConn, error)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.connect = connect
-	r.attach()
-}
-
-// attach joins QEMU and worker if both are there.
-func (r *VhostRelay) attach() {
-	if r.now == nil || r.connect == nil {
-		return
-	}
-	conn, err := r.connect()
-	if err == nil {
-		err = r.now.Attach(conn)
-	}
-	if err != nil {
-		r.door.warn.Warn(r.log, "the guest's device is not with the worker", "reason", err)
-	}
-}
-
-// Detach says that the worker is gone.
-func (r *VhostRelay) Detach() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.connect = nil
-	if r.now != nil {
-		r.now.Detach()
-	}
-}
-
 // Close disconnects QEMU and removes the socket file.
 func (r *VhostRelay) Close() error { return errors.Join(r.door.close(), r.Ledger.Close()) }
 
-func newLedger() (*os.File, error) {
-	fd, err := unix.MemfdCreate("vnic-flows", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+func newLedger() (*os.File, error) { return newShared("vnic-flows", vsock.LedgerSize) }
+
+// newShared makes memory that a supervisor shares with its workers.
+func newShared(name string, size int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "vnic-flows")
-	if err := f.Truncate(vsock.LedgerSize); err != nil {
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.Truncate(size); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL

@@ -35,7 +35,8 @@ type demoHost struct {
 	VM, Windows      bool
 	space            *netns.Space // where its NIC and its bridges are; nil: here
 	Ethernet         bool         // the guest has an Ethernet interface too:
-	Port, PortBridge string       // of the function, behind it the guest's TAP,
+	PortSocket       string       // of the function's port, if that is in the guest's memory, else
+	Port, PortBridge string       // its TAP, behind it the guest's TAP,
 	GuestTAP         string
 	guestTAP         *os.File
 	GuestMAC         string // with the function's MAC
@@ -125,7 +126,11 @@ functions:
 {{- end}}
 {{- if .Ethernet}}
         mac: {{.GuestMAC}}
+{{- if .PortSocket}}
+        port: {type: vhost-user, socket: {{.PortSocket}}, mtu: {{.PortMTU}}}
+{{- else}}
         port: {mode: bridged, name: {{.Port}}, bridge: {{.PortBridge}}, mtu: {{.PortMTU}}}
+{{- end}}
 {{- end}}
 attach:
 {{- if .VM}}

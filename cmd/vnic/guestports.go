@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/ports"
@@ -74,3 +75,27 @@ func (p guestPort) Stats() gateway.PortStats {
 
 // Remove implements ports.Device: nothing of it is kept.
 func (p guestPort) Remove() error { return p.Close() }
+
+// givenPorts are those of a worker: its supervisor knows their front ends.
+type givenPorts struct {
+	w     *supervisor.Worker
+	rings map[string][]byte // ledgers, by socket
+}
+
+// door is where the supervisor hands over the front end of a port. One that was set while the NIC
+// runs is not the supervisor's: its front end loses the connection with the worker.
+func (g givenPorts) door(c *config.Port) (qemu.Acceptor, []byte, error) {
+	if mem, ok := g.rings[c.Socket]; ok {
+		return g.w.Acceptor(givenPort + c.Socket), mem, nil
+	}
+	f, err := givenFile(g.w, givenRings+c.Socket)
+	if err != nil {
+		return ownDoor(c)
+	}
+	mem, err := qemu.MapRings(f, c.Queues)
+	if err != nil {
+		return nil, nil, err
+	}
+	g.rings[c.Socket] = mem
+	return g.w.Acceptor(givenPort + c.Socket), mem, nil
+}

@@ -94,6 +94,11 @@ func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, e
 	for i := range cfg.Attach {
 		sockets = append(sockets, cfg.Attach[i].Socket)
 	}
+	for _, f := range cfg.AllFunctions() {
+		if f.Port != nil && f.Port.Listen == config.ListenNIC {
+			sockets = append(sockets, f.Port.Socket)
+		}
+	}
 	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }))
 	if k.text, err = keepText(o.path); err != nil {
 		return nil, err
@@ -113,7 +118,31 @@ func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, e
 			return nil, fmt.Errorf("attach[%d]: %w", i, err)
 		}
 	}
+	for _, f := range cfg.AllFunctions() {
+		if err := k.keepPort(f.Port, qemu.VhostOptions{Log: log}); err != nil {
+			return nil, fmt.Errorf("port of %s: %w", f, err)
+		}
+	}
 	return k, nil
+}
+
+// keepPort is where the guest of a port comes in.
+func (k *outlasting) keepPort(p *config.Port, opt qemu.VhostOptions) error {
+	if p == nil || p.Type != config.PortVhostUser {
+		return nil
+	}
+	in, _, err := ownDoor(p)
+	if err != nil {
+		return err
+	}
+	r, err := qemu.NewNetRelay(in, p.Name, p.Queues, p.MTU, opt)
+	if err != nil {
+		return err
+	}
+	k.close = append(k.close, r.Close)
+	k.relays[givenPort+p.Socket] = r
+	k.given = append(k.given, supervisor.Given{Name: givenRings + p.Socket, FDs: []int{int(r.Ledger.Fd())}})
+	return nil
 }
 
 func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qemu.VhostOptions) error {
@@ -236,8 +265,12 @@ func shapeOf(cfg *config.Config) (shape []string, err error) {
 	u := &cfg.Uplink
 	shape = []string{"control " + cfg.Control, fmt.Sprintf("uplink %s %s %d", u.Name, u.Backend, u.Queues)}
 	for _, f := range cfg.AllFunctions() {
-		if f.Port != nil {
-			shape = append(shape, fmt.Sprintf("port %s in %q", f.Port.Name, f.Port.Netns))
+		switch p := f.Port; {
+		case p == nil:
+		case p.Type == config.PortVhostUser:
+			shape = append(shape, fmt.Sprintf("port %s at %s of %s, %d queues, MTU %d", p.Name, p.Socket, p.Listen, p.Queues, p.MTU))
+		default:
+			shape = append(shape, fmt.Sprintf("port %s in %q", p.Name, p.Netns))
 		}
 	}
 	for i := range cfg.Attach {
@@ -279,7 +312,7 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 		return err
 	}
 	if !slices.Equal(shape, k.shape) {
-		return fmt.Errorf("%s: control, attach, the functions that have windows, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
+		return fmt.Errorf("%s: control, attach, the functions that have windows, a port of type vhost-user, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
 	}
 	text, err := keepText(k.o.path)
 	if err != nil {

@@ -38,6 +38,8 @@ const (
 	givenVhost   = "vhost-user:"
 	givenLedger  = "flows:"
 	givenWindow  = "window:"
+	givenPort    = "port:"
+	givenRings   = "rings:"
 	keptTAP      = "tap:"
 	keptSet      = "settings"
 )
@@ -68,7 +70,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
 	log := newLog(cfg.Log)
 	deps := device.Deps{
-		Log: log, TAPs: keptTAPs{w}, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
+		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, log}, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
 		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused

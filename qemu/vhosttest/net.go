@@ -272,14 +272,7 @@ func (g *NetGuest) Transmit(queue int, h Header, frame []byte) bool {
 // Post is Transmit without telling the device.
 func (g *NetGuest) Post(queue int, h Header, frame []byte) bool {
 	q := g.tx[queue]
-	for {
-		id, _, ok := q.Used()
-		if !ok {
-			break
-		}
-		q.spare = append(q.spare, q.at[id])
-		delete(q.at, id)
-	}
+	q.reap()
 	if len(q.spare) == 0 {
 		return false
 	}
@@ -308,14 +301,24 @@ func (g *NetGuest) Notify(queue int) { g.tx[queue].notify() }
 
 // Idle tells whether the device has given back all that was sent.
 func (g *NetGuest) Idle(queue int) bool {
-	q := g.tx[queue]
+	g.tx[queue].reap()
+	return len(g.tx[queue].at) == 0
+}
+
+// reap takes buffers back that the device used. One that it did not have is a fault of the device.
+func (q *netQueue) reap() (frames int) {
 	for {
 		id, _, ok := q.Used()
 		if !ok {
-			return len(q.at) == 0
+			return frames
 		}
-		q.spare = append(q.spare, q.at[id])
+		at, mine := q.at[id]
+		if !mine {
+			panic(fmt.Sprintf("the device gave chain %d back, which it did not have", id))
+		}
+		q.spare = append(q.spare, at)
 		delete(q.at, id)
+		frames++
 	}
 }
 
@@ -353,16 +356,7 @@ func (g *NetGuest) Receive(queue int) (h Header, frame []byte, err error) {
 // Discard counts the frames that came by a queue, and gives their buffers back.
 func (g *NetGuest) Discard(queue int) (frames int) {
 	q := g.rx[queue]
-	for {
-		id, _, ok := q.Used()
-		if !ok {
-			break
-		}
-		q.spare = append(q.spare, q.at[id])
-		delete(q.at, id)
-		frames++
-	}
-	if frames > 0 {
+	if frames = q.reap(); frames > 0 {
 		q.refill()
 	}
 	return frames
@@ -410,4 +404,15 @@ func (g *NetGuest) Break(queue int) {
 // Kick tells the device to look at a queue of sent frames.
 func (g *NetGuest) Kick(queue int) {
 	_, _ = unix.Write(g.tx[queue].kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// Whole takes what waits, and tells whether the device then has all receive buffers.
+func (g *NetGuest) Whole() bool {
+	for i, q := range g.rx {
+		g.Discard(i)
+		if len(q.at) != int(q.Size) {
+			return false
+		}
+	}
+	return true
 }

@@ -31,6 +31,7 @@ const (
 	kindKeep   = "keep"   // to the supervisor: descriptors for the next worker, by name
 	kindDrop   = "drop"   // to the supervisor: the next worker needs those not
 	kindReady  = "ready"  // to the supervisor
+	kindAgain  = "again"  // to the supervisor: the acceptor with that name begins anew
 
 	kindUpgrade = "upgrade" // to the worker: what became of one that was asked for
 	kindFailed  = "failed"  // to the supervisor: why the worker ends

@@ -164,6 +164,10 @@ func (s *Supervisor) hear(p *process) {
 		case m.Kind == kindDrop:
 			s.store.drop(m.Name)
 			_ = p.ch.send(message{Kind: kindGone, Name: m.Name})
+		case m.Kind == kindAgain:
+			if r := s.cfg.Relays[m.Name]; r != nil { // it may wait for the worker, which may wait for us
+				go r.Attach(func() (*net.UnixConn, error) { return s.connect(p, m.Name) })
+			}
 		case m.Kind == kindFailed:
 			p.say(m.Name)
 		case m.Kind == kindReady && !ready:

@@ -26,6 +26,7 @@ type Worker struct {
 	mu        sync.Mutex
 	given     map[string][]int
 	acceptors map[string]*Acceptor
+	before    map[string]bool          // acceptors that were closed
 	dropping  map[string]chan struct{} // closed when the supervisor has
 	stop      chan struct{}            // closed when the worker is to end
 }
@@ -36,7 +37,7 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
@@ -209,9 +210,23 @@ func (w *Worker) Acceptor(name string) *Acceptor {
 	a := w.acceptors[name]
 	if a == nil {
 		a = &Acceptor{conns: make(chan *net.UnixConn, maxStreams), done: make(chan struct{})}
+		a.ended = func() { w.forget(name, a) }
 		w.acceptors[name] = a
+		if w.before[name] { // what came to the one before is gone
+			_ = w.ch.send(message{Kind: kindAgain, Name: name})
+		}
 	}
 	return a
+}
+
+// forget makes room for another acceptor of a name.
+func (w *Worker) forget(name string, a *Acceptor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.acceptors[name] == a {
+		delete(w.acceptors, name)
+		w.before[name] = true
+	}
 }
 
 // maxStreams is how many connections wait for one acceptor.
@@ -222,6 +237,7 @@ type Acceptor struct {
 	conns chan *net.UnixConn
 	once  sync.Once
 	done  chan struct{}
+	ended func()
 }
 
 // put hands on a connection, and closes it if nobody wants it.
@@ -249,6 +265,18 @@ func (a *Acceptor) AcceptUnix() (*net.UnixConn, error) {
 
 // Close ends it.
 func (a *Acceptor) Close() error {
-	a.once.Do(func() { close(a.done) })
+	a.once.Do(func() {
+		close(a.done)
+		a.ended()
+		for {
+			select {
+			case c := <-a.conns:
+				c.Close()
+				continue
+			default:
+			}
+			return
+		}
+	})
 	return nil
 }
