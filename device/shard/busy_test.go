@@ -46,7 +46,7 @@ func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	for b.now < end {
 		next := end
 		for i, s := range b.shards {
-			at := min(b.outs[i].Deadline, b.decided[i].Deadline)
+			at := min(b.outs[i][0].Deadline, b.decided[i].Deadline)
 			if len(b.waiting[i]) > 0 {
 				at = min(at, b.waiting[i][0].at)
 			}
@@ -86,16 +86,16 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		b.mail[i] = b.mail[i][1:]
 	}
 	b.decide(i)
-	if len(in.Frames) == 0 && !b.more[i] && s.inbox.Empty() && b.outs[i].Deadline > b.now {
+	if len(in.Frames) == 0 && !b.more[i] && s.inbox.Empty() && b.outs[i][0].Deadline > b.now {
 		return
 	}
-	s.Step(b.now, in, &b.outs[i])
-	b.outs[i].Do()
-	if !b.outs[i].More && s.inbox.Empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
-		s.Flush(b.now, &b.outs[i])
-		b.outs[i].Do()
+	s.Step(b.now, in, &b.outs[i][0])
+	b.outs[i][0].Do()
+	if !b.outs[i][0].More && s.inbox.Empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
+		s.Flush(b.now, &b.outs[i][0])
+		b.outs[i][0].Do()
 	}
-	b.more[i] = b.outs[i].More
+	b.more[i] = b.outs[i][0].More
 	b.decide(i)
 	pending, received := s.tx.Pending(), cost
 	for _, f := range pending {

@@ -263,7 +263,8 @@ func TestUnassignedFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, s := newNIC(t, c, 1)
+	_, shards := newNIC(t, c, 1)
+	s := shards[0]
 	n := s.funcs
 	if len(n.all) != 1 {
 		t.Fatalf("%d functions", len(n.all))

@@ -81,8 +81,8 @@ func TestStepDoesNoIO(t *testing.T) {
 		s.log.Line(now, slog.LevelInfo, "something")
 	}))
 	d.ring(abi.DoorbellCQArm, d.cqn, ^uint32(0)) // armed behind: the event comes at once
-	s.Step(v.now, &thread.Input{}, &v.outs[0])
-	s.Flush(v.now, &v.outs[0])
+	s.Step(v.now, &thread.Input{}, &v.outs[0][0])
+	s.Flush(v.now, &v.outs[0][0])
 	if irq.raised[0] != 0 {
 		t.Error("an interrupt within a Step")
 	}
@@ -92,7 +92,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	default:
 	}
 	doing = true
-	v.outs[0].Do()
+	v.outs[0][0].Do()
 	<-answered
 	for _, what := range []string{"log", "carrier", "epoll"} {
 		if done[what] == 0 {

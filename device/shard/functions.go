@@ -52,6 +52,9 @@ func newFunctionSet(s *Shard, host *credit.Node) (*functionSet, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s.cfg.ShardOf(n.PF, n.VF) != s.index {
+			continue
+		}
 		fs.shelf[id] = *n.Function
 		if n.VF == 0 || *n.Enabled {
 			if _, err := fs.add(0, id); err != nil {
@@ -168,11 +171,8 @@ func (f *function) adopt(now falcon.Time) {
 // link moved.
 func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	parent := fs.byID[pf]
-	if parent == nil {
-		return
-	}
 	for _, f := range fs.ofPF(pf) {
-		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || parent.Link != pfvf.LinkDisable)
+		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || fs.linkOf(pf) != pfvf.LinkDisable)
 		up = up && !f.Faults.LinkDown()
 		if up != f.LinkUp {
 			f.LinkUp = up
@@ -182,4 +182,17 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 			}
 		}
 	}
+}
+
+// linkOf is what the link of a PF is set to. That of one on another shard is as configured.
+func (fs *functionSet) linkOf(pf pfvf.ID) pfvf.Link {
+	if f := fs.byID[pf]; f != nil {
+		return f.Link
+	}
+	for i := range fs.shard.cfg.Functions {
+		if c := &fs.shard.cfg.Functions[i]; c.PF == pf.PF() {
+			return c.Link
+		}
+	}
+	return pfvf.LinkAuto
 }

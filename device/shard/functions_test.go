@@ -73,7 +73,8 @@ func TestVFMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, s := newNIC(t, c, 1)
+		_, shards := newNIC(t, c, 1)
+		s := shards[0]
 		return s
 	}
 	base := heap()

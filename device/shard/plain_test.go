@@ -400,12 +400,12 @@ func TestPlainNoAllocations(t *testing.T) {
 		copy(work, first.Frame)
 		in[0].Frame = work
 		a, b := v.shards[0], v.shards[1]
-		a.Step(v.now, &thread.Input{FromPorts: in}, &v.outs[0])
-		v.outs[0].Do()
+		a.Step(v.now, &thread.Input{FromPorts: in}, &v.outs[0][0])
+		v.outs[0][0].Do()
 		for _, f := range a.tx.Pending() {
 			frames[0] = f
-			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, &v.outs[1])
-			v.outs[1].Do()
+			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, &v.outs[1][0])
+			v.outs[1][0].Do()
 			arrived += len(b.plain.gw.Output())
 			b.plain.gw.Done()
 		}

@@ -53,7 +53,7 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 
 // stepOnce is one Step of a driver's shard.
 func (d *driver) stepOnce() *thread.Output {
-	s, out := d.v.shards[d.side], &d.v.outs[d.side]
+	s, out := d.v.shards[d.side], &d.v.outs[d.side][0]
 	in := thread.Input{}
 	s.Step(d.v.now, &in, out)
 	out.Do()

@@ -35,8 +35,8 @@ func TestLifecycleModel(t *testing.T) {
 		}
 		one := func() { // exactly one Step
 			in := thread.Input{}
-			s.Step(v.now, &in, &v.outs[0])
-			v.outs[0].Do()
+			s.Step(v.now, &in, &v.outs[0][0])
+			v.outs[0][0].Do()
 		}
 		set := func(reg, width uint32, value uint64) abi.Status {
 			d.ch.Replies()

@@ -7,6 +7,8 @@ import (
 	"hash"
 	"hash/fnv"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -26,19 +28,24 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// virtual is two NICs of a shard each in virtual time: no threads, no sockets, no clock. The
+// virtual is two NICs in virtual time: no threads, no sockets, no clock. The
 // uplinks are joined by impaired links, the connection managers by a queue
 // with a fixed delay. Everything follows from the seed.
 //
-//	driver 0 ▶ mailbox ▶ shard 0 ▶ link ▶ shard 1 ◀ mailbox ◀ driver 1
+//	driver 0 ▶ mailbox ▶ shards 0 ▶ link ▶ shards 1 ◀ mailbox ◀ driver 1
 //	                       ▲ ▼             ▲ ▼
 //	                      core 0 ─ cm ─ core 1
+//
+// A NIC with several shards gets each frame on the queue of a shard that the seed chooses: they hand
+// over most.
 type virtual struct {
 	t        testing.TB
 	now      falcon.Time
-	shards   [2]*Shard
+	shards   [2]*Shard   // the first of each NIC
+	nics     [2][]*Shard // all of them
 	cores    [2]*controller.Core
-	outs     [2]thread.Output
+	outs     [2][]thread.Output
+	queue    *rand.Rand // chooses queues
 	decided  [2]controller.CoreOutput
 	links    [2]*sim.Link // by sender
 	mail     [2][]cmMail  // by receiver
@@ -69,11 +76,13 @@ func newVirtual(t testing.TB, seed uint64, imp sim.Impairment) *virtual {
 // newVirtualWith lets the caller change the configurations.
 func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i int, c *config.Config)) *virtual {
 	t.Helper()
-	v := &virtual{t: t, now: 1_000_000_000, trace: fnv.New64a(), tell: true}
+	v := &virtual{t: t, now: 1_000_000_000, trace: fnv.New64a(), tell: true, queue: rand.New(rand.NewPCG(seed, 9))}
 	for i := range v.shards {
 		cfg := devicetest.Config(t, i+1, fmt.Sprintf("/nowhere/%d", i), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		cfg.NIC.Shards = perNIC
 		change(i, cfg)
-		v.cores[i], v.shards[i] = newNIC(t, cfg, seed*2+uint64(i))
+		v.cores[i], v.nics[i] = newNIC(t, cfg, seed*2+uint64(i))
+		v.shards[i], v.outs[i] = v.nics[i][0], make([]thread.Output, len(v.nics[i]))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
 		v.peers[i] = v.cores[i].PeerMail(uint8(2 - i))
 		v.peers[i].Up()
@@ -82,93 +91,153 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 	return v
 }
 
-// newNIC is a NIC of one shard, with its core.
-func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, *Shard) {
+// perNIC is how many shards NICs in virtual time have.
+var perNIC = 1
+
+// eachShards runs a test with one shard for each NIC, and with several.
+func eachShards(t *testing.T, test func(t *testing.T)) {
+	for n := 1; n <= 3; n++ {
+		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {
+			perNIC = n
+			defer func() { perNIC = 1 }()
+			test(t)
+		})
+	}
+}
+
+// newNIC is a NIC's core with its shards.
+func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
 	quiet := loglimit.Log{To: slog.New(slog.DiscardHandler)}
 	core, err := controller.NewCore(controller.CoreConfig{
-		NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: devicetest.Seeded(seed), Log: quiet.Line,
+		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed), Log: quiet.Line,
+		Home: func(fn uint32) int { return cfg.ShardOf(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(0, cfg, core.Line(0), quiet.To)
-	if err != nil {
-		t.Fatal(err)
+	var shards []*Shard
+	for i := range cfg.NIC.Shards {
+		s, err := New(i, cfg, core.Line(i), quiet.To)
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Line(i).Serve(inbox.NewMail(&s.inbox, func(s *Shard, now falcon.Time, o controller.Order) { o(s.Orders(), now) }).Send)
+		shards = append(shards, s)
 	}
-	core.Line(0).Serve(inbox.NewMail(&s.inbox, func(s *Shard, now falcon.Time, o controller.Order) { o(s.Orders(), now) }).Send)
-	return core, s
+	Join(shards)
+	return core, shards
 }
 
 // core is that of a shard's NIC.
 func (v *virtual) core(s *Shard) *controller.Core {
-	if s == v.shards[1] {
+	if slices.Contains(v.nics[1], s) {
 		return v.cores[1]
 	}
 	return v.cores[0]
+}
+
+// out is what a shard left.
+func (v *virtual) out(s *Shard) *thread.Output {
+	if slices.Contains(v.nics[1], s) {
+		return &v.outs[1][s.index]
+	}
+	return &v.outs[0][s.index]
+}
+
+// sum adds up something of all shards of a NIC.
+func (v *virtual) sum(side int, of func(s *Shard) uint64) (sum uint64) {
+	for _, s := range v.nics[side] {
+		sum += of(s)
+	}
+	return sum
+}
+
+// functions are those of a NIC, shard by shard.
+func (v *virtual) functions(side int) (all []*function) {
+	for _, s := range v.nics[side] {
+		all = append(all, s.funcs.all...)
+	}
+	return all
 }
 
 // step lets both NICs do what is due now.
 func (v *virtual) step() {
 	for again := true; again; {
 		again = false
-		for i, s := range v.shards {
-			v.frames = v.frames[:0]
-			in := thread.Input{}
-			if f, ok := v.links[1-i].Receive(v.now); ok {
-				data, segment := f.Data, 0
-				if v.super != nil {
-					data, segment = v.super.split(data)
-				}
-				v.frames = append(v.frames, data)
-				in.Frames, in.Segments = v.frames, append(v.segments[:0], segment)
-				v.segments = in.Segments
-				again = true
-			}
+		for i := range v.nics {
 			for len(v.mail[i]) > 0 && v.mail[i][0].at <= v.now {
 				v.peers[i].Message(v.mail[i][0].msg)
 				v.mail[i] = v.mail[i][1:]
 			}
-			if len(v.ports[i]) > 0 && !s.plain.gw.Busy() {
-				in.FromPorts, v.ports[i] = v.ports[i], nil
-				again = true
+			queue := 0
+			if n := len(v.nics[i]); n > 1 {
+				queue = v.queue.IntN(n)
 			}
-			s.Step(v.now, &in, &v.outs[i])
-			v.outs[i].Do()
-			again = again || v.outs[i].More || s.plain.gw.Busy()
-			for _, f := range s.plain.gw.Output() {
-				v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
+			for k, s := range v.nics[i] {
+				again = v.stepShard(i, s, k == queue) || again
 			}
-			s.plain.gw.Done()
-			if !v.outs[i].More {
-				if v.gap != nil {
-					v.gap(i)
-				}
-				s.Flush(v.now, &v.outs[i])
-				v.outs[i].Do()
-				again = again || v.outs[i].More || !s.inbox.Empty() // as the thread looks before it parks
-			}
-			pending := s.tx.Pending()
-			if v.super != nil {
-				pending = v.super.join(pending)
-			}
-			for _, f := range pending {
-				v.record(i, f)
-				if v.tap != nil {
-					f = v.tap(i, f)
-				}
-				if f != nil {
-					v.links[i].Send(v.now, f)
-				}
-			}
-			s.tx.Taken(len(s.tx.Pending()))
 			again = v.decide(i) || again
 		}
 	}
 }
 
+// stepShard lets a shard do what is due now, with what comes from the uplink if it is the one to read
+// that. It reports whether something is left.
+func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
+	v.frames = v.frames[:0]
+	in := thread.Input{}
+	if reads {
+		if f, ok := v.links[1-i].Receive(v.now); ok {
+			data, segment := f.Data, 0
+			if v.super != nil {
+				data, segment = v.super.split(data)
+			}
+			v.frames = append(v.frames, data)
+			in.Frames, in.Segments = v.frames, append(v.segments[:0], segment)
+			v.segments = in.Segments
+			again = true
+		}
+	}
+	if s == v.shards[i] && len(v.ports[i]) > 0 && !s.plain.gw.Busy() {
+		in.FromPorts, v.ports[i] = v.ports[i], nil
+		again = true
+	}
+	out := &v.outs[i][s.index]
+	s.Step(v.now, &in, out)
+	out.Do()
+	again = again || out.More || s.plain.gw.Busy()
+	for _, f := range s.plain.gw.Output() {
+		v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
+	}
+	s.plain.gw.Done()
+	if !out.More {
+		if v.gap != nil && s == v.shards[i] {
+			v.gap(i)
+		}
+		s.Flush(v.now, out)
+		out.Do()
+		again = again || out.More || !s.inbox.Empty() || s.handed() // as the thread looks before it parks
+	}
+	pending := s.tx.Pending()
+	if v.super != nil {
+		pending = v.super.join(pending)
+	}
+	for _, f := range pending {
+		v.record(i, f)
+		if v.tap != nil {
+			f = v.tap(i, f)
+		}
+		if f != nil {
+			v.links[i].Send(v.now, f)
+		}
+	}
+	s.tx.Taken(len(s.tx.Pending()))
+	return again
+}
+
 // decide lets a core do what is due now. It reports whether there is something left, for it or its
-// shard.
+// shards.
 func (v *virtual) decide(i int) bool {
 	out := &v.decided[i]
 	v.cores[i].Step(v.now, out)
@@ -176,7 +245,11 @@ func (v *virtual) decide(i int) bool {
 	for _, m := range out.Messages {
 		v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
 	}
-	return !v.cores[i].Idle() || !v.shards[i].inbox.Empty()
+	left := !v.cores[i].Idle()
+	for _, s := range v.nics[i] {
+		left = left || !s.inbox.Empty() || s.handed()
+	}
+	return left
 }
 
 func (v *virtual) record(from int, frame []byte) {
@@ -194,8 +267,11 @@ func (v *virtual) record(from int, frame []byte) {
 // nothing ever will before limit.
 func (v *virtual) advance(limit falcon.Time) bool {
 	next := limit
-	for i := range v.shards {
-		next = min(next, v.outs[i].Deadline, v.decided[i].Deadline, v.links[i].Deadline())
+	for i := range v.nics {
+		for k := range v.outs[i] {
+			next = min(next, v.outs[i][k].Deadline)
+		}
+		next = min(next, v.decided[i].Deadline, v.links[i].Deadline())
 		if len(v.mail[i]) > 0 {
 			next = min(next, v.mail[i][0].at)
 		}
@@ -277,7 +353,7 @@ const pageSize = abi.PageSize
 func newDriver(v *virtual, side int, vf int) *driver {
 	v.t.Helper()
 	d := &driver{v: v, side: side, mem: make([]byte, driverMem)}
-	for _, f := range v.shards[side].funcs.all {
+	for _, f := range v.functions(side) {
 		if int(f.ID.VF()) == vf {
 			d.fn = f
 		}
@@ -315,6 +391,11 @@ type virtualDesk struct {
 }
 
 func (d virtualDesk) Find(number uint32, _ string, _ queues.Peer) (guest.Home, uint32) {
+	for _, s := range d.v.nics[d.side] {
+		if s.funcs.byID[pfvf.ID(number)] != nil {
+			return virtualHome{s, d.v}, number
+		}
+	}
 	return virtualHome{d.v.shards[d.side], d.v}, number
 }
 
