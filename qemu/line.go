@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 )
 
 // Line is the command line of a guest somebody starts themselves: stock QEMU, 7.2
-// or newer, with the devices through which the guest reaches its functions and
+// or newer (10.1 for vfio-user), with the devices through which the guest reaches its functions and
 // memory that the NIC can map.
 type Line struct {
 	Binary  string // QEMU's program, default qemu-system-x86_64
@@ -25,6 +26,7 @@ type Line struct {
 	Accel   Accel    // default: DetectAccel
 	Vsock   string   // socket of a VhostUser
 	Windows []Window // of its functions
+	Vfio    []Vfio   // functions by vfio-user, which needs QEMU 10.1: no vsock is needed then
 	IOMMU   bool     // the guest's programs can get interrupts, from windows that do not share a PCI slot
 	Ports   []Port   // of its functions
 	Monitor string   // socket for QMP (DialQMP); none when empty
@@ -73,16 +75,19 @@ func (l *Line) Options() ([][]string, error) {
 		{"-object", memory},
 	}
 	if l.IOMMU {
-		groups = append(groups, iommuArgs)
+		groups = append(groups, iommuArgs(len(l.Vfio) > 0))
 	}
 	if l.KernelVsock != nil {
 		groups = append(groups, []string{"-device", fmt.Sprintf("vhost-vsock-pci,id=vsock,guest-cid=%d", l.KernelVsock.CID)})
-	} else {
+	} else if l.Vsock != "" {
 		vs := vsockArgs(l.Vsock)
 		groups = append(groups, vs[:2], vs[2:])
 	}
 	for i, w := range l.Windows {
 		groups = append(groups, windowArgs(w, windowAddress(i, len(l.Windows), l.IOMMU))...)
+	}
+	for i, f := range l.Vfio {
+		groups = append(groups, f.args(windowAddress(len(l.Windows)+i, len(l.Windows)+len(l.Vfio), l.IOMMU)))
 	}
 	for _, p := range l.Ports {
 		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
@@ -137,11 +142,17 @@ type Window struct {
 
 func (w Window) chardev() string { return "window-" + w.Function }
 
-// iommuArgs give the guest an IOMMU, which must come before the devices it is for.
-// It isolates the guest's own devices from each other; the NIC reaches memory by
-// its own mapping and never through it. The interrupt controller is split for KVM,
-// whose in-kernel one does not know remapped interrupts.
-var iommuArgs = []string{"-device", "intel-iommu,intremap=on"}
+// iommuArgs give the guest an IOMMU, which must come before the devices it is for. It isolates the
+// guest's own devices from each other. What the NIC reaches by vhost-user it reaches by its own
+// mapping; what it reaches by vfio-user goes through the IOMMU, and QEMU has to learn of each change
+// (caching-mode). The interrupt controller is split for KVM, whose in-kernel one does not know remapped
+// interrupts.
+func iommuArgs(vfio bool) []string {
+	if vfio {
+		return []string{"-device", "intel-iommu,intremap=on,caching-mode=on"}
+	}
+	return []string{"-device", "intel-iommu,intremap=on"}
+}
 
 func machineType(iommu bool) string {
 	if iommu {
@@ -176,6 +187,29 @@ func windowArgs(w Window, at string) [][]string {
 		{"-chardev", "socket,id=" + w.chardev() + ",path=" + escape(w.Socket)},
 		{"-device", fmt.Sprintf("ivshmem-doorbell,id=%s,chardev=%s,vectors=%d,%s", w.Function, w.chardev(), ivshmem.Vectors, at)},
 	}
+}
+
+// Vfio is a function as a PCI device by vfio-user.
+type Vfio struct {
+	Function string // id of the device, as pf0.vf1
+	Socket   string // VfioUser.AddFunction
+}
+
+// device is what QEMU is to make; "addr" may be added.
+func (f Vfio) device() map[string]any {
+	return map[string]any{"driver": "vfio-user-pci", "id": f.Function, "socket": map[string]string{"type": "unix", "path": f.Socket}}
+}
+
+// args attach the function at an address as windowAddress writes it. QEMU takes the socket in JSON only.
+func (f Vfio) args(at string) []string {
+	d := f.device()
+	addr, multi, _ := strings.Cut(strings.TrimPrefix(at, "addr="), ",")
+	d["addr"] = addr
+	if multi != "" {
+		d["multifunction"] = true
+	}
+	b, _ := json.Marshal(d) // strings always encode
+	return []string{"-device", string(b)}
 }
 
 // Port is a function's Ethernet port as the guest has it: a virtio interface on a
@@ -219,10 +253,10 @@ func rootPort(i int) string {
 
 func (l *Line) check() error {
 	switch {
-	case l.Vsock == "" && l.KernelVsock == nil:
+	case l.Vsock == "" && l.KernelVsock == nil && len(l.Vfio) == 0:
 		return errors.New("guest without a vsock: it could not reach its functions")
-	case len(l.Windows) > MaxWindows:
-		return fmt.Errorf("guest with %d windows, its PCI bus has room for %d", len(l.Windows), MaxWindows)
+	case len(l.Windows)+len(l.Vfio) > MaxWindows:
+		return fmt.Errorf("guest with %d windows and functions, its PCI bus has room for %d", len(l.Windows)+len(l.Vfio), MaxWindows)
 	case l.HotPlug < 0 || l.HotPlug > MaxHotPlug:
 		return fmt.Errorf("guest with %d ports for hot-plug, want 0 to %d", l.HotPlug, MaxHotPlug)
 	case l.Memory < MinLineMemory || l.Memory%(1<<20) != 0:

@@ -24,6 +24,7 @@ type Machine struct {
 	InitArgs   []string // arguments of init, without white space or quotes
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
 	Windows    []Window // of its functions
+	Vfio       []Vfio   // functions by vfio-user
 	IOMMU      bool     // as Line.IOMMU
 	NICs       []NIC    // Ethernet interfaces
 	Console    Chardev  // ttyS0, required
@@ -102,13 +103,16 @@ func (m *Machine) Args() ([]string, error) {
 		args = append(args, "-initrd", m.Initrd)
 	}
 	if m.IOMMU {
-		args = append(args, iommuArgs...)
+		args = append(args, iommuArgs(len(m.Vfio) > 0)...)
 	}
 	if m.Vsock != "" {
 		args = append(args, vsockArgs(m.Vsock)...)
 	}
 	for i, w := range m.Windows {
 		args = append(args, slices.Concat(windowArgs(w, windowAddress(i, len(m.Windows), m.IOMMU))...)...)
+	}
+	for i, f := range m.Vfio {
+		args = append(args, f.args(windowAddress(len(m.Windows)+i, len(m.Windows)+len(m.Vfio), m.IOMMU))...)
 	}
 	for i, n := range m.NICs {
 		args = append(args, n.args(i)...)

@@ -20,9 +20,12 @@ type sockets interface {
 	// before.
 	vhostUser(path string, cid uint32) (*qemu.VhostUser, error)
 	window(dev *qemu.VhostUser, w window) error
+	// vfioUser returns a guest with the functions that were made before.
+	vfioUser(c *config.Attach) (*qemu.VfioUser, error)
+	function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error
 }
 
-// window is a window that a guest's function is to have.
+// window is a window that a guest's function is to have, or the function as a whole by vfio-user.
 type window struct {
 	cid      uint32
 	function uint32
@@ -38,9 +41,10 @@ func windowOf(id pfvf.ID, c *config.Attach) window {
 	return w
 }
 
-// windowsOf lists the windows of an attachment that a configuration asks for.
+// windowsOf lists the windows of an attachment that a configuration asks for, or its functions by
+// vfio-user.
 func windowsOf(cfg *config.Config, c *config.Attach) (ws []window, err error) {
-	if c.Type != config.AttachVhostUser || !c.Windows {
+	if c.Type != config.AttachVfioUser && (c.Type != config.AttachVhostUser || !c.Windows) {
 		return nil, nil
 	}
 	for _, f := range cfg.FunctionsOf(c.CID) {
@@ -70,6 +74,8 @@ func attach(cfg *config.Config, from sockets) (as []device.Attachment, err error
 		switch c.Type {
 		case config.AttachVhostUser:
 			a.Attachment, err = attachVhostUser(cfg, c, from)
+		case config.AttachVfioUser:
+			a.Attachment, err = attachVfioUser(cfg, c, from)
 		case config.AttachUnix:
 			a.Attachment, err = from.unix(c.Socket)
 		case config.AttachVsock: // the kernel resets its guests' flows by itself
@@ -147,6 +153,14 @@ func (s ownSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) 
 
 func (s ownSockets) window(dev *qemu.VhostUser, w window) error {
 	return dev.AddWindow(w.function, w.kind, w.socket)
+}
+
+func (s ownSockets) vfioUser(c *config.Attach) (*qemu.VfioUser, error) {
+	return qemu.NewVfioUser(c.Socket, c.CID, qemu.VhostOptions{Log: s.log}), nil
+}
+
+func (s ownSockets) function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error {
+	return guest.AddFunction(w.function, w.kind, w.socket, look)
 }
 
 func guestRAM(rams []config.RAM) []qemu.GuestRAM {

@@ -19,7 +19,7 @@ func guestCommand() *cobra.Command {
 	guest := &cobra.Command{Use: "guest", Short: "the guest side: attach to a function and use it"}
 	url := fmt.Sprintf("vsock://2:%d", abi.Port)
 	guest.PersistentFlags().VarP((*deviceURL)(&url), "device", "d",
-		"the function: vsock://2:PORT in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
+		"the function: vsock://2:PORT or pci:// in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
 
 	var asJSON bool
 	var samples int

@@ -257,6 +257,14 @@ func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) err
 				}
 				return nil
 			}
+		case config.AttachVfioUser:
+			if a.CID == o.cid {
+				o.line.Monitor = o.monitor(strings.TrimSuffix(a.Socket, ".sock"))
+				for _, f := range own {
+					o.line.Vfio = append(o.line.Vfio, qemu.Vfio{Function: f.String(), Socket: a.WindowSocket(f)})
+				}
+				return nil
+			}
 		case config.AttachVsock:
 			for _, ram := range a.RAM {
 				if ram.CID != o.cid {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -21,32 +22,23 @@ import (
 // guestFiles are a kernel and an initramfs with this program in it.
 type guestFiles struct {
 	kernel, initrd string
-	iommu          bool // give the guest one
+	iommu          bool   // give the guest one
+	qemu           string // another QEMU than the machine's; "": none
 }
 
 // buildQEMUGuest skips what this machine cannot boot, or fails it where it must run.
 func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 	tb.Helper()
-	need := func(err error, what string) {
-		tb.Helper()
-		if err == nil {
-			return
-		}
-		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
-			tb.Fatalf("%s: %v", what, err)
-		}
-		tb.Skipf("%s: %v", what, err)
-	}
 	for _, tool := range []string{"qemu-system-x86_64", "apt-get", "dpkg-deb", "go"} {
 		_, err := exec.LookPath(tool)
-		need(err, tool)
+		needed(tb, err, tool)
 	}
 	cache, err := image.DefaultCache()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	k, err := image.FetchKernel(ctx, cache)
-	need(err, "guest kernel")
+	needed(tb, err, "guest kernel")
 	dir := tb.TempDir()
 	program := filepath.Join(dir, "vnic")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
@@ -59,6 +51,18 @@ func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 		tb.Fatal(err)
 	}
 	return guestFiles{kernel: k.Image, initrd: initrd}
+}
+
+// needed skips a test for the lack of something, or fails it where it must run.
+func needed(tb testing.TB, err error, what string) {
+	tb.Helper()
+	if err == nil {
+		return
+	}
+	if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
+		tb.Fatalf("%s: %v", what, err)
+	}
+	tb.Skipf("%s: %v", what, err)
 }
 
 // serveConfig runs a NIC of its own in-memory fabric until the test ends.
@@ -110,7 +114,7 @@ func bootPrinted(tb testing.TB, ctx context.Context, configPath string, g guestF
 	tb.Helper()
 	dir := tb.TempDir()
 	console, output := filepath.Join(dir, "console"), filepath.Join(dir, "output")
-	line, err := runHere(tb, "qemu", "-c", configPath, "--guest", strconv.Itoa(cid), "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd, fmt.Sprintf("--iommu=%t", g.iommu),
+	line, err := runHere(tb, "qemu", "--qemu", cmp.Or(g.qemu, "qemu-system-x86_64"), "-c", configPath, "--guest", strconv.Itoa(cid), "--memory", "256M", "--kernel", g.kernel, "--initrd", g.initrd, fmt.Sprintf("--iommu=%t", g.iommu),
 		"--append", "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check -- "+strings.Join(command, " "),
 		"--", "-nodefaults", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+output,
 	)

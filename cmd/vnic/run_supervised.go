@@ -34,6 +34,7 @@ type outlasting struct {
 	limitBefore time.Duration // the upgrade that is tried
 	given       []supervisor.Given
 	relays      map[string]supervisor.Relay
+	looks       map[uint32]qemu.VfioPCI // of the functions of guests by vfio-user
 
 	mu    sync.Mutex
 	close []func() error // in the reverse order
@@ -61,14 +62,16 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
 	return supervisor.Run(ctx, supervisor.Config{
-		Program:  program,
-		Args:     append([]string{"run", "--worker"}, o.passed()...),
-		Given:    k.give,
-		Relays:   k.relays,
-		Prepare:  func(ctx context.Context) error { return k.prepare(ctx, program) },
-		Commit:   k.commit,
-		Revert:   k.revert,
-		Kept:     func(name string, fds []int) error { return k.keepWindow(name, fds, qemu.VhostOptions{Log: log}) },
+		Program: program,
+		Args:    append([]string{"run", "--worker"}, o.passed()...),
+		Given:   k.give,
+		Relays:  k.relays,
+		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
+		Commit:  k.commit,
+		Revert:  k.revert,
+		Kept: func(name string, fds []int) (supervisor.Relay, error) {
+			return k.kept(name, fds, qemu.VhostOptions{Log: log})
+		},
 		Watchdog: k.watchdog,
 		Log:      log,
 		Notify: func(state string) {
@@ -81,7 +84,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 
 // keep listens wherever the configuration lets guests and operators in.
 func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}}
+	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -172,9 +175,38 @@ func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qe
 				return err
 			}
 			k.close = append(k.close, s.Close)
-			k.given = append(k.given, supervisor.Given{Name: windowName(w), FDs: s.Window.FDs()})
+			k.given = append(k.given, supervisor.Given{Name: windowName(givenWindow, w), FDs: s.Window.FDs()})
 		}
+	case config.AttachVfioUser:
+		functions, err := windowsOf(cfg, c)
+		if err != nil {
+			return err
+		}
+		for _, w := range functions {
+			if err := k.keepFunction(w, lookOf(c), opt); err != nil {
+				return err
+			}
+		}
+		k.looks[c.CID] = lookOf(c)
 	}
+	return nil
+}
+
+// keepFunction serves a function to its QEMU.
+func (k *outlasting) keepFunction(w window, look qemu.VfioPCI, opt qemu.VhostOptions) error {
+	win, err := ivshmem.NewWindow(w.function, w.kind)
+	if err != nil {
+		return err
+	}
+	name := windowName(givenVfio, w)
+	given := supervisor.Given{Name: name, FDs: win.FDs()}
+	r, err := qemu.ServeVfioRelay(w.function, win, w.socket, look, opt)
+	if err != nil {
+		return err
+	}
+	k.close = append(k.close, r.Close)
+	k.relays[name] = r
+	k.given = append(k.given, given)
 	return nil
 }
 
@@ -193,36 +225,56 @@ func (k *outlasting) give() []supervisor.Given {
 	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
 }
 
-// keepWindow serves a window that a worker made. It is called as soon as a worker
-// keeps anything.
-func (k *outlasting) keepWindow(name string, fds []int, opt qemu.VhostOptions) error {
-	if !strings.HasPrefix(name, givenWindow) {
-		return nil
+// kept serves what a worker made while it ran: windows, and functions, which need the worker too.
+func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
+	switch {
+	case strings.HasPrefix(name, givenWindow):
+		win, w, err := adoptKept(givenWindow, name, fds)
+		if err != nil {
+			return nil, err
+		}
+		s, err := qemu.ServeWindow(win, w.socket, opt)
+		if err != nil {
+			return nil, err
+		}
+		k.closeLater(s.Close)
+	case strings.HasPrefix(name, givenVfio):
+		win, w, err := adoptKept(givenVfio, name, fds)
+		if err != nil {
+			return nil, err
+		}
+		r, err := qemu.ServeVfioRelay(w.function, win, w.socket, k.looks[w.cid], opt)
+		if err != nil {
+			return nil, err
+		}
+		k.closeLater(r.Close)
+		return r, nil
 	}
-	w, err := parseWindow(name)
+	return nil, nil
+}
+
+func (k *outlasting) closeLater(f func() error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.close = append(k.close, f)
+}
+
+// adoptKept makes a window of copies of descriptors that a worker keeps.
+func adoptKept(kind, name string, fds []int) (*ivshmem.Window, window, error) {
+	w, err := parseWindow(kind, name)
 	if err != nil {
-		return err
+		return nil, w, err
 	}
 	own := make([]int, 0, len(fds))
 	for _, fd := range fds {
 		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return err
+			return nil, w, err
 		}
 		own = append(own, d)
 	}
 	win, err := ivshmem.Adopt(own)
-	if err != nil {
-		return err
-	}
-	s, err := qemu.ServeWindow(win, w.socket, opt)
-	if err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.close = append(k.close, s.Close)
-	return nil
+	return win, w, err
 }
 
 // keepText keeps the configuration as it is now: a worker that is started again
@@ -279,6 +331,9 @@ func shapeOf(cfg *config.Config) (shape []string, err error) {
 			continue // a worker's own
 		}
 		shape = append(shape, fmt.Sprintf("attach %s %s %d", c.Type, c.Socket, c.CID))
+		if c.Type == config.AttachVfioUser {
+			shape = append(shape, fmt.Sprintf("pci %+v", lookOf(c)))
+		}
 		windows, err := windowsOf(cfg, c)
 		if err != nil {
 			return nil, err

@@ -40,6 +40,7 @@ const (
 	givenWindow  = "window:"
 	givenPort    = "port:"
 	givenRings   = "rings:"
+	givenVfio    = "vfio-user:" // functions, named as windows
 	keptTAP      = "tap:"
 	keptSet      = "settings"
 )
@@ -186,7 +187,7 @@ func (s givenSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error
 	// All of them, also those of functions that are not enabled: they are in the
 	// guest's address space, and no memory to read or write.
 	for _, name := range s.w.Names(givenWindow) {
-		w, err := parseWindow(name)
+		w, err := parseWindow(givenWindow, name)
 		if err == nil && w.cid == cid {
 			var win *ivshmem.Window
 			if win, err = ivshmem.Adopt(s.w.Take(name)); err == nil {
@@ -207,12 +208,17 @@ func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
 	if err != nil {
 		return err
 	}
-	if err := s.w.Keep(windowName(w), win.FDs()...); err != nil {
+	if err := s.w.Keep(windowName(givenWindow, w), win.FDs()...); err != nil {
 		return errors.Join(err, win.Close())
 	}
 	if err := dev.UseWindow(w.function, win); err != nil {
 		return err
 	}
+	return awaitServed(w)
+}
+
+// awaitServed waits until the supervisor serves a window.
+func awaitServed(w window) error {
 	for end := time.Now().Add(windowWait); ; time.Sleep(time.Millisecond) {
 		st, err := os.Stat(w.socket)
 		switch {
@@ -224,17 +230,56 @@ func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
 	}
 }
 
+// vfioUser returns a guest with its functions, whose QEMUs the supervisor has.
+func (s givenSockets) vfioUser(c *config.Attach) (*qemu.VfioUser, error) {
+	guest := qemu.NewVfioUser(c.Socket, c.CID, s.opt)
+	for _, name := range s.w.Names(givenVfio) {
+		w, err := parseWindow(givenVfio, name)
+		if err == nil && w.cid == c.CID {
+			err = s.use(guest, w, s.w.Take(name))
+		}
+		if err != nil {
+			return nil, errors.Join(err, guest.Close())
+		}
+	}
+	return guest, nil
+}
+
+func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
+	win, err := ivshmem.Adopt(fds)
+	if err != nil {
+		return err
+	}
+	return guest.UseFunction(w.function, win, s.w.Acceptor(windowName(givenVfio, w)))
+}
+
+// function makes a function while the NIC runs, and leaves it to the supervisor to serve it to QEMU.
+func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) error {
+	win, err := ivshmem.NewWindow(w.function, w.kind)
+	if err != nil {
+		return err
+	}
+	name := windowName(givenVfio, w)
+	if err := s.w.Keep(name, win.FDs()...); err != nil {
+		return errors.Join(err, win.Close())
+	}
+	if err := guest.UseFunction(w.function, win, s.w.Acceptor(name)); err != nil {
+		return err
+	}
+	return awaitServed(w)
+}
+
 // windowWait is how long a worker waits for the supervisor to serve a window.
 const windowWait = 5 * time.Second
 
 // windowName is the name under which a window is passed, with all that is to be
 // known of it.
-func windowName(w window) string {
-	return fmt.Sprintf("%s%d:%d:%d:%s", givenWindow, w.cid, w.function, w.kind, w.socket)
+func windowName(kind string, w window) string {
+	return fmt.Sprintf("%s%d:%d:%d:%s", kind, w.cid, w.function, w.kind, w.socket)
 }
 
-func parseWindow(name string) (w window, err error) {
-	parts := strings.SplitN(strings.TrimPrefix(name, givenWindow), ":", 4)
+func parseWindow(kind, name string) (w window, err error) {
+	parts := strings.SplitN(strings.TrimPrefix(name, kind), ":", 4)
 	if len(parts) != 4 {
 		return w, fmt.Errorf("window %q: want guest:function:kind:socket", name)
 	}

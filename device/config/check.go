@@ -264,8 +264,8 @@ func (c *Config) checkAttach(r *report) {
 	names, cids, vsocks := map[string]string{}, map[uint32]string{}, map[uint32]string{}
 	for i := range c.Attach {
 		a, path := &c.Attach[i], fmt.Sprintf("attach[%d]", i)
-		oneOf(r, path+".type", a.Type, AttachVhostUser, AttachUnix, AttachVsock)
-		if a.Type == AttachVhostUser || a.Type == AttachUnix {
+		oneOf(r, path+".type", a.Type, AttachVhostUser, AttachUnix, AttachVsock, AttachVfioUser)
+		if a.Type != AttachVsock && a.Type != "" {
 			if a.Socket == "" {
 				r.add(path+".socket", "missing", "name the socket file to listen on")
 			} else if first, dup := sockets[a.Socket]; dup {
@@ -281,8 +281,9 @@ func (c *Config) checkAttach(r *report) {
 				r.add(path+"."+key, "has no meaning for type "+a.Type, "leave it out")
 			}
 		}
+		unused("pci", a.PCI != nil && a.Type != AttachVfioUser)
 		switch a.Type {
-		case AttachVhostUser:
+		case AttachVhostUser, AttachVfioUser:
 			if a.CID < 3 || a.CID == 1<<32-1 {
 				r.add(path+".cid", fmt.Sprintf("%d is not a guest's vsock context id", a.CID), "use 3 to 4294967294, one per guest")
 			} else if first, dup := cids[a.CID]; dup {
@@ -291,6 +292,10 @@ func (c *Config) checkAttach(r *report) {
 				cids[a.CID] = path
 			}
 			c.checkWindows(r, path, a)
+			if a.Type == AttachVfioUser {
+				unused("windows", a.Windows)
+				oneOf(r, path+".pci.interrupts", a.PCI.Interrupts, PCIMSIX, PCIMSI)
+			}
 			unused("name", a.Name != "")
 			unused("port", a.Port != 0)
 			unused("ram", len(a.RAM) > 0)
@@ -357,7 +362,7 @@ func checkRAM(r *report, path string, ram []RAM) {
 const MaxWindows = 160
 
 func (c *Config) checkWindows(r *report, path string, a *Attach) {
-	if !a.Windows {
+	if !a.Windows && a.Type != AttachVfioUser {
 		return
 	}
 	own := c.FunctionsOf(a.CID)

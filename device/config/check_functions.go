@@ -191,7 +191,7 @@ func (c *Config) checkGuest(r *report, path string, g *Guest) {
 		a := &c.Attach[i]
 		switch {
 		case g.Unix != "" && a.Type == AttachUnix && a.Name == g.Unix,
-			g.CID != 0 && a.Type == AttachVhostUser && a.CID == g.CID,
+			g.CID != 0 && (a.Type == AttachVhostUser || a.Type == AttachVfioUser) && a.CID == g.CID,
 			g.CID != 0 && a.Type == AttachVsock:
 			return
 		}

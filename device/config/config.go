@@ -248,20 +248,47 @@ const (
 	AttachVhostUser = "vhost-user" // our own vhost-user-vsock device for one guest
 	AttachUnix      = "unix"       // a unix socket for bare clients with passed memory
 	AttachVsock     = "vsock"      // the kernel's vsock, guest memory from a file
+	AttachVfioUser  = "vfio-user"  // functions as PCI devices of one guest's QEMU
 )
 
 // Attach is one way for guests to reach this NIC.
 type Attach struct {
 	Type   string `yaml:"type"`
 	Name   string `yaml:"name"`   // unix: what functions refer to; default the socket's file name without suffix
-	Socket string `yaml:"socket"` // vhost-user, unix
-	CID    uint32 `yaml:"cid"`    // vhost-user: the guest's context id, 3 or above
+	Socket string `yaml:"socket"` // vhost-user, unix; vfio-user: what WindowSocket makes the functions' of
+	CID    uint32 `yaml:"cid"`    // vhost-user, vfio-user: the guest's context id, 3 or above
 	// Windows gives each function of a vhost-user guest an ivshmem device for its
 	// doorbells, served on the socket that WindowSocket names.
 	Windows bool   `yaml:"windows"`
 	Port    uint32 `yaml:"port"` // vsock: port to listen on; default 7000
 	RAM     []RAM  `yaml:"ram"`  // vsock: where each guest's memory lies
+	PCI     *PCI   `yaml:"pci"`  // vfio-user: how the devices look; nil: as defaults say
 }
+
+// PCI says how functions look to a guest as PCI devices.
+type PCI struct {
+	Vendor          *PCIID `yaml:"vendor"`
+	Device          *PCIID `yaml:"device"`
+	SubsystemVendor *PCIID `yaml:"subsystem_vendor"`
+	SubsystemDevice *PCIID `yaml:"subsystem_device"`
+	Interrupts      string `yaml:"interrupts"` // msix or msi
+}
+
+// PCIID is a number of PCI's, written as 0x1af4.
+type PCIID uint16
+
+// Interrupts of PCI devices.
+const (
+	PCIMSIX = "msix"
+	PCIMSI  = "msi" // QEMU 11.1 ends when a device with MSI-X is unplugged
+)
+
+// Ids of functions when nothing else is said: those that QEMU's authors have set aside for devices
+// which are not registered.
+const (
+	DefaultPCIVendor PCIID = 0x1af4
+	DefaultPCIDevice PCIID = 0x10f0
+)
 
 // RAM is the memory of one guest: a file that QEMU shares, and how the guest
 // sees it.

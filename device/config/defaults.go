@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -99,11 +100,23 @@ func (c *Config) setDefaults() {
 			set(&a.Name, strings.TrimSuffix(base, filepath.Ext(base)))
 		case AttachVsock:
 			set(&a.Port, DefaultVsockPort)
+		case AttachVfioUser:
+			if a.PCI == nil {
+				a.PCI = &PCI{}
+			}
+			a.PCI.setDefaults()
 		}
 	}
 	if c.Capture != nil {
 		set(&c.Capture.Mode, CaptureSealed)
 	}
+}
+
+func (p *PCI) setDefaults() {
+	vendor, device := DefaultPCIVendor, DefaultPCIDevice
+	p.Vendor, p.Device = cmp.Or(p.Vendor, &vendor), cmp.Or(p.Device, &device)
+	p.SubsystemVendor, p.SubsystemDevice = cmp.Or(p.SubsystemVendor, p.Vendor), cmp.Or(p.SubsystemDevice, p.Device)
+	set(&p.Interrupts, PCIMSIX)
 }
 
 func defaultQuotas() (q Quotas) {

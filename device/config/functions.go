@@ -50,7 +50,8 @@ func (c *Config) FunctionsOf(cid uint32) (own []NamedFunction) {
 }
 
 // WindowSocket returns the path of the socket on which QEMU gets the window of
-// one of the guest's functions: beside that of the guest.
+// one of the guest's functions, or by vfio-user the function itself: beside that of
+// the guest.
 func (a *Attach) WindowSocket(f NamedFunction) string {
 	return strings.TrimSuffix(a.Socket, ".sock") + "." + f.String()
 }

@@ -135,3 +135,16 @@ func (s *Share) UnmarshalText(b []byte) error {
 
 // String writes the share in percent.
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
+
+// UnmarshalText reads 0x1af4, or the number in another base that Go writes so.
+func (p *PCIID) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 0, 16)
+	if err != nil {
+		return fmt.Errorf("%q is no PCI id; write it as 0x1af4", b)
+	}
+	*p = PCIID(n)
+	return nil
+}
+
+// String writes the id as UnmarshalText reads it.
+func (p PCIID) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }

@@ -32,12 +32,19 @@ func (f *blocks) driven(m []byte) bool {
 	return open != 0 && open == opened
 }
 
+// means reports whether a driver that asks for a function may get another's number. A host number of 0
+// is the NIC's own.
+func means(asked, number uint32) bool {
+	const host = 0xff << 16
+	return asked == AnyFunction || asked == number || asked&host == 0 && asked == number&^host
+}
+
 // findBlocks checks whose window it is and follows the chain of capabilities.
 func findBlocks(m []byte, function uint32) (found blocks, err error) {
 	var h abi.WindowHeader
 	h.Unmarshal(m)
 	switch {
-	case h.Magic != abi.Magic || h.Function != function && function != AnyFunction:
+	case h.Magic != abi.Magic || !means(function, h.Function):
 		return found, ErrNone
 	case h.Major != abi.VersionMajor:
 		return found, fmt.Errorf("it has ABI version %d, this driver %d", h.Major, abi.VersionMajor)

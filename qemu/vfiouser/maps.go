@@ -13,9 +13,9 @@ const MaxMaps = 65535
 // mappings are the ranges that a client has mapped, in ascending order. None overlaps another.
 type mappings struct{ list []Range }
 
-// find returns where a range stands or would stand.
+// find returns where a range that begins where r does stands, or would stand.
 func (m *mappings) find(r Range) (at int, there bool) {
-	at, _ = slices.BinarySearchFunc(m.list, r, func(a, b Range) int {
+	return slices.BinarySearchFunc(m.list, r, func(a, b Range) int {
 		switch {
 		case a.Addr < b.Addr:
 			return -1
@@ -24,7 +24,6 @@ func (m *mappings) find(r Range) (at int, there bool) {
 		}
 		return 0
 	})
-	return at, at < len(m.list) && m.list[at] == r
 }
 
 // add notes a range.
@@ -40,12 +39,21 @@ func (m *mappings) add(r Range) error {
 	return nil
 }
 
-// remove forgets a range, which must be exactly one that was added.
-func (m *mappings) remove(r Range) error {
-	at, there := m.find(r)
-	if !there {
-		return unix.ENOENT
+// remove forgets the ranges that lie inside r, which may be none: a client with an IOMMU takes back
+// whole parts of its address space. One that lies inside only in part stays, and all others.
+func (m *mappings) remove(r Range) (gone []Range, err error) {
+	first, _ := m.find(r)
+	if first > 0 && m.list[first-1].overlaps(r) {
+		return nil, unix.EINVAL
 	}
-	m.list = slices.Delete(m.list, at, at+1)
-	return nil
+	end := first
+	for end < len(m.list) && m.list[end].overlaps(r) {
+		end++
+	}
+	if end > first && m.list[end-1].Addr+m.list[end-1].Size > r.Addr+r.Size {
+		return nil, unix.EINVAL
+	}
+	gone = slices.Clone(m.list[first:end])
+	m.list = slices.Delete(m.list, first, end)
+	return gone, nil
 }

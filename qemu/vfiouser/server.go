@@ -233,7 +233,7 @@ func (s *server) mapDMA(m *message) error {
 		return err
 	}
 	if err := s.dev.Map(r, m.fds.Take()); err != nil {
-		_ = s.maps.remove(r.Range)
+		_, _ = s.maps.remove(r.Range)
 		return errnoOf(err)
 	}
 	return nil
@@ -248,11 +248,11 @@ func (s *server) unmapDMA(m *message) ([]byte, error) {
 		s.unmapAll()
 		return u.Append(nil), nil
 	}
-	if err := s.maps.remove(u.Range); err != nil {
-		return nil, err
+	gone, err := s.maps.remove(u.Range)
+	for _, r := range gone {
+		s.dev.Unmap(r)
 	}
-	s.dev.Unmap(u.Range)
-	return u.Append(nil), nil
+	return u.Append(nil), err
 }
 
 func (s *server) unmapAll() {

@@ -299,8 +299,9 @@ func TestErrno(t *testing.T) {
 		"overlap around":          {DMAMap, dma(Map{3, 0, Range{0, 1 << 40}}), nil, unix.EEXIST},
 		"two files":               {DMAMap, dma(Map{3, 0, Range{0x40000, 0x1000}}), []int{ram, ram}, unix.EINVAL},
 		"nothing":                 {DMAMap, dma(Map{}), nil, unix.EINVAL},
-		"unmap of a part":         {DMAUnmap, unmap(Unmap{0, Range{0x10000, 0x1000}}), nil, unix.ENOENT},
-		"unmap of nothing mapped": {DMAUnmap, unmap(Unmap{0, Range{0x90000, 0x1000}}), nil, unix.ENOENT},
+		"unmap of the beginning":  {DMAUnmap, unmap(Unmap{0, Range{0x10000, 0x1000}}), nil, unix.EINVAL},
+		"unmap of the end":        {DMAUnmap, unmap(Unmap{0, Range{0x18000, 0x80000}}), nil, unix.EINVAL},
+		"unmap of the middle":     {DMAUnmap, unmap(Unmap{0, Range{0x18000, 0x1000}}), nil, unix.EINVAL},
 		"vector 4":                {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 4, 1}), []int{ram}, unix.EINVAL},
 		"INTx":                    {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQINTx, 0, 1}), []int{ram}, unix.EINVAL},
 		"descriptors too few":     {SetIRQs, irqs(IRQSet{IRQDataEventfd | IRQTrigger, IRQMSIX, 0, 2}), []int{ram}, unix.EINVAL},
@@ -431,12 +432,23 @@ func TestMappings(t *testing.T) {
 			}
 			continue
 		}
-		there := owner[r.Addr] == r
-		if err := m.remove(r); (err == nil) != there {
-			t.Fatalf("remove %v: %v, there %v", r, err, there)
+		inside, part := map[Range]bool{}, false
+		for _, o := range m.list {
+			if o.Addr >= r.Addr && o.Addr+o.Size <= r.Addr+r.Size {
+				inside[o] = true
+			} else if o.overlaps(r) {
+				part = true
+			}
 		}
-		if there {
-			for a := r.Addr; a < r.Addr+r.Size; a++ {
+		gone, err := m.remove(r)
+		if (err == nil) == part || !part && len(gone) != len(inside) {
+			t.Fatalf("remove %v: %v, %v; inside %v, in part %v", r, gone, err, inside, part)
+		}
+		for _, o := range gone {
+			if !inside[o] {
+				t.Fatalf("remove %v: %v", r, gone)
+			}
+			for a := o.Addr; a < o.Addr+o.Size; a++ {
 				delete(owner, a)
 			}
 		}

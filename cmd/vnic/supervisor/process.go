@@ -116,10 +116,38 @@ func (s *Supervisor) start() (_ *process, err error) {
 		_ = cmd.Process.Kill() // it is half informed
 		return p, nil
 	}
-	for name, r := range s.cfg.Relays {
-		r.Attach(func() (*net.UnixConn, error) { return s.connect(p, name) })
-	}
+	s.attach(p)
 	return p, nil
+}
+
+// attach gives all relays their way to a worker.
+func (s *Supervisor) attach(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, r := range s.relays {
+		s.attachOne(p, name, r)
+	}
+}
+
+func (s *Supervisor) attachOne(p *process, name string, r Relay) {
+	r.Attach(func() (*net.UnixConn, error) { return s.connect(p, name) })
+}
+
+// relay takes over a relay that came while a worker runs.
+func (s *Supervisor) relay(p *process, name string, r Relay) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relays[name] = r
+	s.attachOne(p, name, r)
+}
+
+// detach says to all relays that the worker is gone.
+func (s *Supervisor) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.relays {
+		r.Detach()
+	}
 }
 
 // tell gives a new worker what it starts from.
@@ -153,10 +181,13 @@ func (s *Supervisor) hear(p *process) {
 		}
 		switch {
 		case m.Kind == kindKeep && m.Name != "" && len(fds) > 0:
-			err := s.cfg.Kept(m.Name, fds)
+			r, err := s.cfg.Kept(m.Name, fds)
 			if err == nil {
 				err = s.store.put(m.Name, fds)
 				fds = nil
+			}
+			if r != nil {
+				s.relay(p, m.Name, r)
 			}
 			if err != nil {
 				s.cfg.Log.Warn("not kept for the worker", "name", m.Name, "err", err)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,8 +50,8 @@ type Config struct {
 	Prepare        func(ctx context.Context) error
 	Commit, Revert func()
 	// Kept is called with what a worker keeps, before it is. After an error it is
-	// not.
-	Kept   func(name string, fds []int) error
+	// not. What needs connections to workers from then on, by that name, is returned; nil: nothing.
+	Kept   func(name string, fds []int) (Relay, error)
 	Notify func(state string) // tells the service manager
 	Log    *slog.Logger
 
@@ -87,6 +89,9 @@ type Supervisor struct {
 	trying  bool     // the next worker is an upgrade
 	upgrade Upgrade
 	stuck   int // workers replaced because their event loop was stuck
+
+	mu     sync.Mutex
+	relays map[string]Relay // Config.Relays, and those that came later
 }
 
 // ErrFirst says that the first worker ended before it was ready: it has said why
@@ -97,7 +102,8 @@ var ErrFirst = errors.New("the worker ended before it was ready")
 // served never gives up: guests cannot come back to another. No worker is left when it returns.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
-	s := &Supervisor{cfg: cfg, since: time.Now()}
+	s := &Supervisor{cfg: cfg, since: time.Now(), relays: map[string]Relay{}}
+	maps.Copy(s.relays, cfg.Relays)
 	defer s.store.close()
 	// Workers die with the thread that starts them.
 	runtime.LockOSThread()
@@ -135,9 +141,7 @@ func Run(ctx context.Context, cfg Config) error {
 // take its place at once.
 func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal) (again bool) {
 	defer func() {
-		for _, r := range s.cfg.Relays {
-			r.Detach()
-		}
+		s.detach()
 		p.pulses.unmap()
 	}()
 	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)

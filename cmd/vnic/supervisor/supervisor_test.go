@@ -223,11 +223,11 @@ func supervise(t *testing.T, mode string, change func(*Config)) *scene {
 		Prepare: func(context.Context) error { s.note("prepare"); return nil },
 		Commit:  func() { s.note("commit") },
 		Revert:  func() { s.note("revert") },
-		Kept: func(name string, fds []int) error {
+		Kept: func(name string, fds []int) (Relay, error) {
 			if name == "refused" {
-				return errors.New("refused on purpose")
+				return nil, errors.New("refused on purpose")
 			}
-			return nil
+			return nil, nil
 		},
 		Notify: func(state string) {
 			s.mu.Lock()

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/pci"
+)
+
+// vfioUser is a guest that gets functions while the NIC runs.
+type vfioUser struct {
+	*qemu.VfioUser
+	cfg  *config.Attach
+	from sockets
+}
+
+var _ device.Windower = (*vfioUser)(nil)
+
+// GiveWindow implements device.Windower: the function gets a socket for QEMU to plug it in by. It stays
+// until the NIC ends.
+func (v *vfioUser) GiveWindow(id pfvf.ID, cid uint32) error {
+	if cid != v.cfg.CID || v.HasFunction(uint32(id)) {
+		return nil
+	}
+	return v.from.function(v.VfioUser, windowOf(id, v.cfg), lookOf(v.cfg))
+}
+
+// lookOf is how the functions of an attachment look as PCI devices.
+func lookOf(c *config.Attach) qemu.VfioPCI {
+	return qemu.VfioPCI{
+		IDs: pci.IDs{
+			Vendor: uint16(*c.PCI.Vendor), Device: uint16(*c.PCI.Device),
+			SubVendor: uint16(*c.PCI.SubsystemVendor), SubDevice: uint16(*c.PCI.SubsystemDevice),
+		},
+		MSI: c.PCI.Interrupts == config.PCIMSI,
+	}
+}
+
+func attachVfioUser(cfg *config.Config, c *config.Attach, from sockets) (*vfioUser, error) {
+	functions, err := windowsOf(cfg, c)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := from.vfioUser(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range functions {
+		if guest.HasFunction(w.function) {
+			continue
+		}
+		if err := from.function(guest, w, lookOf(c)); err != nil {
+			_ = guest.Close()
+			return nil, err
+		}
+	}
+	return &vfioUser{guest, c, from}, nil
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// newQEMU is a QEMU that knows vfio-user: the machine's own, or that of tools/qemu.sh.
+func newQEMU(tb testing.TB, ctx context.Context) string {
+	tb.Helper()
+	out, err := exec.CommandContext(ctx, "../../tools/qemu.sh").Output()
+	needed(tb, err, "tools/qemu.sh")
+	return strings.TrimSpace(string(out))
+}
+
+// vfioConfig has a guest with two functions as PCI devices, and one with a third.
+const vfioConfig = `
+nic: {host: 1}
+uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: 192.168.100.11, guest: {cid: 1001}}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, guest: {cid: 1001}}
+      - {vf: 3, tenant: 100, address: 192.168.100.13, guest: {cid: 1002}}
+attach:
+  - {type: vfio-user, socket: %s/g1.sock, cid: 1001}
+  - {type: vfio-user, socket: %[1]s/g2.sock, cid: 1002}
+`
+
+// TestVfioUserInGuest boots the printed line: the guest has no vsock, and reaches its second function
+// by a PCI device, through an IOMMU and vfio-pci. The first shares its slot.
+func TestVfioUserInGuest(t *testing.T) { vfioInfo(t, true, "pci-msix") }
+
+// TestLongVfioUserWithoutIOMMU: without an IOMMU the device is mapped from sysfs, and looked at for
+// events.
+func TestLongVfioUserWithoutIOMMU(t *testing.T) { vfioInfo(t, false, "pci") }
+
+func vfioInfo(t *testing.T, iommu bool, path string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	g := buildQEMUGuest(t, ctx)
+	g.iommu, g.qemu = iommu, newQEMU(t, ctx)
+	config := writeQEMUConfig(t, fmt.Sprintf(vfioConfig, t.TempDir()))
+	serveConfig(t, config)
+	said, err := bootPrinted(t, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", "pci://?function=pf0.vf2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct {
+		Function, Path string
+		Tenant         uint32
+		Latency        guestlib.Latency
+	}
+	if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || !strings.HasSuffix(info.Function, "pf0.vf2") {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if l := info.Latency; info.Path != path || l.Samples != 300 || l.DoorbellUS <= 0 || l.WakeUS <= 0 {
+		t.Fatalf("%+v; want path %s", info, path)
+	}
+	t.Logf("%+v", info.Latency)
+}
