@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/roce"
 )
 
 // Shard is what a shard counts beside its rooms.
@@ -120,6 +121,21 @@ var OfRDMA = table[*rdma.Stats]{
 	counter("rdma.refused", "Requests of peers that were refused.", func(s *rdma.Stats) uint64 { return s.Refused }),
 	counter("rdma.rnr_rx", "Receiver-not-ready answers received.", func(s *rdma.Stats) uint64 { return s.RNRRx }),
 	counter("rdma.rnr_tx", "Receiver-not-ready answers sent.", func(s *rdma.Stats) uint64 { return s.RNRTx }),
+}
+
+// OfRoCE are those of RoCEv2.
+var OfRoCE = table[*roce.Stats]{
+	counter("roce.again", "Requests sent again.", func(s *roce.Stats) uint64 { return s.Again }),
+	counter("roce.cnps", "Congestion notifications received.", func(s *roce.Stats) uint64 { return s.CNPs }),
+	counter("roce.cnps_sent", "Congestion notifications sent.", func(s *roce.Stats) uint64 { return s.CNPsSent }),
+	counter("roce.marked", "Packets received with a mark of congestion.", func(s *roce.Stats) uint64 { return s.Marked }),
+	counter("roce.missing", "Times that a packet of a request or an answer was found missing.", func(s *roce.Stats) uint64 { return s.Missing }),
+	counter("roce.received", "Packets received that were for somebody.", func(s *roce.Stats) uint64 { return s.Received }),
+	counter("roce.refused", "Requests of peers answered with an error.", func(s *roce.Stats) uint64 { return s.Refused }),
+	counter("roce.sent", "Packets sent.", func(s *roce.Stats) uint64 { return s.Sent }),
+	counter("roce.strange", "Packets received for nobody: no such queue pair, or other addresses, partition or service than its own.", func(s *roce.Stats) uint64 { return s.Strange }),
+	counter("roce.timeouts", "Times that nothing was answered in time.", func(s *roce.Stats) uint64 { return s.Timeouts }),
+	counter("roce.wrong", "Packets received that are no RoCEv2, or have a wrong ICRC.", func(s *roce.Stats) uint64 { return s.Wrong }),
 }
 
 // OfGateway are those of plain IP.

@@ -110,10 +110,11 @@ func (s *Shard) counts() control.Counters {
 		Inside: s.counters.insidePackets, InsideBytes: s.counters.insideBytes,
 		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
 	}
-	falcon, rdma := s.falcon.Stats(), s.rdma.Stats()
+	falcon, rdma, roce := s.falcon.Stats(), s.rdma.Stats(), s.roce.engine.Stats()
 	counters.OfShard.Add(v, &c)
 	counters.AddFalcon(v, falcon)
 	counters.OfRDMA.Add(v, &rdma)
+	counters.OfRoCE.Add(v, &roce)
 	counters.AddUnderlay(v, s.underlay.Stats()[:])
 	s.plain.counts(v)
 	for r, n := range s.drops {

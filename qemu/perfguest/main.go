@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
@@ -48,8 +48,11 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) > 1 && args[0] == "programs" {
+		return programs(strings.Split(args[1], "+"), args[2:])
+	}
 	if len(args) != 5 {
-		return fmt.Errorf("usage: perfguest server|client IP/BITS PEER-IP PEER-GID RUNS, got %q", args)
+		return fmt.Errorf("usage: perfguest server|client IP/BITS PEER-IP PEER-GID RUNS | programs IP/BITS[+…] COMMAND…, got %q", args)
 	}
 	client := args[0] == "client"
 	runs, err := strconv.Atoi(args[4])
@@ -89,23 +92,60 @@ func run(args []string) error {
 	return nil
 }
 
-// makeRXE gives eth0 an address and puts a Soft-RoCE device on it.
-func makeRXE(address string) error {
+// programs runs commands one after the other on a Soft-RoCE device whose interface has the addresses.
+// The words of a command are joined by commas; @0 and so on stand for the GIDs of the addresses.
+func programs(addresses, commands []string) error {
+	if err := makeRXE(addresses...); err != nil {
+		return err
+	}
+	gids := make([]string, len(addresses))
+	for i, a := range addresses {
+		gid, err := gidIndex(a)
+		if err != nil {
+			return err
+		}
+		gids[i] = gid
+	}
+	for _, c := range commands {
+		argv := strings.Split(c, ",")
+		for i, w := range argv {
+			if n, err := strconv.Atoi(strings.TrimPrefix(w, "@")); w != "" && w[0] == '@' && err == nil && n < len(gids) {
+				argv[i] = gids[n]
+			}
+		}
+		out, err := measure(argv)
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(Line{"rxe", c, out}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeRXE gives eth0 addresses and puts a Soft-RoCE device on it.
+func makeRXE(addresses ...string) error {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
-	ip, network, err := net.ParseCIDR(address)
-	if err != nil {
-		return err
+	for _, a := range addresses {
+		ip, network, err := net.ParseCIDR(a)
+		if err != nil {
+			return err
+		}
+		network.IP = ip
+		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: network, Flags: unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("eth0 with %s: %w", a, err)
+		}
 	}
-	network.IP = ip
-	err = errors.Join(netlink.AddrReplace(link, &netlink.Addr{IPNet: network}), netlink.LinkSetUp(link))
+	err = netlink.LinkSetUp(link)
 	if err == nil {
 		err = netlink.RdmaLinkAdd("rxe0", "rxe", "eth0")
 	}
 	if err != nil {
-		return fmt.Errorf("rxe0 on eth0 with %s: %w", address, err)
+		return fmt.Errorf("rxe0 on eth0 with %s: %w", addresses, err)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func (c *Conn) acknowledged(now transport.Time, psn wire.PSN, syndrome wire.Synd
 	}
 	switch syndrome {
 	case wire.SynSequence:
+		c.port.stats.Missing++
 		c.window.lost()
 		c.heard = now
 		c.rewind()

@@ -13,6 +13,8 @@ import (
 // Engine is the RoCEv2 of one shard.
 type Engine struct {
 	host       transport.Host
+	ports      map[*Port]struct{}
+	closed     Stats           // of ports that are
 	line       list.List[Conn] // with something to send, next first
 	talking    list.List[Port] // with datagrams to send
 	turn       bool            // theirs
@@ -33,12 +35,23 @@ type Engine struct {
 var _ transport.Driven = (*Engine)(nil)
 
 // New makes an engine without ports.
-func New(host transport.Host) *Engine { return &Engine{host: host} }
+func New(host transport.Host) *Engine { return &Engine{host: host, ports: map[*Port]struct{}{}} }
 
 // NewPort makes a port for a function with an address, in a network that carries IP packets of mtu
 // bytes.
 func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
-	return &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
+	p := &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
+	e.ports[p] = struct{}{}
+	return p
+}
+
+// Stats sums the counters of all ports, closed ones included.
+func (e *Engine) Stats() Stats {
+	sum := e.closed
+	for p := range e.ports {
+		sum.Add(&p.stats)
+	}
+	return sum
 }
 
 // Transmit makes the next packet in b, which has room for the longest, and returns its length and

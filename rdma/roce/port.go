@@ -27,10 +27,30 @@ type Port struct {
 type Stats struct {
 	Received uint64 // that were for somebody
 	Sent     uint64
+	Again    uint64 // requests sent again
+	Timeouts uint64 // times that nothing was answered in time
+	Missing  uint64 // times that the peer, or an answer, said that a packet was missing
+	Refused  uint64 // requests of peers that were answered with an error
 	Wrong    uint64 // no RoCEv2, or a wrong ICRC
 	Strange  uint64 // for nobody: no such queue pair, other addresses, partition or service
 	Marked   uint64 // with a mark of congestion
 	CNPs     uint64 // congestion notifications received
+	CNPsSent uint64
+}
+
+// Add adds o to s.
+func (s *Stats) Add(o *Stats) {
+	s.Received += o.Received
+	s.Sent += o.Sent
+	s.Again += o.Again
+	s.Timeouts += o.Timeouts
+	s.Missing += o.Missing
+	s.Refused += o.Refused
+	s.Wrong += o.Wrong
+	s.Strange += o.Strange
+	s.Marked += o.Marked
+	s.CNPs += o.CNPs
+	s.CNPsSent += o.CNPsSent
 }
 
 // Way says how a connection's packets travel.
@@ -91,6 +111,10 @@ func (p *Port) leave(c *Conn) {
 
 // Close ends the port. Its queue pairs have gone.
 func (p *Port) Close() {
+	if !p.closed {
+		p.e.closed.Add(&p.stats)
+		delete(p.e.ports, p)
+	}
 	p.closed = true
 	p.drop()
 	for _, c := range p.conns {

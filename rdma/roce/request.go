@@ -174,6 +174,7 @@ func (c *Conn) packet(op wire.Opcode, info *wire.Info, h *wire.Headers, n int) *
 // know yet.
 func (c *Conn) refuse(now transport.Time, r transport.Refusal, tell bool) {
 	c.account.Refused++
+	c.port.stats.Refused++
 	if r != transport.NotServing {
 		c.refused = syndromeOf(r)
 		c.answer(c.expected, c.refused)

@@ -37,6 +37,7 @@ func (c *Conn) rewind() {
 // missing says that an answer shows that another one was lost.
 func (c *Conn) missing() {
 	if !c.rewound {
+		c.port.stats.Missing++
 		c.window.lost()
 		c.rewind()
 	}
@@ -87,6 +88,7 @@ func (c *Conn) timedOut(now transport.Time) {
 		c.fail(now, st, 0)
 		return
 	}
+	c.port.stats.Timeouts++
 	s.window.collapsed()
 	c.rewind()
 	s.rto *= 2

@@ -75,6 +75,9 @@ func (c *Conn) sendRequest(now transport.Time, b []byte) int {
 			s.rtt.sent(now, e.psn)
 		}
 	}
+	if e.again {
+		c.port.stats.Again++
+	}
 	if s.flying == 0 && !s.rewound {
 		s.heard, s.rto = now, s.rtt.rto()
 	}
@@ -192,6 +195,7 @@ func (c *Conn) sendCNP(now transport.Time, b []byte) int {
 		return 0
 	}
 	c.told = now
+	c.port.stats.CNPsSent++
 	h := &c.e.out
 	*h = wire.Headers{BTH: wire.BTH{Opcode: wire.CNP, BECN: true, PKey: wire.DefaultPKey, DestQP: c.terms.Peer}}
 	ip := c.way.HeaderLen()

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// A stock guest beside a function: VF 1 is a bare client's, and its port is a device of the test's
+// network namespace, by which perftest's programs are talked to. Behind the port of VF 2 is a guest
+// with Debian's kernel and rdma_rxe on its virtio-net, at an address that is no function's: so
+// rdma.transport, which is auto, means RoCEv2 for it.
+const roceLinuxConfig = `
+nic: {host: 1}
+control: %[1]s/control
+uplink: {name: up1, mtu: 4500, address: 10.99.0.1/24}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 100, address: %[2]s, guest: {unix: bare}, port: {mode: direct, name: vp1, addresses: [192.168.100.11]}}
+      - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: bridged, name: vp2, bridge: gbr2, addresses: [192.168.100.22, "fd00:100::22"]}}
+attach:
+  - {type: unix, name: bare, socket: %[1]s/bare.sock}
+`
+
+// stockGuest is a guest whose init runs programs on a Soft-RoCE device.
+func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Machine {
+	t.Helper()
+	requireGuests(t)
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
+	dir := t.TempDir()
+	init, initrd := filepath.Join(dir, "perfguest"), filepath.Join(dir, "initramfs.cpio")
+	build := exec.CommandContext(ctx, "go", "build", "-o", init, "../../qemu/perfguest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	var at []string
+	for _, p := range programs {
+		path, err := exec.LookPath(p)
+		require(t, err == nil, p+" is not installed: apt-get install perftest ibverbs-providers")
+		at = append(at, path)
+	}
+	if err := (image.Initramfs{Kernel: k, Init: init, Modules: slices.Concat(image.VsockModules, rxeModules), Programs: at, Files: rxeProvider}).Write(initrd); err != nil {
+		t.Fatal(err)
+	}
+	return qemu.Machine{Memory: 384, Kernel: k.Image, Initrd: initrd}
+}
+
+// TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the guest
+// asks for everything, then the function does.
+func TestRoCELinux(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
+	const guest, own = "192.168.100.22", "192.168.100.11"
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testTime)
+	defer cancel()
+	m := stockGuest(t, ctx, "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
+	flags := func(size, n int) string { return fmt.Sprintf(",-d,rxe0,-x,@0,-F,-m,1024,-s,%d,-n,%d", size, n) }
+	commands := []string{
+		"ib_write_bw" + flags(65536, 20) + "," + own,
+		"ib_read_bw" + flags(65536, 20) + "," + own,
+		"ib_atomic_bw,-d,rxe0,-x,@0,-F,-m,1024,-n,50," + own,
+		"ib_send_bw" + flags(5000, 100) + "," + own,
+		"ib_write_bw" + flags(65536, 20),
+		"ib_read_bw" + flags(65536, 20),
+		"ib_atomic_bw,-d,rxe0,-x,@0,-F,-m,1024,-n,50",
+	}
+	netns.Run(t, func() {
+		l := newLinuxLab(t, ctx, own, m, append([]string{"programs", guest + "/24"}, commands...))
+		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
+		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftestPort))
+		p.check(err)
+		defer server.Close()
+		for _, receives := range []int{0, 0, 0, 512} {
+			p.size = 5000
+			clear(p.mr.Bytes())
+			p.check(server.(*net.TCPListener).SetDeadline(time.Now().Add(testTime)))
+			c, err := server.Accept()
+			p.check(err)
+			p.serve(c, receives)
+			if said := l.said(t); strings.HasPrefix(said, "ib_atomic") {
+				if n := sum(p.mr.Bytes()[:4096]); n != 50 {
+					t.Errorf("50 FETCH_ADDs of the guest added %d", n)
+				}
+			} else if said[:8] != "ib_read_" && bytes.Equal(p.mr.Bytes()[:4096], make([]byte, 4096)) {
+				t.Errorf("%s: nothing arrived", said)
+			}
+		}
+		to := fmt.Sprintf("%s:%d", guest, perftestPort)
+		p.drive(to, 1024, func(r *keys) {
+			p.post(20, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
+		})
+		l.said(t)
+		p.drive(to, 1024, func(r *keys) {
+			p.post(20, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.addr, RKey: r.rkey})
+		})
+		l.said(t)
+		p.drive(to, 1024, func(r *keys) {
+			p.post(50, 8, guestlib.SendWR{Opcode: guestlib.FetchAdd, RemoteAddr: r.addr, RKey: r.rkey, CompareAdd: 1})
+			for i := range uint64(50) {
+				if got, first := binary.LittleEndian.Uint64(p.mr.Bytes()[8*i:]), binary.LittleEndian.Uint64(p.mr.Bytes()); got != first+i {
+					t.Errorf("FETCH_ADD %d found %d, the first one %d", i, got, first)
+				}
+			}
+		})
+		l.said(t)
+	})
+}
+
+// linuxLab is a NIC with a stock guest behind a port.
+type linuxLab struct {
+	dir   string
+	lines *bufio.Scanner
+}
+
+func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, args []string) *linuxLab {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "vnic-roce-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := filepath.Join(dir, "nic.yaml")
+	text := fmt.Sprintf(roceLinuxConfig, dir, gid)
+	if gid == "192.168.100.11" {
+		text = strings.Replace(text, ", addresses: [192.168.100.11]", "", 1)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ip(t, "link add gbr2 type bridge", "link set gbr2 arp off up") // it must not answer for vp1
+	nic := exec.CommandContext(ctx, vnic(t), "run", "-c", file)
+	nic.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	nic.Cancel = func() error { return nic.Process.Signal(syscall.SIGTERM) }
+	var log bytes.Buffer
+	nic.Stderr = &log
+	if err := nic.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = nic.Process.Signal(syscall.SIGTERM)
+		if err := nic.Wait(); err != nil || t.Failed() {
+			t.Errorf("vnic run: %v\n%s", err, &log)
+		}
+	})
+	if _, stderr, code := run(t, "wait", "-s", filepath.Join(dir, "control")); code != 0 {
+		t.Fatal(stderr)
+	}
+	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
+	return &linuxLab{dir: dir, lines: bootStock(t, ctx, dir, m, args)}
+}
+
+// ip runs commands of ip in the test's namespace.
+func ip(t testing.TB, commands ...string) {
+	t.Helper()
+	for _, c := range commands {
+		if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v %s", c, err, out)
+		}
+	}
+}
+
+// bootStock boots the guest behind the bridge gbr2.
+func bootStock(t testing.TB, ctx context.Context, dir string, m qemu.Machine, args []string) *bufio.Scanner {
+	t.Helper()
+	const mtu = 4432
+	nic, err := tap.OpenGuest("guest2", "gbr2", mtu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nic.Close()
+	console := filepath.Join(dir, "guest.log")
+	m.Console, m.InitArgs = qemu.FileChardev(console), args
+	m.NICs = []qemu.NIC{{TAP: nic, MAC: config.FunctionMAC(1, 0, 2).String(), MTU: mtu}}
+	vm, err := qemu.Start(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if text, _ := os.ReadFile(console); t.Failed() {
+			t.Logf("guest:\n%s", text)
+		}
+		_ = vm.Stop()
+	})
+	return bufio.NewScanner(vm.Output())
+}
+
+// sum adds up the words in b.
+func sum(b []byte) (n uint64) {
+	for ; len(b) >= 8; b = b[8:] {
+		n += binary.LittleEndian.Uint64(b)
+	}
+	return n
+}
+
+// said waits for the end of a program in the guest, and returns its command.
+func (l *linuxLab) said(t testing.TB) string {
+	t.Helper()
+	var line struct{ System, Test, Output string }
+	if !l.lines.Scan() {
+		t.Fatalf("the guest ended: %v", l.lines.Err())
+	}
+	if err := json.Unmarshal(l.lines.Bytes(), &line); err != nil {
+		t.Fatalf("%v: %s", err, l.lines.Text())
+	}
+	t.Logf("%s\n%s", line.Test, rxeRow.FindString(strings.ReplaceAll(line.Output, "\t", " ")))
+	return line.Test
+}
