@@ -93,10 +93,12 @@ func TestRoCELinux(t *testing.T) {
 	}
 	netns.Run(t, func() {
 		l := newLinuxLab(t, ctx, own, m, append([]string{"programs", guest + "/24"}, commands...))
+		defer l.stop()
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
 		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftestPort))
 		p.check(err)
 		defer server.Close()
+		defer p.dev.Close()
 		for _, receives := range []int{0, 0, 0, 512} {
 			p.size = 5000
 			clear(p.mr.Bytes())
@@ -137,6 +139,14 @@ func TestRoCELinux(t *testing.T) {
 type linuxLab struct {
 	dir   string
 	lines *bufio.Scanner
+	ends  []func()
+}
+
+// stop ends the guest and the NIC, on the thread that started them: they die with it.
+func (l *linuxLab) stop() {
+	for _, end := range slices.Backward(l.ends) {
+		end()
+	}
 }
 
 func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, args []string) *linuxLab {
@@ -163,7 +173,8 @@ func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, 
 	if err := nic.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	l := &linuxLab{dir: dir}
+	l.ends = append(l.ends, func() {
 		_ = nic.Process.Signal(syscall.SIGTERM)
 		if err := nic.Wait(); err != nil || t.Failed() {
 			t.Errorf("vnic run: %v\n%s", err, &log)
@@ -173,7 +184,8 @@ func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, 
 		t.Fatal(stderr)
 	}
 	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
-	return &linuxLab{dir: dir, lines: bootStock(t, ctx, dir, m, args)}
+	l.boot(t, ctx, m, args)
+	return l
 }
 
 // ip runs commands of ip in the test's namespace.
@@ -186,8 +198,8 @@ func ip(t testing.TB, commands ...string) {
 	}
 }
 
-// bootStock boots the guest behind the bridge gbr2.
-func bootStock(t testing.TB, ctx context.Context, dir string, m qemu.Machine, args []string) *bufio.Scanner {
+// boot boots the guest behind the bridge gbr2.
+func (l *linuxLab) boot(t testing.TB, ctx context.Context, m qemu.Machine, args []string) {
 	t.Helper()
 	const mtu = 4432
 	nic, err := tap.OpenGuest("guest2", "gbr2", mtu)
@@ -195,20 +207,20 @@ func bootStock(t testing.TB, ctx context.Context, dir string, m qemu.Machine, ar
 		t.Fatal(err)
 	}
 	defer nic.Close()
-	console := filepath.Join(dir, "guest.log")
+	console := filepath.Join(l.dir, "guest.log")
 	m.Console, m.InitArgs = qemu.FileChardev(console), args
 	m.NICs = []qemu.NIC{{TAP: nic, MAC: config.FunctionMAC(1, 0, 2).String(), MTU: mtu}}
 	vm, err := qemu.Start(ctx, m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	l.ends = append(l.ends, func() {
 		if text, _ := os.ReadFile(console); t.Failed() {
 			t.Logf("guest:\n%s", text)
 		}
 		_ = vm.Stop()
 	})
-	return bufio.NewScanner(vm.Output())
+	l.lines = bufio.NewScanner(vm.Output())
 }
 
 // sum adds up the words in b.
