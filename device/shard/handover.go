@@ -1,7 +1,10 @@
 package shard
 
 import (
+	"encoding/binary"
+
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -15,6 +18,7 @@ type others struct {
 	wakes []rouse // by shard
 	frame handover.Frame
 	cut   []byte // one packet of a superframe
+	lent  bool   // the gateway has frames that were taken, until the ports have been given them
 }
 
 // rouse wakes a shard. It implements effect.Effect.
@@ -34,6 +38,7 @@ func Join(shards []*Shard) {
 		for _, other := range shards {
 			s.others.wakes = append(s.others.wakes, rouse{other})
 		}
+		s.plain.gw.Handover = plainTo{s}
 	}
 }
 
@@ -54,6 +59,10 @@ func (s *Shard) takeHanded(now falcon.Time) (some bool) {
 	if s.others == nil {
 		return false
 	}
+	if s.others.lent {
+		s.others.lent = false
+		s.others.Done()
+	}
 	f := &s.others.frame
 	for from, ok := s.others.Take(f); ok; from, ok = s.others.Take(f) {
 		some = true
@@ -64,9 +73,14 @@ func (s *Shard) takeHanded(now falcon.Time) (some bool) {
 			s.overhear(now, f.Data)
 		case handover.Inside:
 			s.receiveInside(now, from, f)
+		case handover.Plain:
+			s.plain.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
+			s.others.lent = true
 		}
 	}
-	s.others.Done()
+	if !s.others.lent {
+		s.others.Done()
+	}
 	return some
 }
 
@@ -194,4 +208,40 @@ func (s *Shard) receiveInside(now falcon.Time, from int, f *handover.Frame) {
 		return
 	}
 	s.drainFalcon(now) // before the ring's room is used again
+}
+
+// plainTo hands plain IP to the shards that have its ports. It implements gateway.Handover.
+type plainTo struct{ s *Shard }
+
+// ToPort implements gateway.Handover.
+func (p plainTo) ToPort(shard uint8, function uint32, frame []byte, off gateway.Offload) bool {
+	h := handover.Header{Kind: handover.Plain, A: function}
+	putOffload(&h, off)
+	b := p.s.others.Put(int(shard), &h, len(frame))
+	if b == nil {
+		return false
+	}
+	copy(b, frame)
+	p.s.others.Commit()
+	return true
+}
+
+// putOffload writes what a frame's sender left for others to do beside the frame.
+//
+//	GSO 8 | needs checksum 8 | size 16 | checksum begins 16 | its offset 16
+func putOffload(h *handover.Header, off gateway.Offload) {
+	h.Aux[0] = off.GSO
+	if off.NeedsCsum {
+		h.Aux[1] = 1
+	}
+	binary.LittleEndian.PutUint16(h.Aux[2:], off.Size)
+	binary.LittleEndian.PutUint16(h.Aux[4:], off.CsumStart)
+	binary.LittleEndian.PutUint16(h.Aux[6:], off.CsumOffset)
+}
+
+func offloadOf(h *handover.Header) gateway.Offload {
+	return gateway.Offload{
+		GSO: h.Aux[0], NeedsCsum: h.Aux[1] != 0, Size: binary.LittleEndian.Uint16(h.Aux[2:]),
+		CsumStart: binary.LittleEndian.Uint16(h.Aux[4:]), CsumOffset: binary.LittleEndian.Uint16(h.Aux[6:]),
+	}
 }

@@ -1,0 +1,72 @@
+package shard
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/thread"
+)
+
+// TestPlainHandover: frames for ports of another shard reach them as they are, with their offloads,
+// stay what they are until the ports have been given them, and are refused when there are too many.
+func TestPlainHandover(t *testing.T) {
+	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	devicetest.AddPort(cfg, 0, &config.Port{Name: "vp1"})
+	shards := make([]*Shard, 2)
+	for i := range shards {
+		var err error
+		if shards[i], err = New(i, cfg, devicetest.Seeded(1), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Join(shards)
+	from, to := shards[0].plain.gw.Handover, shards[1]
+	port := to.plain.ports[0]
+	packet := append([]byte{0x45, 0, 0, 200, 0, 0, 0x40, 0, 64, 99, 0, 0, 192, 168, 100, 99}, port.Addresses[0].AsSlice()...)
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(packet[i])<<8 | uint32(packet[i+1])
+	}
+	sum = ^(sum&0xffff + sum>>16)
+	packet[10], packet[11] = byte(sum>>8), byte(sum)
+	frame := append(make([]byte, 14), append(packet, bytes.Repeat([]byte{7}, 180)...)...)
+	frame[12] = 8 // IPv4
+	off := gateway.Offload{GSO: gateway.GSOUDP, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 6}
+	var out thread.Output
+	now := int64(1e9)
+	for round := range 2000 {
+		if !from.ToPort(1, port.Function, frame, off) || !from.ToPort(1, port.Function, frame, gateway.Offload{}) {
+			t.Fatalf("round %d: not taken", round)
+		}
+		if given := shards[0].others.Given(); given != 1<<1 {
+			t.Fatalf("woken: %b", given)
+		}
+		now++
+		to.Step(now, &thread.Input{}, &out)
+		got := to.plain.gw.Output()
+		if len(got) != 2 || got[0].Offload != off || got[1].Offload != (gateway.Offload{}) {
+			t.Fatalf("round %d: %+v, %v", round, got, to.plain.gw.Stats().Reasons)
+		}
+		// What comes next does not go where these lie.
+		from.ToPort(1, port.Function, bytes.Repeat([]byte{0xff}, 60<<10), gateway.Offload{})
+		for i := range got {
+			if b := bytes.Join(got[i].Parts, nil); got[i].To != port.Endpoint || !bytes.Equal(b[12:], frame[12:]) {
+				t.Fatalf("round %d: frame %d is %x", round, i, b)
+			}
+		}
+		to.plain.gw.Done()
+		to.Step(now, &thread.Input{}, &out)
+		to.plain.gw.Done()
+	}
+	n := 0
+	for from.ToPort(1, port.Function, frame, off) {
+		n++
+	}
+	if n < 1000 || n > 4000 {
+		t.Errorf("%d frames wait at once", n)
+	}
+}
