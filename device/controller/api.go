@@ -142,7 +142,26 @@ func (a *API) Connections(context.Context) (list []control.Connection, err error
 
 // Routes tells where plain IP goes.
 func (a *API) Routes(context.Context) (list []control.Route, err error) {
-	err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Routes()...) })
+	if err = a.c.Core.Do(func(vtime.Time) { list = a.c.Core.Routes() }); err != nil {
+		return nil, err
+	}
+	type way struct {
+		peer   uint8
+		tenant uint32
+	}
+	keys := map[way]bool{} // whether all shards that send there have one
+	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
+		for _, t := range v.Tunnels() {
+			to := way{t.Peer, t.Tenant}
+			before, known := keys[to]
+			keys[to] = t.Sealed && (before || !known)
+		}
+	})
+	for i := range list {
+		if r := &list[i]; r.Kind == "peer" {
+			r.Sealed = keys[way{r.Peer, r.Tenant}]
+		}
+	}
 	return list, err
 }
 
@@ -185,31 +204,11 @@ func (a *API) Queues(ctx context.Context) (list []control.Queue, err error) {
 
 // Credits describes the credit tree: NIC, host, functions and their connections.
 func (a *API) Credits(ctx context.Context) (list []control.CreditNode, err error) {
-	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
-		if list == nil {
-			list = v.CreditRoots()
-			return
-		}
-		for i, part := range v.CreditRoots() {
-			addCredits(&list[i], part)
-		}
-	})
-	if err != nil {
+	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = addCredits(list, v.CreditRoots()) }); err != nil {
 		return nil, err
 	}
 	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Credits(id)...) })
 	return list, err
-}
-
-// addCredits adds what another shard holds of the same pools.
-func addCredits(n *control.CreditNode, part control.CreditNode) {
-	for name, v := range part.InUse {
-		n.InUse[name] += v
-	}
-	for name, v := range part.Charged {
-		n.Charged[name] += v
-	}
-	n.Refused, n.Underflows = n.Refused+part.Refused, n.Underflows+part.Underflows
 }
 
 // Keys describes the security associations. No answer holds a key.

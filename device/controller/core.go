@@ -28,8 +28,8 @@ type CoreConfig struct {
 }
 
 // Core is what there is once for a NIC, however many shards it has: the connection manager with what
-// it knows of peers, the keys that they seal with, and what they are told of functions and ports. It
-// decides; shards carry out (Side) what it has for them.
+// it knows of peers, the keys that they seal with, what they are told of functions and ports, where plain
+// IP goes, and the pools that shards lease credits from. It decides; shards carry out (Side) what it has for them.
 //
 //	shards ─ Line ─┐                      ┌▶ Line ─▶ Side, on the shard's thread
 //	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
@@ -44,6 +44,8 @@ type Core struct {
 	box     inbox.Box[*Core]
 	effects effect.List
 	lines   []*Line
+	plain   plain
+	credits credits
 	resolve []netip.Addr // of peers that packets are likely to follow to
 	refused uint64       // messages of peers
 	known   atomic.Pointer[cm.Known]
@@ -60,7 +62,7 @@ type CoreOutput struct {
 
 // NewCore returns a core whose shards are not there yet: each serves its Line before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
-	k := &Core{cfg: c, woken: make(chan struct{}, 1)}
+	k := &Core{cfg: c, woken: make(chan struct{}, 1), plain: newPlain(c.NIC), credits: newCredits(c.NIC, c.Shards)}
 	k.box.WakeBy(k.wake)
 	var err error
 	k.Keys, err = security.NewKeys(security.Config{
@@ -156,16 +158,9 @@ func (k *Core) resolveAll() {
 	k.resolve = k.resolve[:0]
 }
 
-// PortsChanged implements conn.Ports.
-func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
-	ports := k.Manager.PortsOf(host)
-	k.all(func(to Side, now vtime.Time) { to.PeerPorts(now, host, ports) })
-}
-
 // keyNeeded tells whether a peer is there to be told of another key, or has ports to send from.
 func (k *Core) keyNeeded(u security.Use) bool {
-	return k.Manager.Reachable(u.Peer) || u.Class == cm.ClassGateway &&
-		slices.ContainsFunc(k.Manager.PortsOf(u.Peer), func(p cm.Port) bool { return p.Tenant == u.Tenant })
+	return k.Manager.Reachable(u.Peer) || u.Class == cm.ClassGateway && k.plain.routes.Reaches(u.Peer, u.Tenant)
 }
 
 // peerKeys has the keys that are agreed with other NICs.

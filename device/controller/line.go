@@ -19,8 +19,8 @@ type Side interface {
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
 	// ForgetKeys drops what a peer gave us that has lost it with its memory.
 	ForgetKeys(host cm.HostID)
-	// PeerPorts says which ports a peer has now.
-	PeerPorts(now vtime.Time, host cm.HostID, ports []cm.Port)
+	// PeerPorts says that the routes have other addresses of a peer's ports than before.
+	PeerPorts(now vtime.Time, host cm.HostID)
 	// Resolve says that packets to an underlay address are likely to follow.
 	Resolve(now vtime.Time, addr netip.Addr)
 }

@@ -29,7 +29,7 @@ type View interface {
 	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
 	Paths(list []control.Connection)           // completes those of the shard
 	Keys() []control.Key                       // that peers gave us
-	Routes() []control.Route
+	Tunnels() []control.Route                  // to peers, and whether there is a key
 	Counters() control.Counters
 
 	Uplink() control.Uplink

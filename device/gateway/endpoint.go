@@ -28,12 +28,13 @@ type Endpoint struct {
 	Lost     bool // the port is gone
 	Drops    [Reasons]uint64
 
-	network *network // of the tenant
-	up      bool
-	mac     MAC // where to deliver: the function's, or what a trusted guest uses
-	errors  bucket
-	last    way                 // of the last packet from it
-	roce    func(packet []byte) // of the function; nil: it takes none
+	network  *network // of the tenant
+	followed epoch    // when it was found
+	up       bool
+	mac      MAC // where to deliver: the function's, or what a trusted guest uses
+	errors   bucket
+	last     way                 // of the last packet from it
+	roce     func(packet []byte) // of the function; nil: it takes none
 }
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.

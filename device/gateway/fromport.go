@@ -36,6 +36,7 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	if !p.up {
 		return DropPortDown
 	}
+	g.follow(p)
 	if len(frame) < ethLen {
 		return DropTruncated
 	}

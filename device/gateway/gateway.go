@@ -61,18 +61,25 @@ func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	g.changes++
 }
 
-// Configure changes what a port is, and whether it takes part in the network. The routes know it
-// already.
+// Configure changes what a port is, and whether it takes part in the network. Whether others find
+// it is up to the routes.
 func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
-	network := g.routes.network(c.Tenant)
-	if p.up == up && p.network == network && reflect.DeepEqual(p.EndpointConfig, c) {
+	if p.up == up && reflect.DeepEqual(p.EndpointConfig, c) {
 		return
 	}
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
-	p.EndpointConfig, p.up, p.network = c, up, network
+	p.EndpointConfig, p.up = c, up
 	g.changes++
+	g.follow(p)
+}
+
+// follow finds the network of a port's tenant, which routes may have made since.
+func (g *Gateway) follow(p *Endpoint) {
+	if now := g.epoch(); p.followed != now {
+		p.followed, p.network = now, g.routes.network(p.Tenant)
+	}
 }
 
 // Up tells whether a function has an endpoint that takes part.
@@ -128,16 +135,16 @@ type way struct {
 
 // way finds where a port's packets to dst go. It remembers the last one's.
 func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
+	g.follow(p)
 	w = &p.last
-	now := g.epoch()
-	if w.dst == dst && w.epoch == now {
+	if w.dst == dst && w.epoch == p.followed {
 		return w, true
 	}
 	to, ok := p.network.find(dst)
 	if !ok {
 		return w, false
 	}
-	*w = way{epoch: now, dst: dst, to: to}
+	*w = way{epoch: p.followed, dst: dst, to: to}
 	switch to.Kind {
 	case ToPort:
 		w.port = g.here(&to)

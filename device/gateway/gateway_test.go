@@ -57,11 +57,7 @@ func newNet(t testing.TB) *net {
 
 // configure makes a port what it is, for the routes too.
 func configure(g *Gateway, p *Endpoint, c EndpointConfig, up bool) {
-	at := Place{Shard: g.shard, Tenant: c.Tenant, MTU: c.MTU}
-	if up {
-		at.Addresses = c.Addresses
-	}
-	g.routes.SetPort(p.Function, at)
+	g.routes.SetPort(p.Function, Place{Shard: g.shard, Tenant: c.Tenant, Addresses: c.Addresses, MTU: c.MTU, Up: up})
 	g.Configure(p, c, up)
 }
 

@@ -29,10 +29,12 @@ type Routes struct {
 
 // Place is where a port of a function is in its tenant's network.
 type Place struct {
+	Name      string
 	Shard     uint8
 	Tenant    uint32
-	Addresses []netip.Addr // none while it takes no part
-	MTU       int          // bytes of IP packet
+	Addresses []netip.Addr
+	MTU       int  // bytes of IP packet
+	Up        bool // it takes part: its addresses lead there
 }
 
 // Peer is another NIC.
@@ -141,7 +143,7 @@ func (r *Routes) SetPort(function uint32, p Place) {
 	p.Addresses = slices.Clone(p.Addresses)
 	n := r.open(p.Tenant)
 	n.users++
-	for _, a := range p.Addresses { // first: what stays is there at all times
+	for _, a := range p.led() { // first: what stays is there at all times
 		n.claim(a, p.target(function))
 	}
 	if had {
@@ -149,6 +151,14 @@ func (r *Routes) SetPort(function uint32, p Place) {
 	}
 	r.ports[function] = p
 	r.changes.Add(1)
+}
+
+// led are the addresses that lead there.
+func (p *Place) led() []netip.Addr {
+	if !p.Up {
+		return nil
+	}
+	return p.Addresses
 }
 
 func (p *Place) target(function uint32) Target {
@@ -165,7 +175,7 @@ func (r *Routes) RemovePort(function uint32) {
 
 func (r *Routes) leave(function uint32, p *Place) {
 	n := r.open(p.Tenant)
-	for _, a := range p.Addresses {
+	for _, a := range p.led() {
 		n.disclaim(a, p.target(function))
 	}
 	n.users--
@@ -217,18 +227,19 @@ type Entry struct {
 	Prefix netip.Prefix
 	Via    netip.Addr // of routes behind a function
 	To     Target
-	None   bool // Via leads nowhere
+	Port   string // its name, where To leads to a port
+	None   bool   // Via leads nowhere
 }
 
 // Entries lists all routes in a fixed order.
 func (r *Routes) Entries() (list []Entry) {
 	r.networks.Each(func(tenant uint32, n *network) {
 		n.addrs.Each(func(a netip.Addr, to Target) {
-			list = append(list, Entry{Tenant: tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), To: to})
+			list = append(list, Entry{Tenant: tenant, Prefix: netip.PrefixFrom(a, a.BitLen()), To: to, Port: r.ports[to.Function].Name})
 		})
 		for _, route := range n.config.Load().Routes {
 			to, ok := n.addrs.Find(route.Via)
-			list = append(list, Entry{Tenant: tenant, Prefix: route.Prefix, Via: route.Via, To: to, None: !ok})
+			list = append(list, Entry{Tenant: tenant, Prefix: route.Prefix, Via: route.Via, To: to, Port: r.ports[to.Function].Name, None: !ok})
 		}
 	})
 	slices.SortStableFunc(list, func(a, b Entry) int {

@@ -29,7 +29,7 @@ func (m *routesModel) all() map[place]Target {
 	}
 	for _, fn := range slices.Sorted(maps.Keys(m.ports)) {
 		p := m.ports[fn]
-		for _, a := range p.Addresses {
+		for _, a := range p.led() {
 			put(p.Tenant, a, Target{Kind: ToPort, Shard: p.Shard, Function: fn, MTU: p.MTU})
 		}
 	}
@@ -61,7 +61,7 @@ func TestRoutesModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"port": func(t *rapid.T) {
 				fn := function.Draw(t, "function")
-				m.ports[fn] = Place{Shard: rapid.Uint8Range(0, 1).Draw(t, "shard"), Tenant: tenant.Draw(t, "tenant"), Addresses: some.Draw(t, "addresses"), MTU: mtu.Draw(t, "mtu")}
+				m.ports[fn] = Place{Shard: rapid.Uint8Range(0, 1).Draw(t, "shard"), Tenant: tenant.Draw(t, "tenant"), Addresses: some.Draw(t, "addresses"), MTU: mtu.Draw(t, "mtu"), Up: rapid.Bool().Draw(t, "up")}
 				r.SetPort(fn, m.ports[fn])
 			},
 			"no port": func(t *rapid.T) {
@@ -127,7 +127,7 @@ func manyPorts(n int) *Routes {
 	r.SetTenant(TenantConfig{Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	var peers []Address
 	for i := range n {
-		r.SetPort(uint32(i), Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(1, i)}, MTU: 1400})
+		r.SetPort(uint32(i), Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(1, i)}, MTU: 1400, Up: true})
 		peers = append(peers, Address{7, manyAddr(2, i), 0x020000 + uint32(i), 1400})
 	}
 	r.Learn(2, peers)
@@ -141,7 +141,7 @@ func manyAddr(net byte, i int) netip.Addr {
 // change moves a port to another address and back.
 func change(r *Routes) {
 	for _, net := range []byte{3, 1} {
-		r.SetPort(5, Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(net, 5)}, MTU: 1400})
+		r.SetPort(5, Place{Tenant: 7, Addresses: []netip.Addr{manyAddr(net, 5)}, MTU: 1400, Up: true})
 	}
 }
 
@@ -174,7 +174,7 @@ func TestRoutesMeanwhile(t *testing.T) {
 		g := New(s, r)
 		p := g.AddEndpoint("a", 100+uint32(s), gwA)
 		own := netip.AddrFrom4([4]byte{10, 4, 0, s})
-		r.SetPort(p.Function, Place{Shard: s, Tenant: 7, Addresses: []netip.Addr{own}, MTU: 1400})
+		r.SetPort(p.Function, Place{Shard: s, Tenant: 7, Addresses: []netip.Addr{own}, MTU: 1400, Up: true})
 		g.Configure(p, EndpointConfig{Tenant: 7, MAC: macA, Addresses: []netip.Addr{own}, MTU: 1400}, true)
 		good := udp(t, gwA, macA, own, manyAddr(2, 3), 100)
 		shards.Go(func() {

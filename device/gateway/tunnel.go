@@ -39,6 +39,7 @@ func (g *Gateway) Tunnel(peer uint8, tenant uint32) *Tunnel {
 // AskForKeys asks peers for keys of the tunnels that the packets of a port may need and that have
 // none. It is called when the port has come to its tenant, or a peer.
 func (g *Gateway) AskForKeys(p *Endpoint, r security.Requester) {
+	g.follow(p)
 	for _, peer := range *p.network.peers.Load() {
 		g.askForKey(peer, p.Tenant, r)
 	}
@@ -49,7 +50,7 @@ func (g *Gateway) AskForKeys(p *Endpoint, r security.Requester) {
 func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
 	asked := map[uint32]bool{}
 	for _, p := range g.ports {
-		if !asked[p.Tenant] && p.network.reaches(peer) {
+		if g.follow(p); !asked[p.Tenant] && p.network.reaches(peer) {
 			asked[p.Tenant] = true
 			g.askForKey(peer, p.Tenant, r)
 		}
@@ -80,6 +81,13 @@ func (g *Gateway) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error 
 		t.tx = tx
 	}
 	return err
+}
+
+// Tunnels calls f for each tunnel.
+func (g *Gateway) Tunnels(f func(*Tunnel)) {
+	for _, t := range g.tunnels {
+		f(t)
+	}
 }
 
 // ForgetKeys drops what a peer gave us that has lost it.

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
 // Core is what a shard asks of what there is once for the NIC. Nothing of it waits: what is asked in
@@ -27,6 +27,12 @@ type Core interface {
 	Announce(functions []cm.Endpoint, ports []cm.Port)
 	// Opener opens what peers seal with the keys that the core issues.
 	Opener() *security.Opener
+	// Credits is the shard's tree at the level of the host; the NIC's is above it.
+	Credits() *credit.Node
+	// Routes say where plain IP goes. SetPort and RemovePort change them.
+	Routes() *gateway.Routes
+	SetPort(function uint32, at gateway.Place)
+	RemovePort(function uint32)
 	// Flush sends what was asked, and reports whether there was something.
 	Flush() bool
 }
@@ -56,21 +62,11 @@ func (o Orders) ForgetKeys(host cm.HostID) {
 	o.s.plain.gw.ForgetKeys(host)
 }
 
-// PeerPorts takes in what a peer says of its ports, and asks it for keys where packets for it may
-// come.
-func (o Orders) PeerPorts(now falcon.Time, host cm.HostID, ports []cm.Port) {
-	s := o.s
-	var addrs []gateway.Address
-	for _, p := range ports {
-		a := netip.AddrFrom16(p.Addr).Unmap()
-		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
-	}
-	for _, a := range s.plain.routes.Learn(host, addrs) {
-		s.log.Line(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
-			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
-	}
-	s.plain.gw.PeerChanged(host, s.core)
-	s.underlay.Resolve(now, s.peers[host].underlay)
+// PeerPorts is told that the routes have other addresses of a peer's ports than before: it is asked
+// for keys where packets for it may come.
+func (o Orders) PeerPorts(now falcon.Time, host cm.HostID) {
+	o.s.plain.gw.PeerChanged(host, o.s.core)
+	o.s.underlay.Resolve(now, o.s.peers[host].underlay)
 }
 
 // Resolve finds the way to an underlay address in time: packets are likely to follow.

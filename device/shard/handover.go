@@ -42,12 +42,12 @@ func Join(shards []*Shard) {
 	}
 }
 
-// rouseOthers has those woken that got something. It is called at the end of a Step.
-func (s *Shard) rouseOthers() {
+// rouseOthers has those woken that got something, and some more. It is called at the end of a Step.
+func (s *Shard) rouseOthers(more uint32) {
 	if s.others == nil {
 		return
 	}
-	for given, i := s.others.Given(), 0; given != 0; given, i = given>>1, i+1 {
+	for given, i := s.others.Given()|more, 0; given != 0; given, i = given>>1, i+1 {
 		if given&1 != 0 {
 			s.effects.Add(&s.others.wakes[i])
 		}

@@ -11,14 +11,23 @@ import (
 func TestRoutesTold(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
-	for _, r := range v.shards[0].plain.listRoutes() {
+	for _, r := range v.cores[0].Routes() {
 		kinds[r.Kind]++
 		if named := r.Port != ""; named != (r.Kind == "port") {
 			t.Errorf("%+v names a port: %v", r, named)
 		}
-		if sealed := r.Sealed && r.Peer != 0; sealed != (r.Kind == "peer") {
-			t.Errorf("%+v names a peer: %v", r, sealed)
+		if named := r.Peer != 0; named != (r.Kind == "peer") {
+			t.Errorf("%+v names a peer: %v", r, named)
 		}
+	}
+	list := v.shards[0].View().Tunnels()
+	for _, r := range list {
+		if !r.Sealed || r.Peer != 2 {
+			t.Errorf("tunnel %+v", r)
+		}
+	}
+	if len(list) != 2 { // of both tenants
+		t.Errorf("tunnels %+v", list)
 	}
 	if kinds["port"] == 0 || kinds["peer"] == 0 {
 		t.Errorf("routes by kind: %v", kinds)

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/capture"
@@ -23,12 +22,10 @@ import (
 //	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
 type plainIP struct {
-	gw       *gateway.Gateway
-	routes   *gateway.Routes
-	networks *config.Networks
-	ports    []*Port
-	byID     map[pfvf.ID]*Port
-	first    bool // the ports fill the tx queue before the transport does
+	gw    *gateway.Gateway
+	ports []*Port
+	byID  map[pfvf.ID]*Port
+	first bool // the ports fill the tx queue before the transport does
 
 	delivered func(*gateway.PortFrame) // Shard.delivered, made once
 }
@@ -40,9 +37,6 @@ type Port struct {
 	Config *config.Port
 	Rate   *credit.Bucket // of the function; nil: it is disabled
 	shown  capture.Port   // in captures
-
-	tenant  uint32 // whose networks have been added to it
-	subnets []netip.Addr
 }
 
 // join makes the gateway know a port.
@@ -53,31 +47,15 @@ func (p *plainIP) join(f *Port) {
 	p.byID[f.ID] = f
 }
 
-// leave makes the gateway forget a port.
-func (p *plainIP) leave(f *Port) {
+// leavePort makes the gateway, and all that send to it, forget a port.
+func (s *Shard) leavePort(f *Port) {
+	p := &s.plain
 	p.gw.RemoveEndpoint(f.Endpoint)
-	p.routes.RemovePort(f.Function)
-	p.inTenant(f, 0, nil)
 	p.ports = slices.DeleteFunc(slices.Clone(p.ports), func(g *Port) bool { return g == f })
 	if p.byID[f.ID] == f {
 		delete(p.byID, f.ID)
+		s.core.RemovePort(f.Function)
 	}
-}
-
-// inTenant has the tenant of a port include the networks around its addresses.
-func (p *plainIP) inTenant(f *Port, tenant uint32, addrs []netip.Addr) {
-	if f.tenant == tenant && slices.Equal(f.subnets, addrs) {
-		return
-	}
-	added := p.networks.Add(tenant, addrs)
-	removed := p.networks.Remove(f.tenant, f.subnets)
-	if removed && f.tenant != tenant {
-		p.routes.SetTenant(tenantConfig(p.networks.Of(f.tenant)))
-	}
-	if added || removed {
-		p.routes.SetTenant(tenantConfig(p.networks.Of(tenant)))
-	}
-	f.tenant, f.subnets = tenant, addrs
 }
 
 // gatewayMAC is what the guest of a function's port sees of all other stations.
@@ -90,17 +68,11 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
 	s.plain.delivered = s.delivered
-	peers := make([]gateway.Peer, len(s.cfg.Peers))
-	for i := range s.cfg.Peers {
-		p := &s.cfg.Peers[i]
-		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows}
-	}
-	s.plain.routes = gateway.NewRoutes(s.cfg.Uplink.MTU-s.cfg.SealedOverhead(), peers...)
-	s.plain.networks, s.plain.byID = s.cfg.Networks(), map[pfvf.ID]*Port{}
-	s.plain.gw = gateway.New(uint8(s.index), s.plain.routes)
+	s.plain.byID = map[pfvf.ID]*Port{}
+	s.plain.gw = gateway.New(uint8(s.index), s.core.Routes())
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	for _, n := range s.cfg.AllFunctions() {
-		if n.Port == nil {
+		if n.Port == nil || s.cfg.ShardOf(n.PF, n.VF) != s.index {
 			continue
 		}
 		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
@@ -108,7 +80,6 @@ func (s *Shard) newPlainIP() error {
 			return err
 		}
 		s.plain.join(&Port{ID: id, Config: n.Port})
-		s.plain.routes.SetTenant(tenantConfig(s.plain.networks.Of(n.Tenant)))
 	}
 	return nil
 }
@@ -146,12 +117,7 @@ func (s *Shard) syncPort(p *Port) {
 		p.Rate = &fn.Rate
 	}
 	addrs := f.Addresses()
-	s.plain.inTenant(p, f.Tenant, addrs)
-	at := gateway.Place{Shard: uint8(s.index), Tenant: f.Tenant, MTU: p.Config.MTU}
-	if up {
-		at.Addresses = addrs
-	}
-	s.plain.routes.SetPort(p.Function, at)
+	s.core.SetPort(p.Function, gateway.Place{Name: p.Name, Shard: uint8(s.index), Tenant: f.Tenant, Addresses: addrs, MTU: p.Config.MTU, Up: up})
 	s.plain.gw.Configure(p.Endpoint, gateway.EndpointConfig{
 		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: p.Config.MTU, Assign: *p.Config.Assign,
 		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.TakesUSO(),
@@ -160,14 +126,6 @@ func (s *Shard) syncPort(p *Port) {
 	if port := p.Port; port != nil {
 		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
-}
-
-func tenantConfig(t config.Tenant) gateway.TenantConfig {
-	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
-	for _, r := range t.Routes {
-		g.Routes = append(g.Routes, gateway.Route(r))
-	}
-	return g
 }
 
 // portAddresses lists what peers may send plain IP to.
@@ -204,33 +162,10 @@ func (p *plainIP) counts(v control.Counters) {
 	}
 }
 
-// Routes implements controller.View.
-func (v View) Routes() []control.Route { return v.s.plain.listRoutes() }
-
-func (p *plainIP) listRoutes() (list []control.Route) {
-	for _, e := range p.routes.Entries() {
-		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.To.MTU}
-		if e.Via.IsValid() {
-			r.Via = e.Via.String()
-		}
-		switch {
-		case e.None:
-		case e.To.Kind == gateway.ToRouter:
-			r.Kind = "router"
-		case e.To.Kind == gateway.ToPort:
-			r.Kind, r.Port = "port", p.nameOf(e.To.Function)
-		case e.To.Kind == gateway.ToPeer:
-			r.Kind, r.Peer, r.Sealed = "peer", e.To.Peer, p.gw.Tunnel(e.To.Peer, e.Tenant).Sealed()
-		}
-		list = append(list, r)
-	}
+// Tunnels implements controller.View.
+func (v View) Tunnels() (list []control.Route) {
+	v.s.plain.gw.Tunnels(func(t *gateway.Tunnel) {
+		list = append(list, control.Route{Kind: "peer", Peer: t.Peer, Tenant: t.Tenant, Sealed: t.Sealed()})
+	})
 	return list
-}
-
-// nameOf names the port of a function, which may be of another shard.
-func (p *plainIP) nameOf(function uint32) string {
-	if e := p.gw.Endpoint(function); e != nil {
-		return e.Name
-	}
-	return pfvf.ID(function).String()
 }

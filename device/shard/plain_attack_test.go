@@ -111,15 +111,14 @@ func TestRefusedAddressIsTold(t *testing.T) {
 	})
 	s := v.shards[0]
 	s.log.To = slog.New(slog.NewTextHandler(&log, nil))
-	ports := v.cores[0].Manager.PortsOf(2)
-	s.Orders().PeerPorts(v.now, 2, ports) // told while it started
+	v.cores[0].PortsChanged(v.now, 2) // told while it started
 	s.effects.Do()
 	if log.Len() != 0 {
 		t.Errorf("told again:\n%s", &log)
 	}
-	s.plain.routes.Learn(2, nil) // it has none for a while
-	s.Orders().PeerPorts(v.now, 2, ports)
-	s.Orders().PeerPorts(v.now, 2, ports)
+	s.core.Routes().Learn(2, nil) // it has none for a while
+	v.cores[0].PortsChanged(v.now, 2)
+	v.cores[0].PortsChanged(v.now, 2)
 	s.effects.Do()
 	for _, address := range []string{"192.168.100.21", "fd00:100::21"} {
 		if n := strings.Count(log.String(), "address="+address+" "); n != 1 {

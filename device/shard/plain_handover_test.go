@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/thread"
@@ -16,10 +17,18 @@ import (
 func TestPlainHandover(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	devicetest.AddPort(cfg, 0, &config.Port{Name: "vp1"})
+	cfg.NIC.Shards = 2
+	one := 1
+	for i := range cfg.Functions[0].VFs {
+		cfg.Functions[0].VFs[i].Shard = &one
+	}
 	shards := make([]*Shard, 2)
+	core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 2, Home: func(uint32) int { return 1 }, Rand: devicetest.Seeded(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range shards {
-		var err error
-		if shards[i], err = New(i, cfg, devicetest.Seeded(1), slog.New(slog.DiscardHandler)); err != nil {
+		if shards[i], err = New(i, cfg, core.Line(i), slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}

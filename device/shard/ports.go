@@ -73,7 +73,7 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 			continue
 		}
 		gone(p)
-		s.plain.leave(p)
+		s.leavePort(p)
 	}
 	for id, c := range wanted {
 		if c != nil {
@@ -99,6 +99,6 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 		}
 	}
 	remove()
-	s.plain.leave(port)
+	s.leavePort(port)
 	return err
 }

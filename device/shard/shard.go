@@ -19,7 +19,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -115,17 +114,17 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
 	s.newSecurity()
-	nic := credit.New(nil, cfg.Credits.NIC.Cost())
+	host := core.Credits()
 	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
 	s.rof = rdma.Wire[*rof.Engine](s.rdma)
-	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: nic, MaxConns: conn.MaxSlots}, s.rof)
+	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: host.Parent(), MaxConns: conn.MaxSlots}, s.rof)
 	s.rof.UseFalcon(s.falcon)
 	s.newRoCE()
 	s.guests = guest.NewSet(guest.SetConfig{
 		Engine: s.rdma, MTU: cfg.RDMA.MTU, Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.Line,
 	})
 	s.newConnections()
-	if s.funcs, err = newFunctionSet(s, credit.New(nic, cfg.Credits.Host.Cost())); err != nil {
+	if s.funcs, err = newFunctionSet(s, host); err != nil {
 		return nil, err
 	}
 	if err := s.newPlainIP(); err != nil {
@@ -168,6 +167,9 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 		s.guests.Bells.Rang(fd)
 	}
 	found := s.guests.Begin(now) // first: a guest may have woken this thread
+	if s.funcs.host.Offered() {
+		s.rdma.CreditsChanged()
+	}
 	s.plain.gw.Take(in.FromPorts)
 	s.capture.fromPorts(now, in.FromPorts)
 	s.falcon.HoldCredit(true)
@@ -205,7 +207,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
 	out.Deadline = s.deadline()
-	s.rouseOthers()
+	s.rouseOthers(s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
 }
 
@@ -224,12 +226,13 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.guests.Show()
 	out.More = out.More || s.guests.Unfinished() > 0
 	out.Deadline = s.deadline()
-	s.rouseOthers()
+	s.funcs.host.Settle()
+	s.rouseOthers(s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
 }
 
 // Park implements thread.Door.
-func (s *Shard) Park() bool { return s.inbox.Park() && !s.handed() }
+func (s *Shard) Park() bool { return s.inbox.Park() && !s.handed() && !s.funcs.host.Called() }
 
 // Unpark implements thread.Door.
 func (s *Shard) Unpark() { s.inbox.Unpark() }

@@ -18,7 +18,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/guest/inprocess"
 	"github.com/falcon-vnic/vnic/device/inbox"
-	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
@@ -108,17 +107,19 @@ func eachShards(t *testing.T, test func(t *testing.T)) {
 // newNIC is a NIC's core with its shards.
 func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
-	quiet := loglimit.Log{To: slog.New(slog.DiscardHandler)}
+	var shards []*Shard
 	core, err := controller.NewCore(controller.CoreConfig{
-		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed), Log: quiet.Line,
+		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed),
 		Home: func(fn uint32) int { return cfg.ShardOf(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
+		Log: func(now falcon.Time, level slog.Level, msg string, args ...any) {
+			shards[0].log.Line(now, level, msg, args...)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var shards []*Shard
 	for i := range cfg.NIC.Shards {
-		s, err := New(i, cfg, core.Line(i), quiet.To)
+		s, err := New(i, cfg, core.Line(i), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

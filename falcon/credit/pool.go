@@ -195,11 +195,22 @@ func (n *Node) waiters() (trees uint32) {
 	return trees &^ p.called.Or(trees)
 }
 
-// Offered reports whether this tree was refused something that may be had now. It has its turn
-// then: what asked before is to ask again.
+// Called reports whether this tree was refused something that may be had now.
+func (n *Node) Called() bool {
+	for m := n; m != nil; m = m.parent {
+		if m.called() {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *Node) called() bool { return n.lease != nil && n.lease.pool.called.Load()&n.lease.bit != 0 }
+
+// Offered is Called, and gives the tree its turn if so: what asked before is to ask again.
 func (n *Node) Offered() (yes bool) {
 	for m := n; m != nil; m = m.parent {
-		if m.lease == nil || m.lease.pool.called.Load()&m.lease.bit == 0 {
+		if !m.called() {
 			continue
 		}
 		p, others := m.lease.pool, ^m.lease.bit

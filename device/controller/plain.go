@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"log/slog"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// plain is where plain IP goes, for the gateways of all shards.
+type plain struct {
+	routes   *gateway.Routes
+	networks *config.Networks
+	ports    map[uint32]gateway.Place // by function
+	users    map[uint32]int           // ports of a tenant
+}
+
+func newPlain(c *config.Config) plain {
+	peers := make([]gateway.Peer, len(c.Peers))
+	for i := range c.Peers {
+		p := &c.Peers[i]
+		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows}
+	}
+	return plain{
+		routes:   gateway.NewRoutes(c.Uplink.MTU-c.SealedOverhead(), peers...),
+		networks: c.Networks(), ports: map[uint32]gateway.Place{}, users: map[uint32]int{},
+	}
+}
+
+// set says where a function's port is. Its tenant includes the networks around its addresses.
+func (p *plain) set(function uint32, at gateway.Place) {
+	old, had := p.ports[function]
+	p.ports[function] = at
+	p.users[at.Tenant]++
+	changed := p.networks.Add(at.Tenant, at.Addresses)
+	if had {
+		changed = p.leave(&old) || changed
+	}
+	if changed || p.users[at.Tenant] == 1 {
+		p.describe(at.Tenant)
+	}
+	p.routes.SetPort(function, at)
+}
+
+// remove says that a function has no port any more.
+func (p *plain) remove(function uint32) {
+	if old, had := p.ports[function]; had {
+		delete(p.ports, function)
+		p.routes.RemovePort(function)
+		p.leave(&old)
+	}
+}
+
+// leave takes a port out of its tenant, and reports whether that is another one without it.
+func (p *plain) leave(at *gateway.Place) (changed bool) {
+	changed = p.networks.Remove(at.Tenant, at.Addresses)
+	if p.users[at.Tenant]--; p.users[at.Tenant] == 0 {
+		delete(p.users, at.Tenant)
+		p.routes.ForgetTenant(at.Tenant)
+	} else if changed {
+		p.describe(at.Tenant)
+	}
+	return changed
+}
+
+// describe tells the gateways what a tenant's network is.
+func (p *plain) describe(tenant uint32) {
+	t := p.networks.Of(tenant)
+	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
+	for _, r := range t.Routes {
+		g.Routes = append(g.Routes, gateway.Route(r))
+	}
+	p.routes.SetTenant(g)
+}
+
+// PortsChanged implements conn.Ports.
+func (k *Core) PortsChanged(now vtime.Time, host cm.HostID) {
+	var addrs []gateway.Address
+	for _, p := range k.Manager.PortsOf(host) {
+		a := netip.AddrFrom16(p.Addr).Unmap()
+		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
+	}
+	for _, a := range k.plain.routes.Learn(host, addrs) {
+		k.cfg.Log(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
+			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
+	}
+	k.all(func(to Side, now vtime.Time) { to.PeerPorts(now, host) })
+}
+
+// Routes describes where plain IP goes. Shards know whether they have keys for peers.
+func (k *Core) Routes() (list []control.Route) {
+	for _, e := range k.plain.routes.Entries() {
+		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.To.MTU}
+		if e.Via.IsValid() {
+			r.Via = e.Via.String()
+		}
+		switch {
+		case e.None:
+		case e.To.Kind == gateway.ToRouter:
+			r.Kind = "router"
+		case e.To.Kind == gateway.ToPort:
+			r.Kind, r.Port = "port", e.Port
+		case e.To.Kind == gateway.ToPeer:
+			r.Kind, r.Peer = "peer", e.To.Peer
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// Routes are those of the NIC. A gateway reads them on its shard's thread.
+func (l *Line) Routes() *gateway.Routes { return l.core.plain.routes }
+
+// SetPort says where a function's port is.
+func (l *Line) SetPort(function uint32, at gateway.Place) {
+	l.wish(func(k *Core, _ vtime.Time) { k.plain.set(function, at) })
+}
+
+// RemovePort says that a function has no port any more.
+func (l *Line) RemovePort(function uint32) {
+	l.wish(func(k *Core, _ vtime.Time) { k.plain.remove(function) })
+}
