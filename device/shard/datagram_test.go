@@ -55,7 +55,9 @@ func (d *driver) datagram(ahn, qpn uint32, n int) {
 
 // TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's
 // traffic class and hop limit are those of the packets.
-func TestDatagrams(t *testing.T) {
+func TestDatagrams(t *testing.T) { eachShards(t, testDatagrams) }
+
+func testDatagrams(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newVirtual(t, 1, sim.Impairment{Delay: 50_000, Loss: 0.05, Duplicate: 0.05})
 		a, b := drivers(v)
@@ -133,7 +135,9 @@ func TestDatagramsToNobody(t *testing.T) {
 }
 
 // TestDatagramsSurvive: links come back by themselves when the peer's function was reset.
-func TestDatagramsSurvive(t *testing.T) {
+func TestDatagramsSurvive(t *testing.T) { eachShards(t, testDatagramsSurvive) }
+
+func testDatagramsSurvive(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
 	ha := a.createUD(b.fn.GID(), 0, 0)

@@ -22,10 +22,10 @@ func rotatingEvery(t *testing.T, seed uint64, every time.Duration) *virtual {
 // noKeyDrops expects that no packet failed a check of keys.
 func noKeyDrops(t *testing.T, v *virtual) {
 	t.Helper()
-	for i, s := range v.shards {
+	for i := range v.nics {
 		for _, r := range []dropReason{dropPSPMalformed, dropPSPSPI, dropPSPAuth, dropReplay, dropConnectionSPI, dropConnectionPCID, dropTxSeal} {
-			if n := s.drops[r]; n != 0 {
-				t.Errorf("shard %d: %d dropped as %s", i, n, r)
+			if n := v.dropped(i, r); n != 0 {
+				t.Errorf("NIC %d: %d dropped as %s", i, n, r)
 			}
 		}
 	}
@@ -34,15 +34,21 @@ func noKeyDrops(t *testing.T, v *virtual) {
 // TestRotateUnderLoad rotates both NICs' keys every 50 ms while data flows in
 // both directions, and expects that no packet is dropped for its key and every
 // byte arrives.
-func TestRotateUnderLoad(t *testing.T) {
+func TestRotateUnderLoad(t *testing.T) { eachShards(t, testRotateUnderLoad) }
+
+func testRotateUnderLoad(t *testing.T) {
 	const every = 50 * time.Millisecond
 	v := rotatingEvery(t, 1, every)
 	a, b := pair(v)
 	exchange(t, a, b, 1000) // addresses are resolved, and packets parked too long are gone
 	v.idle(1e6)
+	sent := func(i int) uint64 { return v.sum(i, func(s *Shard) uint64 { return s.counters.txPackets }) }
+	taken := func(i int) uint64 {
+		return v.sum(i, func(s *Shard) uint64 { return s.counters.rxPackets }) + v.dropped(i, dropFalcon)
+	}
 	var lost [2]uint64
-	for i, s := range v.shards {
-		lost[i] = s.counters.txPackets - v.shards[1-i].counters.rxPackets - v.shards[1-i].drops[dropFalcon]
+	for i := range v.nics {
+		lost[i] = sent(i) - taken(1-i)
 	}
 	const n = 256 << 10
 	start := v.now
@@ -70,8 +76,8 @@ func TestRotateUnderLoad(t *testing.T) {
 		if want := uint64((v.now - start) / int64(every)); v.core(s).Keys.Stats().Rotations < want-1 || want < 10 {
 			t.Errorf("shard %d: %d rotations in %d periods", i, v.core(s).Keys.Stats().Rotations, want)
 		}
-		if sent, got := s.counters.txPackets, v.shards[1-i].counters.rxPackets+v.shards[1-i].drops[dropFalcon]; sent != got+lost[i] {
-			t.Errorf("shard %d sealed %d packets, %d came to the other's transport", i, sent, got)
+		if sent, got := sent(i), taken(1-i); sent != got+lost[i] {
+			t.Errorf("NIC %d sealed %d packets, %d came to the other's transport", i, sent, got)
 		}
 		if n := v.core(s).Keys.Stats().SPIs; n > 2 {
 			t.Errorf("shard %d: %d SPIs for one peer and tenant", i, n)
@@ -82,7 +88,9 @@ func TestRotateUnderLoad(t *testing.T) {
 // TestRotateOutage: while the managers' link is down connections go on with
 // the keys they have; afterwards the new ones are handed over, and nothing is
 // lost either way.
-func TestRotateOutage(t *testing.T) {
+func TestRotateOutage(t *testing.T) { eachShards(t, testRotateOutage) }
+
+func testRotateOutage(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	s := v.shards[0]
@@ -111,7 +119,9 @@ func TestRotateOutage(t *testing.T) {
 
 // TestRotatePeerRestarts: a rotation does not wait for a peer that has lost all
 // its keys, even if no other is planned.
-func TestRotatePeerRestarts(t *testing.T) {
+func TestRotatePeerRestarts(t *testing.T) { eachShards(t, testRotatePeerRestarts) }
+
+func testRotatePeerRestarts(t *testing.T) {
 	v := rotatingEvery(t, 1, 0)
 	pair(v)
 	s := v.shards[0]
@@ -187,7 +197,9 @@ func TestPacketLimit(t *testing.T) {
 
 // TestNewConnectionsWhileRotating opens connections one after the other while
 // keys change beneath the handshakes.
-func TestNewConnectionsWhileRotating(t *testing.T) {
+func TestNewConnectionsWhileRotating(t *testing.T) { eachShards(t, testNewConnectionsWhileRotating) }
+
+func testNewConnectionsWhileRotating(t *testing.T) {
 	v := rotatingEvery(t, 5, 2*time.Millisecond)
 	a, b := drivers(v)
 	for i := range 20 {

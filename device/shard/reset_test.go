@@ -19,11 +19,13 @@ import (
 // with objects, a connection and traffic, and holds its state to the table of
 // docs/abi §3. A reset takes one Step from any state, leaves nothing, and the
 // driver may begin again on the same stream (DEV-302, DEV-303, DEV-304).
-func TestLifecycleModel(t *testing.T) {
+func TestLifecycleModel(t *testing.T) { eachShards(t, testLifecycleModel) }
+
+func testLifecycleModel(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)
 	v.tell = false
-	s := v.shards[0]
 	d, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
+	s := d.fn.shard
 	service := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		model := abi.StateReset
@@ -35,8 +37,8 @@ func TestLifecycleModel(t *testing.T) {
 		}
 		one := func() { // exactly one Step
 			in := thread.Input{}
-			s.Step(v.now, &in, &v.outs[0][0])
-			v.outs[0][0].Do()
+			s.Step(v.now, &in, v.out(s))
+			v.out(s).Do()
 		}
 		set := func(reg, width uint32, value uint64) abi.Status {
 			d.ch.Replies()
@@ -155,7 +157,7 @@ func TestLifecycleModel(t *testing.T) {
 		if n := v.core(s).Manager.CIDsInUse(); n != 0 {
 			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
 		}
-		for _, f := range s.funcs.all {
+		for _, f := range v.functions(i) {
 			if c := f.Credits.InUse(); c != (credit.Cost{}) {
 				t.Errorf("%s: credits %v in use after all resets", f.ID, c)
 			}

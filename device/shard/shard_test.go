@@ -10,11 +10,16 @@ import (
 
 var wire100us = sim.Impairment{Delay: 50_000}
 
-// TestVirtualPair moves data between two shards in virtual time.
+// TestVirtualPair moves data between two functions in virtual time: of two NICs, and of one, on one
+// shard or two.
 func TestVirtualPair(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	a, b := pair(v)
-	exchange(t, a, b, 300_000)
+	eachShards(t, func(t *testing.T) {
+		eachDistance(t, func(t *testing.T) {
+			v := newVirtual(t, 1, wire100us)
+			a, b := pair(v)
+			exchange(t, a, b, 300_000)
+		})
+	})
 }
 
 // exchange does a WRITE, a READ back and a SEND of n bytes.
@@ -52,13 +57,15 @@ func exchange(t *testing.T, a, b *driver, n int) {
 
 // TestReplay runs the same seed twice over a bad wire and expects the same
 // frames at the same times, byte for byte, and other frames for other seeds.
-func TestReplay(t *testing.T) {
+func TestReplay(t *testing.T) { eachShards(t, testReplay) }
+
+func testReplay(t *testing.T) {
 	bad := sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.03, Duplicate: 0.02, Reorder: 0.05, ReorderDelay: 100_000, Corrupt: 0.05}
 	run := func(seed uint64) uint64 {
 		v := newVirtual(t, seed, bad)
 		a, b := pair(v)
 		exchange(t, a, b, 200_000)
-		if v.shards[0].drops[dropPSPAuth]+v.shards[1].drops[dropPSPAuth] == 0 {
+		if v.dropped(0, dropPSPAuth)+v.dropped(1, dropPSPAuth) == 0 {
 			t.Error("the wire corrupted frames and none failed authentication")
 		}
 		return v.trace.Sum64()
@@ -78,7 +85,9 @@ func TestReplay(t *testing.T) {
 
 // TestNoAllocations: once a connection works, packets cost no memory, in
 // either direction: doorbell, rings, Falcon, sealing, opening, completion.
-func TestNoAllocations(t *testing.T) {
+func TestNoAllocations(t *testing.T) { eachShards(t, testNoAllocationsOf) }
+
+func testNoAllocationsOf(t *testing.T) {
 	for name, features := range map[string]uint64{"records": 0, "event index": abi.FeatureEventIndex} {
 		t.Run(name+" singly", func(t *testing.T) { testNoAllocations(t, features, nil, false) })
 		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}, false) })
@@ -94,9 +103,9 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)
-	for i, d := range []*driver{a, b} {
+	for _, d := range []*driver{a, b} {
 		if traced {
-			if _, err := v.shards[i].funcs.startTrace(d.fn.ID, 0); err != nil {
+			if _, err := d.fn.shard.funcs.startTrace(d.fn.ID, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -90,15 +91,19 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 	return v
 }
 
-// perNIC is how many shards NICs in virtual time have.
+// perNIC is how many shards NICs in virtual time have, where a test does not say.
 var perNIC = 1
+
+func init() {
+	flag.IntVar(&perNIC, "shards", 1, "give NICs in virtual time so many shards")
+}
 
 // eachShards runs a test with one shard for each NIC, and with several.
 func eachShards(t *testing.T, test func(t *testing.T)) {
 	for n := 1; n <= 3; n++ {
 		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {
+			defer func(before int) { perNIC = before }(perNIC)
 			perNIC = n
-			defer func() { perNIC = 1 }()
 			test(t)
 		})
 	}
@@ -152,6 +157,11 @@ func (v *virtual) sum(side int, of func(s *Shard) uint64) (sum uint64) {
 		sum += of(s)
 	}
 	return sum
+}
+
+// dropped counts what all shards of a NIC dropped for a reason.
+func (v *virtual) dropped(side int, r dropReason) uint64 {
+	return v.sum(side, func(s *Shard) uint64 { return s.drops[r] })
 }
 
 // functions are those of a NIC, shard by shard.

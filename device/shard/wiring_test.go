@@ -52,7 +52,9 @@ func wiredPair(v *virtual, a, b *driver, pause bool) {
 
 // TestWired connects queue pairs by number and GID, whichever side is first and however late the
 // other is. (DEV-910)
-func TestWired(t *testing.T) {
+func TestWired(t *testing.T) { eachShards(t, testWired) }
+
+func testWired(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
 			for _, pause := range []bool{false, true} {
@@ -80,7 +82,9 @@ func TestWired(t *testing.T) {
 }
 
 // TestWiredToItself names a queue pair as its own peer.
-func TestWiredToItself(t *testing.T) {
+func TestWiredToItself(t *testing.T) { eachShards(t, testWiredToItself) }
+
+func testWiredToItself(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a := newDriver(v, 0, 1)
 	a.setUp()
@@ -97,7 +101,9 @@ func TestWiredToItself(t *testing.T) {
 
 // TestWiredAlone: without a peer, or with one that names another, nothing happens until there is
 // work; that fails in time, with an event that says why.
-func TestWiredAlone(t *testing.T) {
+func TestWiredAlone(t *testing.T) { eachShards(t, testWiredAlone) }
+
+func testWiredAlone(t *testing.T) {
 	for name, other := range map[string]func(a, b *driver){
 		"nobody":        func(_, b *driver) { b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn}) },
 		"never ready":   func(*driver, *driver) {},
@@ -145,7 +151,9 @@ func TestWiredAlone(t *testing.T) {
 
 // TestWiredPeerLeaves: the peer's queue pair goes when all is done. Receives stay posted and
 // nothing is told, as with hardware; the next request fails.
-func TestWiredPeerLeaves(t *testing.T) {
+func TestWiredPeerLeaves(t *testing.T) { eachShards(t, testWiredPeerLeaves) }
+
+func testWiredPeerLeaves(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
 	wiredPair(v, a, b, false)
