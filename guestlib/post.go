@@ -51,11 +51,12 @@ type SendWR struct {
 	// field, whose carry is lost.
 	CompareMask, Mask uint64
 
-	RemoteSRQN uint32  // XRCSend: the SRQ of the peer
-	AH         *AH     // UD: where the datagram goes
-	RemoteQPN  uint32  // UD
-	RemoteQKey uint32  // UD
-	Bind       Binding // BindMW
+	RemoteSRQN uint32   // XRCSend: the SRQ of the peer
+	AH         *AH      // UD: where the datagram goes; nil: To says it
+	To         AHConfig // UD, without AH
+	RemoteQPN  uint32   // UD
+	RemoteQKey uint32   // UD
+	Bind       Binding  // BindMW
 }
 
 // RecvWR is a work request for the receive queue.
@@ -133,8 +134,9 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
 		RemoteAddr: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap, RemoteSRQN: wr.RemoteSRQN,
 	}
+	e.RemoteQPN, e.RemoteQKey = wr.RemoteQPN, wr.RemoteQKey
 	if wr.AH != nil {
-		e.AHN, e.RemoteQPN, e.RemoteQKey = wr.AH.ahn, wr.RemoteQPN, wr.RemoteQKey
+		e.AHN = wr.AH.ahn
 	}
 	if err := w.room(); err != nil {
 		return 0, err
@@ -167,7 +169,14 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 		e.NumSGE = uint8(len(wr.SGL))
 		n = putSGL(w.entry, n, wr.SGL)
 	}
-	e.Marshal(w.entry)
+	if wr.AH != nil || wr.To.GID == (GID{}) {
+		e.Marshal(w.entry)
+		return n, nil
+	}
+	(&abi.DatagramWQE{
+		WRID: e.WRID, Opcode: e.Opcode, Flags: e.Flags, NumSGE: e.NumSGE, Imm: e.Imm, InlineLen: e.InlineLen, RemoteQPN: e.RemoteQPN, RemoteQKey: e.RemoteQKey,
+		DGID: wr.To.GID, TrafficClass: wr.To.TrafficClass, HopLimit: wr.To.HopLimit, FlowLabel: wr.To.FlowLabel, SL: wr.To.SL,
+	}).Marshal(w.entry)
 	return n, nil
 }
 

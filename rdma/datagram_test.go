@@ -305,6 +305,59 @@ func TestDatagramErrors(t *testing.T) {
 	})
 }
 
+// vector is a SEND from host i to the other's QP, with its address in the entry; change may be nil.
+func (p *udPair) vector(i int, change func(*abi.DatagramWQE)) (x abi.SendWQE) {
+	d := abi.DatagramWQE{
+		Opcode: abi.OpSend, Flags: abi.SendSignaled, RemoteQPN: p.qps[1-i].number, RemoteQKey: testQKey,
+		DGID: p.hosts[1-i].gid(), TrafficClass: 0x20, HopLimit: 9, VLAN: abi.NoVLAN,
+	}
+	if change != nil {
+		change(&d)
+	}
+	b := make([]byte, abi.DatagramWQESize)
+	d.Marshal(b)
+	x.Unmarshal(b)
+	return x
+}
+
+// TestAddressVectors: datagrams whose entries have the address arrive as by a handle, whatever the
+// number of addresses; wrong ones are errors of the request. (DEV-948)
+func TestAddressVectors(t *testing.T) {
+	udBoth(t, func(t *testing.T) {
+		p := newUDPair(t, worldConfig{}, qpConfig{})
+		a, b := p.qps[0], p.qps[1]
+		for i := range 2500 { // more than are remembered
+			b.receive(uint64(i), p.mem[1].sge(0, 2000))
+			x := p.vector(0, func(d *abi.DatagramWQE) { d.FlowLabel = uint32(i / 2) })
+			x.WRID = uint64(i)
+			if i%3 == 0 {
+				a.postInline(x, []byte("inline"))
+			} else {
+				a.post(x, p.mem[0].sge(0, 100))
+			}
+			success(t, a.send.wait(1))
+			if got := b.recv.wait(1)[0]; got.Status != abi.WCSuccess || got.WRID != uint64(i) || got.SrcQP != a.number {
+				t.Fatalf("%d: %+v", i, got)
+			}
+		}
+		for name, change := range map[string]func(*abi.DatagramWQE){
+			"no address":    func(d *abi.DatagramWQE) { d.DGID = [16]byte{} },
+			"multicast":     func(d *abi.DatagramWQE) { d.DGID = [16]byte{0xff, 2, 15: 1} },
+			"VLAN":          func(d *abi.DatagramWQE) { d.VLAN = 5 },
+			"SL":            func(d *abi.DatagramWQE) { d.SL = 16 },
+			"flow label":    func(d *abi.DatagramWQE) { d.FlowLabel = 1 << 20 },
+			"no such GID":   func(d *abi.DatagramWQE) { d.SGIDIndex = 1 },
+			"outside table": func(d *abi.DatagramWQE) { d.SGIDIndex = 200 },
+		} {
+			a.post(p.vector(0, change), p.mem[0].sge(0, 10))
+			if got := a.send.wait(1); got[0].Status != abi.WCLocQPOpErr || a.q.State() != abi.QPStateSQE {
+				t.Errorf("%s: %s", name, describe(got))
+			}
+			a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+		}
+	})
+}
+
 // otherPD makes a handle of another protection domain.
 func (p *udPair) otherPD() uint32 {
 	pd, st := p.hosts[0].fn.AllocPD()

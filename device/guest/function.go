@@ -72,6 +72,7 @@ type Function struct {
 
 	verbs *rdma.Function // nil: not in service
 	admin admin
+	gids  gidTable
 
 	inBacklog  bool // stands in the set's backlog, also after a reset
 	violations Violations
@@ -178,6 +179,7 @@ func (f *Function) enable() abi.Status {
 	}
 	f.verbs = f.set.cfg.Engine.NewFunction(uint32(f.ID), mem, f.is.Limits, f)
 	f.verbs.UseFeatures(f.driver.Features)
+	f.gids.begin(f.Registers().gid(), f.MAC)
 	f.verbs.UseStrict(f.set.cfg.Strict)
 	if f.Faults.in != nil {
 		f.verbs.UseFaults(f.Faults.in)

@@ -59,6 +59,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_QKEY_CONTROLLED 0x80000000U /* SendWQE.RemoteQKey: the QP's own Q_Key is sent. */
 #define VNIC_SL_RO_CEI_PV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP. */
 #define VNIC_SL_RO_CEI_PV6 0x9U /* CQE.SL of a datagram received from an IPv6 address. */
+#define VNIC_GID_ENTRIES 64U /* entries of the GID table; entry 0 is the function's own address at first. */
 #define VNIC_NO_VLAN 0xffffU /* VLAN of an address handle or a path: none, as 0. */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
 #define VNIC_WINDOW_SIZE 0x40000U /* bytes of a function's window: BAR2 of its PCI device. */
@@ -463,6 +464,9 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CREATE_AH = 56, /* creates an address handle; it never waits. */
 	VNIC_ADMIN_OP_DESTROY_AH = 57, /* destroys an address handle; sends that use it go on. */
+	VNIC_ADMIN_OP_ADD_GID = 58, /* sets an entry of the GID table, which a driver names its addresses by. */
+	VNIC_ADMIN_OP_DEL_GID = 59, /* empties an entry of the GID table. */
+	VNIC_ADMIN_OP_QUERY_GID = 60, /* returns an entry of the GID table. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now. */
 	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions. */
@@ -794,9 +798,16 @@ struct vnic_modify_qp {
 	vnic_le32 qkey; /* Q_Key of a UD queue pair. */
 	vnic_le32 rqpsn; /* first PSN of the peer, 24 bits; Falcon has its own. */
 	vnic_le32 sqpsn; /* first PSN sent, 24 bits; Falcon has its own. */
-	uint8_t dgid[16]; /* GID of the peer's function. */
+	uint8_t dgid[16]; /* GID of the peer's function, in this function's tenant. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+	uint8_t sgid_index; /* an entry of the GID table. */
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_modify_qp) == 56, "layout of vnic_modify_qp");
+VNIC_ABI_ASSERT(sizeof(struct vnic_modify_qp) == 72, "layout of vnic_modify_qp");
 
 /* QueryQP holds the parameters of the command of that name. */
 struct vnic_query_qp {
@@ -821,11 +832,20 @@ struct vnic_query_qp_result {
 	vnic_le16 pkey_index; /* as in ModifyQP. */
 	uint8_t draining; /* 1: in SQD with sends still outstanding. */
 	uint8_t reserved0[1];
-	uint8_t peer_gid[16]; /* GID of the peer; zero while not connected. */
 	vnic_le32 qkey; /* as in ModifyQP. */
+	vnic_le32 rqpsn; /* as in ModifyQP. */
 	vnic_le32 sqpsn; /* as in ModifyQP. */
+	uint8_t reserved1[4];
+	uint8_t peer_gid[16]; /* GID of the peer's function, in this function's tenant. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+	uint8_t sgid_index; /* an entry of the GID table. */
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_query_qp_result) == 48, "layout of vnic_query_qp_result");
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_qp_result) == 72, "layout of vnic_query_qp_result");
 
 /* DestroyQP holds the parameters of the command of that name. */
 struct vnic_destroy_qp {
@@ -837,15 +857,15 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_qp) == 8, "layout of vnic_destroy_qp"
 /* CreateAH holds the parameters of the command of that name. */
 struct vnic_create_ah {
 	vnic_le32 pdn; /* protection domain number. */
-	vnic_le32 flow_label; /* flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks. */
-	uint8_t dgid[16]; /* GID of the destination's function, in this function's tenant. */
-	uint8_t dmac[6]; /* MAC address the driver resolved; datagrams travel without an Ethernet header of their own. */
+	uint8_t reserved0[4];
+	uint8_t dgid[16]; /* GID of the peer's function, in this function's tenant. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
 	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
 	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
-	uint8_t hop_limit; /* hop limit or TTL; 0 is the device's own. */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
 	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t sgid_index; /* 0: a function has one GID. */
-	uint8_t reserved0[4];
+	uint8_t sgid_index; /* an entry of the GID table. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_ah) == 40, "layout of vnic_create_ah");
 
@@ -862,6 +882,26 @@ struct vnic_destroy_ah {
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_ah) == 8, "layout of vnic_destroy_ah");
+
+/* GIDEntry is an entry of the GID table. */
+struct vnic_gid_entry {
+	vnic_le16 index; /* of the entry: 0 to GIDEntries - 1. */
+	uint8_t type; /* 0: an IP address. */
+	uint8_t reserved0[1];
+	vnic_le16 vlan; /* 0 or NoVLAN. */
+	uint8_t reserved1[2];
+	uint8_t mac[6]; /* MAC address of the interface that has the address; not used. */
+	uint8_t reserved2[2];
+	uint8_t gid[16]; /* the address; IPv4 in its mapped form. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_gid_entry) == 32, "layout of vnic_gid_entry");
+
+/* GIDIndex holds the parameters of DelGID and QueryGID. */
+struct vnic_gid_index {
+	vnic_le16 index; /* of the entry. */
+	uint8_t reserved0[6];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_gid_index) == 8, "layout of vnic_gid_index");
 
 /* CMListen holds the parameters of the command of that name. */
 struct vnic_cm_listen {
@@ -1253,15 +1293,38 @@ struct vnic_send_wqe {
 	vnic_le32 imm; /* immediate data (…Imm) or the key to invalidate (…Inv). */
 	vnic_le64 remote_addr; /* address at the peer (WRITE, READ, atomics). */
 	vnic_le32 rkey; /* key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW). */
-	vnic_le32 inline_len; /* bytes of inline data; 0 when not inline. */
+	vnic_le32 remote_srqn; /* shared receive queue of the peer (XRCSend only). */
 	vnic_le64 compare_add; /* value to compare (CmpSwap) or to add (FetchAdd), masked or not. */
 	vnic_le64 swap; /* value to store when the comparison holds (CmpSwap), masked or not. */
-	vnic_le32 ahn; /* address handle (UD). */
+	vnic_le32 inline_len; /* bytes of inline data; 0 when not inline. */
 	vnic_le32 remote_qpn; /* queue pair of the peer (UD). */
 	vnic_le32 remote_qkey; /* Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD). */
-	vnic_le32 remote_srqn; /* shared receive queue of the peer (XRCSend only). */
+	vnic_le32 ahn; /* address handle (UD); 0: bytes 16 to 47 are the address vector, as in DatagramWQE. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_send_wqe) == 64, "layout of vnic_send_wqe");
+
+/* DatagramWQE is SendWQE in a send queue of a UD queue pair, with the address vector in the entry. */
+struct vnic_datagram_wqe {
+	vnic_le64 wrid; /* as in SendWQE. */
+	uint8_t opcode; /* Send or SendImm. enum vnic_opcode. */
+	uint8_t flags; /* as in SendWQE. */
+	uint8_t num_sge; /* as in SendWQE. */
+	uint8_t reserved0[1];
+	vnic_le32 imm; /* as in SendWQE. */
+	uint8_t dgid[16]; /* GID of the peer's function, in this function's tenant. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+	uint8_t sgid_index; /* an entry of the GID table. */
+	vnic_le32 inline_len; /* as in SendWQE. */
+	vnic_le32 remote_qpn; /* as in SendWQE. */
+	vnic_le32 remote_qkey; /* as in SendWQE. */
+	vnic_le32 ahn; /* 0. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_datagram_wqe) == 64, "layout of vnic_datagram_wqe");
 
 /* AtomicMasks follows the header of a masked atomic; the SGEs follow it. */
 struct vnic_atomic_masks {

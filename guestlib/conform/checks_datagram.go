@@ -14,6 +14,7 @@ var datagramChecks = []check{
 	{"ud.lost", "DEV-940 DEV-943", abi.FeatureDatagrams, udLost},
 	{"ud.handles", "DEV-941", abi.FeatureDatagrams, udHandles},
 	{"ud.error", "DEV-942", abi.FeatureDatagrams, udError},
+	{"ud.address", "DEV-948", abi.FeatureDatagrams, udAddress},
 	{"ud.gsi", "DEV-945", abi.FeatureDatagrams, udGSI},
 }
 
@@ -79,6 +80,40 @@ func udDeliver(t *T) {
 	if e := m.rcq.want(9, abi.WCSuccess); e.Imm != 0x77 || e.Flags&abi.WCFlagImm == 0 { // by the QP's own Q_Key
 		t.Fatalf("a datagram with immediate data: completion %+v", e)
 	}
+}
+
+// The address lies in the entry, with and without inline data.
+func udAddress(t *T) {
+	m := t.mailbox()
+	d := abi.DatagramWQE{
+		WRID: 1, Opcode: abi.OpSend, Flags: abi.SendSignaled, RemoteQPN: m.b.qpn, RemoteQKey: qkey, DGID: m.gid(), HopLimit: 7,
+	}
+	post := func(inline []byte) {
+		var b [abi.DatagramWQESize]byte
+		d.Marshal(b[:])
+		var x abi.SendWQE
+		if x.Unmarshal(b[:]); inline != nil {
+			m.a.postInline(x, inline)
+		} else {
+			m.a.post(x, m.mr.sge(0, 8))
+		}
+	}
+	for i := range uint64(4) {
+		m.b.postRecv(i, m.mr.sge(16<<10, 256))
+		if post(nil); i%2 == 1 {
+			m.b.postRecv(10+i, m.mr.sge(16<<10, 256))
+			post([]byte("in the entry"))
+		}
+		m.cq.want(1, abi.WCSuccess)
+		m.rcq.want(i, abi.WCSuccess)
+		if i%2 == 1 {
+			m.cq.want(1, abi.WCSuccess)
+			m.rcq.want(10+i, abi.WCSuccess)
+		}
+	}
+	d.SGIDIndex = 63 // which is empty
+	post(nil)
+	m.cq.want(1, abi.WCLocQPOpErr)
 }
 
 func udHeader(t *T) {

@@ -12,6 +12,7 @@ var stateChecks = []check{
 	{"qp.established", "DEV-909", abi.FeatureExtendedVerbs, qpEstablished},
 	{"qp.wired", "DEV-910", 0, qpWired},
 	{"qp.wired-alone", "DEV-910", 0, qpWiredAlone},
+	{"gids", "DEV-949", abi.FeatureDatagrams, gids},
 	{"qp.path", "DEV-946", abi.FeatureExtendedVerbs, qpPath},
 }
 
@@ -260,4 +261,31 @@ func qpPath(t *T) {
 	in.VLAN = abi.NoVLAN
 	c.must(abi.AdminOpSetQPPath, &in, nil)
 	same()
+}
+
+// The table has the function's own address at first; the link-local one may be added, others not.
+func gids(t *T) {
+	c := t.ready()
+	var e abi.GIDEntry
+	c.must(abi.AdminOpQueryGID, &abi.GIDIndex{}, &e)
+	if e.GID != c.gid() {
+		t.Fatalf("entry 0 has %x, want the function's address %x", e.GID, c.gid())
+	}
+	mac := c.register(abi.RegMAC)
+	local := [16]byte{0xfe, 0x80, 8: byte(mac) ^ 2, byte(mac >> 8), byte(mac >> 16), 0xff, 0xfe, byte(mac >> 24), byte(mac >> 32), byte(mac >> 40)}
+	c.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 5, GID: local}, nil)
+	c.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 5, GID: local, VLAN: abi.NoVLAN}, nil) // again
+	if c.must(abi.AdminOpQueryGID, &abi.GIDIndex{Index: 5}, &e); e.GID != local || e.Index != 5 {
+		t.Fatalf("entry 5 is %+v", e)
+	}
+	c.refuse(abi.AdminOpAddGID, &abi.GIDEntry{Index: 6, GID: local}, abi.StatusAddressInUse)
+	c.refuse(abi.AdminOpAddGID, &abi.GIDEntry{Index: abi.GIDEntries, GID: local}, abi.StatusInvalidArgument, abi.StatusAddressInUse)
+	c.refuse(abi.AdminOpAddGID, &abi.GIDEntry{Index: 6}, abi.StatusInvalidArgument)
+	c.refuse(abi.AdminOpAddGID, &abi.GIDEntry{Index: 6, VLAN: 5, GID: [16]byte{0xfd, 15: 1}}, abi.StatusUnsupported)
+	c.refuse(abi.AdminOpAddGID, &abi.GIDEntry{Index: 6, GID: [16]byte{0xff, 2, 15: 1}}, abi.StatusUnsupported)
+	c.refuse(abi.AdminOpQueryGID, &abi.GIDIndex{Index: 6}, abi.StatusNotFound)
+	c.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: 5}, nil)
+	c.refuse(abi.AdminOpDelGID, &abi.GIDIndex{Index: 5}, abi.StatusNotFound)
+	c.refuse(abi.AdminOpDelGID, &abi.GIDIndex{Index: 500}, abi.StatusNotFound)
+	c.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: c.allocPD(), DGID: c.gid(), SGIDIndex: 5}, abi.StatusInvalidArgument)
 }

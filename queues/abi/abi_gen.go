@@ -67,6 +67,8 @@ const (
 	SLRoCEIPv4 = 0xa
 	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address.
 	SLRoCEIPv6 = 0x9
+	// GIDEntries: entries of the GID table; entry 0 is the function's own address at first.
+	GIDEntries = 64
 	// NoVLAN: VLAN of an address handle or a path: none, as 0.
 	NoVLAN = 0xffff
 	// PrivateMax: largest private data of a connection request, reply or rejection in bytes.
@@ -1089,6 +1091,9 @@ const (
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits.
 	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on.
+	AdminOpAddGID         AdminOp = 58 // sets an entry of the GID table, which a driver names its addresses by.
+	AdminOpDelGID         AdminOp = 59 // empties an entry of the GID table.
+	AdminOpQueryGID       AdminOp = 60 // returns an entry of the GID table.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now.
 	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions.
@@ -1157,6 +1162,12 @@ func (v AdminOp) String() string {
 		return "CreateAH"
 	case AdminOpDestroyAH:
 		return "DestroyAH"
+	case AdminOpAddGID:
+		return "AddGID"
+	case AdminOpDelGID:
+		return "DelGID"
+	case AdminOpQueryGID:
+		return "QueryGID"
 	case AdminOpCMDisconnect:
 		return "CMDisconnect"
 	case AdminOpQueryMemory:
@@ -1978,7 +1989,7 @@ func (x *CreateQPResult) Unmarshal(b []byte) {
 }
 
 // ModifyQPSize is the size of ModifyQP in bytes.
-const ModifyQPSize = 56
+const ModifyQPSize = 72
 
 // ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.
 type ModifyQP struct {
@@ -2000,7 +2011,14 @@ type ModifyQP struct {
 	QKey            uint32   // @28: Q_Key of a UD queue pair.
 	RQPSN           uint32   // @32: first PSN of the peer, 24 bits; Falcon has its own.
 	SQPSN           uint32   // @36: first PSN sent, 24 bits; Falcon has its own.
-	DGID            [16]byte // @40: GID of the peer's function.
+	DGID            [16]byte // @40: GID of the peer's function, in this function's tenant.
+	FlowLabel       uint32   // @56: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
+	DMAC            [6]byte  // @60: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
+	VLAN            uint16   // @66: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	HopLimit        uint8    // @69: hop limit or TTL of the inner header; 0 is the device's own.
+	SL              uint8    // @70: service level, 0 to 15; not carried: there is no InfiniBand link.
+	SGIDIndex       uint8    // @71: an entry of the GID table.
 }
 
 // Size returns ModifyQPSize.
@@ -2028,6 +2046,13 @@ func (x *ModifyQP) Marshal(b []byte) {
 	binary.LittleEndian.PutUint32(b[32:], x.RQPSN)
 	binary.LittleEndian.PutUint32(b[36:], x.SQPSN)
 	copy(b[40:56], x.DGID[:])
+	binary.LittleEndian.PutUint32(b[56:], x.FlowLabel)
+	copy(b[60:66], x.DMAC[:])
+	binary.LittleEndian.PutUint16(b[66:], x.VLAN)
+	b[68] = x.TrafficClass
+	b[69] = x.HopLimit
+	b[70] = x.SL
+	b[71] = x.SGIDIndex
 }
 
 // Unmarshal reads x from b[:ModifyQPSize]; b must be that long.
@@ -2052,6 +2077,13 @@ func (x *ModifyQP) Unmarshal(b []byte) {
 	x.RQPSN = binary.LittleEndian.Uint32(b[32:])
 	x.SQPSN = binary.LittleEndian.Uint32(b[36:])
 	copy(x.DGID[:], b[40:56])
+	x.FlowLabel = binary.LittleEndian.Uint32(b[56:])
+	copy(x.DMAC[:], b[60:66])
+	x.VLAN = binary.LittleEndian.Uint16(b[66:])
+	x.TrafficClass = b[68]
+	x.HopLimit = b[69]
+	x.SL = b[70]
+	x.SGIDIndex = b[71]
 }
 
 // QueryQPSize is the size of QueryQP in bytes.
@@ -2079,7 +2111,7 @@ func (x *QueryQP) Unmarshal(b []byte) {
 }
 
 // QueryQPResultSize is the size of QueryQPResult in bytes.
-const QueryQPResultSize = 48
+const QueryQPResultSize = 72
 
 // QueryQPResult is the result of QueryQP.
 type QueryQPResult struct {
@@ -2096,9 +2128,17 @@ type QueryQPResult struct {
 	MaxDestRdAtomic uint8    // @19: as in ModifyQP.
 	PKeyIndex       uint16   // @20: as in ModifyQP.
 	Draining        uint8    // @22: 1: in SQD with sends still outstanding.
-	PeerGID         [16]byte // @24: GID of the peer; zero while not connected.
-	QKey            uint32   // @40: as in ModifyQP.
-	SQPSN           uint32   // @44: as in ModifyQP.
+	QKey            uint32   // @24: as in ModifyQP.
+	RQPSN           uint32   // @28: as in ModifyQP.
+	SQPSN           uint32   // @32: as in ModifyQP.
+	PeerGID         [16]byte // @40: GID of the peer's function, in this function's tenant.
+	FlowLabel       uint32   // @56: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
+	DMAC            [6]byte  // @60: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
+	VLAN            uint16   // @66: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	HopLimit        uint8    // @69: hop limit or TTL of the inner header; 0 is the device's own.
+	SL              uint8    // @70: service level, 0 to 15; not carried: there is no InfiniBand link.
+	SGIDIndex       uint8    // @71: an entry of the GID table.
 }
 
 // Size returns QueryQPResultSize.
@@ -2121,9 +2161,18 @@ func (x *QueryQPResult) Marshal(b []byte) {
 	binary.LittleEndian.PutUint16(b[20:], x.PKeyIndex)
 	b[22] = x.Draining
 	clear(b[23:24])
-	copy(b[24:40], x.PeerGID[:])
-	binary.LittleEndian.PutUint32(b[40:], x.QKey)
-	binary.LittleEndian.PutUint32(b[44:], x.SQPSN)
+	binary.LittleEndian.PutUint32(b[24:], x.QKey)
+	binary.LittleEndian.PutUint32(b[28:], x.RQPSN)
+	binary.LittleEndian.PutUint32(b[32:], x.SQPSN)
+	clear(b[36:40])
+	copy(b[40:56], x.PeerGID[:])
+	binary.LittleEndian.PutUint32(b[56:], x.FlowLabel)
+	copy(b[60:66], x.DMAC[:])
+	binary.LittleEndian.PutUint16(b[66:], x.VLAN)
+	b[68] = x.TrafficClass
+	b[69] = x.HopLimit
+	b[70] = x.SL
+	b[71] = x.SGIDIndex
 }
 
 // Unmarshal reads x from b[:QueryQPResultSize]; b must be that long.
@@ -2142,9 +2191,17 @@ func (x *QueryQPResult) Unmarshal(b []byte) {
 	x.MaxDestRdAtomic = b[19]
 	x.PKeyIndex = binary.LittleEndian.Uint16(b[20:])
 	x.Draining = b[22]
-	copy(x.PeerGID[:], b[24:40])
-	x.QKey = binary.LittleEndian.Uint32(b[40:])
-	x.SQPSN = binary.LittleEndian.Uint32(b[44:])
+	x.QKey = binary.LittleEndian.Uint32(b[24:])
+	x.RQPSN = binary.LittleEndian.Uint32(b[28:])
+	x.SQPSN = binary.LittleEndian.Uint32(b[32:])
+	copy(x.PeerGID[:], b[40:56])
+	x.FlowLabel = binary.LittleEndian.Uint32(b[56:])
+	copy(x.DMAC[:], b[60:66])
+	x.VLAN = binary.LittleEndian.Uint16(b[66:])
+	x.TrafficClass = b[68]
+	x.HopLimit = b[69]
+	x.SL = b[70]
+	x.SGIDIndex = b[71]
 }
 
 // DestroyQPSize is the size of DestroyQP in bytes.
@@ -2177,14 +2234,14 @@ const CreateAHSize = 40
 // CreateAH holds the parameters of the command of that name.
 type CreateAH struct {
 	PDN          uint32   // @0: protection domain number.
-	FlowLabel    uint32   // @4: flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks.
-	DGID         [16]byte // @8: GID of the destination's function, in this function's tenant.
-	DMAC         [6]byte  // @24: MAC address the driver resolved; datagrams travel without an Ethernet header of their own.
-	VLAN         uint16   // @30: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass uint8    // @32: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
-	HopLimit     uint8    // @33: hop limit or TTL; 0 is the device's own.
-	SL           uint8    // @34: service level, 0 to 15; not carried: there is no InfiniBand link.
-	SGIDIndex    uint8    // @35: 0: a function has one GID.
+	DGID         [16]byte // @8: GID of the peer's function, in this function's tenant.
+	FlowLabel    uint32   // @24: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
+	DMAC         [6]byte  // @28: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
+	VLAN         uint16   // @34: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass uint8    // @36: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	HopLimit     uint8    // @37: hop limit or TTL of the inner header; 0 is the device's own.
+	SL           uint8    // @38: service level, 0 to 15; not carried: there is no InfiniBand link.
+	SGIDIndex    uint8    // @39: an entry of the GID table.
 }
 
 // Size returns CreateAHSize.
@@ -2194,29 +2251,29 @@ func (*CreateAH) Size() int { return CreateAHSize }
 func (x *CreateAH) Marshal(b []byte) {
 	_ = b[CreateAHSize-1]
 	binary.LittleEndian.PutUint32(b[0:], x.PDN)
-	binary.LittleEndian.PutUint32(b[4:], x.FlowLabel)
+	clear(b[4:8])
 	copy(b[8:24], x.DGID[:])
-	copy(b[24:30], x.DMAC[:])
-	binary.LittleEndian.PutUint16(b[30:], x.VLAN)
-	b[32] = x.TrafficClass
-	b[33] = x.HopLimit
-	b[34] = x.SL
-	b[35] = x.SGIDIndex
-	clear(b[36:40])
+	binary.LittleEndian.PutUint32(b[24:], x.FlowLabel)
+	copy(b[28:34], x.DMAC[:])
+	binary.LittleEndian.PutUint16(b[34:], x.VLAN)
+	b[36] = x.TrafficClass
+	b[37] = x.HopLimit
+	b[38] = x.SL
+	b[39] = x.SGIDIndex
 }
 
 // Unmarshal reads x from b[:CreateAHSize]; b must be that long.
 func (x *CreateAH) Unmarshal(b []byte) {
 	_ = b[CreateAHSize-1]
 	x.PDN = binary.LittleEndian.Uint32(b[0:])
-	x.FlowLabel = binary.LittleEndian.Uint32(b[4:])
 	copy(x.DGID[:], b[8:24])
-	copy(x.DMAC[:], b[24:30])
-	x.VLAN = binary.LittleEndian.Uint16(b[30:])
-	x.TrafficClass = b[32]
-	x.HopLimit = b[33]
-	x.SL = b[34]
-	x.SGIDIndex = b[35]
+	x.FlowLabel = binary.LittleEndian.Uint32(b[24:])
+	copy(x.DMAC[:], b[28:34])
+	x.VLAN = binary.LittleEndian.Uint16(b[34:])
+	x.TrafficClass = b[36]
+	x.HopLimit = b[37]
+	x.SL = b[38]
+	x.SGIDIndex = b[39]
 }
 
 // CreateAHResultSize is the size of CreateAHResult in bytes.
@@ -2265,6 +2322,68 @@ func (x *DestroyAH) Marshal(b []byte) {
 func (x *DestroyAH) Unmarshal(b []byte) {
 	_ = b[DestroyAHSize-1]
 	x.AHN = binary.LittleEndian.Uint32(b[0:])
+}
+
+// GIDEntrySize is the size of GIDEntry in bytes.
+const GIDEntrySize = 32
+
+// GIDEntry is an entry of the GID table.
+type GIDEntry struct {
+	Index uint16   // @0: of the entry: 0 to GIDEntries - 1.
+	Type  uint8    // @2: 0: an IP address.
+	VLAN  uint16   // @4: 0 or NoVLAN.
+	MAC   [6]byte  // @8: MAC address of the interface that has the address; not used.
+	GID   [16]byte // @16: the address; IPv4 in its mapped form.
+}
+
+// Size returns GIDEntrySize.
+func (*GIDEntry) Size() int { return GIDEntrySize }
+
+// Marshal writes x to b[:GIDEntrySize], reserved bytes as zero; b must be that long.
+func (x *GIDEntry) Marshal(b []byte) {
+	_ = b[GIDEntrySize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.Index)
+	b[2] = x.Type
+	clear(b[3:4])
+	binary.LittleEndian.PutUint16(b[4:], x.VLAN)
+	clear(b[6:8])
+	copy(b[8:14], x.MAC[:])
+	clear(b[14:16])
+	copy(b[16:32], x.GID[:])
+}
+
+// Unmarshal reads x from b[:GIDEntrySize]; b must be that long.
+func (x *GIDEntry) Unmarshal(b []byte) {
+	_ = b[GIDEntrySize-1]
+	x.Index = binary.LittleEndian.Uint16(b[0:])
+	x.Type = b[2]
+	x.VLAN = binary.LittleEndian.Uint16(b[4:])
+	copy(x.MAC[:], b[8:14])
+	copy(x.GID[:], b[16:32])
+}
+
+// GIDIndexSize is the size of GIDIndex in bytes.
+const GIDIndexSize = 8
+
+// GIDIndex holds the parameters of DelGID and QueryGID.
+type GIDIndex struct {
+	Index uint16 // @0: of the entry.
+}
+
+// Size returns GIDIndexSize.
+func (*GIDIndex) Size() int { return GIDIndexSize }
+
+// Marshal writes x to b[:GIDIndexSize], reserved bytes as zero; b must be that long.
+func (x *GIDIndex) Marshal(b []byte) {
+	_ = b[GIDIndexSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.Index)
+	clear(b[2:8])
+}
+
+// Unmarshal reads x from b[:GIDIndexSize]; b must be that long.
+func (x *GIDIndex) Unmarshal(b []byte) {
+	_ = b[GIDIndexSize-1]
+	x.Index = binary.LittleEndian.Uint16(b[0:])
 }
 
 // CMListenSize is the size of CMListen in bytes.
@@ -3498,13 +3617,13 @@ type SendWQE struct {
 	Imm        uint32 // @12: immediate data (…Imm) or the key to invalidate (…Inv).
 	RemoteAddr uint64 // @16: address at the peer (WRITE, READ, atomics).
 	RKey       uint32 // @24: key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW).
-	InlineLen  uint32 // @28: bytes of inline data; 0 when not inline.
+	RemoteSRQN uint32 // @28: shared receive queue of the peer (XRCSend only).
 	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd), masked or not.
 	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not.
-	AHN        uint32 // @48: address handle (UD).
+	InlineLen  uint32 // @48: bytes of inline data; 0 when not inline.
 	RemoteQPN  uint32 // @52: queue pair of the peer (UD).
 	RemoteQKey uint32 // @56: Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD).
-	RemoteSRQN uint32 // @60: shared receive queue of the peer (XRCSend only).
+	AHN        uint32 // @60: address handle (UD); 0: bytes 16 to 47 are the address vector, as in DatagramWQE.
 }
 
 // Size returns SendWQESize.
@@ -3521,13 +3640,13 @@ func (x *SendWQE) Marshal(b []byte) {
 	binary.LittleEndian.PutUint32(b[12:], x.Imm)
 	binary.LittleEndian.PutUint64(b[16:], x.RemoteAddr)
 	binary.LittleEndian.PutUint32(b[24:], x.RKey)
-	binary.LittleEndian.PutUint32(b[28:], x.InlineLen)
+	binary.LittleEndian.PutUint32(b[28:], x.RemoteSRQN)
 	binary.LittleEndian.PutUint64(b[32:], x.CompareAdd)
 	binary.LittleEndian.PutUint64(b[40:], x.Swap)
-	binary.LittleEndian.PutUint32(b[48:], x.AHN)
+	binary.LittleEndian.PutUint32(b[48:], x.InlineLen)
 	binary.LittleEndian.PutUint32(b[52:], x.RemoteQPN)
 	binary.LittleEndian.PutUint32(b[56:], x.RemoteQKey)
-	binary.LittleEndian.PutUint32(b[60:], x.RemoteSRQN)
+	binary.LittleEndian.PutUint32(b[60:], x.AHN)
 }
 
 // Unmarshal reads x from b[:SendWQESize]; b must be that long.
@@ -3540,13 +3659,85 @@ func (x *SendWQE) Unmarshal(b []byte) {
 	x.Imm = binary.LittleEndian.Uint32(b[12:])
 	x.RemoteAddr = binary.LittleEndian.Uint64(b[16:])
 	x.RKey = binary.LittleEndian.Uint32(b[24:])
-	x.InlineLen = binary.LittleEndian.Uint32(b[28:])
+	x.RemoteSRQN = binary.LittleEndian.Uint32(b[28:])
 	x.CompareAdd = binary.LittleEndian.Uint64(b[32:])
 	x.Swap = binary.LittleEndian.Uint64(b[40:])
-	x.AHN = binary.LittleEndian.Uint32(b[48:])
+	x.InlineLen = binary.LittleEndian.Uint32(b[48:])
 	x.RemoteQPN = binary.LittleEndian.Uint32(b[52:])
 	x.RemoteQKey = binary.LittleEndian.Uint32(b[56:])
-	x.RemoteSRQN = binary.LittleEndian.Uint32(b[60:])
+	x.AHN = binary.LittleEndian.Uint32(b[60:])
+}
+
+// DatagramWQESize is the size of DatagramWQE in bytes.
+const DatagramWQESize = 64
+
+// DatagramWQE is SendWQE in a send queue of a UD queue pair, with the address vector in the entry.
+type DatagramWQE struct {
+	WRID         uint64   // @0: as in SendWQE.
+	Opcode       Opcode   // @8: Send or SendImm.
+	Flags        uint8    // @9: as in SendWQE.
+	NumSGE       uint8    // @10: as in SendWQE.
+	Imm          uint32   // @12: as in SendWQE.
+	DGID         [16]byte // @16: GID of the peer's function, in this function's tenant.
+	FlowLabel    uint32   // @32: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
+	DMAC         [6]byte  // @36: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
+	VLAN         uint16   // @42: 0 or NoVLAN: there are none here, tenants keep functions apart.
+	TrafficClass uint8    // @44: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	HopLimit     uint8    // @45: hop limit or TTL of the inner header; 0 is the device's own.
+	SL           uint8    // @46: service level, 0 to 15; not carried: there is no InfiniBand link.
+	SGIDIndex    uint8    // @47: an entry of the GID table.
+	InlineLen    uint32   // @48: as in SendWQE.
+	RemoteQPN    uint32   // @52: as in SendWQE.
+	RemoteQKey   uint32   // @56: as in SendWQE.
+	AHN          uint32   // @60: 0.
+}
+
+// Size returns DatagramWQESize.
+func (*DatagramWQE) Size() int { return DatagramWQESize }
+
+// Marshal writes x to b[:DatagramWQESize], reserved bytes as zero; b must be that long.
+func (x *DatagramWQE) Marshal(b []byte) {
+	_ = b[DatagramWQESize-1]
+	binary.LittleEndian.PutUint64(b[0:], x.WRID)
+	b[8] = uint8(x.Opcode)
+	b[9] = x.Flags
+	b[10] = x.NumSGE
+	clear(b[11:12])
+	binary.LittleEndian.PutUint32(b[12:], x.Imm)
+	copy(b[16:32], x.DGID[:])
+	binary.LittleEndian.PutUint32(b[32:], x.FlowLabel)
+	copy(b[36:42], x.DMAC[:])
+	binary.LittleEndian.PutUint16(b[42:], x.VLAN)
+	b[44] = x.TrafficClass
+	b[45] = x.HopLimit
+	b[46] = x.SL
+	b[47] = x.SGIDIndex
+	binary.LittleEndian.PutUint32(b[48:], x.InlineLen)
+	binary.LittleEndian.PutUint32(b[52:], x.RemoteQPN)
+	binary.LittleEndian.PutUint32(b[56:], x.RemoteQKey)
+	binary.LittleEndian.PutUint32(b[60:], x.AHN)
+}
+
+// Unmarshal reads x from b[:DatagramWQESize]; b must be that long.
+func (x *DatagramWQE) Unmarshal(b []byte) {
+	_ = b[DatagramWQESize-1]
+	x.WRID = binary.LittleEndian.Uint64(b[0:])
+	x.Opcode = Opcode(b[8])
+	x.Flags = b[9]
+	x.NumSGE = b[10]
+	x.Imm = binary.LittleEndian.Uint32(b[12:])
+	copy(x.DGID[:], b[16:32])
+	x.FlowLabel = binary.LittleEndian.Uint32(b[32:])
+	copy(x.DMAC[:], b[36:42])
+	x.VLAN = binary.LittleEndian.Uint16(b[42:])
+	x.TrafficClass = b[44]
+	x.HopLimit = b[45]
+	x.SL = b[46]
+	x.SGIDIndex = b[47]
+	x.InlineLen = binary.LittleEndian.Uint32(b[48:])
+	x.RemoteQPN = binary.LittleEndian.Uint32(b[52:])
+	x.RemoteQKey = binary.LittleEndian.Uint32(b[56:])
+	x.AHN = binary.LittleEndian.Uint32(b[60:])
 }
 
 // AtomicMasksSize is the size of AtomicMasks in bytes.

@@ -51,7 +51,7 @@ func TestDispatch(t *testing.T) {
 					want[f.Name] = p.Elem().FieldByIndex(f.Index).Interface()
 				}
 			}
-			result := make([]byte, 48)
+			result := make([]byte, len(AdminCQE{}.Result))
 			r := &recorder{fill: random(rng)}
 			if st := Dispatch(r, everything, &cmd, result); st != StatusOK || r.called != c.Name {
 				t.Fatalf("%s: %s, called is %q", c.Name, st, r.called)
@@ -134,13 +134,13 @@ func TestDispatchRefuses(t *testing.T) {
 				c.want = StatusUnknownCommand
 			}
 			r := &recorder{fill: func(reflect.Value) {}}
-			if st := Dispatch(r, c.caller, &c.cmd, make([]byte, 48)); st != c.want || (r.called != "") != (st == StatusOK) {
+			if st := Dispatch(r, c.caller, &c.cmd, make([]byte, len(AdminCQE{}.Result))); st != c.want || (r.called != "") != (st == StatusOK) {
 				t.Errorf("%s of %+v: %s, want %s; called is %q", op, c.caller, st, c.want, r.called)
 			}
 		}
 	}
 	r := &recorder{status: StatusNotFound}
-	if st := Dispatch(r, everything, &AdminCmd{Opcode: AdminOpVFReset}, make([]byte, 48)); st != StatusNotFound || r.called != "" {
+	if st := Dispatch(r, everything, &AdminCmd{Opcode: AdminOpVFReset}, make([]byte, len(AdminCQE{}.Result))); st != StatusNotFound || r.called != "" {
 		t.Errorf("a VF that is not there: %s, called is %q", st, r.called)
 	}
 }

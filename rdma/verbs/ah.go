@@ -6,12 +6,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// AH is an address handle: where the datagrams of a work request go.
+// AH is an address handle: where the datagrams of a work request go. One that the device made, for
+// requests that have the address themselves, has no number and no protection domain.
 type AH struct {
 	number   uint32
 	pd       *PD
 	to       Address
 	carriers [2]Carrier // unordered, ordered; made when they are wanted
+	gone     bool       // forgotten: not to be used for further requests
 }
 
 // Address is where datagrams go, and how.
@@ -19,6 +21,9 @@ type Address struct {
 	GID [16]byte
 	Path
 }
+
+// unicast reports whether the address can be that of one function.
+func (a *Address) unicast() bool { return a.GID != [16]byte{} && !isMulticast(a.GID) }
 
 // Carriers makes what carries the datagrams to an address of strongly ordered queue pairs, or of
 // others.
@@ -69,6 +74,43 @@ type AHs struct {
 	pds      *PDs
 	carriers Carriers
 	table    Table[AH]
+
+	byAddress map[Address]*AH // made for requests that have the address themselves
+	recent    [recentAHs]*AH  // those, in the order they were made
+	next      int             // whose place the next one takes
+}
+
+// recentAHs is how many addresses of requests a function has handles for. What is sent to more in
+// turn costs a new handle each time, and perhaps a connection.
+const recentAHs = 1024
+
+// standing returns the handle that stands for an address.
+func (t *AHs) standing(now vtime.Time, to Address) *AH {
+	a := t.byAddress[to]
+	if a != nil {
+		return a
+	}
+	if t.byAddress == nil {
+		t.byAddress = map[Address]*AH{}
+	}
+	if old := t.recent[t.next]; old != nil {
+		delete(t.byAddress, old.to)
+		t.leave(now, old)
+	}
+	a = &AH{to: to}
+	t.byAddress[to], t.recent[t.next] = a, a
+	t.next = (t.next + 1) % recentAHs
+	return a
+}
+
+// leave says to the carriers that a handle is gone.
+func (t *AHs) leave(now vtime.Time, a *AH) {
+	a.gone = true
+	for _, c := range a.carriers {
+		if c != nil {
+			c.Leave(now)
+		}
+	}
 }
 
 // AH returns the address handle called ahn, nil when there is none.
@@ -89,7 +131,7 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 		return 0, abi.StatusUnsupported
 	case st != abi.StatusOK:
 		return 0, st
-	case c.DGID == [16]byte{} || c.SGIDIndex != 0:
+	case c.DGID == [16]byte{} || !t.owner.HasGID(c.SGIDIndex):
 		return 0, abi.StatusInvalidArgument
 	case t.table.Full():
 		return 0, abi.StatusNoResources
@@ -121,11 +163,7 @@ func (t *AHs) DestroyAH(now vtime.Time, ahn uint32) abi.Status {
 	}
 	t.table.Remove(ahn)
 	a.pd.users--
-	for _, c := range a.carriers {
-		if c != nil {
-			c.Leave(now)
-		}
-	}
+	t.leave(now, a)
 	return abi.StatusOK
 }
 

@@ -20,6 +20,9 @@ type attributes struct {
 	rqPSN       uint32
 	sending     transport.Sending
 	path        Path
+	dmac        [6]byte // as the driver gave it, like the next two
+	vlan        uint16
+	sgidIndex   uint8
 }
 
 // defaultAttributes hold until ModifyQP says otherwise.
@@ -62,6 +65,10 @@ func (a *attributes) set(m *abi.ModifyQP) {
 	}
 	if has(abi.QPAttrSQPSN) {
 		a.sending.PSN = m.SQPSN
+	}
+	if has(abi.QPAttrAV) {
+		a.path, _ = pathOf(m.FlowLabel, m.TrafficClass, m.HopLimit, m.SL, m.VLAN)
+		a.dmac, a.vlan, a.sgidIndex = m.DMAC, m.VLAN, m.SGIDIndex
 	}
 	if has(abi.QPAttrRQPSN) {
 		a.rqPSN = m.RQPSN

@@ -15,20 +15,42 @@ import (
 const groupQPN = 0xffffff
 
 // checkDatagram looks at what is particular to datagrams in a work request whose length is known.
-func (s *requester) checkDatagram(w *SendWR) abi.WCStatus {
+func (s *requester) checkDatagram(now vtime.Time, w *SendWR, entry []byte) abi.WCStatus {
 	q := s.q
 	x := &w.WQE
-	a := q.in.ahs.AH(x.AHN)
 	switch {
-	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm,
-		x.RemoteQPN >= groupQPN,
-		a == nil || a.pd != q.pd:
+	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm, x.RemoteQPN >= groupQPN:
 		return abi.WCLocQPOpErr
 	case int(w.Length) > q.owner.Limits().MTU:
 		return abi.WCLocLenErr
+	case x.AHN == 0:
+		w.carrier = s.carrierTo(now, entry)
+	default:
+		if a := q.in.ahs.AH(x.AHN); a != nil && a.pd == q.pd {
+			w.carrier = q.in.ahs.carrier(a, q.Ordered())
+		}
 	}
-	w.carrier = q.in.ahs.carrier(a, q.Ordered())
+	if w.carrier == nil {
+		return abi.WCLocQPOpErr
+	}
 	return abi.WCSuccess
+}
+
+// carrierTo returns what carries a datagram whose entry has the address vector; nil: that is wrong.
+// One that the last datagram had too is found at once.
+func (s *requester) carrierTo(now vtime.Time, entry []byte) Carrier {
+	q := s.q
+	d := &q.shared.address
+	d.Unmarshal(entry)
+	path, st := pathOf(d.FlowLabel, d.TrafficClass, d.HopLimit, d.SL, d.VLAN)
+	to := Address{GID: d.DGID, Path: path}
+	switch {
+	case st != abi.StatusOK || !q.owner.HasGID(d.SGIDIndex) || !to.unicast():
+		return nil
+	case s.last == nil || s.last.to != to || s.last.gone:
+		s.last = q.in.ahs.standing(now, to)
+	}
+	return q.in.ahs.carrier(s.last, q.Ordered())
 }
 
 // issueDatagram is issuePacket for the work at next, which is sound: its carrier takes its datagram,

@@ -33,14 +33,14 @@ func (s *requester) issue(now vtime.Time) (more bool) {
 }
 
 // nextWork returns the next work to issue, nil when there is none.
-func (s *requester) nextWork() *SendWR {
+func (s *requester) nextWork(now vtime.Time) *SendWR {
 	q := s.q
 	r := &s.req
 	if r.next == r.tail {
 		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
 			return nil // a completion or a change of state wakes the QP
 		}
-		if _, ok := s.fetch(); !ok {
+		if _, ok := s.fetch(now); !ok {
 			return nil
 		}
 	}
@@ -51,7 +51,7 @@ func (s *requester) nextWork() *SendWR {
 // was the first. ok is false when nothing can be issued now.
 func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
 	q := s.q
-	w := s.nextWork()
+	w := s.nextWork(now)
 	switch {
 	case w == nil:
 		return 0, false, false

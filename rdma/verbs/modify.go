@@ -22,6 +22,10 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	switch {
 	case !inRange(t.owner.Limits(), m):
 		return abi.StatusInvalidArgument
+	case m.Mask&abi.QPAttrAV != 0 && !t.owner.HasGID(m.SGIDIndex):
+		return abi.StatusInvalidArgument
+	case m.Mask&abi.QPAttrAV != 0 && m.VLAN != 0 && m.VLAN != abi.NoVLAN:
+		return abi.StatusUnsupported
 	case m.Mask&abi.QPAttrCurState != 0 && m.CurState != q.state:
 		return abi.StatusInvalidArgument
 	case to == abi.QPStateErr && q.state == abi.QPStateReset:
@@ -105,7 +109,9 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 		QPN: q.number, PeerQPN: q.peer, Access: a.access, State: q.state, PathMTU: a.pathMTU,
 		MinRNRTimer: a.minRNRTimer, RetryCnt: a.sending.RetryCount, RNRRetry: a.rnrRetry, Timeout: a.sending.Timeout,
 		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
-		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sending.PSN,
+		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sending.PSN, RQPSN: a.rqPSN,
+		FlowLabel: a.path.FlowLabel, TrafficClass: a.path.TrafficClass, HopLimit: a.path.HopLimit, SL: a.path.SL,
+		DMAC: a.dmac, VLAN: a.vlan, SGIDIndex: a.sgidIndex,
 	}
 	if q.state == abi.QPStateSQD && q.req.begun() {
 		r.Draining = 1

@@ -23,7 +23,7 @@ type Objects struct {
 // turns, carriers carry their datagrams.
 func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, carriers Carriers) {
 	owner := &o.Owner
-	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
+	owner.mem, owner.limits, owner.out, owner.gids = mem, limits.WithDefaults(), out, 1
 	l := &owner.limits
 	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](abi.ObjectPD, l)}}
 	o.XRCDs = XRCDs{domains{owner: owner, table: newTable[Domain](abi.ObjectXRCD, l)}}

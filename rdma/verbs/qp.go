@@ -61,6 +61,7 @@ type requester struct {
 	sqdNotify  bool          // the driver wants to know when the send queue is drained
 	waitCredit bool          // nothing can be issued before Unblocked, or Resume
 	blocked    Carrier       // has the QP in its list
+	last       *AH           // of the last datagram that had its address itself
 	patience   timer.Handle  // of requests that nobody may answer
 	polled     list.Node[QP] // in Shared.polled: send queue ran empty
 	pollUntil  vtime.Time

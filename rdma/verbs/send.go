@@ -1,11 +1,12 @@
 package verbs
 
 import (
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
-func (s *requester) fetch() (w *SendWR, ok bool) {
+func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	q := s.q
 	b, ok := s.sq.Next(q.shared.entry[:])
 	if !ok {
@@ -18,7 +19,7 @@ func (s *requester) fetch() (w *SendWR, ok bool) {
 	w.WQE.Unmarshal(b)
 	w.Status = s.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.Status == abi.WCSuccess {
-		w.Status = s.checkDatagram(w)
+		w.Status = s.checkDatagram(now, w, b)
 	}
 	if q.owner.Faults() != nil && w.Status == abi.WCSuccess {
 		w.Status = q.owner.Faults().Work(q.number, w.WQE.Opcode)

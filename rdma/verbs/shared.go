@@ -19,6 +19,7 @@ type Shared struct {
 	entry    [4096]byte // one queue entry, as read from guest memory
 	cqe      [abi.CQESize]byte
 	datagram Datagram
+	address  abi.DatagramWQE // as read
 }
 
 // Bounds are how much queue pairs do at a time, and for how long.

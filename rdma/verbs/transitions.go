@@ -42,8 +42,8 @@ type transition struct {
 // RTS by itself, so that INIT takes everything and needs nothing. RESET and ERR are reached from
 // every state and set nothing.
 var rcTransitions = []transition{
-	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected},
-	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected},
+	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected | abi.QPAttrAV},
+	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected | abi.QPAttrAV},
 	{abi.QPStateInit, abi.QPStateRTR, AttrPath | attrResponder, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
 	{abi.QPStateRTR, abi.QPStateRTS, AttrRetry | abi.QPAttrMaxRdAtomic, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
 	{abi.QPStateRTS, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer},
@@ -145,7 +145,8 @@ func inRange(l *Limits, m *abi.ModifyQP) bool {
 			has(abi.QPAttrSQDNotify) && m.SQDNotify > 1 ||
 			has(abi.QPAttrDestQPN) && m.DestQPN > maxQPN ||
 			has(abi.QPAttrRQPSN) && m.RQPSN > maxPSN ||
-			has(abi.QPAttrSQPSN) && m.SQPSN > maxPSN)
+			has(abi.QPAttrSQPSN) && m.SQPSN > maxPSN ||
+			has(abi.QPAttrAV) && (m.FlowLabel >= 1<<20 || m.SL > 15))
 }
 
 // What has 24 bits in InfiniBand: queue pair numbers and packet sequence numbers.

@@ -24,7 +24,7 @@ func (q *QP) Connected() bool { return q.conn != nil }
 func (s *requester) awaitPeer(now vtime.Time) (more bool) {
 	q := s.q
 	for range q.shared.TurnOps {
-		w := s.nextWork()
+		w := s.nextWork(now)
 		switch {
 		case w == nil:
 			return s.sq.Sleep() && q.state == abi.QPStateRTS
@@ -83,7 +83,7 @@ func (s *requester) failAlone(now vtime.Time, reason string) {
 	q := s.q
 	r := &s.req
 	if r.head == r.tail {
-		if _, ok := s.fetch(); !ok {
+		if _, ok := s.fetch(now); !ok {
 			return
 		}
 	}

@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 var commands = []Command{
 	{Name: "QueryDevice", Code: 1, Group: "Query", Result: "QueryDeviceResult", Doc: "returns the limits of the function."},
 	{Name: "AllocPD", Code: 2, Group: "Verbs", Result: "AllocPDResult", Doc: "creates a protection domain.", Errors: "NoResources"},
@@ -50,6 +52,9 @@ var commands = []Command{
 		Name: "DestroyAH", Code: 57, Group: "Verbs", Params: "DestroyAH", Doc: "destroys an address handle; sends that use it go on.", Errors: "NotFound",
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
+	{Name: "AddGID", Code: 58, Group: "Query", Params: "GIDEntry", Doc: "sets an entry of the GID table, which a driver names its addresses by.", Errors: "Denied (an address that is not the function's, without trust), AddressInUse (another entry has it), Unsupported (VLAN, type)"},
+	{Name: "DelGID", Code: 59, Group: "Query", Params: "GIDIndex", Doc: "empties an entry of the GID table.", Errors: "NotFound (it is empty)"},
+	{Name: "QueryGID", Code: 60, Group: "Query", Params: "GIDIndex", Result: "GIDEntry", Doc: "returns an entry of the GID table.", Errors: "NotFound (it is empty)"},
 	{Name: "CMDisconnect", Code: 17, Group: "Connection", Params: "CMDisconnect", Doc: "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", Errors: "NotFound"},
 }
 
@@ -146,7 +151,7 @@ var adminStructs = []Struct{
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0; 1 is that of type GSI."},
 	}},
-	{Name: "ModifyQP", Size: 56, Doc: "ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: []Field{
+	{Name: "ModifyQP", Size: 72, Doc: "ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.", Fields: slices.Concat([]Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 		{Name: "Mask", Offset: 4, Kind: U32, Flags: "QPAttr", Doc: "attributes that are set."},
 		{Name: "Access", Offset: 8, Kind: U32, Flags: "Access", Doc: "remote access the QP allows."},
@@ -165,12 +170,11 @@ var adminStructs = []Struct{
 		{Name: "QKey", Offset: 28, Kind: U32, Doc: "Q_Key of a UD queue pair."},
 		{Name: "RQPSN", Offset: 32, Kind: U32, Doc: "first PSN of the peer, 24 bits; Falcon has its own."},
 		{Name: "SQPSN", Offset: 36, Kind: U32, Doc: "first PSN sent, 24 bits; Falcon has its own."},
-		{Name: "DGID", Offset: 40, Kind: Bytes, Len: 16, Doc: "GID of the peer's function."},
-	}},
+	}, addressVector(40, "DGID"))},
 	{Name: "QueryQP", Size: 8, Doc: "QueryQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 	}},
-	{Name: "QueryQPResult", Size: 48, Doc: "QueryQPResult is the result of QueryQP.", Fields: []Field{
+	{Name: "QueryQPResult", Size: 72, Doc: "QueryQPResult is the result of QueryQP.", Fields: slices.Concat([]Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 		{Name: "PeerQPN", Offset: 4, Kind: U32, Doc: "QP number of the peer; 0 while not connected."},
 		{Name: "Access", Offset: 8, Kind: U32, Flags: "Access", Doc: "remote access the QP allows."},
@@ -184,29 +188,31 @@ var adminStructs = []Struct{
 		{Name: "MaxDestRdAtomic", Offset: 19, Kind: U8, Doc: "as in ModifyQP."},
 		{Name: "PKeyIndex", Offset: 20, Kind: U16, Doc: "as in ModifyQP."},
 		{Name: "Draining", Offset: 22, Kind: U8, Doc: "1: in SQD with sends still outstanding."},
-		{Name: "PeerGID", Offset: 24, Kind: Bytes, Len: 16, Doc: "GID of the peer; zero while not connected."},
-		{Name: "QKey", Offset: 40, Kind: U32, Doc: "as in ModifyQP."},
-		{Name: "SQPSN", Offset: 44, Kind: U32, Doc: "as in ModifyQP."},
-	}},
+		{Name: "QKey", Offset: 24, Kind: U32, Doc: "as in ModifyQP."},
+		{Name: "RQPSN", Offset: 28, Kind: U32, Doc: "as in ModifyQP."},
+		{Name: "SQPSN", Offset: 32, Kind: U32, Doc: "as in ModifyQP."},
+	}, addressVector(40, "PeerGID"))},
 	{Name: "DestroyQP", Size: 8, Doc: "DestroyQP holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
 	}},
-	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name.", Fields: []Field{
+	{Name: "CreateAH", Size: 40, Doc: "CreateAH holds the parameters of the command of that name.", Fields: append([]Field{
 		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
-		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits: of the handle that is first for its destination, class and hop limit it picks the path through the fabric; 0: the device picks."},
-		{Name: "DGID", Offset: 8, Kind: Bytes, Len: 16, Doc: "GID of the destination's function, in this function's tenant."},
-		{Name: "DMAC", Offset: 24, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; datagrams travel without an Ethernet header of their own."},
-		{Name: "VLAN", Offset: 30, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
-		{Name: "TrafficClass", Offset: 32, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
-		{Name: "HopLimit", Offset: 33, Kind: U8, Doc: "hop limit or TTL; 0 is the device's own."},
-		{Name: "SL", Offset: 34, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
-		{Name: "SGIDIndex", Offset: 35, Kind: U8, Doc: "0: a function has one GID."},
-	}},
+	}, addressVector(8, "DGID")...)},
 	{Name: "CreateAHResult", Size: 8, Doc: "CreateAHResult is the result of CreateAH.", Fields: []Field{
 		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
 	}},
 	{Name: "DestroyAH", Size: 8, Doc: "DestroyAH holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "AHN", Offset: 0, Kind: U32, Doc: "address handle number."},
+	}},
+	{Name: "GIDEntry", Size: 32, Doc: "GIDEntry is an entry of the GID table.", Fields: []Field{
+		{Name: "Index", Offset: 0, Kind: U16, Doc: "of the entry: 0 to GIDEntries - 1."},
+		{Name: "Type", Offset: 2, Kind: U8, Doc: "0: an IP address."},
+		{Name: "VLAN", Offset: 4, Kind: U16, Doc: "0 or NoVLAN."},
+		{Name: "MAC", Offset: 8, Kind: Bytes, Len: 6, Doc: "MAC address of the interface that has the address; not used."},
+		{Name: "GID", Offset: 16, Kind: Bytes, Len: 16, Doc: "the address; IPv4 in its mapped form."},
+	}},
+	{Name: "GIDIndex", Size: 8, Doc: "GIDIndex holds the parameters of DelGID and QueryGID.", Fields: []Field{
+		{Name: "Index", Offset: 0, Kind: U16, Doc: "of the entry."},
 	}},
 	{Name: "CMListen", Size: 8, Doc: "CMListen holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "Service", Offset: 0, Kind: U64, Doc: "service number."},

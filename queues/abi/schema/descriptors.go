@@ -1,5 +1,21 @@
 package schema
 
+import "slices"
+
+// addressVector is where to, and how, at an offset of a structure, as ibv_ah_attr has it.
+func addressVector(at int, gid string) []Field {
+	return []Field{
+		{Name: gid, Offset: at, Kind: Bytes, Len: 16, Doc: "GID of the peer's function, in this function's tenant."},
+		{Name: "FlowLabel", Offset: at + 16, Kind: U32, Doc: "flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks."},
+		{Name: "DMAC", Offset: at + 20, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; what is sent travels without an Ethernet header of its own."},
+		{Name: "VLAN", Offset: at + 26, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
+		{Name: "TrafficClass", Offset: at + 28, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
+		{Name: "HopLimit", Offset: at + 29, Kind: U8, Doc: "hop limit or TTL of the inner header; 0 is the device's own."},
+		{Name: "SL", Offset: at + 30, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
+		{Name: "SGIDIndex", Offset: at + 31, Kind: U8, Doc: "an entry of the GID table."},
+	}
+}
+
 var queueStructs = []Struct{
 	{Name: "QueueHeader", Size: 128, OffsetsOnly: true, Doc: "QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each side's words have a cache line of their own.", Fields: []Field{
 		{Name: "Producer", Offset: 0, Kind: U32, Doc: "entries posted so far, modulo 2^32; written by the driver."},
@@ -19,14 +35,26 @@ var queueStructs = []Struct{
 		{Name: "Imm", Offset: 12, Kind: U32, Doc: "immediate data (…Imm) or the key to invalidate (…Inv)."},
 		{Name: "RemoteAddr", Offset: 16, Kind: U64, Doc: "address at the peer (WRITE, READ, atomics)."},
 		{Name: "RKey", Offset: 24, Kind: U32, Doc: "key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW)."},
-		{Name: "InlineLen", Offset: 28, Kind: U32, Doc: "bytes of inline data; 0 when not inline."},
+		{Name: "RemoteSRQN", Offset: 28, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only)."},
 		{Name: "CompareAdd", Offset: 32, Kind: U64, Doc: "value to compare (CmpSwap) or to add (FetchAdd), masked or not."},
 		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap), masked or not."},
-		{Name: "AHN", Offset: 48, Kind: U32, Doc: "address handle (UD)."},
+		{Name: "InlineLen", Offset: 48, Kind: U32, Doc: "bytes of inline data; 0 when not inline."},
 		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "queue pair of the peer (UD)."},
 		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD)."},
-		{Name: "RemoteSRQN", Offset: 60, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only)."},
+		{Name: "AHN", Offset: 60, Kind: U32, Doc: "address handle (UD); 0: bytes 16 to 47 are the address vector, as in DatagramWQE."},
 	}},
+	{Name: "DatagramWQE", Size: 64, Doc: "DatagramWQE is SendWQE in a send queue of a UD queue pair, with the address vector in the entry.", Fields: slices.Concat([]Field{
+		{Name: "WRID", Offset: 0, Kind: U64, Doc: "as in SendWQE."},
+		{Name: "Opcode", Offset: 8, Kind: U8, Enum: "Opcode", Doc: "Send or SendImm."},
+		{Name: "Flags", Offset: 9, Kind: U8, Flags: "SendFlag", Doc: "as in SendWQE."},
+		{Name: "NumSGE", Offset: 10, Kind: U8, Doc: "as in SendWQE."},
+		{Name: "Imm", Offset: 12, Kind: U32, Doc: "as in SendWQE."},
+	}, addressVector(16, "DGID"), []Field{
+		{Name: "InlineLen", Offset: 48, Kind: U32, Doc: "as in SendWQE."},
+		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "as in SendWQE."},
+		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "as in SendWQE."},
+		{Name: "AHN", Offset: 60, Kind: U32, Doc: "0."},
+	})},
 	{Name: "AtomicMasks", Size: 16, Doc: "AtomicMasks follows the header of a masked atomic; the SGEs follow it.", Fields: []Field{
 		{Name: "SwapAdd", Offset: 0, Kind: U64, Doc: "the bits to swap (MaskedCmpSwap), or the most significant bit of each field (MaskedFetchAdd)."},
 		{Name: "Compare", Offset: 8, Kind: U64, Doc: "the bits to compare (MaskedCmpSwap)."},

@@ -47,6 +47,7 @@ var consts = []Const{
 	{"QKeyControlled", 0x80000000, true, "SendWQE.RemoteQKey: the QP's own Q_Key is sent."},
 	{"SLRoCEIPv4", 0xa, true, "CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP."},
 	{"SLRoCEIPv6", 0x9, true, "CQE.SL of a datagram received from an IPv6 address."},
+	{"GIDEntries", 64, false, "entries of the GID table; entry 0 is the function's own address at first."},
 	{"NoVLAN", 0xffff, true, "VLAN of an address handle or a path: none, as 0."},
 	{"PrivateMax", 64, false, "largest private data of a connection request, reply or rejection in bytes."},
 }
