@@ -60,20 +60,54 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
-	for what, edit := range map[string]func(*falcon.Profile){
-		"CC":           func(p *falcon.Profile) { p.CC = nil },
-		"ReqTxWindow":  func(p *falcon.Profile) { p.ReqTxWindow = 3 },
-		"DataTxWindow": func(p *falcon.Profile) { p.DataTxWindow = 2048 },
-		"MaxTxn":       func(p *falcon.Profile) { p.MaxTxn = 0 },
-		"AckCount":     func(p *falcon.Profile) { p.AckCount = 0 },
-		"ARPercent":    func(p *falcon.Profile) { p.ARPercent = 101 },
-		"limits":       func(p *falcon.Profile) { p.GiveUp = -1 },
-		"weights":      func(p *falcon.Profile) { p.WeightAck = 0 },
+	for what, edits := range map[string][]func(*falcon.Profile){
+		"CC":           {func(p *falcon.Profile) { p.CC = nil }},
+		"ReqTxWindow":  {func(p *falcon.Profile) { p.ReqTxWindow = 3 }, func(p *falcon.Profile) { p.ReqTxWindow = 0 }},
+		"DataTxWindow": {func(p *falcon.Profile) { p.DataTxWindow = 2 * falcon.MaxTxWindow }},
+		"MaxTxn":       {func(p *falcon.Profile) { p.MaxTxn = 0 }},
+		"AckCount": {
+			func(p *falcon.Profile) { p.AckCount = 0 }, func(p *falcon.Profile) { p.AckCount = 1025 }, func(p *falcon.Profile) { p.AckTimeout = 0 },
+		},
+		"ARPercent": {func(p *falcon.Profile) { p.ARPercent = 101 }, func(p *falcon.Profile) { p.ARPercent = -1 }},
+		"limits": {
+			func(p *falcon.Profile) { p.GiveUp = -1 }, func(p *falcon.Profile) { p.ResyncGiveUp = -1 }, func(p *falcon.Profile) { p.TxnTimeout = -1 },
+			func(p *falcon.Profile) { p.RxTimeout = -1 }, func(p *falcon.Profile) { p.OpGap = -1 }, func(p *falcon.Profile) { p.TurnBytes = -1 },
+			func(p *falcon.Profile) { p.MaxRetransmits = -1 }, func(p *falcon.Profile) { p.OOOCount = -1 },
+		},
+		"ReorderTime": {
+			func(p *falcon.Profile) { p.ReorderTime = -1 }, func(p *falcon.Profile) { p.AnswerTimeout = 0 },
+			func(p *falcon.Profile) { p.Probe = falcon.ProbeFirstUnacked + 1 }, func(p *falcon.Profile) { p.ProbeTime = 0 },
+		},
+		"weights": {
+			func(p *falcon.Profile) { p.WeightAck = 0 }, func(p *falcon.Profile) { p.WeightNew = 0 }, func(p *falcon.Profile) { p.WeightRetransmit = 0 },
+		},
+	} {
+		for i, edit := range edits {
+			p := falcon.Software()
+			edit(&p)
+			if err := p.Check(); err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s, %d: error %v", what, i, err)
+			}
+		}
+	}
+	for i, edit := range []func(*falcon.Profile){
+		func(p *falcon.Profile) {
+			p.ReqTxWindow, p.DataTxWindow, p.MaxTxn = 1, falcon.MaxTxWindow, falcon.MaxTxWindow
+		},
+		func(p *falcon.Profile) { p.AckCount, p.AckTimeout, p.ARPercent = 1, 1, 0 },
+		func(p *falcon.Profile) { p.AckCount, p.ARPercent = 1024, 100 },
+		func(p *falcon.Profile) {
+			p.GiveUp, p.ResyncGiveUp, p.TxnTimeout, p.RxTimeout, p.OpGap, p.TurnBytes, p.MaxRetransmits, p.OOOCount = 0, 0, 0, 0, 0, 0, 0, 0
+		},
+		func(p *falcon.Profile) {
+			p.ReorderTime, p.AnswerTimeout, p.Probe, p.ProbeTime = 0, 1, falcon.ProbeNone, 0
+		},
+		func(p *falcon.Profile) { p.Probe, p.ProbeTime = falcon.ProbeFirstUnacked, 1 },
+		func(p *falcon.Profile) { p.WeightNew, p.WeightRetransmit, p.WeightAck = 1, 1, 1 },
 	} {
 		p := falcon.Software()
-		edit(&p)
-		if err := p.Check(); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: error %v", what, err)
+		if edit(&p); p.Check() != nil {
+			t.Errorf("the last good values, %d: %v", i, p.Check())
 		}
 	}
 }

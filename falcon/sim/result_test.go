@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"math"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+func sum(list []float64) (s float64) {
+	for _, v := range list {
+		s += v
+	}
+	return s
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
+
+// TestResultAddsUp: sixteen flows fill a port with a small buffer. What the samples say of the time
+// after the warm-up is what the result says, and the result is what the flows and ports counted.
+func TestResultAddsUp(t *testing.T) {
+	s := small()
+	s.Duration, s.WarmUp, s.Network.Buffer, s.Network.Mark = 20e6, 5e6, 2*maxFrame, maxFrame
+	for range 3 {
+		s.Flows = append(s.Flows, s.Flows...)
+	}
+	n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range s.Flows {
+		if err := n.AddFlow(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMeter(n, &s)
+	n.Run(m.begin + s.WarmUp)
+	dropped, marked := n.Ports[2].Dropped, n.Ports[2].Marked
+	n.Run(m.begin + s.Duration)
+	r := m.result(&s, 1)
+
+	if dropped, marked = n.Ports[2].Dropped-dropped, n.Ports[2].Marked-marked; r.QueueDrops == 0 || r.QueueDrops != dropped || r.Marked == 0 || r.Marked != marked {
+		t.Errorf("%d dropped and %d marked, the port counted %d and %d", r.QueueDrops, r.Marked, dropped, marked)
+	}
+	if r.Lost == 0 || r.Lost > r.QueueDrops || r.Retransmissions < r.Lost {
+		t.Errorf("%d packets lost of %d drops, %d sent again", r.Lost, r.QueueDrops, r.Retransmissions)
+	}
+	if sent := float64(r.Packets + r.Retransmissions); !near(r.LossShare, float64(r.Lost)/sent) || !near(r.SpuriousShare, float64(r.Spurious)/sent) {
+		t.Errorf("shares %v and %v of %v packets", r.LossShare, r.SpuriousShare, sent)
+	}
+
+	if want := int(s.Duration / s.Sample); len(r.Series) != want {
+		t.Fatalf("%d samples, want %d", len(r.Series), want)
+	}
+	var goodput, delay, target, all float64
+	peak, after := 0, 0.0
+	for i, v := range r.Series {
+		if want := falcon.Time(i+1) * s.Sample; v.At != want {
+			t.Fatalf("sample %d is at %d, want %d", i, v.At, want)
+		}
+		if v.CwndMin > v.Cwnd || v.Cwnd > v.CwndMax || v.CwndMin <= 0 {
+			t.Errorf("sample %d: windows %v, %v, %v are not in order", i, v.CwndMin, v.Cwnd, v.CwndMax)
+		}
+		all += v.Goodput
+		if v.At > s.WarmUp {
+			goodput, delay, target, peak, after = goodput+v.Goodput, delay+v.Delay, target+v.Target, max(peak, v.Queue), after+1
+		}
+	}
+	if r.Goodput == 0 || !near(r.Goodput, goodput/after) || !near(r.Goodput, sum(r.Flows)) {
+		t.Errorf("goodput %v; samples say %v, flows %v", r.Goodput, goodput/after, r.Flows)
+	}
+	received := 0.0
+	for _, f := range n.flows {
+		received += float64(f.received)
+	}
+	if !near(all*float64(s.Sample), received*8e9) {
+		t.Errorf("samples add up to %v bytes, flows received %v", all*float64(s.Sample)/8e9, received)
+	}
+	if !near(r.GoodputOverRate, r.Goodput/1e9) || r.GoodputOverRate > 1 {
+		t.Errorf("%v of the rate at %v", r.GoodputOverRate, r.Goodput)
+	}
+	if r.QueuePeak != peak || peak == 0 || peak > s.Network.Buffer {
+		t.Errorf("queue peak %d, samples say %d", r.QueuePeak, peak)
+	}
+	if !near(r.Delay, delay/after) || !near(r.Target, target/after) || !near(r.DelayOverTarget, delay/target) {
+		t.Errorf("delay %v, target %v, ratio %v; samples say %v and %v", r.Delay, r.Target, r.DelayOverTarget, delay/after, target/after)
+	}
+}
+
+// TestHostsDiffer: links with the same faults lose different packets, and the same ones each time.
+func TestHostsDiffer(t *testing.T) {
+	loses := func(seed uint64) (list [2][2]string) {
+		lossy := LinkConfig{Faults: Faults{Loss: 0.5}}
+		c := NetworkConfig{Hosts: 2, Rate: 1e9, Buffer: 1 << 20, Links: []HostLinks{{Count: 2, Up: lossy, Down: lossy}}}
+		n, err := NewNetwork(seed, c, falcon.Config{Profile: falcon.Hardware()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for h := range list {
+			for d, l := range []*line{n.Hosts[h].line, n.Ports[h].line} {
+				for i := range 64 {
+					list[h][d] += map[bool]string{true: "x", false: "."}[l.loses(uint64(i))]
+				}
+			}
+		}
+		return list
+	}
+	a := loses(1)
+	seen := map[string]bool{}
+	for _, host := range a {
+		for _, pattern := range host {
+			if seen[pattern] {
+				t.Errorf("two links lose the same: %v", a)
+			}
+			seen[pattern] = true
+		}
+	}
+	if b := loses(1); a != b {
+		t.Errorf("another run under the seed loses %v, not %v", b, a)
+	}
+	if b := loses(2); a == b {
+		t.Errorf("another seed loses the same: %v", b)
+	}
+}
