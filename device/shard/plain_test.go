@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/capture"
@@ -34,14 +35,14 @@ func newPortWorldWith(t testing.TB, seed uint64, change func(i int, c *config.Co
 		devicetest.AddPort(c, 3, &config.Port{Name: "vp4"})
 		change(i, c)
 	})
-	v.until("keys for the tunnels", func() bool { return v.shards[0].keyless()+v.shards[1].keyless() == 0 })
+	v.until("keys for the tunnels", func() bool { return v.keyless() == 0 })
 	v.idle(5 * cmDelay)
 	return v
 }
 
 // say puts a frame with a UDP datagram of n bytes into a port.
 func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
-	p := v.shards[side].plain.ports[port]
+	p := v.portAt(side, port)
 	f := make([]byte, 14+28+n)
 	copy(f, p.Gateway[:])
 	copy(f[6:], p.MAC[:])
@@ -419,12 +420,26 @@ func TestPlainNoAllocations(t *testing.T) {
 	}
 }
 
-// keyless counts peers that a port cannot send to yet.
-func (s *Shard) keyless() (n int) {
-	for host := range s.peers {
-		t := s.plain.gw.Tunnel(host, 7)
-		if t == nil || !t.Sealed() {
-			n++
+// portAt is a port of a side by its place in the configuration.
+func (v *virtual) portAt(side, n int) *Port {
+	var all []*Port
+	for _, s := range v.nics[side] {
+		all = append(all, s.plain.ports...)
+	}
+	slices.SortFunc(all, func(a, b *Port) int { return int(a.ID) - int(b.ID) })
+	return all[n]
+}
+
+// keyless counts tunnels in tenant 7 that a port cannot send through yet.
+func (v *virtual) keyless() (n int) {
+	for i := range v.nics {
+		for _, s := range v.nics[i] {
+			if !slices.ContainsFunc(s.plain.ports, func(p *Port) bool { return p.Tenant == 7 }) {
+				continue
+			}
+			if t := s.plain.gw.Tunnel(uint8(2-i), 7); t == nil || !t.Sealed() {
+				n++
+			}
 		}
 	}
 	return n

@@ -210,9 +210,9 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 			again = true
 		}
 	}
-	if s == v.shards[i] && len(v.ports[i]) > 0 && !s.plain.gw.Busy() {
-		in.FromPorts, v.ports[i] = v.ports[i], nil
-		again = true
+	if !s.plain.gw.Busy() {
+		in.FromPorts = v.take(i, s)
+		again = again || len(in.FromPorts) > 0
 	}
 	out := &v.outs[i][s.index]
 	s.Step(v.now, &in, out)
@@ -245,6 +245,20 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 	}
 	s.tx.Taken(len(s.tx.Pending()))
 	return again
+}
+
+// take takes what the ports of a shard have for it.
+func (v *virtual) take(i int, s *Shard) (in []gateway.PortInput) {
+	rest := v.ports[i][:0:0]
+	for _, f := range v.ports[i] {
+		if s.plain.gw.Endpoint(f.From.Function) == f.From {
+			in = append(in, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	v.ports[i] = rest
+	return in
 }
 
 // decide lets a core do what is due now. It reports whether there is something left, for it or its
