@@ -1,0 +1,484 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/qemu/pci"
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
+)
+
+const (
+	vfioTestFunction = 0x010001
+	vfioTestMemory   = 8 << 20
+	vfioTestBase     = 0x40000000 // DMA address of the memory
+)
+
+var vfioTestLook = VfioPCI{IDs: pci.IDs{Vendor: 0x1af4, Device: 0x10f0, SubVendor: 0x1af4, SubDevice: 0x10f0}}
+
+// vfioQEMU is a QEMU and the driver in its guest, without either.
+type vfioQEMU struct {
+	*vfiouser.Client
+	ram    []byte
+	file   int
+	window []byte
+	irqs   [ivshmem.Vectors]int
+	irq    chan struct{} // vector 0
+}
+
+// startVfioQEMU does what QEMU and a driver do: memory, the window, an eventfd for each vector.
+func startVfioQEMU(t *testing.T, path string) *vfioQEMU {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &vfioQEMU{irq: make(chan struct{}, 1)}
+	if q.Client, err = vfiouser.NewClient(conn, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { q.Close() })
+	if q.file, err = unix.MemfdCreate("guest", unix.MFD_CLOEXEC); err == nil {
+		err = unix.Ftruncate(q.file, vfioTestMemory)
+	}
+	if err == nil {
+		q.ram, err = unix.Mmap(q.file, 0, vfioTestMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, fd, err := q.Region(vfioWindow)
+	if err != nil || r.Size != abi.WindowSize || fd < 0 {
+		t.Fatalf("window: %+v, descriptor %d, %v", r, fd, err)
+	}
+	if q.window, err = unix.Mmap(fd, int64(r.Offset), int(r.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	for i := range q.irqs {
+		q.irqs[i] = newEventFD(t)
+		if err := unix.SetNonblock(q.irqs[i], true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		_ = unix.Munmap(q.ram)
+		_ = unix.Munmap(q.window)
+		_ = unix.Close(q.file)
+	})
+	if err := q.SetIRQs(vfiouser.IRQMSIX, 0, ivshmem.Vectors, q.irqs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	q.mapAll(t)
+	return q
+}
+
+func (q *vfioQEMU) mapAll(t *testing.T) {
+	t.Helper()
+	m := vfiouser.Map{Flags: vfiouser.MapRead | vfiouser.MapWrite, Range: vfiouser.Range{Addr: vfioTestBase, Size: vfioTestMemory}}
+	if err := q.Map(m, q.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// control is the control block, found as a driver finds it.
+func (q *vfioQEMU) control(t *testing.T) []byte {
+	t.Helper()
+	var h abi.WindowHeader
+	h.Unmarshal(q.window)
+	if h.Magic != abi.Magic || h.Function != vfioTestFunction {
+		t.Fatalf("window of %+v", h)
+	}
+	for at := h.FirstCap; at != 0; {
+		var c abi.Capability
+		c.Unmarshal(q.window[at:])
+		if c.Type == abi.CapControl {
+			return q.window[c.Offset:][:c.Length]
+		}
+		at = c.Next
+	}
+	t.Fatal("no control block")
+	return nil
+}
+
+// ring is a store to the doorbell register.
+func (q *vfioQEMU) ring(value uint32) {
+	_ = q.Write(vfioRegisters, abi.WindowDoorbell, binary.LittleEndian.AppendUint32(nil, value), true)
+}
+
+// dial opens a session as the driver in the guest does.
+func (q *vfioQEMU) dial(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := control.Dial(context.Background(), q.control(t), func() { q.ring(abi.WindowDoorbellControl) }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// accepted returns the device's end of the next session.
+func accepted(t *testing.T, a queues.Attachment) queues.Session {
+	t.Helper()
+	s, err := a.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.SetDeadline(time.Now().Add(time.Minute))
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// raised takes how often a vector was signalled.
+func (q *vfioQEMU) raised(t *testing.T, vector int) uint64 {
+	t.Helper()
+	var b [8]byte
+	if n, err := unix.Read(q.irqs[vector], b[:]); n != 8 || err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// checkVfioSession has a driver and the device's side meet, by messages, bells, interrupts and memory.
+func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Session {
+	t.Helper()
+	driver := q.dial(t)
+	s := accepted(t, a)
+	if p := s.Peer(); p.Transport != "vfio-user" || p.CID != testCID || s.(queues.Bound).Function() != vfioTestFunction {
+		t.Errorf("peer %+v", p)
+	}
+	sent := abi.AppendMessage(nil, abi.MsgHeartbeat, 9, make([]byte, 8))
+	for _, way := range [][2]net.Conn{{driver, s}, {s, driver}} {
+		got := make([]byte, len(sent))
+		if _, err := way[0].Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, sent) {
+			t.Fatalf("%x, %v", got, err)
+		}
+	}
+	if q.raised(t, 0) == 0 {
+		t.Error("vector 0 was not raised")
+	}
+	copy(q.ram[4096:], "memory of the guest")
+	var seen [19]byte
+	stop := s.Watch(func(rs []queues.Region) {
+		if err := queues.NewMemory(rs).Read(vfioTestBase+4096, seen[:]); err != nil {
+			t.Error(err)
+		}
+	})
+	stop()
+	if string(seen[:]) != "memory of the guest" {
+		t.Errorf("the device sees %q", seen)
+	}
+	if _, err := s.(queues.Ringer).Bell(vfioTestFunction + 1); err == nil {
+		t.Error("it has the bell of another function")
+	}
+	bell, err := s.(queues.Ringer).Bell(vfioTestFunction)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bell.Close()
+	for i := range q.irqs {
+		q.raised(t, i)
+	}
+	irq := bell.(queues.Interrupter)
+	for i := range irq.EventQueues() {
+		irq.Interrupt(i)
+		if n := q.raised(t, 1+i); n != 1 {
+			t.Errorf("vector %d was raised %d times", 1+i, n)
+		}
+	}
+	q.ring(0)
+	fds := []unix.PollFd{{Fd: int32(bell.FD()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 60_000)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Errorf("the device does not hear the bell: %v", err)
+		}
+		return s
+	}
+}
+
+func ended(t *testing.T, s net.Conn) {
+	t.Helper()
+	if n, err := s.Read(make([]byte, 16)); !errors.Is(err, io.EOF) {
+		t.Errorf("the session goes on: %d bytes, %v", n, err)
+	}
+}
+
+// TestVfioUser is a function that one process serves: what a driver does, resets of each kind, and the
+// next QEMU.
+func TestVfioUser(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	v := NewVfioUser("test", testCID, VhostOptions{})
+	defer v.Close()
+	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path, vfioTestLook); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path+"2", vfioTestLook); err == nil || !v.HasFunction(vfioTestFunction) {
+		t.Errorf("the same function again: %v", err)
+	}
+	for range 2 {
+		q := startVfioQEMU(t, path)
+		if ids, err := q.Read32(vfiouser.RegionConfig, 0); err != nil || ids != 0x10f01af4 {
+			t.Errorf("ids %#x, %v", ids, err)
+		}
+		s := checkVfioSession(t, q, v)
+		if err := q.Write(vfiouser.RegionConfig, 0x48+1, []byte{0x80}, false); err != nil { // device control, bit 15
+			t.Fatal(err)
+		}
+		ended(t, s)
+		_ = s.Close()
+		s = checkVfioSession(t, q, v)
+		if err := q.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, s)
+		_ = s.Close()
+		s = checkVfioSession(t, q, v)
+		_ = q.Close()
+		ended(t, s)
+		_ = s.Close()
+	}
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := v.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestVfioDMA: the device sees exactly what is mapped, and not what it may only read for writing; what
+// is no memory is refused and harms nobody.
+func TestVfioDMA(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	v := NewVfioUser("test", testCID, VhostOptions{})
+	defer v.Close()
+	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path, vfioTestLook); err != nil {
+		t.Fatal(err)
+	}
+	q := startVfioQEMU(t, path)
+	q.dial(t)
+	s := accepted(t, v)
+	var mu sync.Mutex
+	var list []queues.Region
+	stop := s.Watch(func(rs []queues.Region) {
+		mu.Lock()
+		defer mu.Unlock()
+		list = slices.Clone(rs)
+	})
+	defer stop()
+	regions := func() []queues.Region {
+		mu.Lock()
+		defer mu.Unlock()
+		return list
+	}
+	if err := q.Unmap(vfiouser.Range{Addr: 0, Size: 1 << 60}); err != nil { // as with an IOMMU
+		t.Fatal(err)
+	}
+	if now := regions(); len(now) != 0 {
+		t.Errorf("%d regions are left", len(now))
+	}
+	const page = 4096
+	mapped := func(addr, offset uint64, flags uint32) {
+		t.Helper()
+		if err := q.Map(vfiouser.Map{Flags: flags, Offset: offset, Range: vfiouser.Range{Addr: addr, Size: page}}, q.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const both = vfiouser.MapRead | vfiouser.MapWrite
+	for i := range uint64(8) { // backwards: one region in the end
+		mapped(vfioTestBase+(7-i)*page, (7-i)*page, both)
+	}
+	mapped(vfioTestBase+8*page, 20*page, both)             // elsewhere in the file
+	mapped(vfioTestBase+9*page, 21*page, vfiouser.MapRead) // follows it, and is not to be written
+	now := regions()
+	if len(now) != 3 || len(now[0].Mem) != 8*page || len(now[1].Mem) != page || now[2].Addr != vfioTestBase+9*page {
+		t.Fatalf("%d regions: %+v", len(now), sizes(now))
+	}
+	mem := queues.NewMemory(now)
+	if err := mem.Store32(vfioTestBase+8*page, 0x01020304); err != nil || binary.LittleEndian.Uint32(q.ram[20*page:]) != 0x01020304 {
+		t.Errorf("%v, % x", err, q.ram[20*page:20*page+4])
+	}
+	var b [4]byte
+	if err := mem.Read(vfioTestBase+9*page, b[:]); err != nil {
+		t.Error(err)
+	}
+	if err := mem.Write(vfioTestBase+9*page, b[:]); err == nil {
+		t.Error("the device writes what it may read only")
+	}
+	bad, err := unix.MemfdCreate("short", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(bad)
+	if err := q.Map(vfiouser.Map{Flags: both, Range: vfiouser.Range{Addr: 1 << 40, Size: page}}, bad); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("memory past the file: %v", err)
+	}
+	if err := q.Map(vfiouser.Map{Flags: both, Range: vfiouser.Range{Addr: 1 << 40, Size: page}}, newEventFD(t)); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("memory of an eventfd: %v", err)
+	}
+	if err := q.SetIRQs(vfiouser.IRQMSIX, 0, 1, q.file); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("interrupts by a memory file: %v", err)
+	}
+	_, window, err := q.Region(vfioWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(window)
+	before := len(now)
+	if err := q.Map(vfiouser.Map{Flags: both, Range: vfiouser.Range{Addr: 1 << 41, Size: page}}, window); err != nil || len(regions()) != before {
+		t.Errorf("the window as memory: %v, %d regions, before %d", err, len(regions()), before)
+	}
+	if err := q.Map(vfiouser.Map{Flags: both, Range: vfiouser.Range{Addr: 1 << 42, Size: page}}, -1); err != nil || len(regions()) != before {
+		t.Errorf("memory without a file: %v, %d regions, before %d", err, len(regions()), before)
+	}
+}
+
+func sizes(rs []queues.Region) (all []int) {
+	for _, r := range rs {
+		all = append(all, len(r.Mem))
+	}
+	return all
+}
+
+// vfioWorker is a worker of a relay.
+func vfioWorker(t *testing.T, r *VfioRelay) *VfioUser {
+	t.Helper()
+	fds := make([]int, 0, ivshmem.Files)
+	for _, fd := range r.Window.FDs() {
+		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, d)
+	}
+	win, err := ivshmem.Adopt(fds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewVfioUser("worker", testCID, VhostOptions{})
+	a := newHanded()
+	if err := v.UseFunction(vfioTestFunction, win, a); err != nil {
+		t.Fatal(err)
+	}
+	r.Attach(a.dial)
+	t.Cleanup(func() { v.Close() })
+	return v
+}
+
+// TestVfioRelay: QEMU and its guest stay while workers come and go; the next one has all that QEMU said
+// before, and QEMU is answered while there is none.
+func TestVfioRelay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ServeVfioRelay(vfioTestFunction, win, path, vfioTestLook, VhostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	q := startVfioQEMU(t, path) // nobody is there
+	q.ring(abi.WindowDoorbellControl)
+	if err := q.Reset(); err != nil {
+		t.Error(err)
+	}
+	for range 3 {
+		v := vfioWorker(t, r)
+		s := checkVfioSession(t, q, v)
+		if err := q.Write(vfiouser.RegionConfig, 0x48+1, []byte{0x80}, false); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, s)
+		_ = s.Close()
+		driver := q.dial(t)
+		s = accepted(t, v)
+		if err := q.Unmap(vfiouser.Range{Addr: vfioTestBase, Size: vfioTestMemory}); err != nil {
+			t.Fatal(err)
+		}
+		stop := s.Watch(func(rs []queues.Region) {
+			if len(rs) != 0 {
+				t.Errorf("the worker still has %d regions", len(rs))
+			}
+		})
+		stop()
+		q.mapAll(t)
+		r.Detach()
+		_ = s.Close() // a worker that dies does not even do that
+		_ = v.Close()
+		ended(t, driver)
+		if v, err := q.Read32(vfiouser.RegionConfig, 0); err != nil || v != 0x10f01af4 {
+			t.Errorf("ids %#x, %v", v, err)
+		}
+	}
+}
+
+// TestVfioStalled: a worker that answers nothing holds up nobody for long, and is taken away.
+func TestVfioStalled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ServeVfioRelay(vfioTestFunction, win, path, vfioTestLook, VhostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	q := startVfioQEMU(t, path)
+	a := newHanded()
+	defer a.Close()
+	stalled := make(chan *net.UnixConn, 1)
+	go func() {
+		c, err := a.AcceptUnix()
+		if err == nil {
+			stalled <- c
+		}
+	}()
+	r.Attach(a.dial) // waits for the greeting, which does not come
+	defer func() { (<-stalled).Close() }()
+	at := time.Now()
+	if err := q.Reset(); err != nil {
+		t.Error(err)
+	}
+	q.ring(0)
+	if _, err := q.Read32(vfiouser.RegionConfig, 0); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(at); d > 4*time.Second { // QEMU waits 5 s
+		t.Errorf("QEMU waited %v", d)
+	}
+	v := vfioWorker(t, r) // the next works
+	checkVfioSession(t, q, v)
+}
+
+// dial makes a connection and hands the other end over.
+func (h *handed) dial() (*net.UnixConn, error) {
+	ours, theirs, err := socketPair()
+	if err == nil {
+		h.conns <- theirs
+	}
+	return ours, err
+}
