@@ -2,6 +2,7 @@
 //
 //	guest (QEMU) ── vhost-user socket ──► VhostUser ── Listen(port) ─┐
 //	guest (QEMU) ── /dev/vhost-vsock ───► ListenVsock ───────────────┼─► queues.Attachment
+//	PCI function ── vfio-user socket ───► VfioUser ──────────────────┤
 //	bare client ─── unix socket ────────► ListenUnix ────────────────┘      │ Accept
 //	                + memfd preamble                                        ▼
 //	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
@@ -16,7 +17,7 @@
 // has none so that a named file and a layout come from the configuration, and a
 // bare client passes memory files.
 //
-// Subpackages: vhostuser (the conversation with QEMU), vring (split virtqueues), vsock
+// Subpackages: vhostuser and vfiouser (conversations with QEMU), pci (configuration space), vring (split virtqueues), vsock
 // (virtio-vsock flows), ivshmem (windows for doorbells and events), fdpass (descriptors over unix
 // sockets), image (kernel and initramfs), guestinit (PID 1 of that initramfs), vhosttest (a front
 // end without QEMU, for tests).

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -227,7 +228,7 @@ func ended(t *testing.T, s net.Conn) {
 }
 
 // TestVfioUser is a function that one process serves: what a driver does, resets of each kind, and the
-// next QEMU.
+// next QEMU (DEV-1101, DEV-1102, DEV-1104).
 func TestVfioUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -268,8 +269,8 @@ func TestVfioUser(t *testing.T) {
 	}
 }
 
-// TestVfioDMA: the device sees exactly what is mapped, and not what it may only read for writing; what
-// is no memory is refused and harms nobody.
+// TestVfioDMA: the device sees exactly what is mapped, and not what it may only read for writing
+// (DEV-1103); what is no memory is refused and harms nobody.
 func TestVfioDMA(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -360,6 +361,39 @@ func sizes(rs []queues.Region) (all []int) {
 		all = append(all, len(r.Mem))
 	}
 	return all
+}
+
+// TestVfioTwo: a reset of one function is nothing to another of the same guest (DEV-1105), and BAR0 takes
+// nothing but doorbells (DEV-1101).
+func TestVfioTwo(t *testing.T) {
+	dir := t.TempDir()
+	v := NewVfioUser("test", testCID, VhostOptions{})
+	defer v.Close()
+	for i, name := range []string{"a", "b"} {
+		if err := v.AddFunction(vfioTestFunction+uint32(i), abi.FunctionVF, filepath.Join(dir, name), vfioTestLook); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := startVfioQEMU(t, filepath.Join(dir, "a")), startVfioQEMU(t, filepath.Join(dir, "b"))
+	s := checkVfioSession(t, a, v)
+	if err := b.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	for _, store := range []struct {
+		off uint64
+		b   []byte
+	}{{abi.WindowDoorbell, []byte{1}}, {abi.WindowDoorbell, []byte{2, 0, 0, 0}}, {abi.WindowDoorbell + 4, []byte{1, 0, 0, 0}}, {8188, make([]byte, 4)}} {
+		if err := b.Write(vfioRegisters, store.off, store.b, false); err != nil {
+			t.Errorf("%x at %#x: %v", store.b, store.off, err)
+		}
+		if got, err := b.Read32(vfioRegisters, store.off&^3); err != nil || got != 0 {
+			t.Errorf("%#x reads as %#x, %v", store.off, got, err)
+		}
+	}
+	_ = s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := s.Read(make([]byte, 16)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first function's session: %v", err)
+	}
 }
 
 // vfioWorker is a worker of a relay.

@@ -549,6 +549,10 @@ enum vnic_clause {
 	VNIC_DRV_1010 = 1010, /* an event queue whose consumer is impossible, or that is not taken. */
 	VNIC_DRV_1012 = 1012, /* a control block used before its session was open. */
 	VNIC_DRV_1015 = 1015, /* messages taken without a ring while others wait for room. */
+	VNIC_DRV_1101 = 1101, /* a load of BAR0 to see that a doorbell has arrived. */
+	VNIC_DRV_1102 = 1102, /* fewer vectors than queues, and queues that nobody looks at. */
+	VNIC_DRV_1103 = 1103, /* a function used without memory accesses or bus mastering. */
+	VNIC_DRV_1104 = 1104, /* a function used within 100 ms of its reset. */
 };
 
 /* MsgHeader starts every message of the control stream. */

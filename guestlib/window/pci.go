@@ -209,7 +209,7 @@ func switchOn(dir string) error {
 	return err
 }
 
-// master lets a device of the NIC's own reach memory, which its driver has to: PCI 3.0 §6.2.2.
+// master lets a device of the NIC's own reach memory, which its driver has to (DRV-1103): PCI 3.0 §6.2.2.
 func (p *PCI) master(dir string) error {
 	if !p.own {
 		return nil

@@ -22,12 +22,15 @@ type Range struct{ Addr, Size uint64 } // bytes
 
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
+// last is the last address of a range, which may be the last there is.
+func (r Range) last() uint64 { return r.Addr + (r.Size - 1) }
+
 // overlaps reports whether two ranges that do not wrap share an address.
-func (r Range) overlaps(o Range) bool { return r.Addr < o.Addr+o.Size && o.Addr < r.Addr+r.Size }
+func (r Range) overlaps(o Range) bool { return r.Addr <= o.last() && o.Addr <= r.last() }
 
 // ok refuses a range that is empty or wraps.
 func (r Range) ok() error {
-	if r.Size == 0 || r.Size > math.MaxInt64 || r.Addr > math.MaxUint64-r.Size {
+	if r.Size == 0 || r.last() < r.Addr {
 		return fmt.Errorf("the range %s is empty or wraps", r)
 	}
 	return nil
@@ -60,7 +63,7 @@ func ParseMap(b []byte) (m Map, err error) {
 	if err := m.ok(); err != nil {
 		return m, fmt.Errorf("vfio-user DMA_MAP: %w", err)
 	}
-	if m.Offset > math.MaxInt64-m.Size {
+	if m.Size > math.MaxInt64 || m.Offset > math.MaxInt64-m.Size || m.Addr > math.MaxUint64-m.Size {
 		return m, fmt.Errorf("vfio-user DMA_MAP: %s at file offset %#x wraps", m.Range, m.Offset)
 	}
 	return m, nil

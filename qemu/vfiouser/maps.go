@@ -50,7 +50,7 @@ func (m *mappings) remove(r Range) (gone []Range, err error) {
 	for end < len(m.list) && m.list[end].overlaps(r) {
 		end++
 	}
-	if end > first && m.list[end-1].Addr+m.list[end-1].Size > r.Addr+r.Size {
+	if end > first && m.list[end-1].last() > r.last() {
 		return nil, unix.EINVAL
 	}
 	gone = slices.Clone(m.list[first:end])

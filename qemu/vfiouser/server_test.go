@@ -328,6 +328,10 @@ func TestErrno(t *testing.T) {
 	if err := c.Map(Map{3, 0, Range{0x80000, 0x1000}}, ram); err != nil { // the refused one is forgotten
 		t.Error(err)
 	}
+	upper := Unmap{Range: Range{1 << 63, 1 << 63}} // half of all there is, as QEMU says it
+	if _, err := c.Call(DMAUnmap, upper.Append(nil)); err != nil {
+		t.Error(err)
+	}
 	all := Unmap{Flags: UnmapAll}
 	if _, err := c.Call(DMAUnmap, all.Append(nil)); err != nil {
 		t.Error(err)

@@ -55,6 +55,10 @@ const (
 	DRV1010 Clause = 1010 // an event queue whose consumer is impossible, or that is not taken.
 	DRV1012 Clause = 1012 // a control block used before its session was open.
 	DRV1015 Clause = 1015 // messages taken without a ring while others wait for room.
+	DRV1101 Clause = 1101 // a load of BAR0 to see that a doorbell has arrived.
+	DRV1102 Clause = 1102 // fewer vectors than queues, and queues that nobody looks at.
+	DRV1103 Clause = 1103 // a function used without memory accesses or bus mastering.
+	DRV1104 Clause = 1104 // a function used within 100 ms of its reset.
 )
 
 // Clauses lists every rule that binds drivers, by number.
@@ -110,4 +114,8 @@ var Clauses = [...]ClauseInfo{
 	{DRV1010, "an event queue whose consumer is impossible, or that is not taken", ""},
 	{DRV1012, "a control block used before its session was open", "the rings are zeroed when a session begins; what was in them before cannot be told from an earlier user's"},
 	{DRV1015, "messages taken without a ring while others wait for room", "a ring that is missing looks like one on its way"},
+	{DRV1101, "a load of BAR0 to see that a doorbell has arrived", "a load that waits looks like one that does not"},
+	{DRV1102, "fewer vectors than queues, and queues that nobody looks at", "what a driver looks at leaves no trace"},
+	{DRV1103, "a function used without memory accesses or bus mastering", "the bus lets nothing through"},
+	{DRV1104, "a function used within 100 ms of its reset", "a session that the reset ends looks like one that the driver ended"},
 }

@@ -60,4 +60,8 @@ var clauses = []Clause{
 	{1010, "an event queue whose consumer is impossible, or that is not taken", ""},
 	{1012, "a control block used before its session was open", "the rings are zeroed when a session begins; what was in them before cannot be told from an earlier user's"},
 	{1015, "messages taken without a ring while others wait for room", "a ring that is missing looks like one on its way"},
+	{1101, "a load of BAR0 to see that a doorbell has arrived", "a load that waits looks like one that does not"},
+	{1102, "fewer vectors than queues, and queues that nobody looks at", "what a driver looks at leaves no trace"},
+	{1103, "a function used without memory accesses or bus mastering", "the bus lets nothing through"},
+	{1104, "a function used within 100 ms of its reset", "a session that the reset ends looks like one that the driver ended"},
 }
