@@ -118,6 +118,14 @@ bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|
 	-@GO='$(GO)' ./tools/fetch.sh
 	$(GO) -C tools run ./bench -root .. -rooms $(BENCH) -o ../build/bench.json
 
+.PHONY: driver
+driver: ## the driver for Linux guests: kernel module and rdma-core provider, in build/linux
+	$(MAKE) -C guestlib/linux
+
+.PHONY: packages
+packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic
+	@./guestlib/linux/packages.sh build/packages
+
 .PHONY: clean-machine
 clean-machine: ## test and bench from a clean clone with empty caches and package lists
 	@./tools/clean-machine.sh

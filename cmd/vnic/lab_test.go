@@ -31,6 +31,17 @@ type lab struct {
 // inLab runs f with a lab, on a thread that is in the lab's namespace.
 func inLab(t testing.TB, vm bool, f func(l *lab)) {
 	t.Helper()
+	makeLab(t, vm, false, f)
+}
+
+// inEthernetLab is inLab with virtual machines whose functions have ports, and bridges for them.
+func inEthernetLab(t testing.TB, f func(l *lab)) {
+	t.Helper()
+	makeLab(t, true, true, f)
+}
+
+func makeLab(t testing.TB, vm, ethernet bool, f func(l *lab)) {
+	t.Helper()
 	requireRoot(t)
 	l := &lab{t: t, dir: t.TempDir()}
 	run, err := os.MkdirTemp("", "vnic-lab-") // t.TempDir may be too long for a socket
@@ -56,7 +67,12 @@ func inLab(t testing.TB, vm bool, f func(l *lab)) {
 			t.Fatal(err)
 		}
 		for _, h := range l.hosts {
-			h.Ethernet = false // no port, so no bridge for it
+			h.Ethernet = ethernet // the function has a port, so there is a bridge for it
+			if ethernet {
+				if err := tap.NewBridge(h.PortBridge, h.PortMTU); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if err := h.writeConfig(); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDriver has programs that know nothing of vnic run between two guests of two NICs, over the
+// Linux driver and its provider. The long form is TestLongDriverPrograms.
+func TestDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	requireGuests(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	inDriverLab(t, driverImage(t, ctx), func(l *driverLab) {
+		defer l.keepConsoles()
+		if said := l.guests[0].must("ibv_devinfo -v"); !strings.Contains(said, "PORT_ACTIVE") || !strings.Contains(said, "vnic") {
+			t.Errorf("ibv_devinfo -v:\n%s", said)
+		}
+		for _, p := range shortPrograms {
+			l.program(t, p)
+		}
+		l.sane(t)
+	})
+}
+
+// TestLongDriverPrograms is TestDriver with all programs.
+func TestLongDriverPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	requireGuests(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	inDriverLab(t, driverImage(t, ctx), func(l *driverLab) {
+		defer l.keepConsoles()
+		for _, p := range longPrograms {
+			t.Run(strings.NewReplacer(" ", "_", "{", "", "}", "").Replace(p), func(t *testing.T) { l.program(t, p) })
+		}
+		l.sane(t)
+	})
+}
+
+// program runs a program in both guests: the words behind | are the client's alone, those behind ||
+// the server's.
+func (l *driverLab) program(t testing.TB, words string) {
+	t.Helper()
+	start := time.Now()
+	common, client, _ := strings.Cut(words, "|")
+	if strings.TrimSpace(client) == "" {
+		client = " {peer}"
+	}
+	said := l.pair(t, l.expand(1, common), l.expand(0, common+client))
+	lines := strings.Split(said, "\n")
+	t.Logf("%s: %v: %s", words, time.Since(start).Round(time.Millisecond), lines[max(0, len(lines)-2)])
+}
+
+// shortPrograms are one of each kind.
+var shortPrograms = []string{
+	"ibv_rc_pingpong {dev} -g {gid}",
+	"ibv_rc_pingpong {dev} -g {gid} -e -n 200",
+	"ib_write_bw {dev} -x {gid} -F -n 500",
+}
+
+var longPrograms = []string{
+	"ibv_rc_pingpong {dev} -g {gid} -c",
+	"ibv_rc_pingpong {dev} -g {gid} -e",
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// driverPackages are what a guest with the Linux driver has of Debian: programs that know nothing
+// of vnic, and what they need.
+var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "kmod", "iproute2", "ibverbs-utils", "rdmacm-utils", "perftest"}
+
+// driverModules are what vnic.ko and such programs need of the kernel.
+var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
+
+// driverLab is two hosts whose guests have the Linux driver and a shell.
+type driverLab struct {
+	*lab
+	guests [2]*shell
+	vms    [2]*qemu.Process
+}
+
+// madeDriver is what guestlib/linux makes.
+type madeDriver struct{ module, provider string }
+
+// makeDriver builds the module and the provider, as make -C guestlib/linux does for everybody.
+func makeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
+	tb.Helper()
+	made := func(target string) string {
+		cmd := exec.CommandContext(ctx, "make", "-s", "-C", "../../guestlib/linux", target, "RELEASE="+release)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		require(tb, err == nil, fmt.Sprintf("make -C guestlib/linux %s: %v\n%s", target, err, &said))
+		return strings.TrimSpace(string(out))
+	}
+	return madeDriver{made("module"), made("provider")}
+}
+
+// driverImage writes the guests' kernel and RAM disk.
+func driverImage(tb testing.TB, ctx context.Context, packages ...string) qemu.Machine {
+	tb.Helper()
+	cache, err := image.DefaultCache()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	require(tb, err == nil, fmt.Sprint("no guest kernel: ", err))
+	driver := makeDriver(tb, ctx, k.Release)
+	ps, err := image.FetchPackages(ctx, filepath.Dir(cache), append(packages, driverPackages...))
+	require(tb, err == nil, fmt.Sprint("no packages: ", err))
+	initrd := filepath.Join(tb.TempDir(), "initrd")
+	if err := (image.Initramfs{
+		Kernel: k, Init: vnic(tb), Modules: append([]string{driver.module}, driverModules...), Packages: ps,
+		Put: []image.Put{
+			{From: driver.provider, To: "/usr/lib/x86_64-linux-gnu/libibverbs/" + filepath.Base(driver.provider)},
+			{From: "../../guestlib/linux/provider/vnic.driver", To: "/etc/libibverbs.d/vnic.driver"},
+			{From: driver.module, To: "/root/vnic.ko"},
+		},
+	}).Write(initrd); err != nil {
+		tb.Fatal(err)
+	}
+	return qemu.Machine{Memory: 768, Kernel: k.Image, Initrd: initrd}
+}
+
+// inDriverLab boots a guest on each of two hosts and waits for their verbs devices.
+func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
+	t.Helper()
+	inEthernetLab(t, func(base *lab) {
+		l := &driverLab{lab: base}
+		for i := range l.hosts {
+			l.start(i)
+		}
+		l.joined()
+		defer func() {
+			for _, vm := range l.vms {
+				if vm != nil {
+					vm.Stop()
+				}
+			}
+		}()
+		for i := range l.hosts {
+			l.boot(i, m)
+		}
+		for _, g := range l.guests {
+			g.until(prompt)
+			g.must("stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
+		}
+		for i, g := range l.guests {
+			g.eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.hosts[i].TenantIP)))
+		}
+		f(l)
+	})
+}
+
+// prompt is what a guest's shell says when it waits for a command.
+const prompt = "vnic-guest:~# "
+
+// boot starts the guest of host i, with its console on a socket.
+func (l *driverLab) boot(i int, m qemu.Machine) {
+	l.t.Helper()
+	h := l.hosts[i]
+	windows, err := h.windows()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	nic, err := tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer nic.Close()
+	console := filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("console%d", i))
+	m.Vsock, m.Windows, m.Console = h.Socket, windows, qemu.SocketChardev(console)
+	m.NICs = []qemu.NIC{{TAP: nic, MAC: h.GuestMAC, MTU: h.PortMTU}}
+	if l.vms[i], err = qemu.Start(context.Background(), m); err != nil {
+		l.t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", console)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { conn.Close() })
+	l.guests[i] = &shell{t: l.t, conn: conn, name: h.guest()}
+}
+
+// gidText is an IPv4 address as the kernel writes its GID.
+func gidText(ip string) string {
+	b := net.ParseIP(ip).To4()
+	return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
+}
+
+// shell is a guest's shell on its console.
+type shell struct {
+	t    testing.TB
+	name string
+	conn net.Conn
+	all  bytes.Buffer
+	from int // where what was not waited for begins
+	n    int
+}
+
+// until reads up to what the guest is to print, and returns what came before.
+func (s *shell) until(what string) string {
+	s.t.Helper()
+	_ = s.conn.SetReadDeadline(time.Now().Add(testTime))
+	buf := make([]byte, 4096)
+	for {
+		if at := bytes.Index(s.all.Bytes()[s.from:], []byte(what)); at >= 0 {
+			said := string(s.all.Bytes()[s.from : s.from+at])
+			s.from += at + len(what)
+			return strings.ReplaceAll(said, "\r", "")
+		}
+		n, err := s.conn.Read(buf)
+		s.all.Write(buf[:n])
+		if err != nil {
+			s.t.Fatalf("%s: %v before %q:\n%s", s.name, err, what, s.all.Bytes()[s.from:])
+		}
+	}
+}
+
+// run runs a command and returns what it printed and its exit status.
+func (s *shell) run(command string) (string, int) {
+	s.t.Helper()
+	s.n++
+	fmt.Fprintf(s.conn, "%s\necho \"@\"@%d:$?:\n", command, s.n)
+	said := s.until(fmt.Sprintf("@@%d:", s.n))
+	status, err := strconv.Atoi(s.until(":"))
+	if err != nil {
+		s.t.Fatalf("%s: exit status of %s: %v", s.name, command, err)
+	}
+	return strings.TrimSpace(said), status
+}
+
+// must runs a command that has to succeed.
+func (s *shell) must(command string) string {
+	s.t.Helper()
+	said, status := s.run(command)
+	if status != 0 {
+		s.t.Fatalf("%s: exit status %d of %s:\n%s\n%s", s.name, status, command, said, s.kernel())
+	}
+	return said
+}
+
+// eventually waits until a command succeeds.
+func (s *shell) eventually(command string) {
+	s.t.Helper()
+	said, status := s.run(fmt.Sprintf("for i in $(seq 600); do %s && break; sleep 0.1; done >/dev/null 2>&1; %s", command, command))
+	if status != 0 {
+		s.t.Fatalf("%s: exit status %d of %s, for a minute:\n%s\n%s", s.name, status, command, said, s.kernel())
+	}
+}
+
+func (s *shell) kernel() string {
+	said, _ := s.run("dmesg | tail -n 30")
+	return said
+}
+
+// complaints are words of a kernel that found fault with itself or with a driver.
+var complaints = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|Call Trace|hung_task|blocked for more|refcount_t|KASAN|possible .*lock).*$`)
+
+// sane fails if a kernel complained.
+func (l *driverLab) sane(t testing.TB) {
+	t.Helper()
+	for _, g := range l.guests {
+		said, _ := g.run("dmesg")
+		if bad := complaints.FindString(said); bad != "" {
+			t.Errorf("%s: %s\n%s", g.name, bad, said)
+		}
+	}
+}
+
+// pair runs a server in the second guest and its client in the first, until both end. The client is
+// tried again while the server is there and does not listen yet.
+func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
+	t.Helper()
+	a, b := l.guests[0], l.guests[1]
+	a.t, b.t = t, t
+	b.must(fmt.Sprintf("rm -f /tmp/rc; (timeout 100 %s >/tmp/server 2>&1; echo $? >/tmp/rc) & sleep 0.3", server))
+	for try := range 50 {
+		var status int
+		if said, status = a.run(fmt.Sprintf("timeout 100 %s 2>&1", client)); status == 0 {
+			break
+		}
+		if rc, _ := b.run("cat /tmp/rc 2>/dev/null"); rc != "" || try == 49 {
+			server, _ := b.run("cat /tmp/server")
+			t.Fatalf("%s: exit status %d:\n%s\nserver, exit status %s:\n%s\n%s\n%s", client, status, said, rc, server, a.kernel(), b.kernel())
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	b.eventually("test -s /tmp/rc")
+	if rc, _ := b.run("cat /tmp/rc"); rc != "0" {
+		server, _ := b.run("cat /tmp/server")
+		t.Fatalf("%s: exit status %s:\n%s\nclient:\n%s\n%s", server, rc, server, said, b.kernel())
+	}
+	return said
+}
+
+// expand puts a host's names into a command: DEV and GID are its verbs device and the index of its
+// address, IP its address and PEER the other's.
+func (l *driverLab) expand(i int, command string) string {
+	h := l.hosts[i]
+	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)
+}
+
+func (l *driverLab) device(i int) string {
+	return l.guests[i].must("ls /sys/class/infiniband")
+}
+
+// gid is the index of the function's address in its table.
+func (l *driverLab) gid(i int) string {
+	file := l.guests[i].must(fmt.Sprintf("grep -li %q /sys/class/infiniband/*/ports/1/gids/* | head -n 1", gidText(l.hosts[i].TenantIP)))
+	return filepath.Base(file)
+}
+
+// keepConsoles leaves what the guests printed where VNIC_DRIVER_LOG says.
+func (l *driverLab) keepConsoles() {
+	if dir := os.Getenv("VNIC_DRIVER_LOG"); dir != "" {
+		for i, g := range l.guests {
+			_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("guest%d.log", i+1)), g.all.Bytes(), 0o600)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Control messages over the rings of the window: requests, replies, events. */
+#include <linux/delay.h>
+
+#include "vnic.h"
+
+#define VNIC_CONTROL_TIMEOUT	(10 * HZ)
+#define VNIC_CONTROL_MASK	((1U << VNIC_WINDOW_CONTROL_LOG2) - 1)
+
+static void *vnic_slot(struct vnic_queue_header *ring, u32 index)
+{
+	return (void *)ring + VNIC_QUEUE_HEADER_SIZE +
+	       (size_t)(index & VNIC_CONTROL_MASK) * VNIC_WINDOW_MESSAGE_SIZE;
+}
+
+static u32 vnic_opened(struct vnic_fn *fn)
+{
+	/* The number before what the device made ready with it. */
+	return le32_to_cpu(smp_load_acquire(&fn->control.hdr->opened));
+}
+
+/* Begins a session: everything of the one before is gone when this returns. */
+int vnic_control_open(struct vnic_fn *fn)
+{
+	struct vnic_messages *c = &fn->control;
+	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
+	u32 session = le32_to_cpu(c->hdr->open) + 1;
+
+	if (session == 0 || session == vnic_opened(fn))
+		session += session == 0 ? 1 : 2;
+	c->session = session;
+	/* What was done in the session before comes before. */
+	smp_store_release(&c->hdr->open, cpu_to_le32(session));
+	vnic_control_bell(fn);
+	while (vnic_opened(fn) != session) {
+		if (time_after(jiffies, until) || READ_ONCE(fn->stopping))
+			return -ETIMEDOUT;
+		usleep_range(500, 1500);
+	}
+	c->producer = 0;
+	c->consumer = 0;
+	vnic_window_start(fn);
+	WRITE_ONCE(fn->lost, false);
+	return 0;
+}
+
+/* Ends the session. When it has succeeded the device touches no memory any more. */
+void vnic_control_close(struct vnic_fn *fn)
+{
+	struct vnic_messages *c = &fn->control;
+	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
+
+	WRITE_ONCE(fn->lost, true);
+	/* All that was asked before comes before. */
+	smp_store_release(&c->hdr->open, 0);
+	vnic_control_bell(fn);
+	while (vnic_opened(fn) == c->session && !time_after(jiffies, until))
+		usleep_range(500, 1500);
+}
+
+static int vnic_control_send(struct vnic_fn *fn, u16 type, const void *body, size_t len)
+{
+	struct vnic_messages *c = &fn->control;
+	struct vnic_msg_header *m = vnic_slot(c->requests, c->producer);
+
+	if (c->producer - le32_to_cpu(READ_ONCE(c->requests->consumer)) > VNIC_CONTROL_MASK)
+		return -EBUSY;
+	memset(m, 0, VNIC_WINDOW_MESSAGE_SIZE);
+	m->length = cpu_to_le32(sizeof(*m) + len);
+	m->type = cpu_to_le16(type);
+	m->tag = cpu_to_le64(c->tag);
+	memcpy(m + 1, body, len);
+	c->producer++;
+	/* The message before the producer that covers it (DRV-603). */
+	smp_store_release(&c->requests->producer, cpu_to_le32(c->producer));
+	/* Requests are rare: the event index is not worth a look. */
+	vnic_control_bell(fn);
+	return 0;
+}
+
+/* Sends a request and waits for its reply. */
+int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len,
+		      u16 want, void *reply, size_t reply_len)
+{
+	struct vnic_messages *c = &fn->control;
+	unsigned long flags;
+	int err;
+
+	mutex_lock(&c->lock);
+	if (READ_ONCE(fn->lost)) {
+		mutex_unlock(&c->lock);
+		return -EIO;
+	}
+	spin_lock_irqsave(&c->reply_lock, flags);
+	c->tag++;
+	c->reply_type = want;
+	c->reply = reply;
+	c->reply_len = reply_len;
+	reinit_completion(&c->replied);
+	spin_unlock_irqrestore(&c->reply_lock, flags);
+
+	err = vnic_control_send(fn, type, body, len);
+	if (!err && !wait_for_completion_timeout(&c->replied, VNIC_CONTROL_TIMEOUT))
+		err = -ETIMEDOUT;
+	spin_lock_irqsave(&c->reply_lock, flags);
+	if (!err && c->reply)
+		err = -EIO; /* the session ended */
+	c->reply = NULL;
+	spin_unlock_irqrestore(&c->reply_lock, flags);
+	mutex_unlock(&c->lock);
+	return err;
+}
+
+static void vnic_control_reply(struct vnic_fn *fn, u16 type, u64 tag, const void *body, size_t len)
+{
+	struct vnic_messages *c = &fn->control;
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->reply_lock, flags);
+	if (c->reply && tag == c->tag && type == c->reply_type && len >= c->reply_len) {
+		memcpy(c->reply, body, c->reply_len);
+		c->reply = NULL;
+		complete(&c->replied);
+	}
+	spin_unlock_irqrestore(&c->reply_lock, flags);
+}
+
+static void vnic_control_message(struct vnic_fn *fn, const struct vnic_msg_header *m)
+{
+	size_t len = le32_to_cpu(m->length);
+	const void *body = m + 1;
+	u16 type = le16_to_cpu(m->type);
+
+	if (len < sizeof(*m) || len > VNIC_WINDOW_MESSAGE_SIZE)
+		return;
+	len -= sizeof(*m);
+	switch (type) {
+	case VNIC_MSG_CQ_EVENT: /* the admin queue's: the others have vectors */
+		vnic_admin_poll(fn);
+		break;
+	case VNIC_MSG_ASYNC_EVENT:
+		if (len >= sizeof(struct vnic_async_event))
+			vnic_async_event(fn, body);
+		break;
+	case VNIC_MSG_ERROR:
+		if (len >= sizeof(struct vnic_error_msg))
+			dev_err(&fn->pdev->dev, "the NIC ends the session: %.124s\n",
+				((const struct vnic_error_msg *)body)->reason);
+		break;
+	default:
+		vnic_control_reply(fn, type, le64_to_cpu(m->tag), body, len);
+	}
+}
+
+irqreturn_t vnic_control_irq(int irq, void *data)
+{
+	return IRQ_WAKE_THREAD;
+}
+
+/* Takes the device's messages; the thread of vector 0. */
+irqreturn_t vnic_control_messages(int irq, void *data)
+{
+	struct vnic_fn *fn = data;
+	struct vnic_messages *c = &fn->control;
+	struct vnic_queue_header *ring = c->messages;
+	u8 copy[VNIC_WINDOW_MESSAGE_SIZE] __aligned(8);
+
+	for (;;) {
+		if (READ_ONCE(fn->lost))
+			return IRQ_HANDLED;
+		if (vnic_opened(fn) != c->session) {
+			vnic_fn_lost(fn, "it ended the session");
+			return IRQ_HANDLED;
+		}
+		/* The producer before the messages that it covers. */
+		if (le32_to_cpu(smp_load_acquire(&ring->producer)) == c->consumer) {
+			WRITE_ONCE(ring->event_index, cpu_to_le32(c->consumer));
+			/* The event index before the last look (DRV-1009). */
+			smp_mb();
+			if (le32_to_cpu(READ_ONCE(ring->producer)) == c->consumer)
+				return IRQ_HANDLED;
+			continue;
+		}
+		memcpy(copy, vnic_slot(ring, c->consumer), sizeof(copy));
+		c->consumer++;
+		/* The copy before the slot is the device's again (DRV-704). */
+		smp_store_release(&ring->consumer, cpu_to_le32(c->consumer));
+		/* The consumer before the look at Full. */
+		smp_mb();
+		if (READ_ONCE(c->hdr->full))
+			vnic_control_bell(fn);
+		vnic_control_message(fn, (void *)copy);
+	}
+}

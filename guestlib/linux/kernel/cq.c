@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Completion queues. */
+#include <linux/log2.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "vnic.h"
+
+static size_t vnic_cq_size(u32 log2)
+{
+	return VNIC_QUEUE_HEADER_SIZE + (sizeof(struct vnic_cqe) << log2);
+}
+
+static int vnic_cq_respond(struct vnic_cq *cq, struct vnic_area *area, u32 log2,
+			   struct ib_udata *udata)
+{
+	struct vnic_cq_resp resp = {
+		.queue.offset = vnic_area_offset(area),
+		.queue.size = area->size,
+		.queue.entries_log2 = log2,
+		.queue.stride_log2 = ilog2(sizeof(struct vnic_cqe)),
+		.cqn = cq->cqn,
+	};
+
+	if (udata->outlen < sizeof(resp))
+		return -EINVAL;
+	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
+
+/* Entries wanted, as the exponent that the device takes. */
+static int vnic_cq_log2(struct vnic_fn *fn, unsigned int cqe)
+{
+	if (cqe < 1 || cqe > le32_to_cpu(fn->limits.max_cq_entries))
+		return -EINVAL;
+	return max(1, order_base_2(cqe));
+}
+
+static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_udata *udata,
+				      struct vnic_page_list *list)
+{
+	struct vnic_area *area = vnic_area_alloc(fn, vnic_cq_size(log2));
+	struct ib_ucontext *uctx;
+	int err = 0;
+
+	if (!area)
+		return ERR_PTR(-ENOMEM);
+	if (udata) {
+		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
+						  ibucontext)->ibucontext;
+		err = vnic_area_offer(area, uctx);
+	}
+	if (!err)
+		err = vnic_area_list(area, list);
+	if (err) {
+		vnic_area_free(area);
+		return ERR_PTR(err);
+	}
+	return area;
+}
+
+static void vnic_cq_forget(struct vnic_cq *cq)
+{
+	struct vnic_destroy_cq p = { .cqn = cpu_to_le32(cq->cqn) };
+
+	vnic_destroy(to_fn(cq->ibcq.device), VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+}
+
+int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(ibcq->device);
+	struct vnic_cq *cq = to_vcq(ibcq);
+	struct vnic_create_cq_result r;
+	struct vnic_create_cq p = {};
+	struct vnic_page_list list;
+	int err, log2;
+
+	if (attr->flags & ~(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION |
+			    IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
+		return -EOPNOTSUPP;
+	log2 = vnic_cq_log2(fn, attr->cqe);
+	if (log2 < 0)
+		return log2;
+	cq->area = vnic_cq_area(fn, log2, udata, &list);
+	if (IS_ERR(cq->area))
+		return PTR_ERR(cq->area);
+	p.log2_entries = log2;
+	p.levels = list.levels;
+	p.pages = cpu_to_le64(list.root);
+	p.vector = cpu_to_le16(1 + attr->comp_vector % fn->num_event_queues);
+	err = vnic_command(fn, VNIC_ADMIN_OP_CREATE_CQ, &p, sizeof(p), &r, sizeof(r));
+	vnic_page_list_free(&list);
+	if (err)
+		goto area;
+	cq->cqn = le32_to_cpu(r.cqn);
+	cq->log2 = log2;
+	spin_lock_init(&cq->lock);
+	vnic_hold_init(&cq->hold);
+	err = xa_insert_irq(&fn->cqs, cq->cqn, cq, GFP_KERNEL);
+	if (err)
+		goto forget;
+	if (udata) {
+		err = vnic_cq_respond(cq, cq->area, log2, udata);
+		if (err)
+			goto erase;
+	}
+	ibcq->cqe = 1 << log2;
+	return 0;
+erase:
+	xa_erase_irq(&fn->cqs, cq->cqn);
+forget:
+	vnic_cq_forget(cq);
+area:
+	vnic_area_free(cq->area);
+	return err;
+}
+
+int vnic_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
+{
+	struct vnic_destroy_cq p = { .cqn = cpu_to_le32(to_vcq(ibcq)->cqn) };
+	struct vnic_fn *fn = to_fn(ibcq->device);
+	struct vnic_cq *cq = to_vcq(ibcq);
+	int err;
+
+	err = vnic_destroy(fn, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+	if (err)
+		return err;
+	xa_erase_irq(&fn->cqs, cq->cqn);
+	vnic_release(&cq->hold);
+	wait_for_completion(&cq->hold.gone);
+	vnic_area_free(cq->area);
+	return 0;
+}
+
+int vnic_modify_cq(struct ib_cq *ibcq, u16 count, u16 period)
+{
+	struct vnic_modify_cq p = {
+		.cqn = cpu_to_le32(to_vcq(ibcq)->cqn),
+		.count = cpu_to_le16(count),
+		.period = cpu_to_le16(period),
+	};
+
+	return vnic_command(to_fn(ibcq->device), VNIC_ADMIN_OP_MODIFY_CQ, &p, sizeof(p), NULL, 0);
+}
+
+/* Programs only: the provider still reads what is in the old area. */
+int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(ibcq->device);
+	struct vnic_cq *cq = to_vcq(ibcq);
+	struct vnic_page_list list;
+	struct vnic_resize_cq p = { .cqn = cpu_to_le32(cq->cqn) };
+	struct vnic_area *area;
+	int err, log2;
+
+	if (!udata)
+		return -EOPNOTSUPP;
+	log2 = vnic_cq_log2(fn, cqe);
+	if (log2 < 0)
+		return log2;
+	area = vnic_cq_area(fn, log2, udata, &list);
+	if (IS_ERR(area))
+		return PTR_ERR(area);
+	err = vnic_cq_respond(cq, area, log2, udata);
+	if (!err) {
+		p.log2_entries = log2;
+		p.levels = list.levels;
+		p.pages = cpu_to_le64(list.root);
+		err = vnic_command(fn, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
+	}
+	vnic_page_list_free(&list);
+	if (err) {
+		vnic_area_free(area);
+		return err;
+	}
+	vnic_area_free(cq->area); /* what the program mapped stays with it */
+	cq->area = area;
+	cq->log2 = log2;
+	ibcq->cqe = 1 << log2;
+	return 0;
+}
+
+static enum ib_wc_opcode vnic_wc_opcode(u8 opcode)
+{
+	switch (opcode) {
+	case VNIC_WC_OP_WRITE:			return IB_WC_RDMA_WRITE;
+	case VNIC_WC_OP_READ:			return IB_WC_RDMA_READ;
+	case VNIC_WC_OP_CMP_SWAP:		return IB_WC_COMP_SWAP;
+	case VNIC_WC_OP_FETCH_ADD:		return IB_WC_FETCH_ADD;
+	case VNIC_WC_OP_BIND_MW:		return IB_WC_BIND_MW;
+	case VNIC_WC_OP_LOCAL_INV:		return IB_WC_LOCAL_INV;
+	case VNIC_WC_OP_REG_MR:			return IB_WC_REG_MR;
+	case VNIC_WC_OP_MASKED_CMP_SWAP:	return IB_WC_MASKED_COMP_SWAP;
+	case VNIC_WC_OP_MASKED_FETCH_ADD:	return IB_WC_MASKED_FETCH_ADD;
+	case VNIC_WC_OP_RECV:			return IB_WC_RECV;
+	case VNIC_WC_OP_RECV_WRITE_IMM:		return IB_WC_RECV_RDMA_WITH_IMM;
+	default:				return IB_WC_SEND;
+	}
+}
+
+static const struct vnic_cqe *vnic_next_cqe(struct vnic_cq *cq)
+{
+	const struct vnic_cqe *e = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
+	bool pass = !(cq->consumer >> cq->log2 & 1);
+
+	e += cq->consumer & ((1U << cq->log2) - 1);
+	/* The phase before the rest of the entry (DRV-703). */
+	if (!(le64_to_cpu(smp_load_acquire(&e->tail)) & VNIC_PHASE) == pass)
+		return NULL;
+	return e;
+}
+
+static struct ib_qp *vnic_find_qp(struct vnic_fn *fn, u32 qpn)
+{
+	struct vnic_qp *qp = xa_load(&fn->qps, qpn);
+
+	return qp ? &qp->ibqp : NULL;
+}
+
+static void vnic_fill_wc(struct vnic_fn *fn, const struct vnic_cqe *e, struct ib_wc *wc)
+{
+	memset(wc, 0, sizeof(*wc));
+	wc->wr_id = le64_to_cpu(e->wrid);
+	wc->status = e->status;
+	wc->vendor_err = le32_to_cpu(e->vendor_err);
+	wc->qp = vnic_find_qp(fn, le32_to_cpu(e->qpn));
+	wc->opcode = vnic_wc_opcode(e->opcode);
+	if (wc->status != IB_WC_SUCCESS)
+		return;
+	wc->byte_len = le32_to_cpu(e->byte_len);
+	wc->src_qp = le32_to_cpu(e->src_qp);
+	wc->sl = e->sl;
+	wc->port_num = 1;
+	if (e->flags & VNIC_WC_FLAG_GRH)
+		wc->wc_flags |= IB_WC_GRH;
+	if (e->flags & VNIC_WC_FLAG_IMM) {
+		wc->wc_flags |= IB_WC_WITH_IMM;
+		wc->ex.imm_data = (__force __be32)e->imm;
+	}
+	if (e->flags & VNIC_WC_FLAG_INV) {
+		wc->wc_flags |= IB_WC_WITH_INVALIDATE;
+		wc->ex.invalidate_rkey = le32_to_cpu(e->imm);
+	}
+}
+
+int vnic_poll_cq(struct ib_cq *ibcq, int n, struct ib_wc *wc)
+{
+	struct vnic_fn *fn = to_fn(ibcq->device);
+	struct vnic_cq *cq = to_vcq(ibcq);
+	struct vnic_cq_header *h = cq->area->buf;
+	const struct vnic_cqe *e;
+	unsigned long flags;
+	int i;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	for (i = 0; i < n; i++) {
+		e = vnic_next_cqe(cq);
+		if (!e)
+			break;
+		vnic_fill_wc(fn, e, &wc[i]);
+		cq->consumer++;
+	}
+	if (i) {
+		/* What was read before the slots are the device's again (DRV-704). */
+		smp_store_release(&h->consumer, cpu_to_le32(cq->consumer));
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+	return i;
+}
+
+/* Arms by the word in the header (DRV-709). Programs' queues their provider arms. */
+int vnic_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags notify)
+{
+	struct vnic_cq *cq = to_vcq(ibcq);
+	struct vnic_cq_header *h = cq->area->buf;
+	unsigned long flags;
+	u64 arm;
+	int missed;
+
+	if (ibcq->uobject)
+		return 0;
+	spin_lock_irqsave(&cq->lock, flags);
+	cq->armings = (cq->armings + 1) & 0x7fffffff;
+	if (!cq->armings)
+		cq->armings = 1;
+	arm = (u64)cq->armings << VNIC_CQ_ARM_NUMBER | cq->consumer;
+	if ((notify & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED)
+		arm |= VNIC_CQ_ARM_SOLICITED;
+	WRITE_ONCE(h->arm, cpu_to_le64(arm));
+	/* The word before the look for what has come (DRV-709). */
+	smp_mb();
+	missed = notify & IB_CQ_REPORT_MISSED_EVENTS && vnic_next_cqe(cq);
+	spin_unlock_irqrestore(&cq->lock, flags);
+	return missed;
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The life of a function: session, registers, READY; its loss, and its return.
+ *
+ *           open, enable            netdev of its MAC
+ *   down ---------------> up -----------------------> ib_device registered
+ *    ^                                                       |
+ *    '--- the session ended, a fault, another state (DRV-210) '
+ *
+ * One work item does all of it: it looks at what is and does the next step.
+ */
+#include <linux/delay.h>
+#include <linux/etherdevice.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <net/net_namespace.h>
+
+#include "vnic.h"
+
+#define VNIC_RETRY	HZ
+
+void vnic_fn_kick(struct vnic_fn *fn)
+{
+	if (!READ_ONCE(fn->stopping))
+		mod_delayed_work(fn->wq, &fn->work, 0);
+}
+
+/* Says that the session is over; from any context. */
+void vnic_fn_lost(struct vnic_fn *fn, const char *why)
+{
+	unsigned long flags;
+
+	if (READ_ONCE(fn->lost))
+		return;
+	WRITE_ONCE(fn->lost, true);
+	dev_warn(&fn->pdev->dev, "the NIC is lost: %s\n", why);
+	spin_lock_irqsave(&fn->control.reply_lock, flags);
+	complete(&fn->control.replied);
+	spin_unlock_irqrestore(&fn->control.reply_lock, flags);
+	vnic_fn_kick(fn);
+}
+
+int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value)
+{
+	struct vnic_reg_read r = { cpu_to_le32(offset), cpu_to_le32(width) };
+	struct vnic_reg_reply reply;
+	int err = vnic_control_call(fn, VNIC_MSG_REG_READ, &r, sizeof(r), VNIC_MSG_REG_REPLY,
+				    &reply, sizeof(reply));
+
+	if (!err && reply.status)
+		err = -EIO;
+	*value = err ? 0 : le64_to_cpu(reply.value);
+	return err;
+}
+
+static int vnic_reg_write(struct vnic_fn *fn, u32 offset, u32 width, u64 value)
+{
+	struct vnic_reg_write w = { cpu_to_le32(offset), cpu_to_le32(width), cpu_to_le64(value) };
+	struct vnic_reg_reply reply;
+	int err = vnic_control_call(fn, VNIC_MSG_REG_WRITE, &w, sizeof(w), VNIC_MSG_REG_REPLY,
+				    &reply, sizeof(reply));
+
+	if (!err && reply.status) {
+		dev_err(&fn->pdev->dev, "the NIC refuses register %#x: status %u\n", offset,
+			le32_to_cpu(reply.status));
+		err = -EIO;
+	}
+	return err;
+}
+
+static int vnic_hello(struct vnic_fn *fn)
+{
+	struct vnic_hello hello = {
+		.major = cpu_to_le16(VNIC_VERSION_MAJOR),
+		.minor = cpu_to_le16(VNIC_VERSION_MINOR),
+		.function = cpu_to_le32(fn->number),
+		.features = cpu_to_le64(~0ULL),
+		.driver = "vnic.ko",
+	};
+	struct vnic_hello_reply r;
+	int err = vnic_control_call(fn, VNIC_MSG_HELLO, &hello, sizeof(hello),
+				    VNIC_MSG_HELLO_REPLY, &r, sizeof(r));
+
+	if (!err && r.status) {
+		dev_err_ratelimited(&fn->pdev->dev, "the NIC refuses the driver: status %u\n",
+				    le32_to_cpu(r.status));
+		err = -EIO;
+	}
+	if (!err)
+		fn->features = le64_to_cpu(r.features);
+	return err;
+}
+
+static int vnic_enable(struct vnic_fn *fn)
+{
+	int err, i;
+	u64 state;
+
+	err = vnic_reg_read(fn, VNIC_REG_STATE, 4, &state);
+	if (!err && state != VNIC_STATE_RESET)
+		err = vnic_reg_write(fn, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET);
+	vnic_admin_start(fn);
+	if (!err)
+		err = vnic_reg_write(fn, VNIC_REG_ADMIN_SQ, 8, 0); /* the window's blocks */
+	if (!err)
+		err = vnic_reg_write(fn, VNIC_REG_ADMIN_CQ, 8, 0);
+	if (!err)
+		err = vnic_reg_write(fn, VNIC_REG_ADMIN_ENTRIES, 4, fn->admin.entries);
+	if (!err)
+		err = vnic_reg_write(fn, VNIC_REG_CONTROL, 4, VNIC_CONTROL_ENABLE);
+	for (i = 0; !err && i < 1000; i++) {
+		err = vnic_reg_read(fn, VNIC_REG_STATE, 4, &state);
+		if (!err && state == VNIC_STATE_READY)
+			return 0;
+		usleep_range(500, 1500);
+	}
+	return err ?: -ETIMEDOUT;
+}
+
+static int vnic_learn(struct vnic_fn *fn)
+{
+	struct vnic_query_objects which = { .part = VNIC_CREDIT_LIMIT };
+	u64 mac, mtu, link, mbps;
+	int err, i;
+
+	err = vnic_reg_read(fn, VNIC_REG_MAC, 8, &mac);
+	if (!err)
+		err = vnic_reg_read(fn, VNIC_REG_MTU, 4, &mtu);
+	if (!err)
+		err = vnic_reg_read(fn, VNIC_REG_LINK_UP, 4, &link);
+	if (!err)
+		err = vnic_command(fn, VNIC_ADMIN_OP_QUERY_DEVICE, NULL, 0, &fn->limits,
+				   sizeof(fn->limits));
+	if (!err)
+		err = vnic_command(fn, VNIC_ADMIN_OP_QUERY_OBJECTS, &which, sizeof(which),
+				   &fn->counts, sizeof(fn->counts));
+	if (err)
+		return err;
+	for (i = 0; i < ETH_ALEN; i++)
+		fn->mac[i] = mac >> (8 * i);
+	fn->mtu = mtu;
+	/* A NIC that cannot say is as fast as its host. */
+	fn->link_mbps = vnic_reg_read(fn, VNIC_REG_LINK_SPEED, 4, &mbps) ? 100000 : mbps;
+	fn->link_up = link;
+	return 0;
+}
+
+static int vnic_fn_up(struct vnic_fn *fn)
+{
+	struct vnic_del_gid own = { 0 };
+	int err;
+
+	err = vnic_control_open(fn);
+	if (err)
+		dev_warn_ratelimited(&fn->pdev->dev,
+				     "the NIC does not answer; it is asked again and again\n");
+	if (!err)
+		err = vnic_hello(fn);
+	if (!err)
+		err = vnic_enable(fn);
+	if (!err)
+		err = vnic_learn(fn);
+	if (!err) /* ib_core fills the table */
+		err = vnic_command(fn, VNIC_ADMIN_OP_DEL_GID, &own, sizeof(own), NULL, 0);
+	if (err)
+		vnic_control_close(fn);
+	else
+		dev_info(&fn->pdev->dev, "function %#x is up, MAC %pM\n", fn->number, fn->mac);
+	return err;
+}
+
+static void vnic_set_ib(struct vnic_fn *fn, struct vnic_ibdev *ib)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&fn->ib_lock, flags);
+	fn->ib = ib;
+	spin_unlock_irqrestore(&fn->ib_lock, flags);
+}
+
+static void vnic_drop_ib(struct vnic_fn *fn)
+{
+	struct vnic_ibdev *ib = fn->ib;
+
+	kobject_put(fn->net_dir);
+	fn->net_dir = NULL;
+	vnic_set_ib(fn, NULL);
+	vnic_ib_unregister(ib);
+}
+
+/* Lets go of the device, which touches no memory of ours any more. */
+void vnic_fn_down(struct vnic_fn *fn)
+{
+	if (fn->ib) {
+		vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
+		vnic_drop_ib(fn);
+	}
+	if (fn->up)
+		vnic_control_close(fn);
+	fn->up = false;
+}
+
+/* The interface of the function's MAC: one that is a device's, no bridge. */
+static struct net_device *vnic_find_netdev(struct vnic_fn *fn)
+{
+	struct net_device *dev, *found = NULL;
+
+	rtnl_lock();
+	for_each_netdev(&init_net, dev) {
+		if (dev->dev.parent && dev->reg_state == NETREG_REGISTERED &&
+		    ether_addr_equal(dev->dev_addr, fn->mac)) {
+			found = dev;
+			dev_hold(dev);
+			break;
+		}
+	}
+	rtnl_unlock();
+	return found;
+}
+
+/*
+ * Programs look for the interface of an RDMA device in the folder net of its
+ * parent (librdmacm's tests, UCX): a link to it, as NICs of one device have it.
+ */
+static void vnic_link_netdev(struct vnic_fn *fn, struct net_device *dev)
+{
+	fn->net_dir = kobject_create_and_add("net", &fn->pdev->dev.kobj);
+	if (fn->net_dir && sysfs_create_link(fn->net_dir, &dev->dev.kobj, dev->name))
+		dev_dbg(&fn->pdev->dev, "no link to %s\n", dev->name);
+}
+
+/* An interface that goes takes the ib_device with it. */
+static void vnic_follow_netdev(struct vnic_fn *fn)
+{
+	struct net_device *dev = vnic_find_netdev(fn);
+	struct vnic_ibdev *ib;
+
+	if (fn->ib && dev != fn->netdev)
+		vnic_drop_ib(fn);
+	if (dev && !fn->ib) {
+		fn->netdev = dev;
+		ib = vnic_ib_register(fn, dev);
+		if (IS_ERR(ib))
+			dev_err(&fn->pdev->dev, "no verbs device: error %ld\n", PTR_ERR(ib));
+		else
+			vnic_set_ib(fn, ib);
+		if (fn->ib)
+			vnic_link_netdev(fn, dev);
+	}
+	dev_put(dev);
+}
+
+void vnic_fn_work(struct work_struct *work)
+{
+	struct vnic_fn *fn = container_of(to_delayed_work(work), struct vnic_fn, work);
+
+	mutex_lock(&fn->lock);
+	if (READ_ONCE(fn->stopping))
+		goto out;
+	if (READ_ONCE(fn->lost)) {
+		vnic_admin_abort(fn);
+		vnic_fn_down(fn);
+	}
+	if (!fn->up && !vnic_fn_up(fn))
+		fn->up = true;
+	if (fn->up)
+		vnic_follow_netdev(fn);
+	else
+		mod_delayed_work(fn->wq, &fn->work, VNIC_RETRY);
+out:
+	mutex_unlock(&fn->lock);
+}
+
+int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
+{
+	struct vnic_fn *fn = container_of(nb, struct vnic_fn, netdev_nb);
+	struct net_device *dev = netdev_notifier_info_to_dev(ptr);
+
+	switch (event) {
+	case NETDEV_REGISTER:
+	case NETDEV_UNREGISTER:
+	case NETDEV_CHANGEADDR:
+		if (dev == READ_ONCE(fn->netdev) || ether_addr_equal(dev->dev_addr, fn->mac))
+			vnic_fn_kick(fn);
+		break;
+	case NETDEV_UP:
+	case NETDEV_DOWN:
+	case NETDEV_CHANGE:
+		if (dev == READ_ONCE(fn->netdev) && READ_ONCE(fn->ib))
+			vnic_ib_event(fn, netif_oper_up(dev) ? IB_EVENT_PORT_ACTIVE :
+							       IB_EVENT_PORT_ERR);
+		break;
+	}
+	return NOTIFY_DONE;
+}
+
+static void vnic_qp_event(struct vnic_fn *fn, u32 qpn, enum ib_event_type type)
+{
+	struct ib_event ev = { .event = type };
+	struct vnic_qp *qp;
+	unsigned long flags;
+
+	xa_lock_irqsave(&fn->qps, flags);
+	qp = xa_load(&fn->qps, qpn);
+	if (qp)
+		refcount_inc(&qp->hold.refs);
+	xa_unlock_irqrestore(&fn->qps, flags);
+	if (!qp)
+		return;
+	if (type == IB_EVENT_QP_FATAL || type == IB_EVENT_QP_REQ_ERR ||
+	    type == IB_EVENT_QP_ACCESS_ERR)
+		WRITE_ONCE(qp->state, IB_QPS_ERR);
+	ev.device = qp->ibqp.device;
+	ev.element.qp = &qp->ibqp;
+	if (qp->ibqp.event_handler)
+		qp->ibqp.event_handler(&ev, qp->ibqp.qp_context);
+	vnic_release(&qp->hold);
+}
+
+static void vnic_cq_failed(struct vnic_fn *fn, u32 cqn)
+{
+	struct ib_event ev = { .event = IB_EVENT_CQ_ERR };
+	struct vnic_cq *cq;
+	unsigned long flags;
+
+	xa_lock_irqsave(&fn->cqs, flags);
+	cq = xa_load(&fn->cqs, cqn);
+	if (cq)
+		refcount_inc(&cq->hold.refs);
+	xa_unlock_irqrestore(&fn->cqs, flags);
+	if (!cq)
+		return;
+	ev.device = cq->ibcq.device;
+	ev.element.cq = &cq->ibcq;
+	if (cq->ibcq.event_handler)
+		cq->ibcq.event_handler(&ev, cq->ibcq.cq_context);
+	vnic_release(&cq->hold);
+}
+
+static void vnic_srq_event(struct vnic_fn *fn, u32 srqn, enum ib_event_type type)
+{
+	struct ib_event ev = { .event = type };
+	struct vnic_srq *srq;
+	unsigned long flags;
+
+	xa_lock_irqsave(&fn->srqs, flags);
+	srq = xa_load(&fn->srqs, srqn);
+	if (srq)
+		refcount_inc(&srq->hold.refs);
+	xa_unlock_irqrestore(&fn->srqs, flags);
+	if (!srq)
+		return;
+	ev.device = srq->ibsrq.device;
+	ev.element.srq = &srq->ibsrq;
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&ev, srq->ibsrq.srq_context);
+	vnic_release(&srq->hold);
+}
+
+/* An asynchronous event, in the thread of the control messages. */
+void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev)
+{
+	u32 number = le32_to_cpu(ev->number);
+
+	switch (le16_to_cpu(ev->type)) {
+	case VNIC_EVENT_QP_FATAL:
+		dev_dbg(&fn->pdev->dev, "QP %#x failed: %.64s\n", number, ev->priv);
+		vnic_qp_event(fn, number, IB_EVENT_QP_FATAL);
+		break;
+	case VNIC_EVENT_QP_REQ_ERR:
+		vnic_qp_event(fn, number, IB_EVENT_QP_REQ_ERR);
+		break;
+	case VNIC_EVENT_QP_ACCESS_ERR:
+		vnic_qp_event(fn, number, IB_EVENT_QP_ACCESS_ERR);
+		break;
+	case VNIC_EVENT_COMM_EST:
+		vnic_qp_event(fn, number, IB_EVENT_COMM_EST);
+		break;
+	case VNIC_EVENT_SQ_DRAINED:
+		vnic_qp_event(fn, number, IB_EVENT_SQ_DRAINED);
+		break;
+	case VNIC_EVENT_LAST_WQE:
+		vnic_qp_event(fn, number, IB_EVENT_QP_LAST_WQE_REACHED);
+		break;
+	case VNIC_EVENT_CQ_ERROR:
+		vnic_cq_failed(fn, number);
+		break;
+	case VNIC_EVENT_SRQ_LIMIT:
+		vnic_srq_event(fn, number, IB_EVENT_SRQ_LIMIT_REACHED);
+		break;
+	case VNIC_EVENT_SRQ_ERROR:
+		vnic_srq_event(fn, number, IB_EVENT_SRQ_ERR);
+		break;
+	case VNIC_EVENT_LINK_STATE:
+		fn->link_up = le32_to_cpu(ev->status);
+		vnic_ib_event(fn, fn->link_up ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR);
+		break;
+	case VNIC_EVENT_FUNCTION_FAULT:
+	case VNIC_EVENT_FUNCTION_STATE:
+		dev_warn(&fn->pdev->dev, "the function left READY: %.64s\n", ev->priv);
+		vnic_fn_lost(fn, "it reset or stopped the function");
+		break;
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The GID table, and addresses of queue pairs and datagrams. */
+#include <rdma/ib_cache.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "vnic.h"
+
+#define VNIC_GID_TYPE_IP 0
+
+/*
+ * Tells the device that the table of ib_core has an address. The device takes
+ * the function's own and its link-local one; others want a trusted function.
+ */
+int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
+{
+	struct vnic_fn *fn = to_fn(attr->device);
+	struct vnic_add_gid p = {
+		.index = cpu_to_le16(attr->index),
+		.type = VNIC_GID_TYPE_IP,
+		.vlan = cpu_to_le16(VNIC_NO_VLAN),
+	};
+	u16 vlan = VNIC_NO_VLAN;
+	int err;
+
+	err = rdma_read_gid_l2_fields(attr, &vlan, p.mac);
+	if (err)
+		return err;
+	if (vlan != VNIC_NO_VLAN)
+		return -EOPNOTSUPP;
+	memcpy(p.gid, attr->gid.raw, sizeof(p.gid));
+	err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &p, sizeof(p), NULL, 0);
+	if (err == -EPERM)
+		dev_warn(&fn->pdev->dev,
+			 "%pI6 is not the function's address: RDMA from it wants a trusted function (vnic vf set)\n",
+			 attr->gid.raw);
+	return err;
+}
+
+int vnic_del_gid(const struct ib_gid_attr *attr, void **context)
+{
+	struct vnic_del_gid p = { .index = cpu_to_le16(attr->index) };
+
+	return vnic_destroy(to_fn(attr->device), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
+}
+
+int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
+		 struct vnic_address_vector *av)
+{
+	const struct ib_global_route *grh;
+
+	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE || !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH))
+		return -EINVAL;
+	grh = rdma_ah_read_grh(attr);
+	memset(av, 0, sizeof(*av));
+	memcpy(av->dgid, grh->dgid.raw, sizeof(av->dgid));
+	av->flow_label = cpu_to_le32(grh->flow_label & 0xfffff);
+	memcpy(av->dmac, attr->roce.dmac, sizeof(av->dmac));
+	av->vlan = cpu_to_le16(VNIC_NO_VLAN);
+	av->traffic_class = grh->traffic_class;
+	av->hop_limit = grh->hop_limit;
+	av->sl = rdma_ah_get_sl(attr) & 0xf;
+	av->sgid_index = grh->sgid_attr ? grh->sgid_attr->index : grh->sgid_index;
+	return 0;
+}
+
+/* The address goes into each work request: the device knows of no handle. */
+int vnic_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
+{
+	struct vnic_ah *ah = to_vah(ibah);
+	struct vnic_ah_resp resp;
+	int err;
+
+	err = vnic_address(to_fn(ibah->device), attr->ah_attr, &ah->av);
+	if (err || !udata)
+		return err;
+	BUILD_BUG_ON(sizeof(resp.av) != sizeof(ah->av));
+	memcpy(resp.av, &ah->av, sizeof(resp.av));
+	if (udata->outlen < sizeof(resp))
+		return -EINVAL;
+	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
+
+int vnic_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
+{
+	const struct vnic_address_vector *av = &to_vah(ibah)->av;
+
+	memset(attr, 0, sizeof(*attr));
+	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
+	rdma_ah_set_port_num(attr, 1);
+	rdma_ah_set_sl(attr, av->sl);
+	rdma_ah_set_grh(attr, NULL, le32_to_cpu(av->flow_label), av->sgid_index, av->hop_limit,
+			av->traffic_class);
+	rdma_ah_set_dgid_raw(attr, (void *)av->dgid);
+	memcpy(attr->roce.dmac, av->dmac, sizeof(av->dmac));
+	return 0;
+}
+
+int vnic_destroy_ah(struct ib_ah *ah, u32 flags)
+{
+	return 0;
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Memory regions and windows. */
+#include <linux/dma-mapping.h>
+#include <linux/slab.h>
+#include <rdma/ib_umem.h>
+#include <rdma/iter.h>
+
+#include "vnic.h"
+
+#define VNIC_PAGE_SIZES	GENMASK(30, 12)
+#define VNIC_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
+			 IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | IB_ZERO_BASED)
+
+/*
+ * A key for the kernel's own memory: the device takes DMA addresses with it, of
+ * queue pairs that the kernel made. There is none for peers.
+ */
+struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
+{
+	struct vnic_mr *mr;
+
+	if (access & ~IB_ACCESS_LOCAL_WRITE)
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->ibmr.lkey = VNIC_RESERVED_LKEY;
+	return &mr->ibmr;
+}
+
+/* How the device is to read pinned memory. */
+struct vnic_translation {
+	struct vnic_page_list list;
+	u32 offset;
+	u8 page_shift;
+};
+
+static int vnic_translate(struct vnic_fn *fn, struct ib_umem *umem, u64 iova,
+			  struct vnic_translation *t)
+{
+	unsigned long size = ib_umem_find_best_pgsz(umem, VNIC_PAGE_SIZES, iova);
+	struct ib_block_iter iter;
+	size_t i = 0;
+	int err;
+
+	if (!size) { /* addresses from 0 */
+		size = PAGE_SIZE;
+		umem->iova = umem->address;
+	}
+	t->page_shift = __ffs(size);
+	t->offset = umem->iova & (size - 1);
+	err = vnic_page_list_alloc(&t->list, fn, ib_umem_num_dma_blocks(umem, size));
+	if (err)
+		return err;
+	rdma_umem_for_each_dma_block(umem, &iter, size)
+		vnic_page_list_set(&t->list, i++, rdma_block_iter_dma_address(&iter));
+	return 0;
+}
+
+static int vnic_check_access(int access)
+{
+	/* IB_ACCESS_OPTIONAL holds what may be ignored: relaxed ordering. */
+	return access & ~(VNIC_ACCESS | IB_ACCESS_OPTIONAL) ? -EOPNOTSUPP : 0;
+}
+
+struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
+			       int access, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(pd->device);
+	struct vnic_translation t;
+	struct vnic_reg_mr_result r;
+	struct vnic_reg_mr p = {};
+	struct vnic_mr *mr;
+	int err;
+
+	err = vnic_check_access(access);
+	if (err)
+		return ERR_PTR(err);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->umem = ib_umem_get(pd->device, start, length, access);
+	if (IS_ERR(mr->umem)) {
+		err = PTR_ERR(mr->umem);
+		goto free;
+	}
+	err = vnic_translate(fn, mr->umem, iova, &t);
+	if (err)
+		goto umem;
+	p.pdn = cpu_to_le32(to_vpd(pd)->pdn);
+	p.access = cpu_to_le32(access & VNIC_ACCESS);
+	p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
+	p.length = cpu_to_le64(length);
+	p.pages = cpu_to_le64(t.list.root);
+	p.levels = t.list.levels;
+	p.page_shift = t.page_shift;
+	p.offset = cpu_to_le32(t.offset);
+	err = vnic_command(fn, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p), &r, sizeof(r));
+	vnic_page_list_free(&t.list);
+	if (err)
+		goto umem;
+	mr->ibmr.lkey = le32_to_cpu(r.lkey);
+	mr->ibmr.rkey = le32_to_cpu(r.rkey);
+	mr->ibmr.length = length;
+	mr->ibmr.iova = iova;
+	return &mr->ibmr;
+umem:
+	ib_umem_release(mr->umem);
+free:
+	kfree(mr);
+	return ERR_PTR(err);
+}
+
+/* Changes a region; after an error it is as it was. */
+struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova,
+				 int access, struct ib_pd *pd, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(ibmr->device);
+	struct vnic_mr *mr = to_vmr(ibmr);
+	struct vnic_translation t = {};
+	struct ib_umem *umem = NULL;
+	struct vnic_reg_mr_result r;
+	struct vnic_rereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
+	int err;
+
+	if (!mr->umem || flags & ~IB_MR_REREG_SUPPORTED)
+		return ERR_PTR(-EOPNOTSUPP);
+	/* Pages were pinned for what the region was allowed to do before. */
+	if (flags & IB_MR_REREG_ACCESS && !(flags & IB_MR_REREG_TRANS) &&
+	    ib_access_writable(access) && !mr->umem->writable)
+		return ERR_PTR(-EOPNOTSUPP);
+	p.mask = cpu_to_le32(flags);
+	p.pdn = cpu_to_le32(to_vpd(pd)->pdn);
+	if (flags & IB_MR_REREG_ACCESS) {
+		err = vnic_check_access(access);
+		if (err)
+			return ERR_PTR(err);
+		p.access = cpu_to_le32(access & VNIC_ACCESS);
+	}
+	if (flags & IB_MR_REREG_TRANS) {
+		umem = ib_umem_get(ibmr->device, start, length, access);
+		if (IS_ERR(umem))
+			return ERR_CAST(umem);
+		err = vnic_translate(fn, umem, iova, &t);
+		if (err)
+			goto out;
+		p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
+		p.length = cpu_to_le64(length);
+		p.pages = cpu_to_le64(t.list.root);
+		p.levels = t.list.levels;
+		p.page_shift = t.page_shift;
+		p.offset = cpu_to_le32(t.offset);
+	}
+	err = vnic_command(fn, VNIC_ADMIN_OP_REREG_MR, &p, sizeof(p), &r, sizeof(r));
+	if (flags & IB_MR_REREG_TRANS)
+		vnic_page_list_free(&t.list);
+	if (err)
+		goto out;
+	ibmr->lkey = le32_to_cpu(r.lkey);
+	ibmr->rkey = le32_to_cpu(r.rkey);
+	if (umem) {
+		swap(mr->umem, umem);
+		ibmr->length = length;
+		ibmr->iova = iova;
+	}
+out:
+	if (umem)
+		ib_umem_release(umem);
+	return err ? ERR_PTR(err) : NULL;
+}
+
+int vnic_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
+{
+	struct vnic_dereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
+	struct vnic_fn *fn = to_fn(ibmr->device);
+	struct vnic_mr *mr = to_vmr(ibmr);
+	int err;
+
+	if (ibmr->lkey != VNIC_RESERVED_LKEY) {
+		err = vnic_destroy(fn, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof(p));
+		if (err)
+			return err;
+	}
+	if (mr->umem)
+		ib_umem_release(mr->umem);
+	if (mr->list)
+		dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
+	kfree(mr);
+	return 0;
+}
+
+/* A region for fast registration: its pages come with a work request. */
+struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg)
+{
+	struct vnic_fn *fn = to_fn(pd->device);
+	struct vnic_alloc_mr p = {
+		.pdn = cpu_to_le32(to_vpd(pd)->pdn),
+		.max_pages = cpu_to_le32(max_num_sg),
+	};
+	struct vnic_reg_mr_result r;
+	struct vnic_mr *mr;
+	int err;
+
+	if (type != IB_MR_TYPE_MEM_REG || max_num_sg > VNIC_PAGE_LIST_ENTRIES)
+		return ERR_PTR(-EINVAL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->max_pages = max_num_sg;
+	mr->list = dma_alloc_coherent(&fn->pdev->dev, PAGE_SIZE, &mr->list_dma, GFP_KERNEL);
+	if (!mr->list) {
+		err = -ENOMEM;
+		goto free;
+	}
+	err = vnic_command(fn, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
+	if (err)
+		goto list;
+	mr->ibmr.lkey = le32_to_cpu(r.lkey);
+	mr->ibmr.rkey = le32_to_cpu(r.rkey);
+	return &mr->ibmr;
+list:
+	dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
+free:
+	kfree(mr);
+	return ERR_PTR(err);
+}
+
+static int vnic_set_page(struct ib_mr *ibmr, u64 address)
+{
+	struct vnic_mr *mr = to_vmr(ibmr);
+
+	if (mr->num_pages == mr->max_pages)
+		return -ENOMEM;
+	mr->list[mr->num_pages++] = cpu_to_le64(address);
+	return 0;
+}
+
+int vnic_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int n, unsigned int *offset)
+{
+	to_vmr(ibmr)->num_pages = 0;
+	return ib_sg_to_pages(ibmr, sg, n, offset, vnic_set_page);
+}
+
+int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata)
+{
+	struct vnic_alloc_mw p = {
+		.pdn = cpu_to_le32(to_vpd(mw->pd)->pdn),
+		.type = mw->type == IB_MW_TYPE_1 ? VNIC_MW_TYPE1 : VNIC_MW_TYPE2,
+	};
+	struct vnic_alloc_mw_result r;
+	int err;
+
+	err = vnic_command(to_fn(mw->device), VNIC_ADMIN_OP_ALLOC_MW, &p, sizeof(p), &r,
+			   sizeof(r));
+	if (!err)
+		mw->rkey = le32_to_cpu(r.rkey);
+	return err;
+}
+
+int vnic_dealloc_mw(struct ib_mw *mw)
+{
+	struct vnic_dealloc_mw p = { .rkey = cpu_to_le32(mw->rkey) };
+
+	return vnic_destroy(to_fn(mw->device), VNIC_ADMIN_OP_DEALLOC_MW, &p, sizeof(p));
+}

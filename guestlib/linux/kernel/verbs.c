@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The ib_device: what it is, its port, contexts and protection domains. */
+#include <linux/etherdevice.h>
+#include <linux/netdevice.h>
+#include <linux/version.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_mad.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "vnic.h"
+
+#define VNIC_VENDOR_ID	0x1af4
+#define VNIC_PART_ID	0x1110
+
+static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
+			     struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(ibdev);
+	const struct vnic_query_device_result *l = &fn->limits;
+
+	memset(attr, 0, sizeof(*attr));
+	attr->fw_ver = (u64)VNIC_VERSION_MAJOR << 32 | VNIC_VERSION_MINOR;
+	attr->sys_image_guid = cpu_to_be64(le64_to_cpu(l->node_guid));
+	attr->max_mr_size = le64_to_cpu(l->max_mr_size);
+	attr->page_size_cap = GENMASK_ULL(30, 12);
+	attr->vendor_id = VNIC_VENDOR_ID;
+	attr->vendor_part_id = VNIC_PART_ID;
+	attr->hw_ver = VNIC_VERSION_MAJOR;
+	attr->max_qp = le32_to_cpu(l->max_qp);
+	attr->max_qp_wr = le32_to_cpu(l->max_qp_entries);
+	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_SYS_IMAGE_GUID |
+				 IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_PORT_ACTIVE_EVENT |
+				 IB_DEVICE_SRQ_RESIZE | IB_DEVICE_XRC |
+				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
+				 IB_DEVICE_MEM_MGT_EXTENSIONS;
+	attr->kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
+	attr->max_send_sge = le16_to_cpu(l->max_sge);
+	attr->max_recv_sge = le16_to_cpu(l->max_sge);
+	attr->max_sge_rd = le16_to_cpu(l->max_sge);
+	attr->max_cq = le32_to_cpu(l->max_cq);
+	attr->max_cqe = le32_to_cpu(l->max_cq_entries);
+	attr->max_mr = le32_to_cpu(l->max_mr);
+	attr->max_pd = le32_to_cpu(l->max_pd);
+	attr->max_qp_rd_atom = l->max_read_atomic;
+	attr->max_qp_init_rd_atom = l->max_read_atomic;
+	attr->max_res_rd_atom = min_t(u64, (u64)l->max_read_atomic * attr->max_qp, INT_MAX);
+	attr->atomic_cap = IB_ATOMIC_GLOB;
+	attr->masked_atomic_cap = IB_ATOMIC_GLOB;
+	attr->max_mw = le32_to_cpu(fn->counts.m_ws);
+	attr->max_ah = le32_to_cpu(fn->counts.a_hs);
+	attr->max_srq = le32_to_cpu(fn->counts.sr_qs);
+	attr->max_srq_wr = attr->max_qp_wr;
+	attr->max_srq_sge = attr->max_recv_sge;
+	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
+	attr->max_mcast_grp = 64;
+	attr->max_mcast_qp_attach = 64;
+	attr->max_total_mcast_qp_attach = 64 * 64;
+	attr->max_pkeys = 1;
+	attr->local_ca_ack_delay = 15;
+	attr->timestamp_mask = U64_MAX;
+	attr->hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
+	attr->cq_caps.max_cq_moderation_count = U16_MAX;
+	attr->cq_caps.max_cq_moderation_period = U16_MAX;
+	return 0;
+}
+
+/* The nearest that verbs have a name for. */
+static void vnic_link_speed(u32 mbps, struct ib_port_attr *attr)
+{
+	attr->active_width = IB_WIDTH_1X;
+	if (mbps <= 2500) {
+		attr->active_speed = IB_SPEED_SDR;
+	} else if (mbps <= 10000) {
+		attr->active_speed = IB_SPEED_QDR;
+	} else if (mbps <= 25000) {
+		attr->active_speed = IB_SPEED_EDR;
+	} else if (mbps <= 40000) {
+		attr->active_width = IB_WIDTH_4X;
+		attr->active_speed = IB_SPEED_QDR;
+	} else {
+		attr->active_width = IB_WIDTH_4X;
+		attr->active_speed = IB_SPEED_EDR;
+	}
+}
+
+static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
+{
+	struct vnic_fn *fn = to_fn(ibdev);
+	struct net_device *netdev = fn->netdev;
+	int mtu;
+
+	attr->state = fn->link_up && !READ_ONCE(fn->lost) && netif_running(netdev) &&
+		      netif_carrier_ok(netdev) ? IB_PORT_ACTIVE : IB_PORT_DOWN;
+	attr->phys_state = attr->state == IB_PORT_ACTIVE ? IB_PORT_PHYS_STATE_LINK_UP :
+							   IB_PORT_PHYS_STATE_DISABLED;
+	mtu = ib_mtu_int_to_enum(fn->mtu);
+	attr->max_mtu = IB_MTU_4096;
+	attr->active_mtu = mtu;
+	attr->phys_mtu = fn->mtu;
+	attr->gid_tbl_len = VNIC_GID_TABLE;
+	attr->ip_gids = true;
+	attr->port_cap_flags = IB_PORT_CM_SUP | IB_PORT_REINIT_SUP | IB_PORT_DEVICE_MGMT_SUP |
+			       IB_PORT_VENDOR_CLASS_SUP;
+	attr->max_msg_sz = 1U << 31;
+	attr->pkey_tbl_len = 1;
+	vnic_link_speed(fn->link_mbps, attr);
+	return 0;
+}
+
+static int vnic_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
+{
+	if (index)
+		return -EINVAL;
+	*pkey = VNIC_DEFAULT_PKEY;
+	return 0;
+}
+
+static int vnic_port_immutable(struct ib_device *ibdev, u32 port, struct ib_port_immutable *im)
+{
+	struct ib_port_attr attr;
+	int err;
+
+	im->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+	err = ib_query_port(ibdev, port, &attr);
+	if (err)
+		return err;
+	im->pkey_tbl_len = attr.pkey_tbl_len;
+	im->gid_tbl_len = attr.gid_tbl_len;
+	im->max_mad_size = IB_MGMT_MAD_SIZE;
+	return 0;
+}
+
+static enum rdma_link_layer vnic_link_layer(struct ib_device *ibdev, u32 port)
+{
+	return IB_LINK_LAYER_ETHERNET;
+}
+
+static void vnic_fw_str(struct ib_device *ibdev, char *str)
+{
+	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u", VNIC_VERSION_MAJOR, VNIC_VERSION_MINOR);
+}
+
+static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(uctx->device);
+	struct vnic_ucontext_resp resp = {
+		.abi_minor = VNIC_VERSION_MINOR,
+		.max_inline = le16_to_cpu(fn->limits.max_inline),
+		.max_send_sge = le16_to_cpu(fn->limits.max_sge),
+		.max_recv_sge = le16_to_cpu(fn->limits.max_sge),
+		.features = fn->features,
+	};
+
+	if (udata->outlen < sizeof(resp))
+		return -EINVAL;
+	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
+
+static void vnic_dealloc_ucontext(struct ib_ucontext *uctx)
+{
+}
+
+/* Mapped queues are ordinary memory: they may stay when the device goes. */
+static void vnic_disassociate(struct ib_ucontext *uctx)
+{
+}
+
+static int vnic_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	struct vnic_dealloc_pd p = { .pdn = cpu_to_le32(to_vpd(pd)->pdn) };
+
+	return vnic_destroy(to_fn(pd->device), VNIC_ADMIN_OP_DEALLOC_PD, &p, sizeof(p));
+}
+
+static int vnic_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	struct vnic_alloc_pd_result r;
+	struct vnic_pd_resp resp = {};
+	int err;
+
+	err = vnic_command(to_fn(pd->device), VNIC_ADMIN_OP_ALLOC_PD, NULL, 0, &r, sizeof(r));
+	if (err)
+		return err;
+	to_vpd(pd)->pdn = le32_to_cpu(r.pdn);
+	if (udata) {
+		resp.pdn = to_vpd(pd)->pdn;
+		err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+		if (err)
+			vnic_dealloc_pd(pd, udata);
+	}
+	return err;
+}
+
+/* The driver builds outside the kernel's tree, for all of them from 6.1 on. */
+#if KERNEL_VERSION(6, 11, 0) <= LINUX_VERSION_CODE
+static int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
+			  struct uverbs_attr_bundle *attrs)
+{
+	return vnic_make_cq(cq, attr, attrs ? &attrs->driver_udata : NULL);
+}
+#else
+static int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
+			  struct ib_udata *udata)
+{
+	return vnic_make_cq(cq, attr, udata);
+}
+#endif
+
+/* The name of the driver, by which the provider knows its devices. */
+static ssize_t hca_type_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "vnic\n");
+}
+static DEVICE_ATTR_RO(hca_type);
+
+static ssize_t function_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	struct vnic_ibdev *v = rdma_device_to_drv_device(dev, struct vnic_ibdev, ibdev);
+
+	return sysfs_emit(buf, "%#x\n", v->fn->number);
+}
+static DEVICE_ATTR_RO(function);
+
+static struct attribute *vnic_attrs[] = {
+	&dev_attr_hca_type.attr,
+	&dev_attr_function.attr,
+	NULL
+};
+
+static const struct attribute_group vnic_attr_group = { .attrs = vnic_attrs };
+
+static const struct ib_device_ops vnic_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.uverbs_abi_ver = VNIC_USER_ABI_VERSION,
+	.device_group = &vnic_attr_group,
+
+	.add_gid = vnic_add_gid,
+	.alloc_mr = vnic_alloc_mr,
+	.alloc_mw = vnic_alloc_mw,
+	.alloc_pd = vnic_alloc_pd,
+	.alloc_ucontext = vnic_alloc_ucontext,
+	.alloc_xrcd = vnic_alloc_xrcd,
+	.attach_mcast = vnic_attach_mcast,
+	.create_ah = vnic_create_ah,
+	.create_cq = vnic_create_cq,
+	.create_qp = vnic_create_qp,
+	.create_srq = vnic_create_srq,
+	.create_user_ah = vnic_create_ah,
+	.dealloc_mw = vnic_dealloc_mw,
+	.dealloc_pd = vnic_dealloc_pd,
+	.dealloc_ucontext = vnic_dealloc_ucontext,
+	.dealloc_xrcd = vnic_dealloc_xrcd,
+	.del_gid = vnic_del_gid,
+	.dereg_mr = vnic_dereg_mr,
+	.destroy_ah = vnic_destroy_ah,
+	.destroy_cq = vnic_destroy_cq,
+	.destroy_qp = vnic_destroy_qp,
+	.destroy_srq = vnic_destroy_srq,
+	.detach_mcast = vnic_detach_mcast,
+	.disassociate_ucontext = vnic_disassociate,
+	.drain_rq = vnic_drain_rq,
+	.drain_sq = vnic_drain_sq,
+	.get_dev_fw_str = vnic_fw_str,
+	.get_dma_mr = vnic_get_dma_mr,
+	.get_link_layer = vnic_link_layer,
+	.get_port_immutable = vnic_port_immutable,
+	.map_mr_sg = vnic_map_mr_sg,
+	.mmap = vnic_mmap,
+	.mmap_free = vnic_mmap_free,
+	.modify_cq = vnic_modify_cq,
+	.modify_qp = vnic_modify_qp,
+	.modify_srq = vnic_modify_srq,
+	.poll_cq = vnic_poll_cq,
+	.post_recv = vnic_post_recv,
+	.post_send = vnic_post_send,
+	.post_srq_recv = vnic_post_srq_recv,
+	.query_ah = vnic_query_ah,
+	.query_device = vnic_query_device,
+	.query_pkey = vnic_query_pkey,
+	.query_port = vnic_query_port,
+	.query_qp = vnic_query_qp,
+	.query_srq = vnic_query_srq,
+	.reg_user_mr = vnic_reg_user_mr,
+	.req_notify_cq = vnic_req_notify_cq,
+	.rereg_user_mr = vnic_rereg_user_mr,
+	.resize_cq = vnic_resize_cq,
+
+	INIT_RDMA_OBJ_SIZE(ib_ah, vnic_ah, ibah),
+	INIT_RDMA_OBJ_SIZE(ib_cq, vnic_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_mw, vnic_mw, ibmw),
+	INIT_RDMA_OBJ_SIZE(ib_pd, vnic_pd, ibpd),
+	INIT_RDMA_OBJ_SIZE(ib_qp, vnic_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_srq, vnic_srq, ibsrq),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, vnic_ucontext, ibucontext),
+	INIT_RDMA_OBJ_SIZE(ib_xrcd, vnic_xrcd, ibxrcd),
+};
+
+struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev)
+{
+	struct vnic_ibdev *v = ib_alloc_device(vnic_ibdev, ibdev);
+	struct ib_device *dev;
+	int err;
+
+	if (!v)
+		return ERR_PTR(-ENOMEM);
+	v->fn = fn;
+	dev = &v->ibdev;
+	dev->node_type = RDMA_NODE_IB_CA;
+	dev->phys_port_cnt = 1;
+	dev->num_comp_vectors = fn->num_event_queues;
+	dev->local_dma_lkey = VNIC_RESERVED_LKEY;
+	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
+	dev->dev.parent = &fn->pdev->dev;
+	strscpy(dev->node_desc, "vnic", sizeof(dev->node_desc));
+	/* Doorbells of programs: posts of nothing. */
+	dev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+				BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+				BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
+	ib_set_device_ops(dev, &vnic_ops);
+	err = ib_device_set_netdev(dev, netdev, 1);
+	if (!err)
+		err = ib_register_device(dev, "vnic%d", &fn->pdev->dev);
+	if (err) {
+		ib_dealloc_device(dev);
+		return ERR_PTR(err);
+	}
+	return v;
+}
+
+void vnic_ib_unregister(struct vnic_ibdev *v)
+{
+	ib_unregister_device(&v->ibdev);
+	ib_dealloc_device(&v->ibdev);
+}
+
+/* An event of the port or of the whole device; from any context. */
+void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type)
+{
+	struct ib_event ev = { .event = type, .element.port_num = 1 };
+	unsigned long flags;
+
+	spin_lock_irqsave(&fn->ib_lock, flags);
+	if (fn->ib) {
+		ev.device = &fn->ib->ibdev;
+		ib_dispatch_event(&ev);
+	}
+	spin_unlock_irqrestore(&fn->ib_lock, flags);
+}

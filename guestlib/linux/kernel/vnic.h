@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the files of the driver share. Layers, each knows those above it only:
+ *
+ *   pci.c                     probe, interrupts, the life of a function
+ *     function.c              session, registers, state; loss and recovery
+ *       verbs.c gid.c mr.c cq.c qp.c srq.c post.c drain.c    the ib_device
+ *         area.c              memory that the device and programs share
+ *         admin.c             commands and their completions
+ *           control.c         messages over the rings of the window
+ *             window.c        capability chain, bells, event queues
+ */
+#ifndef VNIC_H
+#define VNIC_H
+
+#include <linux/completion.h>
+#include <linux/interrupt.h>
+#include <linux/pci.h>
+#include <linux/semaphore.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <rdma/ib_verbs.h>
+
+#include "vnic_abi.h"
+#include "vnic_user.h"
+
+#define VNIC_MAX_EVENT_QUEUES	16
+#define VNIC_GID_TABLE		16
+
+struct vnic_fn;
+
+/* The bell ring: doorbell records, of all queues and processors. */
+struct vnic_bells {
+	spinlock_t lock; /* the ring and its producer */
+	struct vnic_queue_header *hdr;
+	struct vnic_doorbell *ring;
+	u32 mask;
+	u32 producer;
+};
+
+/* One event queue of the window and its interrupt. */
+struct vnic_event_queue {
+	struct vnic_fn *fn;
+	struct vnic_queue_header *hdr;
+	struct vnic_window_event *ring;
+	u32 mask;
+	u32 consumer;
+};
+
+/* Control messages: requests that wait for their reply, one at a time. */
+struct vnic_messages {
+	struct mutex lock; /* one request at a time */
+	struct vnic_control_header *hdr;
+	struct vnic_queue_header *requests;
+	struct vnic_queue_header *messages;
+	u32 producer;
+	u32 consumer;
+	u32 session;
+	u64 tag;
+
+	spinlock_t reply_lock; /* what follows */
+	struct completion replied;
+	u16 reply_type;
+	u16 reply_len;
+	void *reply;
+};
+
+struct vnic_command {
+	struct completion done;
+	u32 id;
+	u32 status;
+	void *result;
+	size_t result_len;
+	bool waiting;
+};
+
+/* Admin queues in the window. */
+struct vnic_admin {
+	spinlock_t lock; /* the queues and the commands */
+	struct semaphore room;
+	struct vnic_queue_header *sq;
+	struct vnic_cq_header *cq;
+	u32 entries;
+	u32 producer;
+	u32 consumer;
+	u32 next_id;
+	struct vnic_command commands[VNIC_MAX_ADMIN_ENTRIES];
+};
+
+/* A function: it lives from probe to remove. */
+struct vnic_fn {
+	struct pci_dev *pdev;
+	void __iomem *bar0;
+	void *window;
+	u32 window_len;
+	u32 number;
+
+	struct vnic_bells bells;
+	struct vnic_messages control;
+	struct vnic_admin admin;
+	struct vnic_event_queue event_queues[VNIC_MAX_EVENT_QUEUES];
+	unsigned int num_event_queues;
+
+	/* What the device said when the session began. */
+	struct vnic_query_device_result limits;
+	struct vnic_object_counts counts;
+	u64 features;
+	u32 mtu;
+	u32 link_mbps;
+	u8 mac[ETH_ALEN];
+	bool link_up;
+
+	/* Queues by number, for completions and events. */
+	struct xarray qps, cqs, srqs;
+
+	bool lost;     /* the session is over: nothing may be asked of the device */
+	bool stopping; /* remove has begun */
+	bool up;       /* the function is READY */
+	struct mutex lock; /* up, ib, netdev */
+	struct delayed_work work;
+	struct workqueue_struct *wq;
+	struct notifier_block netdev_nb;
+	spinlock_t ib_lock; /* ib, for those that do not hold lock */
+	struct vnic_ibdev *ib;
+	struct net_device *netdev;
+	struct kobject *net_dir;
+};
+
+/* Memory that the device reads and writes, and perhaps a program, too. */
+struct vnic_area {
+	struct rdma_user_mmap_entry entry;
+	struct vnic_fn *fn;
+	void *buf;
+	size_t size;
+	dma_addr_t *pages;
+	unsigned int num_pages;
+	bool mapped; /* entry is in use: the last mmap frees the area */
+};
+
+/* Addresses of pages as the device wants them: a tree of pages of addresses. */
+struct vnic_page_list {
+	struct vnic_fn *fn;
+	unsigned int levels;
+	dma_addr_t root;
+	unsigned int num;
+	struct {
+		void *va;
+		dma_addr_t dma;
+	} *pages;
+};
+
+struct vnic_ibdev {
+	struct ib_device ibdev;
+	struct vnic_fn *fn;
+};
+
+struct vnic_ucontext {
+	struct ib_ucontext ibucontext;
+};
+
+struct vnic_pd {
+	struct ib_pd ibpd;
+	u32 pdn;
+};
+
+struct vnic_xrcd {
+	struct ib_xrcd ibxrcd;
+	u32 xrcdn;
+};
+
+struct vnic_ah {
+	struct ib_ah ibah;
+	struct vnic_address_vector av;
+};
+
+struct vnic_mr {
+	struct ib_mr ibmr;
+	struct ib_umem *umem;
+	/* Fast registration: one page of addresses. */
+	__le64 *list;
+	dma_addr_t list_dma;
+	u32 max_pages;
+	u32 num_pages;
+};
+
+struct vnic_mw {
+	struct ib_mw ibmw;
+};
+
+/* Holds an object while its events are delivered. */
+struct vnic_hold {
+	refcount_t refs;
+	struct completion gone;
+};
+
+struct vnic_cq {
+	struct ib_cq ibcq;
+	struct vnic_hold hold;
+	struct vnic_area *area;
+	u32 cqn;
+	u32 log2;
+	spinlock_t lock; /* what follows: kernel's queues only */
+	u32 consumer;
+	u32 armings;
+};
+
+/* A send, receive or shared receive queue. */
+struct vnic_queue {
+	struct vnic_area *area;
+	u32 entries;
+	u8 log2;
+	u8 stride_log2;
+	u8 max_sge;
+	u16 max_inline;
+	u32 producer;
+	spinlock_t lock; /* producer: kernel's queues only */
+};
+
+struct vnic_qp {
+	struct ib_qp ibqp;
+	struct vnic_hold hold;
+	u32 qpn;
+	u8 type;
+	bool sig_all;
+	struct mutex state_lock; /* state */
+	enum ib_qp_state state;
+	struct vnic_queue sq;
+	struct vnic_queue rq;
+};
+
+struct vnic_srq {
+	struct ib_srq ibsrq;
+	struct vnic_hold hold;
+	u32 srqn;
+	struct vnic_queue q;
+};
+
+static inline struct vnic_ibdev *to_vibdev(struct ib_device *obj)
+{
+	return container_of(obj, struct vnic_ibdev, ibdev);
+}
+
+static inline struct vnic_pd *to_vpd(struct ib_pd *obj)
+{
+	return container_of(obj, struct vnic_pd, ibpd);
+}
+
+static inline struct vnic_ah *to_vah(struct ib_ah *obj)
+{
+	return container_of(obj, struct vnic_ah, ibah);
+}
+
+static inline struct vnic_mr *to_vmr(struct ib_mr *obj)
+{
+	return container_of(obj, struct vnic_mr, ibmr);
+}
+
+static inline struct vnic_cq *to_vcq(struct ib_cq *obj)
+{
+	return container_of(obj, struct vnic_cq, ibcq);
+}
+
+static inline struct vnic_qp *to_vqp(struct ib_qp *obj)
+{
+	return container_of(obj, struct vnic_qp, ibqp);
+}
+
+static inline struct vnic_srq *to_vsrq(struct ib_srq *obj)
+{
+	return container_of(obj, struct vnic_srq, ibsrq);
+}
+
+static inline struct vnic_xrcd *to_vxrcd(struct ib_xrcd *obj)
+{
+	return container_of(obj, struct vnic_xrcd, ibxrcd);
+}
+
+static inline struct vnic_fn *to_fn(struct ib_device *ibdev)
+{
+	return to_vibdev(ibdev)->fn;
+}
+
+static inline void vnic_hold_init(struct vnic_hold *h)
+{
+	refcount_set(&h->refs, 1);
+	init_completion(&h->gone);
+}
+
+static inline void vnic_release(struct vnic_hold *h)
+{
+	if (refcount_dec_and_test(&h->refs))
+		complete(&h->gone);
+}
+
+/* window.c */
+int vnic_window_open(struct vnic_fn *fn);
+void vnic_window_start(struct vnic_fn *fn);
+void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
+void vnic_control_bell(struct vnic_fn *fn);
+irqreturn_t vnic_events(int irq, void *data);
+
+/* control.c */
+int vnic_control_open(struct vnic_fn *fn);
+void vnic_control_close(struct vnic_fn *fn);
+int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len,
+		      u16 want, void *reply, size_t reply_len);
+irqreturn_t vnic_control_irq(int irq, void *data);
+irqreturn_t vnic_control_messages(int irq, void *data);
+
+/* admin.c */
+void vnic_admin_start(struct vnic_fn *fn);
+void vnic_admin_abort(struct vnic_fn *fn);
+void vnic_admin_poll(struct vnic_fn *fn);
+int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
+		 void *result, size_t result_len);
+int vnic_destroy(struct vnic_fn *fn, u16 op, const void *params, size_t len);
+
+/* function.c */
+void vnic_fn_work(struct work_struct *work);
+void vnic_fn_lost(struct vnic_fn *fn, const char *why);
+void vnic_fn_kick(struct vnic_fn *fn);
+void vnic_fn_down(struct vnic_fn *fn);
+void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
+int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
+int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
+
+/* area.c */
+struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size);
+void vnic_area_free(struct vnic_area *area);
+int vnic_area_offer(struct vnic_area *area, struct ib_ucontext *uctx);
+u64 vnic_area_offset(struct vnic_area *area);
+int vnic_area_list(struct vnic_area *area, struct vnic_page_list *list);
+int vnic_page_list_init(struct vnic_page_list *list, struct vnic_fn *fn,
+			const dma_addr_t *pages, size_t n);
+int vnic_page_list_alloc(struct vnic_page_list *list, struct vnic_fn *fn, size_t n);
+void vnic_page_list_set(struct vnic_page_list *list, size_t i, u64 address);
+void vnic_page_list_free(struct vnic_page_list *list);
+int vnic_mmap(struct ib_ucontext *uctx, struct vm_area_struct *vma);
+void vnic_mmap_free(struct rdma_user_mmap_entry *entry);
+
+/* verbs.c */
+struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev);
+void vnic_ib_unregister(struct vnic_ibdev *dev);
+void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
+
+/* gid.c */
+int vnic_add_gid(const struct ib_gid_attr *attr, void **context);
+int vnic_del_gid(const struct ib_gid_attr *attr, void **context);
+int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
+		 struct vnic_address_vector *av);
+int vnic_create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
+int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
+int vnic_destroy_ah(struct ib_ah *ah, u32 flags);
+
+/* mr.c */
+struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access);
+struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
+			       int access, struct ib_udata *udata);
+struct ib_mr *vnic_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 length, u64 iova,
+				 int access, struct ib_pd *pd, struct ib_udata *udata);
+int vnic_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
+struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int *offset);
+int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
+int vnic_dealloc_mw(struct ib_mw *mw);
+
+/* cq.c */
+int vnic_make_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
+int vnic_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
+int vnic_modify_cq(struct ib_cq *cq, u16 count, u16 period);
+int vnic_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata);
+int vnic_poll_cq(struct ib_cq *cq, int n, struct ib_wc *wc);
+int vnic_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+
+/* qp.c */
+int vnic_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
+int vnic_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
+int vnic_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+		  struct ib_qp_init_attr *init);
+int vnic_destroy_qp(struct ib_qp *qp, struct ib_udata *udata);
+int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+int vnic_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
+		    struct ib_ucontext *uctx);
+void vnic_queue_free(struct vnic_queue *q);
+
+void vnic_drain_sq(struct ib_qp *qp);
+void vnic_drain_rq(struct ib_qp *qp);
+
+/* srq.c */
+int vnic_create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct ib_udata *udata);
+int vnic_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask,
+		    struct ib_udata *udata);
+int vnic_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
+int vnic_destroy_srq(struct ib_srq *srq, struct ib_udata *udata);
+int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
+int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
+
+/* post.c */
+int vnic_post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
+int vnic_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
+int vnic_post_srq_recv(struct ib_srq *srq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What vnic.ko tells its provider beside the verbs' own answers. A queue is one
+ * mapping of /dev/infiniband/uverbs*: struct vnic_queue_header or struct
+ * vnic_cq_header, then the entries (vnic_abi.h).
+ */
+#ifndef VNIC_USER_H
+#define VNIC_USER_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <linux/types.h>
+#endif
+
+#define VNIC_USER_ABI_VERSION 1
+
+struct vnic_ucontext_resp {
+	__u32 abi_minor;
+	__u32 max_inline;
+	__u32 max_send_sge;
+	__u32 max_recv_sge;
+	__u64 features;
+};
+
+struct vnic_pd_resp {
+	__u32 pdn;
+	__u32 reserved;
+};
+
+/* A queue that can be mapped; size 0: there is none. */
+struct vnic_mapping {
+	__aligned_u64 offset;
+	__aligned_u64 size;
+	__u32 entries_log2;
+	__u32 stride_log2;
+};
+
+struct vnic_cq_resp {
+	struct vnic_mapping queue;
+	__u32 cqn;
+	__u32 reserved;
+};
+
+struct vnic_qp_resp {
+	struct vnic_mapping sq;
+	struct vnic_mapping rq;
+};
+
+struct vnic_srq_resp {
+	struct vnic_mapping queue;
+	__u32 srqn;
+	__u32 reserved;
+};
+
+/* The address vector for work requests: struct vnic_address_vector. */
+struct vnic_ah_resp {
+	__u8 av[32];
+};
+
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The window: capability chain, bell ring, event queues (docs/abi, section 10). */
+#include <linux/delay.h>
+#include <linux/io.h>
+
+#include "vnic.h"
+
+static void *vnic_block(struct vnic_fn *fn, const struct vnic_capability *cap, size_t need)
+{
+	u32 offset = le32_to_cpu(cap->offset);
+	u32 length = le32_to_cpu(cap->length);
+
+	if (le16_to_cpu(cap->version) != 1 || length < need || length > fn->window_len ||
+	    offset > fn->window_len - length || offset % 64)
+		return NULL;
+	return fn->window + offset;
+}
+
+static void vnic_block_take(struct vnic_fn *fn, const struct vnic_capability *cap)
+{
+	struct vnic_event_queue *eq;
+	void *at;
+
+	switch (le16_to_cpu(cap->type)) {
+	case VNIC_CAP_BELLS:
+		fn->bells.mask = (1 << VNIC_WINDOW_BELLS_LOG2) - 1;
+		at = vnic_block(fn, cap, VNIC_QUEUE_HEADER_SIZE +
+				(sizeof(struct vnic_doorbell) << VNIC_WINDOW_BELLS_LOG2));
+		fn->bells.hdr = at;
+		fn->bells.ring = at + VNIC_QUEUE_HEADER_SIZE;
+		break;
+	case VNIC_CAP_EVENTS:
+		at = vnic_block(fn, cap, VNIC_QUEUE_HEADER_SIZE +
+				(sizeof(struct vnic_window_event) << VNIC_WINDOW_EVENTS_LOG2));
+		if (!at || fn->num_event_queues == VNIC_MAX_EVENT_QUEUES)
+			break;
+		eq = &fn->event_queues[fn->num_event_queues++];
+		eq->fn = fn;
+		eq->mask = (1 << VNIC_WINDOW_EVENTS_LOG2) - 1;
+		eq->hdr = at;
+		eq->ring = at + VNIC_QUEUE_HEADER_SIZE;
+		break;
+	case VNIC_CAP_CONTROL:
+		at = vnic_block(fn, cap, VNIC_WINDOW_MESSAGES + VNIC_QUEUE_HEADER_SIZE +
+				(VNIC_WINDOW_MESSAGE_SIZE << VNIC_WINDOW_CONTROL_LOG2));
+		if (!at)
+			break;
+		fn->control.hdr = at;
+		fn->control.requests = at + VNIC_WINDOW_REQUESTS;
+		fn->control.messages = at + VNIC_WINDOW_MESSAGES;
+		break;
+	case VNIC_CAP_ADMIN_SQ:
+		fn->admin.sq = vnic_block(fn, cap, VNIC_QUEUE_HEADER_SIZE +
+				VNIC_MAX_ADMIN_ENTRIES * sizeof(struct vnic_admin_cmd));
+		break;
+	case VNIC_CAP_ADMIN_CQ:
+		fn->admin.cq = vnic_block(fn, cap, VNIC_QUEUE_HEADER_SIZE +
+				VNIC_MAX_ADMIN_ENTRIES * sizeof(struct vnic_admin_cqe));
+		break;
+	}
+}
+
+/*
+ * Reads the window. -ENODEV: it is not one of vnic's, and the PCI device is for
+ * another driver.
+ */
+int vnic_window_open(struct vnic_fn *fn)
+{
+	const struct vnic_window_header *h = fn->window;
+	const struct vnic_capability *cap;
+	u32 at, next;
+
+	if (le32_to_cpu(h->magic) != VNIC_MAGIC)
+		return -ENODEV;
+	if (le16_to_cpu(h->major) != VNIC_VERSION_MAJOR) {
+		dev_err(&fn->pdev->dev, "the NIC speaks ABI %u.%u, this driver %u.%u: update one\n",
+			le16_to_cpu(h->major), le16_to_cpu(h->minor), VNIC_VERSION_MAJOR,
+			VNIC_VERSION_MINOR);
+		return -EPROTO;
+	}
+	fn->number = le32_to_cpu(h->function);
+	for (at = le32_to_cpu(h->first_cap); at; at = next) {
+		if (at % 8 || at > fn->window_len - sizeof(*cap))
+			break;
+		cap = fn->window + at;
+		next = le32_to_cpu(cap->next);
+		if (next && next <= at)
+			break;
+		vnic_block_take(fn, cap);
+	}
+	if (!fn->bells.hdr || !fn->control.hdr || !fn->admin.sq || !fn->admin.cq ||
+	    !fn->num_event_queues) {
+		dev_err(&fn->pdev->dev,
+			"the window lacks bells, control, admin or event queues: update the NIC\n");
+		return -EPROTO;
+	}
+	return 0;
+}
+
+/* Both sides begin at 0 when a session is open (DEV-1002, DEV-1008). */
+void vnic_window_start(struct vnic_fn *fn)
+{
+	unsigned int i;
+
+	fn->bells.producer = 0;
+	for (i = 0; i < fn->num_event_queues; i++)
+		fn->event_queues[i].consumer = 0;
+}
+
+/* Makes the device look at the bell ring: a write to PCI, from any context. */
+static void vnic_bell(struct vnic_fn *fn)
+{
+	writel(0, fn->bar0 + VNIC_WINDOW_DOORBELL);
+}
+
+/* Makes the device look at the control block. */
+void vnic_control_bell(struct vnic_fn *fn)
+{
+	writel(VNIC_WINDOW_DOORBELL_CONTROL, fn->bar0 + VNIC_WINDOW_DOORBELL);
+}
+
+/* Whether a producer that moved from old to new has to wake the other side. */
+static bool vnic_wakes(u32 event, u32 old, u32 new)
+{
+	return new - event - 1 < new - old;
+}
+
+/* Sends a doorbell record. It may be called under spinlocks. */
+void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
+{
+	struct vnic_bells *b = &fn->bells;
+	struct vnic_doorbell *d;
+	unsigned long flags;
+	unsigned int spins;
+	u32 event;
+
+	if (READ_ONCE(fn->lost))
+		return;
+	spin_lock_irqsave(&b->lock, flags);
+	for (spins = 0; b->producer - le32_to_cpu(READ_ONCE(b->hdr->consumer)) > b->mask;
+	     spins++) {
+		if (spins > 100000) {
+			spin_unlock_irqrestore(&b->lock, flags);
+			vnic_fn_lost(fn, "it takes no doorbells");
+			return;
+		}
+		vnic_bell(fn);
+		udelay(5);
+	}
+	d = &b->ring[b->producer & b->mask];
+	memset(d, 0, sizeof(*d));
+	d->kind = kind;
+	d->queue = cpu_to_le32(queue);
+	d->index = cpu_to_le32(index);
+	b->producer++;
+	/* The record before the producer that covers it (DRV-603). */
+	smp_store_release(&b->hdr->producer, cpu_to_le32(b->producer));
+	/* The producer before the look at the event index (DRV-1003). */
+	smp_mb();
+	event = le32_to_cpu(READ_ONCE(b->hdr->event_index));
+	if (vnic_wakes(event, b->producer - 1, b->producer))
+		vnic_bell(fn);
+	spin_unlock_irqrestore(&b->lock, flags);
+}
+
+static void vnic_cq_event(struct vnic_fn *fn, u32 cqn)
+{
+	struct vnic_cq *cq;
+	unsigned long flags;
+
+	xa_lock_irqsave(&fn->cqs, flags);
+	cq = xa_load(&fn->cqs, cqn);
+	if (cq)
+		refcount_inc(&cq->hold.refs);
+	xa_unlock_irqrestore(&fn->cqs, flags);
+	if (!cq)
+		return; /* it was destroyed: a late event (DRV-710) */
+	if (cq->ibcq.comp_handler)
+		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
+	vnic_release(&cq->hold);
+}
+
+/*
+ * The interrupt of an event queue. The device is the producer: it stores in the
+ * driver's line of the header, and the driver in the device's.
+ */
+irqreturn_t vnic_events(int irq, void *data)
+{
+	struct vnic_event_queue *eq = data;
+	u32 cqns[32];
+	unsigned int i, n;
+	u32 producer;
+
+	if (READ_ONCE(eq->fn->lost))
+		return IRQ_HANDLED;
+	for (;;) {
+		/* The producer before the records that it covers. */
+		producer = le32_to_cpu(smp_load_acquire(&eq->hdr->producer));
+		if (producer == eq->consumer) {
+			WRITE_ONCE(eq->hdr->event_index, cpu_to_le32(eq->consumer));
+			/* The event index before the last look (DRV-1009). */
+			smp_mb();
+			if (le32_to_cpu(READ_ONCE(eq->hdr->producer)) == eq->consumer)
+				return IRQ_HANDLED;
+			continue;
+		}
+		for (n = 0; n < ARRAY_SIZE(cqns) && eq->consumer != producer; n++)
+			cqns[n] = le32_to_cpu(eq->ring[eq->consumer++ & eq->mask].cqn);
+		/* What was read before the slots are the device's again. */
+		smp_store_release(&eq->hdr->consumer, cpu_to_le32(eq->consumer));
+		/* The consumer before any look at the CQs (DRV-1010). */
+		smp_mb();
+		for (i = 0; i < n; i++)
+			vnic_cq_event(eq->fn, cqns[i]);
+	}
+}

@@ -1,0 +1,127 @@
+#!/bin/sh
+# Makes the Debian packages, in the folder that is named (default build/packages):
+#
+#   vnic                    the NIC: program, unit, completions, manual pages
+#   vnic-dkms               the guest's kernel module, built there by dkms
+#   ibverbs-provider-vnic   the guest's rdma-core provider
+#
+# Needs build/vnic (make build) and what guestlib/linux needs. The packages' version is the ABI's
+# and the commit's.
+set -eu
+cd "$(dirname "$0")/../.."
+out=${1:-build/packages}
+abi=$(sed -n 's/^#define VNIC_VERSION_MAJOR \([0-9]*\)U$/\1/p' guestlib/c/vnic_abi.h).$(sed -n 's/^#define VNIC_VERSION_MINOR \([0-9]*\)U$/\1/p' guestlib/c/vnic_abi.h)
+version=$abi+git$(git log -1 --format=%cd --date=format:%Y%m%d).$(git rev-parse --short HEAD)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+mkdir -p "$out"
+rm -f "$out"/*.deb
+
+# control NAME ARCHITECTURE DEPENDS SUMMARY: the description is read from stdin
+control() {
+	mkdir -p "$tmp/$1/DEBIAN" "$tmp/$1/usr/share/doc/$1"
+	cp guestlib/linux/copyright "$tmp/$1/usr/share/doc/$1/copyright"
+	{
+		printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: the vnic authors <vnic@localhost>\nSection: net\nPriority: optional\n' "$1" "$version" "$2"
+		[ -z "$3" ] || printf 'Depends: %s\n' "$3"
+		printf 'Description: %s\n' "$4"
+		sed 's/^/ /'
+	} >"$tmp/$1/DEBIAN/control"
+}
+
+# maintainer NAME SCRIPT: the script is read from stdin
+maintainer() {
+	{
+		printf '#!/bin/sh\nset -e\n'
+		cat
+	} >"$tmp/$1/DEBIAN/$2"
+	chmod 755 "$tmp/$1/DEBIAN/$2"
+}
+
+pack() { # NAME
+	find "$tmp/$1" -type d -exec chmod 755 {} +
+	dpkg-deb --root-owner-group -Zxz --build "$tmp/$1" "$out" >/dev/null
+}
+
+# man NAME WORDS…: a manual page of what the program says of itself
+man() {
+	page=$1
+	shift
+	build/vnic help "$@" >"$tmp/help"
+	{
+		printf '.TH %s 1\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n' "$(echo "$page" | tr a-z A-Z)" "$page" "$(head -n 1 "$tmp/help" | sed 's/\\/\\e/g; s/-/\\-/g')"
+		sed 's/\\/\\e/g; s/^\./\\\&./; s/-/\\-/g' "$tmp/help"
+		printf '.fi\n'
+	} | gzip -9n >"$tmp/vnic/usr/share/man/man1/$page.1.gz"
+}
+
+nic() {
+	control vnic amd64 '' 'software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode' <<-'TEXT'
+		A host process that emulates a Falcon-capable NIC for QEMU guests: physical and
+		virtual functions, rings in shared memory, RDMA over Falcon, PSP tunnel mode.
+	TEXT
+	mkdir -p "$tmp/vnic/usr/bin" "$tmp/vnic/lib/systemd/system" "$tmp/vnic/usr/share/man/man1" \
+		"$tmp/vnic/usr/share/bash-completion/completions" "$tmp/vnic/usr/share/zsh/vendor-completions" "$tmp/vnic/usr/share/fish/vendor_completions.d"
+	cp build/vnic "$tmp/vnic/usr/bin/vnic"
+	sed 's,/usr/local/bin/vnic,/usr/bin/vnic,' docs/vnic.service >"$tmp/vnic/lib/systemd/system/vnic.service"
+	cp docs/vnic.example.yaml "$tmp/vnic/usr/share/doc/vnic/"
+	build/vnic completion bash >"$tmp/vnic/usr/share/bash-completion/completions/vnic"
+	build/vnic completion zsh >"$tmp/vnic/usr/share/zsh/vendor-completions/_vnic"
+	build/vnic completion fish >"$tmp/vnic/usr/share/fish/vendor_completions.d/vnic.fish"
+	man vnic
+	for command in $(build/vnic --help | sed -n '/^Available Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+		case $command in completion | help) ;; *) man "vnic-$command" "$command" ;; esac
+	done
+	maintainer vnic postinst <<-'TEXT'
+		[ ! -d /run/systemd/system ] || systemctl daemon-reload
+	TEXT
+	maintainer vnic prerm <<-'TEXT'
+		if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop vnic.service || true; fi
+	TEXT
+	maintainer vnic postrm <<-'TEXT'
+		[ ! -d /run/systemd/system ] || systemctl daemon-reload
+	TEXT
+	pack vnic
+}
+
+dkms() {
+	control vnic-dkms all 'dkms (>= 2.1)' 'driver of the vnic device for Linux guests (DKMS)' <<-'TEXT'
+		The source of vnic.ko, the kernel module by which a Linux guest uses a function of a
+		vnic as an RDMA device; dkms builds it for the guest's kernels, from 6.1 on.
+	TEXT
+	src=$tmp/vnic-dkms/usr/src/vnic-$version
+	mkdir -p "$src"
+	cp guestlib/linux/kernel/*.c guestlib/linux/kernel/*.h guestlib/linux/kernel/Kbuild guestlib/c/vnic_abi.h "$src/"
+	sed "s/@VERSION@/$version/" guestlib/linux/kernel/dkms.conf >"$src/dkms.conf"
+	maintainer vnic-dkms postinst <<-TEXT
+		if [ "\$1" = configure ]; then
+			dkms add -m vnic -v $version
+			dkms build -m vnic -v $version && dkms install -m vnic -v $version && modprobe vnic || true
+		fi
+	TEXT
+	maintainer vnic-dkms prerm <<-TEXT
+		modprobe -r vnic || true
+		dkms remove -m vnic -v $version --all
+	TEXT
+	pack vnic-dkms
+}
+
+provider() {
+	control ibverbs-provider-vnic amd64 'libc6 (>= 2.34), libibverbs1 (>= 44), libibverbs1 (<< 57)' 'rdma-core provider of the vnic device' <<-'TEXT'
+		The library by which libibverbs, and so every program with RDMA verbs, uses a function of
+		a vnic in a guest that has vnic.ko (vnic-dkms).
+	TEXT
+	to=$tmp/ibverbs-provider-vnic
+	mkdir -p "$to/usr/lib/x86_64-linux-gnu/libibverbs" "$to/etc/libibverbs.d"
+	so=$(make -s -C guestlib/linux provider)
+	cp "$so" "$to/usr/lib/x86_64-linux-gnu/libibverbs/"
+	strip --strip-unneeded "$to/usr/lib/x86_64-linux-gnu/libibverbs/"*.so
+	cp guestlib/linux/provider/vnic.driver "$to/etc/libibverbs.d/"
+	echo /etc/libibverbs.d/vnic.driver >"$to/DEBIAN/conffiles"
+	pack ibverbs-provider-vnic
+}
+
+nic
+dkms
+provider
+ls "$out"/*.deb

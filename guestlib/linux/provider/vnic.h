@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * libvnic, the rdma-core provider of vnic.ko: what programs do often (post, poll,
+ * arm) happens in memory that they share with the device; the rest asks the kernel.
+ *
+ *   device.c   contexts, domains, regions, windows, address handles
+ *   cq.c       completion queues, with ibv_start_poll
+ *   qp.c       queue pairs and shared receive queues
+ *   post.c     ibv_post_*: work requests as the device reads them
+ *   wr.c       ibv_wr_*
+ */
+#ifndef VNIC_PROVIDER_H
+#define VNIC_PROVIDER_H
+
+#include <endian.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <infiniband/driver.h>
+#include <infiniband/kern-abi.h>
+#include <rdma/ib_user_verbs.h>
+
+#include "vnic_abi.h"
+#include "vnic_user.h"
+
+/* A lock that a thread domain does without. */
+struct vnic_lock {
+	pthread_spinlock_t spin;
+	bool single;
+};
+
+static inline void vnic_lock(struct vnic_lock *l)
+{
+	if (!l->single)
+		pthread_spin_lock(&l->spin);
+}
+
+static inline void vnic_unlock(struct vnic_lock *l)
+{
+	if (!l->single)
+		pthread_spin_unlock(&l->spin);
+}
+
+void vnic_lock_init(struct vnic_lock *l, bool single);
+
+struct vnic_context {
+	struct verbs_context ibv;
+	struct vnic_ucontext_resp limits;
+};
+
+struct vnic_device {
+	struct verbs_device ibv;
+};
+
+struct vnic_td {
+	struct ibv_td ibv;
+	atomic_int refs;
+};
+
+/* A protection domain, or a parent domain on top of one. */
+struct vnic_pd {
+	struct ibv_pd ibv;
+	atomic_int refs;
+	struct vnic_pd *parent; /* not NULL: this is a parent domain of that one */
+	struct vnic_td *td;
+};
+
+struct vnic_ah {
+	struct ibv_ah ibv;
+	struct vnic_address_vector av;
+};
+
+/* A mapped area: completion queue, or queue of work requests. */
+struct vnic_map {
+	void *base;
+	size_t size;
+};
+
+struct vnic_cq {
+	struct verbs_cq ibv;
+	struct vnic_lock lock;
+	struct vnic_map map;
+	struct vnic_map old; /* after a resize: what it still holds comes first */
+	uint32_t log2;
+	uint32_t old_log2;
+	uint32_t consumer;
+	uint32_t armings;
+	bool armed;
+	struct vnic_pd *parent;
+	const struct vnic_cqe *cqe; /* of ibv_start_poll */
+};
+
+struct vnic_queue {
+	struct vnic_lock lock;
+	struct vnic_map map;
+	uint32_t mask;
+	uint32_t stride_log2;
+	uint32_t max_sge;
+	uint32_t max_inline;
+	uint32_t producer;
+};
+
+struct vnic_qp {
+	struct verbs_qp ibv;
+	struct vnic_queue sq;
+	struct vnic_queue rq;
+	struct vnic_pd *parent;
+	bool sig_all;
+	/* ibv_wr_*: entries that are built and not yet shown. */
+	uint32_t building;
+	int error;
+	struct vnic_send_wqe *wqe;
+};
+
+struct vnic_srq {
+	struct verbs_srq ibv;
+	struct vnic_queue q;
+	uint32_t srqn;
+};
+
+static inline struct vnic_pd *to_vpd(struct ibv_pd *obj)
+{
+	return container_of(obj, struct vnic_pd, ibv);
+}
+
+static inline struct vnic_td *to_vtd(struct ibv_td *obj)
+{
+	return container_of(obj, struct vnic_td, ibv);
+}
+
+static inline struct vnic_ah *to_vah(struct ibv_ah *obj)
+{
+	return container_of(obj, struct vnic_ah, ibv);
+}
+
+static inline struct vnic_cq *to_vcq(struct ibv_cq *obj)
+{
+	return container_of(obj, struct vnic_cq, ibv.cq);
+}
+
+static inline struct vnic_cq *to_vcq_ex(struct ibv_cq_ex *obj)
+{
+	return container_of(obj, struct vnic_cq, ibv.cq_ex);
+}
+
+static inline struct vnic_qp *to_vqp(struct ibv_qp *obj)
+{
+	return container_of(obj, struct vnic_qp, ibv.qp);
+}
+
+static inline struct vnic_qp *to_vqp_ex(struct ibv_qp_ex *obj)
+{
+	return container_of(obj, struct vnic_qp, ibv.qp_ex);
+}
+
+static inline struct vnic_srq *to_vsrq(struct ibv_srq *obj)
+{
+	return container_of(obj, struct vnic_srq, ibv.srq);
+}
+
+static inline struct vnic_context *to_vctx(struct ibv_context *ctx)
+{
+	return container_of(ctx, struct vnic_context, ibv.context);
+}
+
+/* device.c */
+int vnic_map(struct ibv_context *ctx, struct vnic_map *map, const struct vnic_mapping *m);
+void vnic_unmap(struct vnic_map *map);
+struct ibv_pd *vnic_real_pd(struct ibv_pd *pd);
+void vnic_domain_hold(struct ibv_pd *pd, struct vnic_pd **parent, bool *single);
+void vnic_domain_drop(struct vnic_pd *parent);
+
+/* cq.c */
+struct ibv_cq *vnic_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *channel,
+			      int vector);
+struct ibv_cq_ex *vnic_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
+int vnic_resize_cq(struct ibv_cq *cq, int cqe);
+int vnic_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+int vnic_destroy_cq(struct ibv_cq *cq);
+int vnic_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int vnic_req_notify_cq(struct ibv_cq *cq, int solicited);
+
+/* qp.c */
+struct ibv_qp *vnic_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+struct ibv_qp *vnic_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *vnic_open_qp(struct ibv_context *ctx, struct ibv_qp_open_attr *attr);
+int vnic_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int vnic_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		  struct ibv_qp_init_attr *init);
+int vnic_destroy_qp(struct ibv_qp *qp);
+struct ibv_srq *vnic_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+struct ibv_srq *vnic_create_srq_ex(struct ibv_context *ctx, struct ibv_srq_init_attr_ex *attr);
+int vnic_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int vnic_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int vnic_get_srq_num(struct ibv_srq *srq, uint32_t *num);
+int vnic_destroy_srq(struct ibv_srq *srq);
+struct ibv_xrcd *vnic_open_xrcd(struct ibv_context *ctx, struct ibv_xrcd_init_attr *attr);
+int vnic_close_xrcd(struct ibv_xrcd *xrcd);
+
+/* post.c */
+void *vnic_entry(const struct vnic_queue *q, uint32_t index);
+bool vnic_full(const struct vnic_queue *q, uint32_t producer);
+void vnic_submit_sends(struct vnic_qp *qp, uint32_t producer);
+void vnic_put_bind(struct vnic_send_wqe *w, uint32_t rkey, const struct ibv_mw_bind_info *info);
+int vnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int vnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vnic_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vnic_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* wr.c */
+int vnic_wr_init(struct vnic_qp *qp, uint64_t ops);
+
+#endif
