@@ -15,7 +15,14 @@ if [ "${1:-}" != demo ]; then
 	want busybox busybox # udhcpc
 	want ping iputils-ping
 	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
-	want gcc "gcc libc6-dev" # go test -race
+	want gcc "gcc libc6-dev" # go test -race, the Linux driver
+	want gcc-12 gcc-12 # what Debian's kernel headers ask for
+	want make make
+	want strip binutils
+	want python3 python3 # rdma-core's headers are made by it
+	want sparse sparse
+	[ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || need="$need libibverbs1"
+	[ -e /usr/lib/x86_64-linux-gnu/libelf.so.1 ] || need="$need libelf1" # the kernel's objtool
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md
 fi

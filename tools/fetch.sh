@@ -13,3 +13,4 @@ $go run ./qemu/image/fetch || {
 	$go run ./qemu/image/fetch
 }
 ./tools/qemu.sh >/dev/null
+for what in headers rdma-core; do ./guestlib/linux/fetch.sh $what >/dev/null; done

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Control messages over the rings of the window: requests, replies, events. */
 #include <linux/delay.h>
+#include <linux/random.h>
 
 #include "vnic.h"
 
@@ -24,10 +25,12 @@ int vnic_control_open(struct vnic_fn *fn)
 {
 	struct vnic_messages *c = &fn->control;
 	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
-	u32 session = le32_to_cpu(c->hdr->open) + 1;
+	u32 session;
 
-	if (session == 0 || session == vnic_opened(fn))
-		session += session == 0 ? 1 : 2;
+	/* Another number than before, also when another driver was here before. */
+	do {
+		session = get_random_u32();
+	} while (!session || session == le32_to_cpu(c->hdr->open) || session == vnic_opened(fn));
 	c->session = session;
 	/* What was done in the session before comes before. */
 	smp_store_release(&c->hdr->open, cpu_to_le32(session));

@@ -147,7 +147,7 @@ static int vnic_learn(struct vnic_fn *fn)
 
 static int vnic_fn_up(struct vnic_fn *fn)
 {
-	struct vnic_del_gid own = { 0 };
+	struct vnic_gid_index own = { 0 };
 	int err;
 
 	err = vnic_control_open(fn);
@@ -191,10 +191,8 @@ static void vnic_drop_ib(struct vnic_fn *fn)
 /* Lets go of the device, which touches no memory of ours any more. */
 void vnic_fn_down(struct vnic_fn *fn)
 {
-	if (fn->ib) {
-		vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
-		vnic_drop_ib(fn);
-	}
+	if (fn->ib)
+		vnic_drop_ib(fn); /* programs get IBV_EVENT_DEVICE_FATAL */
 	if (fn->up)
 		vnic_control_close(fn);
 	fn->up = false;

@@ -14,7 +14,7 @@
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 {
 	struct vnic_fn *fn = to_fn(attr->device);
-	struct vnic_add_gid p = {
+	struct vnic_gid_entry p = {
 		.index = cpu_to_le16(attr->index),
 		.type = VNIC_GID_TYPE_IP,
 		.vlan = cpu_to_le16(VNIC_NO_VLAN),
@@ -38,28 +38,28 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 
 int vnic_del_gid(const struct ib_gid_attr *attr, void **context)
 {
-	struct vnic_del_gid p = { .index = cpu_to_le16(attr->index) };
+	struct vnic_gid_index p = { .index = cpu_to_le16(attr->index) };
 
 	return vnic_destroy(to_fn(attr->device), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
 }
 
 int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
-		 struct vnic_address_vector *av)
+		 struct vnic_address *to)
 {
 	const struct ib_global_route *grh;
 
 	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE || !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH))
 		return -EINVAL;
 	grh = rdma_ah_read_grh(attr);
-	memset(av, 0, sizeof(*av));
-	memcpy(av->dgid, grh->dgid.raw, sizeof(av->dgid));
-	av->flow_label = cpu_to_le32(grh->flow_label & 0xfffff);
-	memcpy(av->dmac, attr->roce.dmac, sizeof(av->dmac));
-	av->vlan = cpu_to_le16(VNIC_NO_VLAN);
-	av->traffic_class = grh->traffic_class;
-	av->hop_limit = grh->hop_limit;
-	av->sl = rdma_ah_get_sl(attr) & 0xf;
-	av->sgid_index = grh->sgid_attr ? grh->sgid_attr->index : grh->sgid_index;
+	memset(to, 0, sizeof(*to));
+	memcpy(to->dgid, grh->dgid.raw, sizeof(to->dgid));
+	to->flow_label = cpu_to_le32(grh->flow_label & 0xfffff);
+	memcpy(to->dmac, attr->roce.dmac, sizeof(to->dmac));
+	to->vlan = cpu_to_le16(VNIC_NO_VLAN);
+	to->traffic_class = grh->traffic_class;
+	to->hop_limit = grh->hop_limit;
+	to->sl = rdma_ah_get_sl(attr) & 0xf;
+	to->sgid_index = grh->sgid_attr ? grh->sgid_attr->index : grh->sgid_index;
 	return 0;
 }
 
@@ -70,28 +70,27 @@ int vnic_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib
 	struct vnic_ah_resp resp;
 	int err;
 
-	err = vnic_address(to_fn(ibah->device), attr->ah_attr, &ah->av);
+	err = vnic_address(to_fn(ibah->device), attr->ah_attr, &ah->address);
 	if (err || !udata)
 		return err;
-	BUILD_BUG_ON(sizeof(resp.av) != sizeof(ah->av));
-	memcpy(resp.av, &ah->av, sizeof(resp.av));
 	if (udata->outlen < sizeof(resp))
 		return -EINVAL;
+	resp.address = ah->address;
 	return ib_copy_to_udata(udata, &resp, sizeof(resp));
 }
 
 int vnic_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 {
-	const struct vnic_address_vector *av = &to_vah(ibah)->av;
+	const struct vnic_address *to = &to_vah(ibah)->address;
 
 	memset(attr, 0, sizeof(*attr));
 	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
 	rdma_ah_set_port_num(attr, 1);
-	rdma_ah_set_sl(attr, av->sl);
-	rdma_ah_set_grh(attr, NULL, le32_to_cpu(av->flow_label), av->sgid_index, av->hop_limit,
-			av->traffic_class);
-	rdma_ah_set_dgid_raw(attr, (void *)av->dgid);
-	memcpy(attr->roce.dmac, av->dmac, sizeof(av->dmac));
+	rdma_ah_set_sl(attr, to->sl);
+	rdma_ah_set_grh(attr, NULL, le32_to_cpu(to->flow_label), to->sgid_index, to->hop_limit,
+			to->traffic_class);
+	rdma_ah_set_dgid_raw(attr, (void *)to->dgid);
+	memcpy(attr->roce.dmac, to->dmac, sizeof(to->dmac));
 	return 0;
 }
 

@@ -74,7 +74,7 @@ static int vnic_fill_datagram(struct vnic_datagram_wqe *w, const struct ib_send_
 
 	if (wr->opcode != IB_WR_SEND && wr->opcode != IB_WR_SEND_WITH_IMM)
 		return -EINVAL;
-	w->av = to_vah(ud->ah)->av;
+	vnic_put_address(w, &to_vah(ud->ah)->address);
 	w->remote_qpn = cpu_to_le32(ud->remote_qpn);
 	w->remote_qkey = cpu_to_le32(ud->remote_qkey);
 	if (wr->opcode == IB_WR_SEND_WITH_IMM)

@@ -266,6 +266,10 @@ static void vnic_reset_queue(struct vnic_queue *q)
 static int vnic_modify_params(struct vnic_fn *fn, struct vnic_qp *qp,
 			      const struct ib_qp_attr *attr, int mask, struct vnic_modify_qp *p)
 {
+	struct vnic_address to = {};
+	int err = 0;
+
+	BUILD_BUG_ON(sizeof(*p) - offsetof(struct vnic_modify_qp, dgid) != sizeof(to));
 	p->qpn = cpu_to_le32(qp->qpn);
 	p->mask = cpu_to_le32(mask); /* the values are the same */
 	p->state = attr->qp_state;
@@ -286,9 +290,11 @@ static int vnic_modify_params(struct vnic_fn *fn, struct vnic_qp *qp,
 	p->qkey = cpu_to_le32(attr->qkey);
 	p->rqpsn = cpu_to_le32(attr->rq_psn & 0xffffff);
 	p->sqpsn = cpu_to_le32(attr->sq_psn & 0xffffff);
-	if (mask & IB_QP_AV)
-		return vnic_address(fn, &attr->ah_attr, &p->av);
-	return 0;
+	if (mask & IB_QP_AV) {
+		err = vnic_address(fn, &attr->ah_attr, &to);
+		vnic_put_address(p, &to);
+	}
+	return err;
 }
 
 #define VNIC_QP_ATTRS	(IB_QP_STATE | IB_QP_CUR_STATE | IB_QP_EN_SQD_ASYNC_NOTIFY | \
@@ -329,15 +335,15 @@ out:
 	return err;
 }
 
-static void vnic_query_path(const struct vnic_address_vector *av, struct rdma_ah_attr *attr)
+static void vnic_query_path(const struct vnic_query_qp_result *r, struct rdma_ah_attr *attr)
 {
 	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
 	rdma_ah_set_port_num(attr, 1);
-	rdma_ah_set_sl(attr, av->sl);
-	rdma_ah_set_grh(attr, NULL, le32_to_cpu(av->flow_label), av->sgid_index, av->hop_limit,
-			av->traffic_class);
-	rdma_ah_set_dgid_raw(attr, (void *)av->dgid);
-	memcpy(attr->roce.dmac, av->dmac, sizeof(av->dmac));
+	rdma_ah_set_sl(attr, r->sl);
+	rdma_ah_set_grh(attr, NULL, le32_to_cpu(r->flow_label), r->sgid_index, r->hop_limit,
+			r->traffic_class);
+	rdma_ah_set_dgid_raw(attr, (void *)r->peer_gid);
+	memcpy(attr->roce.dmac, r->dmac, sizeof(r->dmac));
 }
 
 int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
@@ -373,7 +379,7 @@ int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	attr->timeout = r.timeout;
 	attr->retry_cnt = r.retry_cnt;
 	attr->rnr_retry = r.rnr_retry;
-	vnic_query_path(&r.av, &attr->ah_attr);
+	vnic_query_path(&r, &attr->ah_attr);
 	if (qp->sq.area) {
 		attr->cap.max_send_wr = qp->sq.entries;
 		attr->cap.max_send_sge = qp->sq.max_sge;

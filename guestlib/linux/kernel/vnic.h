@@ -150,6 +150,10 @@ struct vnic_page_list {
 	} *pages;
 };
 
+/* Copies between struct vnic_address and the same fields of a larger struct. */
+#define vnic_put_address(s, from)						\
+	memcpy((void *)(s) + offsetof(typeof(*(s)), dgid), from, sizeof(struct vnic_address))
+
 struct vnic_ibdev {
 	struct ib_device ibdev;
 	struct vnic_fn *fn;
@@ -171,7 +175,7 @@ struct vnic_xrcd {
 
 struct vnic_ah {
 	struct ib_ah ibah;
-	struct vnic_address_vector av;
+	struct vnic_address address;
 };
 
 struct vnic_mr {
@@ -348,7 +352,7 @@ void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context);
 int vnic_del_gid(const struct ib_gid_attr *attr, void **context);
 int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
-		 struct vnic_address_vector *av);
+		 struct vnic_address *to);
 int vnic_create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
 int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags);

@@ -7,11 +7,7 @@
 #ifndef VNIC_USER_H
 #define VNIC_USER_H
 
-#ifdef __KERNEL__
 #include <linux/types.h>
-#else
-#include <linux/types.h>
-#endif
 
 #define VNIC_USER_ABI_VERSION 1
 
@@ -53,9 +49,21 @@ struct vnic_srq_resp {
 	__u32 reserved;
 };
 
-/* The address vector for work requests: struct vnic_address_vector. */
+/* The address of a peer, as DatagramWQE, ModifyQP and QueryQPResult have it from dgid on. */
+struct vnic_address {
+	__u8 dgid[16];
+	__le32 flow_label;
+	__u8 dmac[6];
+	__le16 vlan;
+	__u8 traffic_class;
+	__u8 hop_limit;
+	__u8 sl;
+	__u8 sgid_index;
+};
+
+/* The address for work requests. */
 struct vnic_ah_resp {
-	__u8 av[32];
+	struct vnic_address address;
 };
 
 #endif

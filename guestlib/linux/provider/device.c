@@ -253,7 +253,7 @@ static struct ibv_ah *vnic_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr
 		free(ah);
 		return NULL;
 	}
-	memcpy(&ah->av, resp.drv.av, sizeof(ah->av));
+	ah->address = resp.drv.address;
 	return &ah->ibv;
 }
 

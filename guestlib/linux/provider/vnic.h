@@ -16,7 +16,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <infiniband/driver.h>
 #include <infiniband/kern-abi.h>
 #include <rdma/ib_user_verbs.h>
@@ -68,7 +70,7 @@ struct vnic_pd {
 
 struct vnic_ah {
 	struct ibv_ah ibv;
-	struct vnic_address_vector av;
+	struct vnic_address address;
 };
 
 /* A mapped area: completion queue, or queue of work requests. */
@@ -162,6 +164,13 @@ static inline struct vnic_srq *to_vsrq(struct ibv_srq *obj)
 static inline struct vnic_context *to_vctx(struct ibv_context *ctx)
 {
 	return container_of(ctx, struct vnic_context, ibv.context);
+}
+
+/* A datagram's address: the fields of its entry from dgid on. */
+static inline void vnic_put_address(struct vnic_datagram_wqe *w, struct ibv_ah *ah)
+{
+	memcpy((char *)w + offsetof(struct vnic_datagram_wqe, dgid), &to_vah(ah)->address,
+	       sizeof(struct vnic_address));
 }
 
 /* device.c */

@@ -215,7 +215,7 @@ static void vnic_set_ud_addr(struct ibv_qp_ex *ibqp, struct ibv_ah *ah, uint32_t
 
 	if (!d)
 		return;
-	d->av = to_vah(ah)->av;
+	vnic_put_address(d, ah);
 	d->remote_qpn = htole32(qpn);
 	d->remote_qkey = htole32(qkey);
 }
