@@ -120,7 +120,7 @@ static int vnic_enable(struct vnic_fn *fn)
 static int vnic_learn(struct vnic_fn *fn)
 {
 	struct vnic_query_objects which = { .part = VNIC_CREDIT_LIMIT };
-	u64 mac, mtu, link, mbps;
+	u64 mac, mtu, link;
 	int err, i;
 
 	err = vnic_reg_read(fn, VNIC_REG_MAC, 8, &mac);
@@ -139,8 +139,6 @@ static int vnic_learn(struct vnic_fn *fn)
 	for (i = 0; i < ETH_ALEN; i++)
 		fn->mac[i] = mac >> (8 * i);
 	fn->mtu = mtu;
-	/* A NIC that cannot say is as fast as its host. */
-	fn->link_mbps = vnic_reg_read(fn, VNIC_REG_LINK_SPEED, 4, &mbps) ? 100000 : mbps;
 	fn->link_up = link;
 	return 0;
 }

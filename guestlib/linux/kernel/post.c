@@ -82,20 +82,6 @@ static int vnic_fill_datagram(struct vnic_datagram_wqe *w, const struct ib_send_
 	return 0;
 }
 
-static void vnic_fill_fast_reg(struct vnic_send_wqe *w, const struct ib_reg_wr *reg)
-{
-	struct vnic_mr *mr = to_vmr(reg->mr);
-	struct vnic_fast_reg *f = (void *)(w + 1);
-
-	w->rkey = cpu_to_le32(reg->key);
-	w->imm = cpu_to_le32(ilog2(reg->mr->page_size));
-	f->iova = cpu_to_le64(reg->mr->iova);
-	f->length = cpu_to_le64(reg->mr->length);
-	f->pages = cpu_to_le64(mr->list_dma);
-	f->access = cpu_to_le32(reg->access & ~IB_ACCESS_OPTIONAL);
-	f->offset = cpu_to_le32(reg->mr->iova & (reg->mr->page_size - 1));
-}
-
 static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -128,9 +114,6 @@ static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 		w->compare_add = cpu_to_le64(atomic_wr(wr)->compare_add);
 		w->swap = cpu_to_le64(atomic_wr(wr)->swap);
 		break;
-	case IB_WR_REG_MR:
-		vnic_fill_fast_reg(w, reg_wr(wr));
-		break;
 	default:
 		return -EINVAL;
 	}
@@ -150,7 +133,6 @@ static int vnic_opcode(enum ib_wr_opcode op)
 	case IB_WR_SEND_WITH_INV:		return VNIC_OP_SEND_INV;
 	case IB_WR_RDMA_READ_WITH_INV:		return VNIC_OP_READ_INV;
 	case IB_WR_LOCAL_INV:			return VNIC_OP_LOCAL_INV;
-	case IB_WR_REG_MR:			return VNIC_OP_REG_MR;
 	default:				return -EINVAL;
 	}
 }
@@ -172,7 +154,7 @@ static int vnic_build_send(struct vnic_qp *qp, const struct ib_send_wr *wr)
 		err = vnic_fill_datagram((void *)w, wr);
 	else
 		err = vnic_fill_send(w, wr);
-	if (!err && op != VNIC_OP_REG_MR)
+	if (!err)
 		vnic_fill_sges((void *)(w + 1), wr->sg_list, wr->num_sge);
 	return err;
 }

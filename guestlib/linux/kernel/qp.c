@@ -95,16 +95,13 @@ static bool vnic_has_rq(const struct ib_qp_init_attr *attr)
 	return attr->qp_type != IB_QPT_XRC_INI && attr->qp_type != IB_QPT_XRC_TGT && !attr->srq;
 }
 
-static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_init_attr *attr,
-			   bool user)
+static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_init_attr *attr)
 {
 	struct vnic_page_list sq = {}, rq = {};
 	struct vnic_create_qp p = { .type = attr->qp_type, .sig_all = qp->sig_all };
 	struct vnic_create_qp_result r;
 	int err;
 
-	if (!user)
-		p.flags = VNIC_QP_FLAG_PRIVILEGED;
 	if (attr->qp_type == IB_QPT_XRC_TGT)
 		p.xrcdn = cpu_to_le32(to_vxrcd(attr->xrcd)->xrcdn);
 	else
@@ -211,7 +208,7 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	if (!err && vnic_has_rq(attr))
 		err = vnic_make_rq(fn, qp, &attr->cap, uctx);
 	if (!err)
-		err = vnic_qp_command(fn, qp, attr, !!udata);
+		err = vnic_qp_command(fn, qp, attr);
 	if (err)
 		goto queues;
 	ibqp->qp_num = qp->qpn;
@@ -396,24 +393,4 @@ int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	init->srq = ibqp->srq;
 	init->sq_sig_type = qp->sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR;
 	return 0;
-}
-
-static int vnic_mcast_command(struct ib_qp *ibqp, const union ib_gid *gid, u16 op)
-{
-	struct vnic_mcast p = { .qpn = cpu_to_le32(to_vqp(ibqp)->qpn) };
-
-	memcpy(p.gid, gid->raw, sizeof(p.gid));
-	return vnic_command(to_fn(ibqp->device), op, &p, sizeof(p), NULL, 0);
-}
-
-int vnic_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
-{
-	return vnic_mcast_command(ibqp, gid, VNIC_ADMIN_OP_ATTACH_MCAST);
-}
-
-int vnic_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
-{
-	int err = vnic_mcast_command(ibqp, gid, VNIC_ADMIN_OP_DETACH_MCAST);
-
-	return err == -EIO ? 0 : err;
 }

@@ -31,9 +31,7 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_SYS_IMAGE_GUID |
 				 IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_PORT_ACTIVE_EVENT |
 				 IB_DEVICE_SRQ_RESIZE | IB_DEVICE_XRC |
-				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
-				 IB_DEVICE_MEM_MGT_EXTENSIONS;
-	attr->kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
+				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B;
 	attr->max_send_sge = le16_to_cpu(l->max_sge);
 	attr->max_recv_sge = le16_to_cpu(l->max_sge);
 	attr->max_sge_rd = le16_to_cpu(l->max_sge);
@@ -51,10 +49,6 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_srq = le32_to_cpu(fn->counts.sr_qs);
 	attr->max_srq_wr = attr->max_qp_wr;
 	attr->max_srq_sge = attr->max_recv_sge;
-	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
-	attr->max_mcast_grp = 64;
-	attr->max_mcast_qp_attach = 64;
-	attr->max_total_mcast_qp_attach = 64 * 64;
 	attr->max_pkeys = 1;
 	attr->local_ca_ack_delay = 15;
 	attr->timestamp_mask = U64_MAX;
@@ -62,25 +56,6 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->cq_caps.max_cq_moderation_count = U16_MAX;
 	attr->cq_caps.max_cq_moderation_period = U16_MAX;
 	return 0;
-}
-
-/* The nearest that verbs have a name for. */
-static void vnic_link_speed(u32 mbps, struct ib_port_attr *attr)
-{
-	attr->active_width = IB_WIDTH_1X;
-	if (mbps <= 2500) {
-		attr->active_speed = IB_SPEED_SDR;
-	} else if (mbps <= 10000) {
-		attr->active_speed = IB_SPEED_QDR;
-	} else if (mbps <= 25000) {
-		attr->active_speed = IB_SPEED_EDR;
-	} else if (mbps <= 40000) {
-		attr->active_width = IB_WIDTH_4X;
-		attr->active_speed = IB_SPEED_QDR;
-	} else {
-		attr->active_width = IB_WIDTH_4X;
-		attr->active_speed = IB_SPEED_EDR;
-	}
 }
 
 static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
@@ -103,7 +78,8 @@ static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_att
 			       IB_PORT_VENDOR_CLASS_SUP;
 	attr->max_msg_sz = 1U << 31;
 	attr->pkey_tbl_len = 1;
-	vnic_link_speed(fn->link_mbps, attr);
+	attr->active_width = IB_WIDTH_4X; /* as fast as the host is */
+	attr->active_speed = IB_SPEED_EDR;
 	return 0;
 }
 
@@ -236,12 +212,10 @@ static const struct ib_device_ops vnic_ops = {
 	.device_group = &vnic_attr_group,
 
 	.add_gid = vnic_add_gid,
-	.alloc_mr = vnic_alloc_mr,
 	.alloc_mw = vnic_alloc_mw,
 	.alloc_pd = vnic_alloc_pd,
 	.alloc_ucontext = vnic_alloc_ucontext,
 	.alloc_xrcd = vnic_alloc_xrcd,
-	.attach_mcast = vnic_attach_mcast,
 	.create_ah = vnic_create_ah,
 	.create_cq = vnic_create_cq,
 	.create_qp = vnic_create_qp,
@@ -257,15 +231,12 @@ static const struct ib_device_ops vnic_ops = {
 	.destroy_cq = vnic_destroy_cq,
 	.destroy_qp = vnic_destroy_qp,
 	.destroy_srq = vnic_destroy_srq,
-	.detach_mcast = vnic_detach_mcast,
 	.disassociate_ucontext = vnic_disassociate,
 	.drain_rq = vnic_drain_rq,
 	.drain_sq = vnic_drain_sq,
 	.get_dev_fw_str = vnic_fw_str,
-	.get_dma_mr = vnic_get_dma_mr,
 	.get_link_layer = vnic_link_layer,
 	.get_port_immutable = vnic_port_immutable,
-	.map_mr_sg = vnic_map_mr_sg,
 	.mmap = vnic_mmap,
 	.mmap_free = vnic_mmap_free,
 	.modify_cq = vnic_modify_cq,
@@ -309,7 +280,6 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 	dev->node_type = RDMA_NODE_IB_CA;
 	dev->phys_port_cnt = 1;
 	dev->num_comp_vectors = fn->num_event_queues;
-	dev->local_dma_lkey = VNIC_RESERVED_LKEY;
 	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
 	dev->dev.parent = &fn->pdev->dev;
 	strscpy(dev->node_desc, "vnic", sizeof(dev->node_desc));

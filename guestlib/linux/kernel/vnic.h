@@ -107,7 +107,6 @@ struct vnic_fn {
 	struct vnic_object_counts counts;
 	u64 features;
 	u32 mtu;
-	u32 link_mbps;
 	u8 mac[ETH_ALEN];
 	bool link_up;
 
@@ -181,11 +180,6 @@ struct vnic_ah {
 struct vnic_mr {
 	struct ib_mr ibmr;
 	struct ib_umem *umem;
-	/* Fast registration: one page of addresses. */
-	__le64 *list;
-	dma_addr_t list_dma;
-	u32 max_pages;
-	u32 num_pages;
 };
 
 struct vnic_mw {
@@ -358,14 +352,11 @@ int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags);
 
 /* mr.c */
-struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access);
 struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 			       int access, struct ib_udata *udata);
 struct ib_mr *vnic_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 length, u64 iova,
 				 int access, struct ib_pd *pd, struct ib_udata *udata);
 int vnic_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
-struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
-int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int *offset);
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
 int vnic_dealloc_mw(struct ib_mw *mw);
 
@@ -383,8 +374,6 @@ int vnic_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct i
 int vnic_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
 		  struct ib_qp_init_attr *init);
 int vnic_destroy_qp(struct ib_qp *qp, struct ib_udata *udata);
-int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
-int vnic_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
 		    struct ib_ucontext *uctx);
 void vnic_queue_free(struct vnic_queue *q);
