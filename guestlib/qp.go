@@ -55,6 +55,7 @@ type QP struct {
 
 	mu   sync.Mutex
 	conn *conn // the connection, or the attempt at one
+	path Path
 }
 
 func (c *QPConfig) defaults(d *Device, a *admin) error {

@@ -24,12 +24,19 @@ type Path struct {
 	SL           uint8 // not carried
 }
 
-// SetPath sets under which headers a connected QP will send. It must be in INIT.
+// SetPath sets under which headers a QP will send that is then connected or wired. It must be in
+// INIT.
 func (q *QP) SetPath(ctx context.Context, p Path) error {
-	in := &abi.QPPath{QPN: q.qpn, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL}
-	if err := q.pd.admin.do(ctx, abi.AdminOpSetQPPath, in, nil, nil); err != nil {
+	if s := q.State(); s != abi.QPStateInit {
+		return stateError("QP %d is in %s; the path of a QP is set in INIT", q.qpn, s)
+	}
+	err := q.Modify(ctx, abi.ModifyQP{FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, Mask: abi.QPAttrAV})
+	if err != nil {
 		return fmt.Errorf("path of QP %d: %w", q.qpn, err)
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.path = p
 	return nil
 }
 
@@ -66,7 +73,11 @@ func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 		return stateError("QP %d is in %s; only a QP in INIT can be wired", q.qpn, s)
 	}
 	c := &q.cfg
+	q.mu.Lock()
+	p := q.path
+	q.mu.Unlock()
 	err := q.Modify(ctx, abi.ModifyQP{
+		FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL,
 		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(c.PathMTU), DestQPN: peer.QPN, DGID: peer.GID, RQPSN: wirePSN, MinRNRTimer: c.MinRNRTimer, MaxDestRdAtomic: c.ReadAtomic,
 		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
 	})

@@ -32,11 +32,12 @@ func seen(frame []byte) (h headersSeen) {
 	return h
 }
 
-// setPath sets the path of the driver's queue pair.
-func (d *driver) setPath(p abi.QPPath) {
+// setPath sets the path of the driver's queue pair, in INIT and when it is wired.
+func (d *driver) setPath(p abi.ModifyQP) {
 	d.v.t.Helper()
-	p.QPN = d.qpn
-	d.must(abi.AdminOpSetQPPath, &p)
+	d.path = p
+	p.QPN, p.Mask = d.qpn, abi.QPAttrAV
+	d.must(abi.AdminOpModifyQP, &p)
 }
 
 // TestPathHeaders sends by queue pairs that were given a path, connected by number and by service,
@@ -56,7 +57,7 @@ func TestPathHeaders(t *testing.T) {
 					return frame
 				}
 				const class, hops, flow = 0xbb, 33, 0x12345
-				path := abi.QPPath{TrafficClass: class, HopLimit: hops, FlowLabel: flow, SL: 3, VLAN: abi.NoVLAN}
+				path := abi.ModifyQP{TrafficClass: class, HopLimit: hops, FlowLabel: flow, SL: 3, VLAN: abi.NoVLAN}
 				switch how {
 				case "datagrams":
 					ahn := binary.LittleEndian.Uint32(a.must(abi.AdminOpCreateAH, &abi.CreateAH{
@@ -101,9 +102,9 @@ func TestPathHeaders(t *testing.T) {
 				if how == "datagrams" {
 					return
 				}
-				var q abi.QPPath
-				q.Unmarshal(a.must(abi.AdminOpQueryQPPath, &abi.QueryQP{QPN: a.qpn}))
-				if q != (abi.QPPath{QPN: a.qpn, TrafficClass: class &^ 3, HopLimit: hops, FlowLabel: flow, SL: 3}) {
+				var q abi.QueryQPResult
+				q.Unmarshal(a.must(abi.AdminOpQueryQP, &abi.QueryQP{QPN: a.qpn}))
+				if q.TrafficClass != class&^3 || q.HopLimit != hops || q.FlowLabel != flow || q.SL != 3 || q.VLAN != abi.NoVLAN {
 					t.Errorf("query %+v", q)
 				}
 			})

@@ -339,6 +339,7 @@ type driver struct {
 	ch    *inprocess.Channel
 	b     *guest.Binding
 	mem   []byte
+	path  abi.ModifyQP // as setPath set it
 	sq    *ring.Producer
 	cq    *ring.CQReader
 	id    uint32

@@ -16,7 +16,9 @@ import (
 // toRTR names the peer, as a program does that exchanged numbers and GIDs elsewhere.
 func (d *driver) toRTR(peerQPN uint32, gid [16]byte) {
 	d.v.t.Helper()
+	p := &d.path
 	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
+		FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, VLAN: p.VLAN,
 		QPN: d.qpn, State: abi.QPStateRTR, PathMTU: abi.MTU1024, DestQPN: peerQPN, RQPSN: 1, DGID: gid, MaxDestRdAtomic: 4, MinRNRTimer: 12,
 		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
 	})

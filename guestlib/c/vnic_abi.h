@@ -481,8 +481,6 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window. */
 	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was. */
 	VNIC_ADMIN_OP_RESIZE_CQ = 41, /* moves a completion queue to another area; entries written before stay in the old one. */
-	VNIC_ADMIN_OP_SET_QP_PATH = 43, /* sets under which headers a connected queue pair in INIT will send. */
-	VNIC_ADMIN_OP_QUERY_QP_PATH = 44, /* returns what SetQPPath set. */
 	VNIC_ADMIN_OP_MODIFY_CQ = 42, /* sets how many completions share an event. */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */
 	VNIC_ADMIN_OP_VF_DISABLE = 65, /* PF only: resets a VF and switches it off; its driver gets EventFunctionState. */
@@ -1018,18 +1016,6 @@ struct vnic_violation {
 	uint8_t bytes[32]; /* the first bytes of what was wrong: entry, command, address in a command, doorbell, message or word. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_violation) == 48, "layout of vnic_violation");
-
-/* QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before. */
-struct vnic_qp_path {
-	vnic_le32 qpn; /* queue pair number. */
-	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
-	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
-	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's. */
-	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t reserved0[3];
-};
-VNIC_ABI_ASSERT(sizeof(struct vnic_qp_path) == 16, "layout of vnic_qp_path");
 
 /* ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ. */
 struct vnic_resize_cq {

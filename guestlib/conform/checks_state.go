@@ -230,37 +230,35 @@ func qpWiredAlone(t *T) {
 // What is asked of the path is kept; what a queue pair cannot have is refused and changes nothing.
 func qpPath(t *T) {
 	c := t.ready()
-	pdn, cq := c.allocPD(), c.newCQ(4)
-	q := c.newQP(pdn, cq, cq, nil)
-	in := abi.QPPath{QPN: q.qpn, FlowLabel: 0x12345, TrafficClass: 0xb8, HopLimit: 9, SL: 3}
-	c.refuse(abi.AdminOpSetQPPath, &in, abi.StatusBadState) // in RESET
+	cq := c.newCQ(4)
+	q := c.newQP(c.allocPD(), cq, cq, nil)
 	q.modify(q.step(abi.QPStateInit, 0))
-	in.TrafficClass |= 3 // ECN is the network's
-	c.must(abi.AdminOpSetQPPath, &in, nil)
-	want := in
-	want.TrafficClass &^= 3
-	same := func() {
-		var out abi.QPPath
-		if c.must(abi.AdminOpQueryQPPath, &abi.QueryQP{QPN: q.qpn}, &out); out != want {
-			t.Fatalf("QueryQPPath returns %+v, want %+v", out, want)
+	set := abi.ModifyQP{Mask: abi.QPAttrAV, FlowLabel: 0x12345, TrafficClass: 0xb8, HopLimit: 9, SL: 3}
+	q.modify(set)
+	check := func() {
+		if p := q.query(); p.FlowLabel != 0x12345 || p.TrafficClass != 0xb8 || p.HopLimit != 9 || p.SL != 3 {
+			t.Fatalf("QueryQP returns %+v", p)
 		}
 	}
-	same()
+	check()
 	for _, bad := range []struct {
-		in   abi.QPPath
+		in   abi.ModifyQP
 		want abi.Status
 	}{
-		{abi.QPPath{QPN: q.qpn, VLAN: 7}, abi.StatusUnsupported},
-		{abi.QPPath{QPN: q.qpn, FlowLabel: 1 << 20}, abi.StatusInvalidArgument},
-		{abi.QPPath{QPN: q.qpn, SL: 16}, abi.StatusInvalidArgument},
+		{abi.ModifyQP{Mask: abi.QPAttrAV, VLAN: 7}, abi.StatusUnsupported},
+		{abi.ModifyQP{Mask: abi.QPAttrAV, FlowLabel: 1 << 20}, abi.StatusInvalidArgument},
+		{abi.ModifyQP{Mask: abi.QPAttrAV, SL: 16}, abi.StatusInvalidArgument},
+		{abi.ModifyQP{Mask: abi.QPAttrAV, SGIDIndex: 9}, abi.StatusInvalidArgument},
 	} {
-		c.refuse(abi.AdminOpSetQPPath, &bad.in, bad.want)
-		same()
+		if st := q.try(bad.in); st != bad.want {
+			t.Fatalf("ModifyQP with %+v: %s, want %s", bad.in, st, bad.want)
+		}
+		check()
 	}
-	want.VLAN = 0
-	in.VLAN = abi.NoVLAN
-	c.must(abi.AdminOpSetQPPath, &in, nil)
-	same()
+	rtr := q.step(abi.QPStateRTR, q.qpn)
+	rtr.FlowLabel, rtr.TrafficClass, rtr.HopLimit, rtr.SL = 0x12345, 0xb8, 9, 3
+	q.modify(rtr)
+	check()
 }
 
 // The table has the function's own address at first; the link-local one may be added, others not.

@@ -1108,8 +1108,6 @@ const (
 	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window.
 	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was.
 	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one.
-	AdminOpSetQPPath      AdminOp = 43 // sets under which headers a connected queue pair in INIT will send.
-	AdminOpQueryQPPath    AdminOp = 44 // returns what SetQPPath set.
 	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event.
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
 	AdminOpVFDisable      AdminOp = 65 // PF only: resets a VF and switches it off; its driver gets EventFunctionState.
@@ -1196,10 +1194,6 @@ func (v AdminOp) String() string {
 		return "ReregMR"
 	case AdminOpResizeCQ:
 		return "ResizeCQ"
-	case AdminOpSetQPPath:
-		return "SetQPPath"
-	case AdminOpQueryQPPath:
-		return "QueryQPPath"
 	case AdminOpModifyCQ:
 		return "ModifyCQ"
 	case AdminOpVFEnable:
@@ -2767,45 +2761,6 @@ func (x *Violation) Unmarshal(b []byte) {
 	x.Index = binary.LittleEndian.Uint32(b[8:])
 	x.Count = binary.LittleEndian.Uint32(b[12:])
 	copy(x.Bytes[:], b[16:48])
-}
-
-// QPPathSize is the size of QPPath in bytes.
-const QPPathSize = 16
-
-// QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before.
-type QPPath struct {
-	QPN          uint32 // @0: queue pair number.
-	FlowLabel    uint32 // @4: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
-	VLAN         uint16 // @8: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass uint8  // @10: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
-	HopLimit     uint8  // @11: hop limit or TTL of the inner header; 0 is the device's own.
-	SL           uint8  // @12: service level, 0 to 15; not carried: there is no InfiniBand link.
-}
-
-// Size returns QPPathSize.
-func (*QPPath) Size() int { return QPPathSize }
-
-// Marshal writes x to b[:QPPathSize], reserved bytes as zero; b must be that long.
-func (x *QPPath) Marshal(b []byte) {
-	_ = b[QPPathSize-1]
-	binary.LittleEndian.PutUint32(b[0:], x.QPN)
-	binary.LittleEndian.PutUint32(b[4:], x.FlowLabel)
-	binary.LittleEndian.PutUint16(b[8:], x.VLAN)
-	b[10] = x.TrafficClass
-	b[11] = x.HopLimit
-	b[12] = x.SL
-	clear(b[13:16])
-}
-
-// Unmarshal reads x from b[:QPPathSize]; b must be that long.
-func (x *QPPath) Unmarshal(b []byte) {
-	_ = b[QPPathSize-1]
-	x.QPN = binary.LittleEndian.Uint32(b[0:])
-	x.FlowLabel = binary.LittleEndian.Uint32(b[4:])
-	x.VLAN = binary.LittleEndian.Uint16(b[8:])
-	x.TrafficClass = b[10]
-	x.HopLimit = b[11]
-	x.SL = b[12]
 }
 
 // ResizeCQSize is the size of ResizeCQ in bytes.

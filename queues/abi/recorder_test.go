@@ -76,10 +76,6 @@ func (r *recorder) DelGID(i uint16) Status              { return r.note("DelGID"
 func (r *recorder) QueryGID(i uint16) (GIDEntry, Status) {
 	return give[GIDEntry](r, "QueryGID", i)
 }
-func (r *recorder) SetQPPath(p *QPPath) Status { return r.note("SetQPPath", p) }
-func (r *recorder) QueryQPPath(qpn uint32) (QPPath, Status) {
-	return give[QPPath](r, "QueryQPPath", qpn)
-}
 func (r *recorder) ModifyCQ(p *ModifyCQ) Status             { return r.note("ModifyCQ", p) }
 func (r *recorder) CMListen(service uint64) Status          { return r.note("CMListen", service) }
 func (r *recorder) CMUnlisten(service uint64) Status        { return r.note("CMUnlisten", service) }

@@ -173,11 +173,6 @@ func (*QueryViolation) Reserved(b []byte) bool { return anySet(b, "\x00\x00\x00\
 // Reserved reports whether something is in the reserved bytes or bits of b[:ViolationSize].
 func (*Violation) Reserved([]byte) bool { return false }
 
-// Reserved reports whether something is in the reserved bytes or bits of b[:QPPathSize].
-func (*QPPath) Reserved(b []byte) bool {
-	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff")
-}
-
 // Reserved reports whether something is in the reserved bytes or bits of b[:ResizeCQSize].
 func (*ResizeCQ) Reserved(b []byte) bool {
 	return anySet(b, "\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")

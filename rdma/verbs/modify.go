@@ -119,37 +119,5 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	return r, abi.StatusOK
 }
 
-// SetQPPath sets the path of a queue pair before it has a connection.
-func (t *QPs) SetQPPath(p *abi.QPPath) abi.Status {
-	if !t.owner.Working() {
-		return abi.StatusBadState
-	}
-	q := t.QP(p.QPN)
-	if q == nil {
-		return abi.StatusNotFound
-	}
-	path, st := pathOf(p.FlowLabel, p.TrafficClass, p.HopLimit, p.SL, p.VLAN)
-	switch {
-	case q.datagrams():
-		return abi.StatusInvalidArgument // each has the path of its address handle
-	case st != abi.StatusOK:
-		return st
-	case q.state != abi.QPStateInit:
-		return abi.StatusBadState
-	}
-	q.attr.path = path
-	return abi.StatusOK
-}
-
-// QueryQPPath returns what SetQPPath set.
-func (t *QPs) QueryQPPath(qpn uint32) (abi.QPPath, abi.Status) {
-	q := t.QP(qpn)
-	if q == nil {
-		return abi.QPPath{}, abi.StatusNotFound
-	}
-	p := &q.attr.path
-	return abi.QPPath{QPN: q.number, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL}, abi.StatusOK
-}
-
 // Path is the path the driver asked for.
 func (q *QP) Path() Path { return q.attr.path }

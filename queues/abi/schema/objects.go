@@ -46,8 +46,6 @@ var objectCommands = []Command{
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 6}},
 	},
-	{Name: "SetQPPath", Code: 43, Group: "Verbs", Params: "QPPath", Doc: "sets under which headers a connected queue pair in INIT will send.", Errors: "NotFound, BadState (not in INIT), InvalidArgument (a datagram QP, or a value out of range), Unsupported (VLAN)"},
-	{Name: "QueryQPPath", Code: 44, Group: "Verbs", Params: "QueryQP", Result: "QPPath", Doc: "returns what SetQPPath set.", Errors: "NotFound"},
 	{
 		Name: "ModifyCQ", Code: 42, Group: "Verbs", Params: "ModifyCQ", Doc: "sets how many completions share an event.", Errors: "NotFound",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
@@ -55,14 +53,6 @@ var objectCommands = []Command{
 }
 
 var objectStructs = []Struct{
-	{Name: "QPPath", Size: 16, Doc: "QPPath holds the parameters of SetQPPath, as ibv_ah_attr has them. All zero before.", Fields: []Field{
-		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
-		{Name: "FlowLabel", Offset: 4, Kind: U32, Doc: "flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks."},
-		{Name: "VLAN", Offset: 8, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
-		{Name: "TrafficClass", Offset: 10, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
-		{Name: "HopLimit", Offset: 11, Kind: U8, Doc: "hop limit or TTL of the inner header; 0 is the device's own."},
-		{Name: "SL", Offset: 12, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
-	}},
 	{Name: "ResizeCQ", Size: 16, Doc: "ResizeCQ holds the parameters of the command of that name. The area is made as for CreateCQ.", Fields: []Field{
 		{Name: "CQN", Offset: 0, Kind: U32, Doc: "completion queue number."},
 		{Name: "Log2Entries", Offset: 4, Kind: U8, Doc: "log2 of the entries: 1 to MaxQueueLog2."},
