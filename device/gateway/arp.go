@@ -44,13 +44,3 @@ func (g *Gateway) arp(p *Endpoint, src MAC, b []byte) Reason {
 	g.stats.Reasons[CountARP]++
 	return none
 }
-
-// speaksFor tells whether the gateway answers for a at the port: for others' addresses that have a
-// route, and its own.
-func (g *Gateway) speaksFor(p *Endpoint, a netip.Addr) bool {
-	if a == p.serverID() || a == p.linkLocal() {
-		return true
-	}
-	to, ok := p.network.find(a)
-	return ok && !to.at(p)
-}

@@ -5,22 +5,6 @@ import (
 	"encoding/binary"
 )
 
-// maxRecent is how many flows may be joined at a time.
-const maxRecent = 8
-
-// coalesced is a frame that packets of one flow join (generic receive offload): their payloads
-// follow the first's.
-type coalesced struct {
-	open    bool
-	h       header
-	headers int    // of the packet, up to the payload
-	size    int    // payload of each packet but the last
-	total   int    // length of the whole as a packet
-	next    uint32 // TCP: sequence number that would follow
-	id      uint16 // IPv4: identification that would follow
-	push    bool
-}
-
 // join adds a packet to the frames for a port: to the one before of its flow where it follows on,
 // or as a new one. frame holds room for an Ethernet header and the packet.
 func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 )
@@ -65,11 +66,6 @@ func (p *Endpoint) Up() bool { return p.up }
 // TakesUSO tells whether its port takes UDP datagrams that stand for several.
 func (p *Endpoint) TakesUSO() bool { return p.Port != nil && p.Port.USO() }
 
-// write gives the guest a frame.
-func (p *Endpoint) write(f *PortFrame) bool {
-	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
-}
-
 // at tells whether t leads to a port.
 func (t *Target) at(p *Endpoint) bool { return t.Kind == ToPort && t.Function == p.Function }
 
@@ -91,3 +87,37 @@ func (p *Endpoint) maySend(a netip.Addr) bool {
 	}
 	return false
 }
+
+// epoch tells whether anything was changed that a way depends on.
+type epoch struct{ routes, endpoints uint64 }
+
+// way is where packets to an address go, as it was found in an epoch.
+type way struct {
+	epoch
+	dst    netip.Addr
+	to     Target
+	port   *Endpoint // of this shard
+	tunnel *Tunnel
+}
+
+// ethernet writes the header of a frame to the port's guest.
+func (p *Endpoint) ethernet(b []byte, etherType uint16) {
+	copy(b, p.mac[:])
+	copy(b[6:], p.Gateway[:])
+	binary.BigEndian.PutUint16(b[12:], etherType)
+}
+
+// takes hands a packet to the endpoint's function, if that is who it is for. packet is the
+// function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
+// long as no driver has the function (SetRoCE), and at the port's other addresses always.
+func (p *Endpoint) takes(packet []byte, h *header) bool {
+	if p.roce == nil || h.proto != protoUDP || h.fragment || h.total < h.l4+udpLen || len(p.Addresses) == 0 || h.dst != p.Addresses[0] ||
+		binary.BigEndian.Uint16(packet[h.l4+2:]) != rocePort {
+		return false
+	}
+	p.roce(packet[:h.total])
+	return true
+}
+
+// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
+const rocePort = 4791

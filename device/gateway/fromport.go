@@ -1,21 +1,6 @@
 package gateway
 
-import (
-	"encoding/binary"
-)
-
-// Forward is a packet on its way from a port.
-type Forward struct {
-	Tunnel *Tunnel // where it goes
-	Packet []byte  // the inner IP packet, part of the frame
-	Flow   uint32  // hash of what tells flows apart
-	ECN    uint8   // of the inner packet, for the outer (RFC 6040 §4.1)
-
-	h   header
-	off Offload
-	max int // longest packet that fits
-	cutter
-}
+import "encoding/binary"
 
 // FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
 // there are packets for a tunnel: f tells which, and f.Next gives them. frame is changed in place
@@ -230,15 +215,3 @@ func (o *Offload) fits(b []byte, h *header, most int) bool {
 
 // minTCP is less than any TCP wants to send at once.
 const minTCP = 8
-
-const (
-	tcpCheckAt = 16
-	udpCheckAt = 6
-)
-
-// ethernet writes the header of a frame to the port's guest.
-func (p *Endpoint) ethernet(b []byte, etherType uint16) {
-	copy(b, p.mac[:])
-	copy(b[6:], p.Gateway[:])
-	binary.BigEndian.PutUint16(b[12:], etherType)
-}

@@ -5,17 +5,6 @@ import (
 	"encoding/binary"
 )
 
-// cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no
-// look-up.
-type cache struct {
-	epoch
-	from  *Tunnel
-	v6    bool
-	addrs [32]byte
-	to    Target
-	port  *Endpoint // nil: of another shard
-}
-
 // FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds
 // the packet behind room for an Ethernet header. outer is the ECN field of the packet around it.
 func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {

@@ -1,13 +1,9 @@
 package gateway
 
 import (
-	"net/netip"
 	"reflect"
 	"slices"
 )
-
-// MAC is an Ethernet address.
-type MAC = [6]byte
 
 // Handover takes frames for ports of other shards, by function. They are copied; false: they are
 // not taken.
@@ -75,13 +71,6 @@ func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
 	g.follow(p)
 }
 
-// follow finds the network of a port's tenant, which routes may have made since.
-func (g *Gateway) follow(p *Endpoint) {
-	if now := g.epoch(); p.followed != now {
-		p.followed, p.network = now, g.routes.network(p.Tenant)
-	}
-}
-
 // Up tells whether a function has an endpoint that takes part.
 func (g *Gateway) Up(function uint32) bool {
 	p := g.byFunc[function]
@@ -119,65 +108,59 @@ func (g *Gateway) FunctionOf(tenant uint32, packet []byte, out bool) (function u
 	return to.Function, ok && to.Kind == ToPort
 }
 
-// epoch tells whether anything was changed that a way depends on.
-type epoch struct{ routes, endpoints uint64 }
-
-func (g *Gateway) epoch() epoch { return epoch{g.routes.changes.Load(), g.changes} }
-
-// way is where packets to an address go, as it was found in an epoch.
-type way struct {
-	epoch
-	dst    netip.Addr
-	to     Target
-	port   *Endpoint // of this shard
-	tunnel *Tunnel
-}
-
-// way finds where a port's packets to dst go. It remembers the last one's.
-func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
-	g.follow(p)
-	w = &p.last
-	if w.dst == dst && w.epoch == p.followed {
-		return w, true
-	}
-	to, ok := p.network.find(dst)
-	if !ok {
-		return w, false
-	}
-	*w = way{epoch: p.followed, dst: dst, to: to}
-	switch to.Kind {
-	case ToPort:
-		w.port = g.here(&to)
-	case ToPeer:
-		w.tunnel = g.Tunnel(to.Peer, p.Tenant)
-	}
-	return w, true
-}
-
-// here is the endpoint that to leads to, if it is of this shard.
-func (g *Gateway) here(to *Target) *Endpoint {
-	if to.Shard != g.shard {
-		return nil
-	}
-	return g.byFunc[to.Function]
-}
-
-// handOver gives a frame to the shard that has its port.
-func (g *Gateway) handOver(to *Target, frame []byte, off Offload) Reason {
-	if to.Shard == g.shard || g.Handover == nil {
-		return DropNoPort // it was here a moment ago
-	}
-	if !g.Handover.ToPort(to.Shard, to.Function, frame, off) {
-		return DropShardFull
-	}
-	g.stats.HandedOver++
-	return none
-}
-
 // drop counts, at the port too.
 func (g *Gateway) drop(p *Endpoint, why Reason) {
 	g.stats.Reasons[why]++
 	if p != nil {
 		p.Drops[why]++
 	}
+}
+
+// cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no
+// look-up.
+type cache struct {
+	epoch
+	from  *Tunnel
+	v6    bool
+	addrs [32]byte
+	to    Target
+	port  *Endpoint // nil: of another shard
+}
+
+// PortInput is a frame that came from a function's port.
+type PortInput struct {
+	From    *Endpoint
+	Frame   []byte
+	Offload Offload
+}
+
+// taken are frames of ports on their way out, in order. Their memory is the gateway's until it is
+// done with them.
+type taken struct {
+	in   []PortInput
+	next int     // those before are done
+	cut  Forward // of the frame before next, while cutting
+	cuts bool
+}
+
+// singly is what a frame is made of that its port's guest does not take as it is.
+type singly struct {
+	frame   PortFrame
+	forward Forward
+}
+
+// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
+// when the ring is full.
+func (g *Gateway) reply(p *Endpoint, etherType uint16, n int) []byte {
+	r := &g.replies
+	if r.count == maxReplies {
+		g.drop(p, DropReplyFull)
+		return nil
+	}
+	i := (r.head + r.count) % maxReplies
+	r.lens[i], r.ports[i] = n, p
+	r.count++
+	f := r.frames[i][:n]
+	p.ethernet(f, etherType)
+	return f
 }

@@ -1,21 +1,5 @@
 package gateway
 
-// PortInput is a frame that came from a function's port.
-type PortInput struct {
-	From    *Endpoint
-	Frame   []byte
-	Offload Offload
-}
-
-// taken are frames of ports on their way out, in order. Their memory is the gateway's until it is
-// done with them.
-type taken struct {
-	in   []PortInput
-	next int     // those before are done
-	cut  Forward // of the frame before next, while cutting
-	cuts bool
-}
-
 // Take begins with frames of ports. Those before must be done.
 func (g *Gateway) Take(in []PortInput) {
 	if len(in) > 0 {

@@ -51,60 +51,23 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	return true
 }
 
-// Output completes the frames for ports and returns them. They are good until Done, and until the
-// memory of what came in is used again.
-func (g *Gateway) Output() []PortFrame {
-	g.replies.flush(&g.out)
-	for i := range g.out.frames {
-		f := &g.out.frames[i]
-		if len(f.Parts) > 1 {
-			f.finish()
-		}
-	}
-	return g.out.frames
+// coalesced is a frame that packets of one flow join (generic receive offload): their payloads
+// follow the first's.
+type coalesced struct {
+	open    bool
+	h       header
+	headers int    // of the packet, up to the payload
+	size    int    // payload of each packet but the last
+	total   int    // length of the whole as a packet
+	next    uint32 // TCP: sequence number that would follow
+	id      uint16 // IPv4: identification that would follow
+	push    bool
 }
 
-// Waiting tells whether there is output.
-func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.replies.count > 0 }
+// maxRecent is how many flows may be joined at a time.
+const maxRecent = 8
 
-// Done says that the frames of Output were written; those that a port did not take are counted by
-// Refused.
-func (g *Gateway) Done() { g.out.reset() }
-
-// Deliver gives the ports what there is for them. What a port does not take is dropped and counted,
-// as any network interface does. took hears of each frame that one took.
-func (g *Gateway) Deliver(took func(*PortFrame)) {
-	if !g.Waiting() {
-		return
-	}
-	frames := g.Output()
-	for i := range frames {
-		f := &frames[i]
-		if !f.plain() && !f.To.accepts(f.Offload) {
-			g.deliverSingly(f, took)
-			continue
-		}
-		g.write(f, took)
-	}
-	g.Done()
+// write gives the guest a frame.
+func (p *Endpoint) write(f *PortFrame) bool {
+	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
 }
-
-func (g *Gateway) write(f *PortFrame, took func(*PortFrame)) {
-	if !f.To.write(f) {
-		g.Refused(f)
-		return
-	}
-	g.Wrote(f)
-	took(f)
-}
-
-// Wrote counts a frame that a port took.
-func (g *Gateway) Wrote(f *PortFrame) {
-	g.stats.ToPorts++
-	for _, b := range f.Parts {
-		g.stats.ToPortBytes += uint64(len(b))
-	}
-}
-
-// Refused counts a frame that a port did not take.
-func (g *Gateway) Refused(f *PortFrame) { g.drop(f.To, DropPortFull) }

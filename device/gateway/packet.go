@@ -252,3 +252,11 @@ func finishL4(packet []byte, h *header, at int) {
 	}
 	binary.BigEndian.PutUint16(b[at:], c)
 }
+
+// MAC is an Ethernet address.
+type MAC = [6]byte
+
+const (
+	tcpCheckAt = 16
+	udpCheckAt = 6
+)

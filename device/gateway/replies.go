@@ -15,22 +15,6 @@ type replies struct {
 	count  int
 }
 
-// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
-// when the ring is full.
-func (g *Gateway) reply(p *Endpoint, etherType uint16, n int) []byte {
-	r := &g.replies
-	if r.count == maxReplies {
-		g.drop(p, DropReplyFull)
-		return nil
-	}
-	i := (r.head + r.count) % maxReplies
-	r.lens[i], r.ports[i] = n, p
-	r.count++
-	f := r.frames[i][:n]
-	p.ethernet(f, etherType)
-	return f
-}
-
 // flush hands the replies to the output, as far as it takes them. They stay where they are until
 // the next reply.
 func (r *replies) flush(o *output) {

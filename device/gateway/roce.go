@@ -13,21 +13,6 @@ import (
 //	                          └─▶ itself
 //	tunnel, ports ─▶ takes? ─▶ function
 
-// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
-const rocePort = 4791
-
-// takes hands a packet to the endpoint's function, if that is who it is for. packet is the
-// function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
-// long as no driver has the function (SetRoCE), and at the port's other addresses always.
-func (p *Endpoint) takes(packet []byte, h *header) bool {
-	if p.roce == nil || h.proto != protoUDP || h.fragment || h.total < h.l4+udpLen || len(p.Addresses) == 0 || h.dst != p.Addresses[0] ||
-		binary.BigEndian.Uint16(packet[h.l4+2:]) != rocePort {
-		return false
-	}
-	p.roce(packet[:h.total])
-	return true
-}
-
 // SetRoCE has the endpoint's function take RoCEv2 packets for its own address, which take gets; nil:
 // it does not.
 func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }

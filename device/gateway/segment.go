@@ -118,3 +118,16 @@ func l4Headers(b []byte, h *header) int {
 	}
 	return h.l4 + udpLen
 }
+
+// Forward is a packet on its way from a port.
+type Forward struct {
+	Tunnel *Tunnel // where it goes
+	Packet []byte  // the inner IP packet, part of the frame
+	Flow   uint32  // hash of what tells flows apart
+	ECN    uint8   // of the inner packet, for the outer (RFC 6040 §4.1)
+
+	h   header
+	off Offload
+	max int // longest packet that fits
+	cutter
+}

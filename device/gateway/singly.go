@@ -1,11 +1,5 @@
 package gateway
 
-// singly is what a frame is made of that its port's guest does not take as it is.
-type singly struct {
-	frame   PortFrame
-	forward Forward
-}
-
 // plain tells whether nothing is left to do.
 func (o *Offload) plain() bool { return o.GSO == GSONone && !o.NeedsCsum }
 
