@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -51,18 +50,6 @@ type Keys struct {
 	current  map[Use]*rxSA
 	shares   cm.Shares[cm.HostID] // of current
 	rotation rotation
-}
-
-// rxSA is what we issued for a peer to seal with.
-type rxSA struct {
-	use        Use
-	sa         cm.SA
-	generation uint32
-	previous   uint32 // SPI that sa replaced, still accepted; 0: none
-	dropAt     int64  // when it is not any more; never until the peer has confirmed sa
-
-	accepted *psp.Association // what its connections accept
-	sessions atomic.Int32     // connections
 }
 
 // NewKeys makes the master keys. Exchange comes with Connect, before any key is issued.

@@ -1,16 +1,6 @@
 package security
 
-import (
-	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/falcon/psp"
-)
-
-// Receive is the part of a connection's security that the owner of the Keys has: what is accepted.
-// Whoever has it releases it.
-type Receive struct {
-	rx    *rxSA
-	guard psp.Guard
-}
+import "github.com/falcon-vnic/vnic/device/underlay"
 
 // Session is the security of one connection: the checks of what comes, the key of what goes. It
 // belongs to the connection's shard. Release it when the connection ends.
@@ -22,9 +12,6 @@ type Session struct {
 
 // NewSession returns the security of a new connection, which seals with tx.
 func NewSession(r Receive, tx *TxSA, v6 bool) *Session { return &Session{Receive: r, tx: tx, v6: v6} }
-
-// Use is what its peer seals.
-func (r *Receive) Use() Use { return r.rx.use }
 
 // Check decides whether a packet, found to be for this connection, is taken. newest tells that none
 // sealed later has come yet (the replay margin lets packets pass twice).
@@ -58,12 +45,4 @@ func (x *Session) Seal(now int64, b []byte, at, n int) (start, sealed int, err e
 func (x *Session) SPIs() (tx, rx uint32) {
 	rx, _ = x.guard.SPI()
 	return x.tx.SPI(), rx
-}
-
-// Release ends it. It may be called again.
-func (r *Receive) Release() {
-	if r.rx != nil {
-		r.rx.sessions.Add(-1)
-	}
-	*r = Receive{}
 }

@@ -1,6 +1,9 @@
 package security
 
-import "github.com/falcon-vnic/vnic/falcon/cm"
+import (
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/psp"
+)
 
 // Use is what a security association is for.
 type Use = cm.Use
@@ -15,3 +18,11 @@ func useOf(owner uint64, class cm.Class) Use {
 // Cookie is the virtualization cookie of a tenant: its number in the upper half, tunnel 0 in the
 // lower (docs/wire.md). It is also Falcon's PCID.
 func Cookie(tenant uint32) uint64 { return uint64(tenant) << 32 }
+
+// nextHeader is what PSP calls an IP packet.
+func nextHeader(v6 bool) uint8 {
+	if v6 {
+		return psp.NextHeaderIPv6
+	}
+	return psp.NextHeaderIPv4
+}
