@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
@@ -25,22 +27,60 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// A stock guest beside a function: VF 1 is a bare client's, and its port is a device of the test's
-// network namespace, by which perftest's programs are talked to. Behind the port of VF 2 is a guest
-// with Debian's kernel and rdma_rxe on its virtio-net, at an address that is no function's: so
-// rdma.transport, which is auto, means RoCEv2 for it.
-const roceLinuxConfig = `
-nic: {host: 1}
-control: %[1]s/control
-uplink: {name: up1, mtu: 4500, address: 10.99.0.1/24}
+// A stock guest beside a function: VF 1 of NIC 1 is a bare client's, and its port is a device of the
+// test's network namespace, by which perftest's programs are talked to. Behind the port of VF 2, of
+// the same NIC or of NIC 2, is a guest with Debian's kernel and rdma_rxe on its virtio-net, at an
+// address that is no function's: so rdma.transport, which is auto, means RoCEv2 for it.
+const (
+	roceLinuxNIC = `
+nic: {host: %[1]d}
+control: %[2]s/control%[1]d
+uplink: {name: up%[1]d, bridge: ubr, mtu: 4500, address: 10.99.0.%[1]d/24, impair: {rx: %[3]s}}
+cm: {listen: "127.0.0.1:747%[1]d", identity: %[2]s/keys}
+peers:
+  - {host: %[4]d, underlay: 10.99.0.%[4]d, cm: "127.0.0.1:747%[4]d", identity: vnic://lab/host/%[4]d, tenants: [100]}
 functions:
   - pf: 0
     vfs:
-      - {vf: 1, tenant: 100, address: %[2]s, guest: {unix: bare}, port: {mode: direct, name: vp1, addresses: [192.168.100.11]}}
-      - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: bridged, name: vp2, bridge: gbr2, addresses: [192.168.100.22, "fd00:100::22"]}}
-attach:
+`
+	roceLinuxFunction = `      - {vf: 1, tenant: 100, address: %[1]s, guest: {unix: bare}, port: {mode: direct, name: vp1, addresses: [%[2]s]}}
+`
+	roceLinuxGuest = `      - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: bridged, name: vp2, bridge: gbr2, addresses: [192.168.100.22, "fd00:100::22"]}}
+`
+	roceLinuxAttach = `attach:
   - {type: unix, name: bare, socket: %[1]s/bare.sock}
 `
+)
+
+// linuxSetting is what a test wants around the stock guest.
+type linuxSetting struct {
+	gid    string // of the function
+	two    bool   // NICs, else one
+	impair string // of what NICs receive from each other
+}
+
+// config writes the configuration of a NIC.
+func (s *linuxSetting) config(dir string, host int) string {
+	impair := s.impair
+	if impair == "" {
+		impair = "{}"
+	}
+	text := fmt.Sprintf(roceLinuxNIC, host, dir, impair, 3-host)
+	if host == 1 {
+		more := "192.168.100.11"
+		if s.gid == more {
+			more = ""
+		}
+		text += fmt.Sprintf(roceLinuxFunction, s.gid, more)
+	}
+	if (host == 2) == s.two {
+		text += roceLinuxGuest
+	}
+	if host == 1 {
+		text += fmt.Sprintf(roceLinuxAttach, dir)
+	}
+	return text
+}
 
 // stockGuest is a guest whose init runs programs on a Soft-RoCE device.
 func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Machine {
@@ -74,6 +114,25 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 // TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the guest
 // asks for everything, then the function does.
 func TestRoCELinux(t *testing.T) {
+	withLinux(t, linuxSetting{gid: "192.168.100.11"}, 20)
+}
+
+// TestLongRoCELinux does it over IPv6, over two NICs with the tunnel between them, and there with
+// losses, duplicates and packets out of order.
+func TestLongRoCELinux(t *testing.T) {
+	for name, s := range map[string]linuxSetting{
+		"IPv6":     {gid: "fd00:100::11"},
+		"two NICs": {gid: "192.168.100.11", two: true},
+		"two NICs, IPv6, losses": {
+			gid: "fd00:100::11", two: true, impair: "{loss: 1%, duplicate: 1%, reorder: 1%}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) { withLinux(t, s, 100) })
+	}
+}
+
+// withLinux runs all programs with n messages each.
+func withLinux(t *testing.T, s linuxSetting, n int) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
@@ -81,46 +140,41 @@ func TestRoCELinux(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTime)
 	defer cancel()
 	m := stockGuest(t, ctx, "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
-	flags := func(size, n int) string { return fmt.Sprintf(",-d,rxe0,-x,@0,-F,-m,1024,-s,%d,-n,%d", size, n) }
+	index := 0
+	if strings.Contains(s.gid, ":") {
+		index = 1
+	}
+	flags := func(more string) string { return fmt.Sprintf(",-d,rxe0,-x,@%d,-F,-m,1024%s", index, more) }
+	large, small := fmt.Sprintf(",-s,65536,-n,%d", n), fmt.Sprintf(",-s,5000,-n,%d", n)
 	commands := []string{
-		"ib_write_bw" + flags(65536, 20) + "," + own,
-		"ib_read_bw" + flags(65536, 20) + "," + own,
-		"ib_atomic_bw,-d,rxe0,-x,@0,-F,-m,1024,-n,50," + own,
-		"ib_send_bw" + flags(5000, 100) + "," + own,
-		"ib_write_bw" + flags(65536, 20),
-		"ib_read_bw" + flags(65536, 20),
-		"ib_atomic_bw,-d,rxe0,-x,@0,-F,-m,1024,-n,50",
+		"ib_write_bw" + flags(large) + "," + own, "ib_read_bw" + flags(large) + "," + own,
+		"ib_atomic_bw" + flags(",-n,50") + "," + own, "ib_send_bw" + flags(small) + "," + own,
+		"ib_write_bw" + flags(large), "ib_read_bw" + flags(large), "ib_atomic_bw" + flags(",-n,50"),
 	}
 	netns.Run(t, func() {
-		l := newLinuxLab(t, ctx, own, m, append([]string{"programs", guest + "/24"}, commands...))
+		l := newLinuxLab(t, ctx, s, m, append([]string{"programs", guest + "/24+fd00:100::22/64"}, commands...))
 		defer l.stop()
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
 		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftestPort))
 		p.check(err)
 		defer server.Close()
 		defer p.dev.Close()
-		for _, receives := range []int{0, 0, 0, 512} {
+		for _, receives := range []int{0, 0, 0, n + 1} {
 			p.size = 5000
 			clear(p.mr.Bytes())
 			p.check(server.(*net.TCPListener).SetDeadline(time.Now().Add(testTime)))
 			c, err := server.Accept()
 			p.check(err)
 			p.serve(c, receives)
-			if said := l.said(t); strings.HasPrefix(said, "ib_atomic") {
-				if n := sum(p.mr.Bytes()[:4096]); n != 50 {
-					t.Errorf("50 FETCH_ADDs of the guest added %d", n)
-				}
-			} else if said[:8] != "ib_read_" && bytes.Equal(p.mr.Bytes()[:4096], make([]byte, 4096)) {
-				t.Errorf("%s: nothing arrived", said)
-			}
+			l.check(t, p.mr.Bytes()[:4096])
 		}
 		to := fmt.Sprintf("%s:%d", guest, perftestPort)
 		p.drive(to, 1024, func(r *keys) {
-			p.post(20, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
 		})
 		l.said(t)
 		p.drive(to, 1024, func(r *keys) {
-			p.post(20, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.addr, RKey: r.rkey})
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.addr, RKey: r.rkey})
 		})
 		l.said(t)
 		p.drive(to, 1024, func(r *keys) {
@@ -132,39 +186,76 @@ func TestRoCELinux(t *testing.T) {
 			}
 		})
 		l.said(t)
+		if c := l.counters(t, 1); s.impair != "" && c["roce.again"] == 0 {
+			t.Error("nothing was lost")
+		} else if c["roce.wrong"] != 0 || c["roce.sent"] == 0 {
+			t.Errorf("%d packets sent, %d were wrong", c["roce.sent"], c["roce.wrong"])
+		}
 	})
 }
 
-// linuxLab is a NIC with a stock guest behind a port.
+// check looks at what the guest's program did to the function's memory.
+func (l *linuxLab) check(t testing.TB, memory []byte) {
+	t.Helper()
+	switch said := l.said(t); {
+	case strings.HasPrefix(said, "ib_read_"): // it reads
+	case !strings.HasPrefix(said, "ib_atomic"):
+		if bytes.Equal(memory, make([]byte, len(memory))) {
+			t.Errorf("%s: nothing arrived", said)
+		}
+	default:
+		if n := sum(memory); n != 50 {
+			t.Errorf("50 FETCH_ADDs of the guest added %d", n)
+		}
+	}
+}
+
+// linuxLab is one or two NICs with a stock guest behind a port.
 type linuxLab struct {
 	dir   string
+	mac   string // of the guest's function
 	lines *bufio.Scanner
 	ends  []func()
 }
 
-// stop ends the guest and the NIC, on the thread that started them: they die with it.
+// stop ends the guest and the NICs, on the thread that started them: they die with it.
 func (l *linuxLab) stop() {
 	for _, end := range slices.Backward(l.ends) {
 		end()
 	}
 }
 
-func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, args []string) *linuxLab {
+func newLinuxLab(t testing.TB, ctx context.Context, s linuxSetting, m qemu.Machine, args []string) *linuxLab {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "vnic-roce-") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	file := filepath.Join(dir, "nic.yaml")
-	text := fmt.Sprintf(roceLinuxConfig, dir, gid)
-	if gid == "192.168.100.11" {
-		text = strings.Replace(text, ", addresses: [192.168.100.11]", "", 1)
+	if err := cmlink.Init(filepath.Join(dir, "keys"), "lab", []uint8{1, 2}); err != nil {
+		t.Fatal(err)
 	}
+	ip(t, "link add ubr mtu 4500 type bridge", "link set ubr up", "link add gbr2 type bridge", "link set gbr2 arp off up") // it must not answer for vp1
+	hosts := 1
+	if s.two {
+		hosts = 2
+	}
+	l := &linuxLab{dir: dir, mac: config.FunctionMAC(uint8(hosts), 0, 2).String()}
+	for host := range hosts {
+		l.start(t, ctx, host+1, s.config(dir, host+1))
+	}
+	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
+	l.boot(t, ctx, m, args)
+	return l
+}
+
+// start starts a NIC.
+func (l *linuxLab) start(t testing.TB, ctx context.Context, host int, text string) {
+	t.Helper()
+	file := filepath.Join(l.dir, fmt.Sprintf("nic%d.yaml", host))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ip(t, "link add gbr2 type bridge", "link set gbr2 arp off up") // it must not answer for vp1
 	nic := exec.CommandContext(ctx, vnic(t), "run", "-c", file)
 	nic.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	nic.Cancel = func() error { return nic.Process.Signal(syscall.SIGTERM) }
@@ -173,19 +264,29 @@ func newLinuxLab(t testing.TB, ctx context.Context, gid string, m qemu.Machine, 
 	if err := nic.Start(); err != nil {
 		t.Fatal(err)
 	}
-	l := &linuxLab{dir: dir}
 	l.ends = append(l.ends, func() {
 		_ = nic.Process.Signal(syscall.SIGTERM)
 		if err := nic.Wait(); err != nil || t.Failed() {
 			t.Errorf("vnic run: %v\n%s", err, &log)
 		}
 	})
-	if _, stderr, code := run(t, "wait", "-s", filepath.Join(dir, "control")); code != 0 {
-		t.Fatal(stderr)
+	if _, stderr, code := run(t, "wait", "-s", l.control(host)); code != 0 {
+		t.Fatalf("%s\n%s", stderr, &log)
 	}
-	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
-	l.boot(t, ctx, m, args)
-	return l
+}
+
+func (l *linuxLab) control(host int) string {
+	return filepath.Join(l.dir, fmt.Sprintf("control%d", host))
+}
+
+// counters are those of a NIC.
+func (l *linuxLab) counters(t testing.TB, host int) control.Counters {
+	t.Helper()
+	c, err := control.NewClient(l.control(host)).Counters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // ip runs commands of ip in the test's namespace.
@@ -201,7 +302,7 @@ func ip(t testing.TB, commands ...string) {
 // boot boots the guest behind the bridge gbr2.
 func (l *linuxLab) boot(t testing.TB, ctx context.Context, m qemu.Machine, args []string) {
 	t.Helper()
-	const mtu = 4432
+	const mtu = 4400
 	nic, err := tap.OpenGuest("guest2", "gbr2", mtu)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +310,7 @@ func (l *linuxLab) boot(t testing.TB, ctx context.Context, m qemu.Machine, args 
 	defer nic.Close()
 	console := filepath.Join(l.dir, "guest.log")
 	m.Console, m.InitArgs = qemu.FileChardev(console), args
-	m.NICs = []qemu.NIC{{TAP: nic, MAC: config.FunctionMAC(1, 0, 2).String(), MTU: mtu}}
+	m.NICs = []qemu.NIC{{TAP: nic, MAC: l.mac, MTU: mtu}}
 	vm, err := qemu.Start(ctx, m)
 	if err != nil {
 		t.Fatal(err)

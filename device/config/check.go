@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 )
 
 // Ranges of the wire formats.
@@ -201,6 +202,9 @@ func (c *Config) checkRDMA(r *report) {
 	case TransportAuto, TransportFalcon, TransportRoCE:
 	default:
 		r.add("rdma.transport", fmt.Sprintf("%q is no transport", c.RDMA.Transport), "write auto, falcon or roce")
+	}
+	if _, ok := cc.Lookup(c.RDMA.Congestion); !ok {
+		r.add("rdma.congestion", fmt.Sprintf("%q is no congestion control of RoCEv2", c.RDMA.Congestion), "write "+strings.Join(cc.Names(), " or "))
 	}
 	switch c.RDMA.MTU {
 	case 256, 512, 1024, 2048, 4096:

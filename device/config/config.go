@@ -100,6 +100,9 @@ type Neighbour struct {
 type RDMA struct {
 	MTU       int    `yaml:"mtu"`       // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
 	Transport string `yaml:"transport"` // what reaches peers: auto, falcon or roce
+
+	// Congestion names the congestion control of RoCEv2: an algorithm of package cc.
+	Congestion string `yaml:"congestion"`
 }
 
 // Values of rdma.transport.

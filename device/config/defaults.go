@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 )
 
 // Defaults, one place. docs/vnic.example.yaml repeats them for people.
@@ -58,6 +59,7 @@ func (c *Config) setDefaults() {
 	}
 	set(&c.RDMA.MTU, DefaultRDMAMTU)
 	set(&c.RDMA.Transport, TransportAuto)
+	set(&c.RDMA.Congestion, cc.Default)
 	set(&c.Falcon.Profile, ProfileSoftware)
 	set(&c.PSP.Mode, PSPTunnel)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)

@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/roce"
+	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -33,6 +34,9 @@ var _ conn.OtherWires = (*roceWire)(nil)
 
 func (s *Shard) newRoCE() {
 	s.roce = roceWire{s: s, engine: rdma.Wire[*roce.Engine](s.rdma)}
+	if a, ok := cc.Lookup(s.cfg.RDMA.Congestion); ok { // the configuration was checked
+		s.roce.engine.UseCongestion(a)
+	}
 }
 
 // start gives a function that its driver enabled its place in the network of its port, if it has

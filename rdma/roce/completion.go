@@ -45,7 +45,7 @@ func (c *Conn) acknowledged(now transport.Time, psn wire.PSN, syndrome wire.Synd
 	switch syndrome {
 	case wire.SynSequence:
 		c.port.stats.Missing++
-		c.window.lost()
+		c.e.congestion.Lost(&c.traffic, now)
 		c.heard = now
 		c.rewind()
 	case wire.SynInvalid:
@@ -69,7 +69,7 @@ func (c *Conn) arrived(now transport.Time, psn wire.PSN) (left bool) {
 		c.progress(now, psn, n)
 	}
 	if lost {
-		c.missing()
+		c.missing(now)
 		return false
 	}
 	return c.failFront(now)
@@ -189,7 +189,7 @@ func (c *Conn) readResponse(now transport.Time, h *wire.Headers, data []byte) {
 	case d < 0:
 		return // came before
 	case d > 0:
-		c.missing()
+		c.missing(now)
 		return
 	}
 	offset := uint32(e.got * c.segment)

@@ -27,6 +27,7 @@ type Conn struct {
 	failing list.Node[Conn] // in Engine.failing: could not read what it had to send
 	turn    bool            // answers before requests
 	parting timer.Handle    // it is forgotten then
+	pace    timer.Handle    // its next packet may leave then
 
 	requester
 	responder
@@ -39,6 +40,7 @@ const (
 	kindRetry timer.Kind = iota
 	kindAnswer
 	kindParting
+	kindPace
 )
 
 // parts is how long a connection that its queue pair has left answers what it had taken.
@@ -57,7 +59,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		c.service = wire.XRC
 	}
 	c.reads = t.Reads
-	c.window.begin()
+	c.e.congestion.Init(&c.traffic)
 	c.expected, c.message = wire.PSN(t.PSN), 1
 	c.port.join(c)
 	return c.segment, true
@@ -135,6 +137,7 @@ func (c *Conn) letGo() {
 func (c *Conn) leave() {
 	c.closed = true
 	c.e.timers.Stop(&c.parting)
+	c.e.timers.Stop(&c.pace)
 	c.place.Remove()
 	c.port.leave(c)
 }
@@ -165,7 +168,7 @@ func (c *Conn) due(now transport.Time, kind timer.Kind) {
 	switch kind {
 	case kindRetry:
 		c.timedOut(now)
-	case kindAnswer:
+	case kindAnswer, kindPace:
 		c.wake()
 	case kindParting:
 		c.leave()

@@ -13,7 +13,7 @@
 //
 // Files, each one knowing those above it:
 //
-//	window                   how much may be under way
+//	cc (a package)           how much may be under way, and how fast
 //	requester, responder     what a connection keeps of its own requests and of the peer's
 //	conn                     a connection, and what its queue pair does with it
 //	issue, retry, completion own requests: numbered, sent again, answered

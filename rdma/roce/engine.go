@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -22,6 +23,7 @@ type Engine struct {
 	creditless []*Conn
 	freed      bool // credit, since creditless was looked at
 	timers     timer.Wheel[*Conn]
+	congestion cc.Algorithm
 
 	datagrams pool.Pool[datagram]
 
@@ -35,7 +37,14 @@ type Engine struct {
 var _ transport.Driven = (*Engine)(nil)
 
 // New makes an engine without ports.
-func New(host transport.Host) *Engine { return &Engine{host: host, ports: map[*Port]struct{}{}} }
+func New(host transport.Host) *Engine {
+	e := &Engine{host: host, ports: map[*Port]struct{}{}}
+	e.congestion, _ = cc.Lookup(cc.Default)
+	return e
+}
+
+// UseCongestion names the algorithm of all connections, of which there are none yet.
+func (e *Engine) UseCongestion(a cc.Algorithm) { e.congestion = a }
 
 // NewPort makes a port for a function with an address, in a network that carries IP packets of mtu
 // bytes.

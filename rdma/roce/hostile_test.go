@@ -38,6 +38,9 @@ func (e *target) Scatter(r *transport.Request, offset uint32, src []byte) error 
 }
 
 func (e *target) Done(_ transport.Time, r *transport.Request, st abi.WCStatus, _ uint32) {
+	if st != abi.WCSuccess && r.Status == abi.WCSuccess {
+		r.Status = st
+	}
 	if r.Pending < 0 {
 		panic("done once too often")
 	}
@@ -89,8 +92,14 @@ func (e *target) Settle(transport.Time)                                {}
 // attach gives a connection to an endpoint.
 func attach(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32) {
 	t.Helper()
+	attachMTU(t, c, e, qpn, peer, 256)
+}
+
+// attachMTU is attach with a path MTU.
+func attachMTU(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32, mtu int) {
+	t.Helper()
 	if _, ok := c.Attach(&transport.Terms{
-		Endpoint: e, QPN: qpn, Peer: peer, PathMTU: 256, Serves: 16, Reads: 16, PSN: 100,
+		Endpoint: e, QPN: qpn, Peer: peer, PathMTU: mtu, Serves: 16, Reads: 16, PSN: 100,
 		Sending: &transport.Sending{PSN: 100, Timeout: 14, RetryCount: 7}, Account: new(transport.Account),
 	}); !ok {
 		t.Fatal("not attached")

@@ -38,7 +38,7 @@ func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error
 	r.Pending++
 	r.Offset += uint32(n)
 	r.Issued = r.Offset == r.Length
-	e.growing = e.read() && !r.Issued && e.packets < min(maxRead, max(s.window.size, leastWindow))
+	e.growing = e.read() && !r.Issued && e.packets < min(maxRead, s.traffic.Window)
 	c.countIssued(e, n)
 	if !e.growing {
 		c.wake()

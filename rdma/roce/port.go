@@ -162,7 +162,7 @@ func (c *Conn) receive(now transport.Time, h *wire.Headers, data []byte, marked 
 	op := h.BTH.Opcode
 	if op == wire.CNP {
 		c.port.stats.CNPs++
-		c.window.lost()
+		c.e.congestion.Notified(&c.traffic, now)
 		return
 	}
 	if marked {

@@ -5,6 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -34,7 +35,8 @@ type requester struct {
 	blocked       bool     // waits for credit
 	want          credit.Cost
 
-	window   window
+	traffic  cc.State
+	paced    transport.Time // when the next packet may leave
 	quiet    int            // packets sent since an answer was asked for
 	rewound  bool           // to the front, and nothing came since
 	notReady bool           // the peer was not: nothing is sent until its timer ends

@@ -35,10 +35,10 @@ func (c *Conn) rewind() {
 }
 
 // missing says that an answer shows that another one was lost.
-func (c *Conn) missing() {
+func (c *Conn) missing(now transport.Time) {
 	if !c.rewound {
 		c.port.stats.Missing++
-		c.window.lost()
+		c.e.congestion.Lost(&c.traffic, now)
 		c.rewind()
 	}
 }
@@ -62,7 +62,7 @@ func (c *Conn) watch(now transport.Time) {
 func (c *Conn) progress(now transport.Time, psn wire.PSN, packets int) {
 	s := &c.requester
 	s.rtt.answered(now, psn)
-	s.window.answered(packets)
+	c.e.congestion.Answered(&s.traffic, now, packets, packets*c.segment)
 	s.heard, s.rto, s.rewound, s.lastRNR = now, s.rtt.rto(), false, false
 	c.watch(now)
 	c.wake()
@@ -89,7 +89,7 @@ func (c *Conn) timedOut(now transport.Time) {
 		return
 	}
 	c.port.stats.Timeouts++
-	s.window.collapsed()
+	c.e.congestion.Collapsed(&s.traffic, now)
 	c.rewind()
 	s.rto *= 2
 }

@@ -8,18 +8,46 @@ import (
 )
 
 // transmit makes the next packet of the connection in b and returns its length; 0: there is none
-// now. Answers and requests take turns.
+// now. Acknowledgements go ahead of what the rate may hold back.
 func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 	if n = c.sendCNP(now, b); n > 0 {
 		return n
 	}
+	if n = c.sendReply(b); n > 0 || c.held(now) {
+		return n
+	}
+	n = c.sendNext(now, b)
+	c.left(now, n)
+	return n
+}
+
+// burst is what may leave at once under a bound of the rate, in ns of it.
+const burst transport.Time = 100e3
+
+// held reports whether the rate does not let a packet leave now.
+func (c *Conn) held(now transport.Time) bool {
+	c.e.congestion.Sent(&c.traffic, now, 0)
+	if c.traffic.Rate == 0 || now+burst >= c.paced {
+		return false
+	}
+	c.e.timers.Arm(&c.pace, c, kindPace, c.paced-burst)
+	return true
+}
+
+// left notes that a packet of n bytes left.
+func (c *Conn) left(now transport.Time, n int) {
+	c.e.congestion.Sent(&c.traffic, now, n)
+	if r := c.traffic.Rate; r > 0 {
+		c.paced = max(c.paced, now) + transport.Time(float64(n)*1e9/r)
+	}
+}
+
+// sendNext sends an answer or a request, in turns.
+func (c *Conn) sendNext(now transport.Time, b []byte) (n int) {
 	if c.turn = !c.turn; c.turn {
 		if n = c.sendRequest(now, b); n > 0 {
 			return n
 		}
-	}
-	if n = c.sendReply(b); n > 0 {
-		return n
 	}
 	if n = c.sendAnswer(now, b); n > 0 || c.turn {
 		return n
@@ -57,7 +85,7 @@ func (c *Conn) sendRequest(now transport.Time, b []byte) int {
 	}
 	e := s.entries.At(s.sent)
 	left := e.packets - e.got
-	if e.growing || e.failed != abi.WCSuccess || s.flying > 0 && s.flying+left > s.window.size {
+	if e.growing || e.failed != abi.WCSuccess || s.flying > 0 && s.flying+left > s.traffic.Window {
 		return 0
 	}
 	h := c.begin(e.op, e.psn.Add(e.got))
@@ -96,7 +124,7 @@ func (c *Conn) sendRequest(now transport.Time, b []byte) int {
 // last one of a message does, the last that the window allows, and some between.
 func (c *Conn) asks(e *entry, packets int) bool {
 	s := &c.requester
-	return e.op.Info().Last || s.quiet >= ackEvery || s.sent+1 == s.entries.Len() || s.flying+packets >= s.window.size
+	return e.op.Info().Last || s.quiet >= ackEvery || s.sent+1 == s.entries.Len() || s.flying+packets >= s.traffic.Window
 }
 
 // fill puts the headers of an entry together and its data into its place. ok is false when that is

@@ -1,0 +1,113 @@
+package cc
+
+import (
+	"math"
+
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+var _ = register("dcqcn", DefaultDCQCN())
+
+// DCQCN bounds the rate of a connection by the peer's notifications of congestion (Zhu et al.,
+// "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, §3.3), as NICs that speak
+// RoCEv2 do. Losses move the window, as Window's do: a peer that sends no notifications needs it.
+//
+//	notification ─▶ target = rate; rate falls by alpha/2; alpha rises
+//	           then, by time and by bytes sent:
+//	             5 times   rate = (rate + target) / 2        fast recovery
+//	             further   target rises by Raise, as above    additive increase
+//	             both > 5  target rises by Hyper              hyper increase
+//	rate reaches Line ─▶ no bound, until the next notification
+type DCQCN struct {
+	Window
+	Line  float64    // bytes per second: at this rate none is needed
+	Least float64    // bytes per second
+	Raise float64    // bytes per second, a step
+	Hyper float64    // the same, when nothing was heard for long
+	Gain  float64    // of alpha, g
+	Calm  vtime.Time // without a notification, then alpha falls
+	Pause vtime.Time // between two steps
+	Bytes int        // the same, in bytes sent
+	Quick int        // steps of fast recovery, F
+}
+
+// DefaultDCQCN has the values that NICs have as a rule.
+func DefaultDCQCN() DCQCN {
+	const mbit = 1e6 / 8
+	return DCQCN{
+		Line: 40_000 * mbit, Least: 1 * mbit, Raise: 5 * mbit, Hyper: 50 * mbit, Gain: 1. / 256,
+		Calm: 55e3, Pause: 300e3, Bytes: 10 << 20, Quick: 5,
+	}
+}
+
+// measureTime is how long answers are counted for a measurement.
+const measureTime vtime.Time = 1e6
+
+// Init implements Algorithm.
+func (d DCQCN) Init(s *State) {
+	d.Window.Init(s)
+	s.alpha = 1
+}
+
+// Answered implements Algorithm.
+func (d DCQCN) Answered(s *State, now vtime.Time, packets, bytes int) {
+	d.Window.Answered(s, now, packets, bytes)
+	s.counted += bytes
+	if took := now - s.since; took >= measureTime {
+		s.measured = float64(s.counted) * 1e9 / float64(took)
+		s.counted, s.since = 0, now
+	}
+}
+
+// Notified implements Algorithm.
+func (d DCQCN) Notified(s *State, now vtime.Time) {
+	d.Sent(s, now, 0) // what was due before
+	if s.Rate == 0 {
+		s.Rate = d.Line
+		if s.measured > 0 {
+			s.Rate = s.measured
+		}
+	}
+	s.target = s.Rate
+	s.Rate = max(s.Rate*(1-s.alpha/2), d.Least)
+	s.alpha = (1-d.Gain)*s.alpha + d.Gain
+	s.byTime, s.byBytes, s.sent = 0, 0, 0
+	s.alphaAt, s.raiseAt = now+d.Calm, now+d.Pause
+}
+
+// Sent implements Algorithm: the rate rises with time and bytes.
+func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
+	if s.Rate == 0 {
+		return
+	}
+	if now >= s.alphaAt {
+		calm := (now-s.alphaAt)/d.Calm + 1
+		s.alpha *= math.Pow(1-d.Gain, float64(calm))
+		s.alphaAt += calm * d.Calm
+	}
+	for now >= s.raiseAt && s.Rate != 0 {
+		s.raiseAt += d.Pause
+		s.byTime++
+		d.raise(s)
+	}
+	if s.sent += n; s.sent >= d.Bytes && s.Rate != 0 {
+		s.sent = 0
+		s.byBytes++
+		d.raise(s)
+	}
+}
+
+// raise is one step.
+func (d DCQCN) raise(s *State) {
+	switch most, least := max(s.byTime, s.byBytes), min(s.byTime, s.byBytes); {
+	case most <= d.Quick:
+	case least > d.Quick:
+		s.target += d.Hyper
+	default:
+		s.target += d.Raise
+	}
+	s.Rate = (s.Rate + s.target) / 2
+	if s.Rate >= d.Line {
+		s.Rate = 0
+	}
+}

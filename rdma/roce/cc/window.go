@@ -1,0 +1,48 @@
+package cc
+
+import "github.com/falcon-vnic/vnic/internal/vtime"
+
+var _ = register("window", Window{})
+
+// Window bounds the packets under way by what the network showed to take: it grows by one in each
+// round trip without a loss, and falls to half with a loss. A notification counts as a loss, once
+// in a while. Peers that tell of congestion are not needed.
+type Window struct{}
+
+// sameTrouble is the time within which notifications are about the same trouble.
+const sameTrouble vtime.Time = 1e6
+
+// Init implements Algorithm.
+func (Window) Init(s *State) { *s = State{Window: FirstWindow, slow: true} }
+
+// Sent implements Algorithm.
+func (Window) Sent(*State, vtime.Time, int) {}
+
+// Answered implements Algorithm.
+func (Window) Answered(s *State, _ vtime.Time, packets, _ int) {
+	if s.slow {
+		s.Window = min(s.Window+packets, MostWindow)
+		return
+	}
+	if s.acked += packets; s.acked >= s.Window {
+		s.acked, s.Window = 0, min(s.Window+1, MostWindow)
+	}
+}
+
+// Lost implements Algorithm.
+func (Window) Lost(s *State, _ vtime.Time) {
+	s.Window, s.slow, s.acked = max(s.Window/2, LeastWindow), false, 0
+}
+
+// Collapsed implements Algorithm.
+func (Window) Collapsed(s *State, _ vtime.Time) {
+	s.Window, s.slow, s.acked = LeastWindow, false, 0
+}
+
+// Notified implements Algorithm.
+func (w Window) Notified(s *State, now vtime.Time) {
+	if s.notifiedAt == 0 || now >= s.notifiedAt+sameTrouble {
+		s.notifiedAt = now
+		w.Lost(s, now)
+	}
+}
