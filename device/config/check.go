@@ -9,8 +9,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
+	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Ranges of the wire formats.
