@@ -36,6 +36,7 @@ type world struct {
 	mtu    int
 	v6     bool
 	refuse bool // links get no connections
+	roce   *roceNet
 }
 
 // host is one NIC, its function and a driver's view of the guest's memory.
@@ -127,6 +128,9 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	}
 	w.sim = sim.NewWorld(c.seed, cfg, ulp, c.net)
 	w.sim.FlushAcks = true
+	if overRoCE {
+		w.roce = newRoCENet(w, c.seed, c.net)
+	}
 	for i, h := range w.hosts {
 		h.fe = w.sim.Nodes[i].Engine
 		h.rof().UseFalcon(h.fe)
@@ -155,12 +159,17 @@ func (w *world) step() {
 		for _, h := range w.hosts {
 			again = again || h.e.Ready()
 		}
+		again = w.roce != nil && w.roce.step(w.now) || again
 	}
 }
 
 // next is when something happens next.
 func (w *world) next() falcon.Time {
-	return min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
+	at := min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
+	if w.roce != nil {
+		at = min(at, w.roce.deadline())
+	}
+	return at
 }
 
 // run lets time pass until done, at most for limit.
@@ -471,6 +480,10 @@ func (w *world) connect(a, b *qp, ordered bool) {
 // connectAs is connect with what each side believes the other's number to be.
 func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 	w.t.Helper()
+	if w.roce != nil {
+		w.roce.connect(a, b, numberOfB, numberOfA)
+		return
+	}
 	ca, cb := w.cid, w.cid+1
 	w.cid += 2
 	open := func(p *qp, local, remote falcon.CID, peer *qp, peerNumber, tx, rx uint32) {

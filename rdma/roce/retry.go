@@ -46,7 +46,10 @@ func (c *Conn) missing(now transport.Time) {
 // watch sees to it that what is under way is sent again some time.
 func (c *Conn) watch(now transport.Time) {
 	s := &c.requester
-	if s.flying == 0 {
+	switch {
+	case s.notReady: // the timer is the peer's
+		return
+	case s.flying == 0:
 		c.e.timers.Stop(&s.timer)
 		return
 	}

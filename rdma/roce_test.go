@@ -1,0 +1,100 @@
+package rdma
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce"
+)
+
+// overRoCE makes worlds whose queue pairs are connected over RoCEv2.
+var overRoCE bool
+
+// roceWorlds makes them so until the test ends.
+func roceWorlds(t *testing.T) {
+	overRoCE = true
+	t.Cleanup(func() { overRoCE = false })
+}
+
+// roceNet is the network of a world where RoCEv2 is spoken.
+type roceNet struct {
+	w      *world
+	ports  [2]*roce.Port
+	links  [2]*sim.Link // from each host
+	packet [9000]byte
+}
+
+func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
+	n := &roceNet{w: w}
+	for i, h := range w.hosts {
+		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 1500)
+		n.links[i] = sim.NewLink(seed*2+uint64(i), imp)
+	}
+	return n
+}
+
+// step carries what can be carried now, and reports whether that was anything.
+func (n *roceNet) step(now falcon.Time) (busy bool) {
+	for i, h := range n.w.hosts {
+		for f, ok := n.links[1-i].Receive(now); ok; f, ok = n.links[1-i].Receive(now) {
+			n.ports[i].Receive(now, f.Data)
+			busy = true
+		}
+		e := Wire[*roce.Engine](h.e)
+		for k, _ := e.Transmit(now, n.packet[:]); k > 0; k, _ = e.Transmit(now, n.packet[:]) {
+			n.links[i].Send(now, n.packet[:k])
+			busy = true
+		}
+	}
+	return busy
+}
+
+func (n *roceNet) deadline() falcon.Time { return min(n.links[0].Deadline(), n.links[1].Deadline()) }
+
+// connect joins two queue pairs.
+func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
+	n.w.t.Helper()
+	for i, p := range []*qp{a, b} {
+		peer := n.ports[1-i].Addr
+		c := n.ports[i].Open(roce.Way{Peer: peer}, nil)
+		ok(n.w.t, p.q.Connect(n.w.now, c, []uint32{numberOfB, numberOfA}[i], n.w.mtu, peer.As16()))
+	}
+}
+
+// TestModelOverRoCE is TestModel for connections over RoCEv2: those with shared receive queues, in
+// XRC domains, with memory windows, and as ever.
+func TestModelOverRoCE(t *testing.T) {
+	roceWorlds(t)
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
+	}
+}
+
+// TestOrderingTableOverRoCE is the table of RFC 7306 §7 over RoCEv2.
+func TestOrderingTableOverRoCE(t *testing.T) {
+	roceWorlds(t)
+	TestOrderingTable(t)
+}
+
+// TestRoCECarries sees to it that those worlds are what they say.
+func TestRoCECarries(t *testing.T) {
+	roceWorlds(t)
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	x := p.remote(abi.OpWrite, 0)
+	p.a.post(x, p.ma.sge(0, 50_000))
+	success(t, p.a.send.wait(1))
+	if s := Wire[*roce.Engine](p.hosts[0].e).Stats(); s.Sent < 49 || s.Received == 0 || s.Wrong != 0 {
+		t.Errorf("%+v", s)
+	}
+	if n := p.hosts[0].fe.Stats().PacketsSent; n != 0 {
+		t.Errorf("Falcon sent %d packets", n)
+	}
+}
