@@ -62,6 +62,9 @@ func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world
 // profileSeed has all tests with real clients run under the hostile profile.
 var profileSeed = flag.Uint64("profile.seed", 0, "put all functions under the hostile profile with this seed")
 
+// shards has all NICs of tests run on so many.
+var shards = flag.Int("shards", 1, "give NICs so many shards")
+
 func (w *world) shake() {
 	if *profileSeed == 0 {
 		return
@@ -96,6 +99,7 @@ func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), chan
 			t.Fatal(err)
 		}
 		cfg := devicetest.Config(t, i+1, w.sockets[i], cm)
+		cfg.NIC.Shards = *shards
 		change(i, cfg)
 		w.start(i, cfg, Deps{Identity: id})
 	}

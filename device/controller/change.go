@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -81,6 +83,7 @@ func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []cont
 // Faults lists what goes wrong on purpose.
 func (a *API) Faults(context.Context) (list []control.Fault, err error) {
 	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Faults(now)...) })
+	slices.SortStableFunc(list, func(a, b control.Fault) int { return strings.Compare(a.Function, b.Function) })
 	return list, err
 }
 

@@ -199,7 +199,7 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 // which peer sealed it for which tenant; the cookie must agree.
 func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	gw := s.plain.gw
-	if len(s.plain.ports) == 0 {
+	if len(s.plain.ports) == 0 && s.others == nil { // another shard may have some
 		s.drops.count(dropNoGateway)
 		return
 	}
