@@ -51,11 +51,14 @@ func TestWindowsFollowFunctions(t *testing.T) {
 		}
 	}
 	id, _ := pfvf.ParseID("h1.pf0.vf2")
-	var err error
-	if stopped := n.units[0].Do(func(now falcon.Time) { // as a command of the PF's driver does
-		err = n.units[0].View().Change(now, id, &control.FunctionChange{Set: map[string]string{"guest": "cid:33"}})
-	}); stopped != nil || err != nil {
-		t.Fatal(stopped, err)
+	changed := make(chan error, 1)
+	if err := n.core.Do(func(falcon.Time) { // as a command of the PF's driver does
+		n.core.Operate(id, &control.FunctionChange{Set: map[string]string{"guest": "cid:33"}}, func(err error) { changed <- err })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-changed; err != nil {
+		t.Fatal(err)
 	}
 	for got := range at.given {
 		if got == "h1.pf0.vf2" {

@@ -123,11 +123,10 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			return nil, err
 		}
 	}
+	n.settings = settings.NewMemory(deps.Settings)
 	if err = n.newShards(); err != nil {
 		return nil, err
 	}
-	n.settings = settings.NewMemory(deps.Settings)
-	n.recall()
 	if err = n.openDevices(); err != nil {
 		n.closeOpened(&deps)
 		return nil, err
@@ -164,6 +163,7 @@ func (n *NIC) newShards() (err error) {
 	if err != nil {
 		return err
 	}
+	n.recall()
 	var shards []*shard.Shard
 	for i := range n.cfg.NIC.Shards {
 		s, err := newShard(i, n.cfg, n.core, n.log)

@@ -7,10 +7,10 @@ import (
 )
 
 // recall sets functions as they were set in the NIC before. It is called before
-// the shard runs. What does not fit the configuration any more is left out.
+// there are shards. What does not fit the configuration any more is left out.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error {
-		return n.unitOf(id).Recall(n.clock(), id, c)
+		return n.core.Functions.Recall(id, c)
 	})
 	if err != nil {
 		n.log.Warn("what was set of functions is lost", "err", err)

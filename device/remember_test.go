@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/settings"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -28,16 +29,14 @@ func TestRemember(t *testing.T) {
 		t.Helper()
 		cfg := devicetest.Config(t, 1, t.TempDir()+"/x", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 		change(cfg)
-		core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: devicetest.Seeded(1)})
-		if err != nil {
+		quiet := slog.New(slog.DiscardHandler)
+		n := &NIC{
+			API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, log: quiet, limited: &loglimit.Log{To: quiet},
+			deps: Deps{Rand: devicetest.Seeded(1)}, clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept),
+		}
+		if err := n.newShards(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := newShard(0, cfg, core, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &NIC{API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, units: []*unit{{Shard: s}}, log: slog.New(slog.DiscardHandler), clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept)}
-		n.recall()
 		return n
 	}
 	set := func(n *NIC, function, action string, kv ...string) {
@@ -48,17 +47,22 @@ func TestRemember(t *testing.T) {
 		}
 		id, err := n.ID(function)
 		if err == nil {
-			err = n.units[0].Recall(1e9, id, &c)
+			err = n.core.Functions.Recall(id, &c)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		is := n.units[0].View().Settings(id)
+		is := n.core.Functions.Settings(id)
 		if err := n.settings.Note(id, &c, &is); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all := func(n *NIC) map[pfvf.ID]config.Function {
+		m := map[pfvf.ID]config.Function{}
+		n.core.Functions.Each(func(id pfvf.ID, is *config.Function) { m[id] = *is })
+		return m
+	}
+	ofShard := func(n *NIC) map[pfvf.ID]config.Function {
 		m := map[pfvf.ID]config.Function{}
 		v := n.units[0].View()
 		for _, id := range append(v.Present(), v.Absent()...) {
@@ -82,6 +86,9 @@ func TestRemember(t *testing.T) {
 		n = next(func(*config.Config) {})
 		if got := all(n); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+		if got := ofShard(n); !reflect.DeepEqual(got, want) {
+			t.Fatalf("the shard has %+v\nwant %+v", got, want)
 		}
 		set(n, "pf0.vf4", "", "trust", "on")
 		want = all(n)

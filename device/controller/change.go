@@ -13,6 +13,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/functions"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -22,29 +24,35 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	if err != nil {
 		return v, control.BadRequest{Err: err}
 	}
-	shard := a.c.Shards.of(id)
+	core := a.c.Core
 	var port *config.Port // as it was
-	stopped := shard.Ask(func(s View, now vtime.Time) {
-		port = s.Settings(id).Port
-		err = s.Change(now, id, &c)
+	err = core.ask(func(then func(error)) {
+		port = core.Functions.Settings(id).Port
+		core.Operate(id, &c, then)
 	})
+	var no *functions.Refusal
 	switch {
-	case stopped != nil:
-		return v, stopped
+	case errors.Is(err, inbox.ErrStopped):
+		return v, err
+	case errors.As(err, &no):
+		return v, control.BadRequest{Err: errors.New(no.Why)}
 	case err != nil:
 		return v, control.BadRequest{Err: err}
 	}
 	unfit := a.c.Fitter.Fit()[id]
 	if unfit != nil && c.Set["port"] != "" { // the rest stays
-		_ = shard.Ask(func(s View, now vtime.Time) { s.SetPort(now, id, port) })
+		_ = core.ask(func(then func(error)) {
+			core.Change(id, func(_, to *config.Function) error { to.Port = port; return nil }, then)
+		})
 		a.c.Fitter.Fit()
 		c.Set = maps.Clone(c.Set)
 		delete(c.Set, "port")
 	}
 	var is config.Function
-	stopped = shard.Ask(func(s View, _ vtime.Time) { // its port is up by now
-		v, is = s.Describe(id), s.Settings(id)
-	})
+	stopped := errors.Join(
+		core.Do(func(vtime.Time) { is = core.Functions.Settings(id) }),
+		a.c.Shards.of(id).Ask(func(s View, _ vtime.Time) { v = s.Describe(id) }), // its port is up by now
+	)
 	if stopped == nil {
 		if err := a.c.Settings.Note(id, &c, &is); err != nil {
 			a.c.Log.Warn("what was set of functions is lost when the NIC starts again", "err", err)

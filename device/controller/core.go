@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/effect"
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -37,8 +38,9 @@ type CoreConfig struct {
 //
 // Everything in it belongs to the goroutine that steps it (Run), which others reach by Do.
 type Core struct {
-	Manager *conn.Manager
-	Keys    *security.Keys
+	Manager   *conn.Manager
+	Keys      *security.Keys
+	Functions *functions.Registry
 
 	cfg     CoreConfig
 	box     inbox.Box[*Core]
@@ -48,8 +50,11 @@ type Core struct {
 	credits credits
 	resolve []netip.Addr // of peers that packets are likely to follow to
 	refused uint64       // messages of peers
+	jobs    jobs
+	untold  bool // functions or ports have changed since peers were told
 	known   atomic.Pointer[cm.Known]
 	woken   chan struct{}
+	ended   chan struct{}
 	stop    atomic.Bool
 }
 
@@ -62,9 +67,16 @@ type CoreOutput struct {
 
 // NewCore returns a core whose shards are not there yet: each serves its Line before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
-	k := &Core{cfg: c, woken: make(chan struct{}, 1), plain: newPlain(c.NIC), credits: newCredits(c.NIC, c.Shards)}
+	k := &Core{
+		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
+		plain: newPlain(c.NIC), credits: newCredits(c.NIC, c.Shards),
+	}
 	k.box.WakeBy(k.wake)
 	var err error
+	if k.Functions, err = functions.New(c.NIC); err != nil {
+		return nil, err
+	}
+	k.untold = true
 	k.Keys, err = security.NewKeys(security.Config{
 		Version: c.NIC.PSP.Version, Shards: c.Shards, Transport: c.NIC.PSP.Mode == config.PSPTransport, ReplayMargin: c.NIC.PSP.ReplayMargin,
 		RotateEvery: *c.NIC.PSP.RotateEvery, Rand: c.Rand, Needed: k.keyNeeded, Log: c.Log,
@@ -99,6 +111,10 @@ func (k *Core) Line(shard int) *Line { return k.lines[shard] }
 func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	for _, src := range k.box.Take() {
 		src.Drain(k, now)
+	}
+	k.runJobs(now)
+	if len(k.jobs.waiting) == 0 {
+		k.announce(now)
 	}
 	if now >= k.Keys.Deadline() {
 		k.Keys.Advance(now)
@@ -199,13 +215,8 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	}
 }
 
-// announce tells peers what all shards have.
-func (k *Core) announce(now vtime.Time) {
-	var functions []cm.Endpoint
-	var ports []cm.Port
-	for _, l := range k.lines {
-		functions, ports = append(functions, l.has.functions...), append(ports, l.has.ports...)
-	}
+// tellPeers tells peers what all shards have.
+func (k *Core) tellPeers(now vtime.Time, functions []cm.Endpoint, ports []cm.Port) {
 	if err := errors.Join(k.Manager.SetEndpoints(functions), k.Manager.SetPorts(ports)); err != nil {
 		k.cfg.Log(now, slog.LevelError, "functions or ports not told to peers", "err", err)
 	}

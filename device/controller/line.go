@@ -1,14 +1,16 @@
 package controller
 
 import (
-	"errors"
 	"net/netip"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Side is what the core has to tell a shard, on the shard's thread.
@@ -23,6 +25,25 @@ type Side interface {
 	PeerPorts(now vtime.Time, host cm.HostID)
 	// Resolve says that packets to an underlay address are likely to follow.
 	Resolve(now vtime.Time, addr netip.Addr)
+	FunctionSide
+}
+
+// FunctionSide is what the core has to tell a shard of functions. Those that are set, looked at or
+// reset are the shard's own.
+type FunctionSide interface {
+	// Set makes a function what it is set to: all of it or, with an error, nothing.
+	Set(now vtime.Time, id pfvf.ID, is *config.Function) error
+	// VF looks at a VF for its PF.
+	VF(now vtime.Time, id pfvf.ID) abi.VFHandler
+	// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one that
+	// is disabled.
+	Reset(now vtime.Time, id pfvf.ID) bool
+	// ResetVFs resets the VFs of a PF, which was reset.
+	ResetVFs(now vtime.Time, pf pfvf.ID)
+	// VFsEnabled says how many VFs of a PF are enabled, of all shards.
+	VFsEnabled(pf pfvf.ID, n int)
+	// PFLink says what the link of a PF is set to.
+	PFLink(now vtime.Time, pf pfvf.ID, is pfvf.Link)
 }
 
 // Order is one thing that the core tells a shard.
@@ -39,19 +60,15 @@ type Line struct {
 
 	// The shard's end:
 	wishes []wish
-	news   *announcement // nil: none since the last Flush
-	up     *inbox.Mail[*Core, wish]
+	news   []cm.Port // the last that it has said
+
+	hasNews bool // since the last Flush
+	up      *inbox.Mail[*Core, wish]
 
 	// The core's:
 	orders []Order
 	down   Deliver
-	has    announcement
-}
-
-// announcement is what peers may be told of a shard.
-type announcement struct {
-	functions []cm.Endpoint
-	ports     []cm.Port
+	ports  []cm.Port
 }
 
 // wish is one thing that a shard asks of the core.
@@ -74,7 +91,12 @@ func (l *Line) Opener() *security.Opener { return l.core.Keys.Opener(l.shard) }
 
 // Ask implements conn.Requests.
 func (l *Line) Ask(r conn.Request) {
-	l.wish(func(k *Core, now vtime.Time) { k.Manager.Take(now, &r) })
+	l.wish(func(k *Core, now vtime.Time) {
+		if r.Kind == conn.Connect {
+			k.announce(now) // its function may just have been enabled
+		}
+		k.Manager.Take(now, &r)
+	})
 }
 
 // RequestRekey implements security.Requester. A peer that is not to be asked gives no key.
@@ -88,33 +110,27 @@ func (l *Line) SPIRefused(u security.Use) {
 	l.wish(func(k *Core, now vtime.Time) { k.Keys.SPIRefused(now, u) })
 }
 
-// Check says whether peers could be told of functions and of addresses of ports.
-func (l *Line) Check(functions []cm.Endpoint, ports []cm.Port) error {
-	m := l.core.Manager // it looks at nothing but the configuration
-	return errors.Join(m.CheckEndpoints(functions), m.CheckPorts(ports))
+// Check says whether peers could be told of addresses of ports.
+func (l *Line) Check(ports []cm.Port) error {
+	return l.core.Manager.CheckPorts(ports) // it looks at nothing but the configuration
 }
 
 // Knows reports whether a GID in a tenant is a function's, here or at a peer, as of the core's last
 // Step.
 func (l *Line) Knows(tenant uint32, gid [16]byte) bool { return l.core.known.Load().Has(tenant, gid) }
 
-// Announce says which functions and addresses of ports the shard has now. Of several in a Step the
-// last counts.
-func (l *Line) Announce(functions []cm.Endpoint, ports []cm.Port) {
-	l.news = &announcement{functions, ports}
-}
+// Announce says which addresses of ports the shard has now. Of several in a Step the last counts.
+func (l *Line) Announce(ports []cm.Port) { l.news, l.hasNews = ports, true }
 
 func (l *Line) wish(w wish) { l.wishes = append(l.wishes, w) }
 
 // Flush sends what the shard has asked for since the last call. It reports whether there was
 // something: the core's goroutine is awake then.
 func (l *Line) Flush() bool {
-	if n := l.news; n != nil {
-		l.wish(func(k *Core, now vtime.Time) {
-			l.has = *n
-			k.announce(now)
-		})
-		l.news = nil
+	if l.hasNews {
+		ports := l.news
+		l.wish(func(k *Core, _ vtime.Time) { l.ports, k.untold = ports, true })
+		l.hasNews = false
 	}
 	if len(l.wishes) == 0 {
 		return false

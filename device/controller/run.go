@@ -51,10 +51,27 @@ func (k *Core) Halt() {
 	k.wake()
 }
 
-// Stop refuses further input, when Run has returned.
-func (k *Core) Stop() { k.box.Stop() }
+// Stop refuses further input, when Run has returned. Who waits for an answer gets none.
+func (k *Core) Stop() {
+	k.box.Stop()
+	close(k.ended)
+}
 
 // Do runs f on the core's goroutine and returns when it is done (inbox.Do).
 func (k *Core) Do(f func(now vtime.Time)) error {
 	return inbox.Do(&k.box, func(_ *Core, now vtime.Time) { f(now) })
+}
+
+// ask has f begin something on the core's goroutine, and returns the answer when it has come.
+func (k *Core) ask(f func(then func(error))) error {
+	answer := make(chan error, 1)
+	if err := k.Do(func(vtime.Time) { f(func(err error) { answer <- err }) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-k.ended:
+		return inbox.ErrStopped
+	}
 }

@@ -44,9 +44,6 @@ type Functions interface {
 	Find(id pfvf.ID) error             // why it is not there; nil: it is
 	Describe(pfvf.ID) control.Function // whether it is there or not
 	Settings(pfvf.ID) config.Function
-	// Change carries out what an operator asks: all of it or nothing.
-	Change(now vtime.Time, id pfvf.ID, c *control.FunctionChange) error
-	SetPort(now vtime.Time, id pfvf.ID, p *config.Port)
 }
 
 // Inside is what a shard answers of the objects of a function that is there.

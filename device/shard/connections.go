@@ -37,13 +37,5 @@ func connectionCredits(cfg *config.Config) credit.Cost {
 	return c
 }
 
-// announce tells the core, and it the peers, which functions there are and which addresses their
-// ports have.
-func (s *Shard) announce() error {
-	functions, ports := s.funcs.endpoints(), s.plain.portAddresses()
-	if err := s.core.Check(functions, ports); err != nil {
-		return err
-	}
-	s.core.Announce(functions, ports)
-	return nil
-}
+// announce tells the core, and it the peers, which addresses the ports have.
+func (s *Shard) announce() { s.core.Announce(s.plain.portAddresses()) }

@@ -74,7 +74,9 @@ func TestStepDoesNoIO(t *testing.T) {
 	}
 	s.inbox.Post(within(func(s *Shard, now falcon.Time) {
 		id, _ := pfvf.NewID(1, 0, 1)
-		if err := s.funcs.change(now, id, func(c *config.Function) error { c.Link = pfvf.LinkDisable; return nil }); err != nil {
+		c := s.funcs.settings(id)
+		c.Link = pfvf.LinkDisable
+		if err := s.funcs.set(now, id, c); err != nil {
 			t.Error(err)
 		}
 		s.guests.Bells.Add(d.b, bell, nil)

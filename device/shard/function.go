@@ -26,12 +26,12 @@ type function struct {
 var _ guest.Owner = (*function)(nil)
 
 // VF implements guest.Owner, for the VFs that the PF may have.
-func (f *function) VF(now falcon.Time, n uint16, _ func() abi.Ticket) (abi.VFHandler, abi.Status) {
+func (f *function) VF(_ falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status) {
 	id := f.ID | pfvf.ID(n)
 	if n > pfvf.MaxVF || !id.IsVF() || !f.shard.funcs.possible(id) {
 		return nil, abi.StatusNotFound
 	}
-	return &vfCommands{pf: f, id: id, now: now}, abi.StatusOK
+	return &vfCommands{core: f.shard.core, id: id, later: later}, abi.StatusOK
 }
 
 // VFs implements guest.Owner.
@@ -39,12 +39,8 @@ func (f *function) VFs() (possible, enabled int) {
 	if f.ID.IsVF() {
 		return 0, 0
 	}
-	for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
-		if vf.Lifecycle.State() != abi.StateDisabled {
-			enabled++
-		}
-	}
-	return f.shard.funcs.vfs[f.ID.PF()], enabled
+	fs, pf := f.shard.funcs, f.ID.PF()
+	return fs.vfs[pf], fs.enabled[pf]
 }
 
 // TakeVFsDown implements guest.Owner: the VFs are reset one after the other, lowest first, which is
@@ -53,8 +49,15 @@ func (f *function) TakeVFsDown(now falcon.Time) {
 	if f.ID.IsVF() {
 		return
 	}
-	for _, vf := range f.shard.funcs.ofPF(f.ID)[1:] {
-		vf.TakeDown(now, fmt.Sprintf("its PF %s was reset", f.ID))
+	f.shard.funcs.takeVFsDown(now, f.ID)
+	f.shard.core.ResetVFs(f.ID)
+}
+
+func (fs *functionSet) takeVFsDown(now falcon.Time, pf pfvf.ID) {
+	for _, f := range fs.ofPF(pf) {
+		if f.ID.IsVF() {
+			f.TakeDown(now, fmt.Sprintf("its PF %s was reset", pf))
+		}
 	}
 }
 

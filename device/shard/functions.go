@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
@@ -20,7 +19,7 @@ import (
 // functionSet holds the functions of a shard. PFs are always there. A VF is
 // there, and takes memory, from its enabling until it is disabled and no session
 // holds it any more; what was configured or set of it is kept on a shelf
-// meanwhile.
+// meanwhile. What it may be set to the core decides (device/functions).
 type functionSet struct {
 	shard *Shard
 	host  *credit.Node
@@ -30,6 +29,9 @@ type functionSet struct {
 	count atomic.Int32 // of all, for readers outside the shard
 	vfs   [pfvf.MaxPF + 1]int
 	shelf map[pfvf.ID]config.Function
+
+	enabled [pfvf.MaxPF + 1]int       // VFs of each PF, of all shards
+	links   [pfvf.MaxPF + 1]pfvf.Link // what those of PFs are set to
 }
 
 // maxFunctions is what there is at once: 16 PFs with 4095 VFs each.
@@ -47,22 +49,23 @@ func newFunctionSet(s *Shard, host *credit.Node) (*functionSet, error) {
 		pf := &s.cfg.Functions[i]
 		fs.vfs[pf.PF] = pf.VFCount
 	}
-	for _, n := range s.cfg.AllFunctions() {
-		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
-		if err != nil {
-			return nil, err
+	var err error
+	s.core.Functions(func(id pfvf.ID, here bool, is *config.Function) {
+		switch {
+		case !id.IsVF():
+			fs.links[id.PF()] = is.Link
+		case *is.Enabled:
+			fs.enabled[id.PF()]++
 		}
-		if s.cfg.ShardOf(n.PF, n.VF) != s.index {
-			continue
+		if !here {
+			return
 		}
-		fs.shelf[id] = *n.Function
-		if n.VF == 0 || *n.Enabled {
-			if _, err := fs.add(0, id); err != nil {
-				return nil, err
-			}
+		fs.shelf[id] = *is
+		if err == nil && (!id.IsVF() || *is.Enabled) {
+			_, err = fs.add(0, id)
 		}
-	}
-	return fs, nil
+	})
+	return fs, err
 }
 
 // possible says whether the NIC can have a function of that number.
@@ -138,15 +141,6 @@ func (fs *functionSet) ofPF(pf pfvf.ID) []*function {
 	return fs.all[from:to]
 }
 
-// endpoints lists what other NICs may connect to.
-func (fs *functionSet) endpoints() []cm.Endpoint {
-	var list []cm.Endpoint
-	for _, f := range fs.table.All() {
-		list = append(list, cm.Endpoint{Tenant: f.Tenant, GID: f.GID(), Function: uint32(f.ID), Shard: uint8(fs.shard.index)})
-	}
-	return list
-}
-
 // adopt takes over into the function what its settings say, but for what table
 // and credit tree have to agree to.
 func (f *function) adopt(now falcon.Time) {
@@ -170,9 +164,8 @@ func (f *function) adopt(now falcon.Time) {
 // linkChanged works out the links of a PF and its VFs anew and tells those whose
 // link moved.
 func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
-	parent := fs.byID[pf]
 	for _, f := range fs.ofPF(pf) {
-		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (f == parent || fs.linkOf(pf) != pfvf.LinkDisable)
+		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[pf.PF()] != pfvf.LinkDisable)
 		up = up && !f.Faults.LinkDown()
 		if up != f.LinkUp {
 			f.LinkUp = up
@@ -182,17 +175,4 @@ func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 			}
 		}
 	}
-}
-
-// linkOf is what the link of a PF is set to. That of one on another shard is as configured.
-func (fs *functionSet) linkOf(pf pfvf.ID) pfvf.Link {
-	if f := fs.byID[pf]; f != nil {
-		return f.Link
-	}
-	for i := range fs.shard.cfg.Functions {
-		if c := &fs.shard.cfg.Functions[i]; c.PF == pf.PF() {
-			return c.Link
-		}
-	}
-	return pfvf.LinkAuto
 }

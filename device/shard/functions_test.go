@@ -13,6 +13,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -28,8 +30,22 @@ func (v *virtual) operate(side int, function, action string, set ...string) erro
 	if err != nil {
 		return err
 	}
-	err = v.shards[side].funcs.operate(v.now, id, &c)
-	v.step()
+	return v.asked(func(then func(error)) { v.cores[side].Operate(id, &c, then) })
+}
+
+// change sets a function anew, as a PF does.
+func (v *virtual) change(side int, id pfvf.ID, edit func(*config.Function) error) error {
+	return v.asked(func(then func(error)) {
+		v.cores[side].Change(id, func(_, to *config.Function) error { return edit(to) }, then)
+	})
+}
+
+// asked returns what the answer is.
+func (v *virtual) asked(f func(then func(error))) (err error) {
+	v.t.Helper()
+	done := false
+	f(func(e error) { err, done = e, true })
+	v.until("the answer", func() bool { return done })
 	return err
 }
 
@@ -63,7 +79,7 @@ func heap() int64 {
 // TestVFMemory: 16 PFs with 4095 VFs each cost what 16 PFs cost; memory is for enabled VFs, and
 // comes back.
 func TestVFMemory(t *testing.T) {
-	shard := func(vfs int) *Shard {
+	shard := func(vfs int) (*controller.Core, *Shard) {
 		var b strings.Builder
 		b.WriteString("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n")
 		for pf := range 16 {
@@ -73,29 +89,38 @@ func TestVFMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, shards := newNIC(t, c, 1)
-		s := shards[0]
-		return s
+		core, shards := newNIC(t, c, 1)
+		return core, shards[0]
 	}
 	base := heap()
-	none := shard(0)
+	_, none := shard(0)
 	without := heap() - base
 	base = heap()
-	s := shard(pfvf.MaxVF)
+	core, s := shard(pfvf.MaxVF)
 	with := heap() - base
 	if with-without > 64<<10 {
 		t.Errorf("65520 VFs that nobody enabled take %d bytes", with-without)
 	}
 	const n = 2000
+	var decided controller.CoreOutput
+	var out thread.Output
+	var done int
 	change := func(on bool) {
 		for i := range n {
 			id, _ := pfvf.NewID(1, uint32(i%16), uint32(1+i/16))
-			if err := s.funcs.change(1, id, func(c *config.Function) error {
+			core.Change(id, func(_, c *config.Function) error {
 				c.Tenant, c.Address, c.Enabled = 7, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), &on
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}, func(err error) {
+				if done++; err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		for done = 0; done < n; {
+			core.Step(1, &decided)
+			s.Step(1, &thread.Input{}, &out)
+			out.Do()
 		}
 	}
 	before := heap()
@@ -261,7 +286,9 @@ func TestOperatorErrors(t *testing.T) {
 
 // TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond
 // what it has. (DEV-309, DEV-311)
-func TestPFManagesVFs(t *testing.T) {
+func TestPFManagesVFs(t *testing.T) { eachShards(t, testPFManagesVFs) }
+
+func testPFManagesVFs(t *testing.T) {
 	v := newVirtualWith(t, 8, wire100us, manyVFs)
 	pf, vf1 := newDriver(v, 0, 0), newDriver(v, 0, 1)
 	pf.enable()
@@ -347,7 +374,7 @@ func TestPFManagesVFs(t *testing.T) {
 	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20, Part: abi.CreditInUse}); o != used {
 		t.Errorf("in use %+v", o)
 	}
-	if f := (View{s: v.shards[0]}).Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+	if f := (View{s: d.fn.shard}).Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
 		t.Errorf("shown %+v", f)
 	}
 	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})
@@ -364,7 +391,7 @@ func TestPFManagesVFs(t *testing.T) {
 	}
 	v.mustOperate(0, "pf0", "", "trust", "on")
 	pf.must(abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditGuarantee, Mask: 1, Counts: counts(5)})
-	if d.fn.Credits.Guaranteed() != (credit.Cost{credit.ReqPktTx: 5}) || v.shards[0].funcs.host.Charged()[credit.ReqPktTx] != 5 {
+	if d.fn.Credits.Guaranteed() != (credit.Cost{credit.ReqPktTx: 5}) || d.fn.shard.funcs.host.Charged()[credit.ReqPktTx] != 5 {
 		t.Errorf("guaranteed %v", d.fn.Credits.Guaranteed())
 	}
 
@@ -423,6 +450,48 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
 		}
 	}
+}
+
+// TestPFOverShards: a PF's reset, and its link, reach its VFs whichever shard they are on, and it counts
+// them all.
+func TestPFOverShards(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		v := newVirtualWith(t, 9, wire100us, manyVFs)
+		pf := newDriver(v, 0, 0)
+		pf.enable()
+		var vfs []*driver
+		for n := 1; n <= 4; n++ {
+			d := newDriver(v, 0, n)
+			d.setUp()
+			vfs = append(vfs, d)
+		}
+		numVFs := func() uint64 { return pf.fn.Registers().Value(abi.RegNumVF) }
+		if numVFs() != 4 {
+			t.Errorf("%d VFs at first", numVFs())
+		}
+		pf.must(abi.AdminOpVFDisable, &abi.VFNumber{VF: 3})
+		if numVFs() != 3 {
+			t.Errorf("%d VFs, one is disabled", numVFs())
+		}
+		pf.must(abi.AdminOpVFEnable, &abi.VFNumber{VF: 3})
+		if numVFs() != 4 {
+			t.Errorf("%d VFs, all are enabled again", numVFs())
+		}
+		for _, link := range []string{"disable", "auto"} {
+			v.mustOperate(0, "pf0", "", "state", link)
+			for _, d := range vfs {
+				if d.fn.LinkUp != (link == "auto") {
+					t.Errorf("the PF's link is %s, that of %s is up: %t", link, d.fn.ID, d.fn.LinkUp)
+				}
+			}
+		}
+		pf.write(abi.RegControl, 4, uint64(abi.ControlReset))
+		for _, d := range vfs {
+			if d.fn.Lifecycle.State() != abi.StateReset || d.fn.Verbs() != nil {
+				t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
+			}
+		}
+	})
 }
 
 // TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
@@ -53,7 +55,7 @@ func (v View) Find(id pfvf.ID) error {
 	case fs.possible(id):
 		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
 	default:
-		return fmt.Errorf("function %s: there is none; %s", id, fs.inReach(id))
+		return because(v.s.core.Find(id))
 	}
 }
 
@@ -163,4 +165,13 @@ func (v View) Keys() (list []control.Key) {
 		})
 	}
 	return list
+}
+
+// because is what people are told of a refusal.
+func because(err error) error {
+	var no *functions.Refusal
+	if errors.As(err, &no) {
+		return errors.New(no.Why)
+	}
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -18,9 +17,7 @@ func TestEveryKindEverywhere(t *testing.T) {
 	s := v.shards[0]
 	for k := range abi.NumObjects {
 		most := uint32(5 + k)
-		if err := s.funcs.operate(v.now, d.fn.ID, &control.FunctionChange{Set: map[string]string{"max_" + k.Info().Key: fmt.Sprint(most)}}); err != nil {
-			t.Fatal(err)
-		}
+		v.mustOperate(0, "pf0.vf1", "", "max_"+k.Info().Key, fmt.Sprint(most))
 		raw, err := json.Marshal((View{s: s}).Describe(d.fn.ID))
 		if err != nil {
 			t.Fatal(err)

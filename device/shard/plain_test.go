@@ -323,7 +323,7 @@ func TestPlainWithdraw(t *testing.T) {
 	vf := v.shards[1].plain.ports[0].ID
 	set := func(edit func(*config.Function)) {
 		t.Helper()
-		err := v.shards[1].funcs.change(v.now, vf, func(f *config.Function) error {
+		err := v.change(1, vf, func(f *config.Function) error {
 			edit(f)
 			return nil
 		})

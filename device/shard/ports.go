@@ -2,7 +2,6 @@ package shard
 
 import (
 	"cmp"
-	"log/slog"
 	"reflect"
 	"slices"
 
@@ -50,9 +49,7 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 	s := p.s
 	port.Lost = true
 	s.syncPort(port)
-	if err := s.announce(); err != nil { // fewer than before
-		s.log.Line(now, slog.LevelError, "ports not told to peers", "err", err)
-	}
+	s.announce()
 }
 
 // Change takes out the ports that are not as functions are set to have them, which it gives to gone,
@@ -81,7 +78,7 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 		}
 	}
 	if len(s.plain.ports) != before {
-		_ = s.announce() // fewer than before
+		s.announce()
 	}
 	slices.SortFunc(come, func(a, b *Port) int { return cmp.Compare(a.ID, b.ID) })
 	return come
@@ -94,7 +91,8 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	s.plain.join(port)
 	if err = add(); err == nil {
 		s.syncPort(port)
-		if err = s.announce(); err == nil {
+		if err = s.core.Check(s.plain.portAddresses()); err == nil {
+			s.announce()
 			return nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -28,7 +29,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 	s := v.shards[0]
 	enable := func(vf int) error {
 		id, _ := pfvf.NewID(1, 0, uint32(vf))
-		return s.funcs.change(v.now, id, func(c *config.Function) error {
+		return v.change(0, id, func(c *config.Function) error {
 			on := true
 			c.Tenant, c.Address, c.Enabled = 7, address(vf), &on
 			return nil
@@ -39,8 +40,8 @@ func TestChangeAllOrNothing(t *testing.T) {
 	}
 	before := len(s.funcs.all)
 	err := enable(3001)
-	var no *refusal
-	if !errors.As(err, &no) || no.status != abi.StatusNoResources || !strings.Contains(err.Error(), "2049 functions") {
+	var no *functions.Refusal
+	if !errors.As(err, &no) || no.Status != abi.StatusNoResources || !strings.Contains(err.Error(), "2049 functions") {
 		t.Fatalf("one more than can be told: %v", err)
 	}
 	id, _ := pfvf.NewID(1, 0, 3001)
@@ -48,12 +49,12 @@ func TestChangeAllOrNothing(t *testing.T) {
 		t.Error("it is there all the same")
 	}
 	first, _ := pfvf.NewID(1, 0, 1)
-	if err := s.funcs.change(v.now, first, func(c *config.Function) error { c.Weight = 7; return nil }); err != nil {
+	if err := v.change(0, first, func(c *config.Function) error { c.Weight = 7; return nil }); err != nil {
 		t.Errorf("another function's change: %v", err)
 	}
 	last, _ := pfvf.NewID(1, 0, 4) // of a tenant that is not shared
 	move := func(c *config.Function) error { c.Tenant, c.Address = 7, address(4); return nil }
-	if err := s.funcs.change(v.now, last, move); err == nil || s.funcs.byID[last].Tenant != 8 || s.funcs.byID[last].cfg.Tenant != 8 {
+	if err := v.change(0, last, move); err == nil || s.funcs.byID[last].Tenant != 8 || s.funcs.byID[last].cfg.Tenant != 8 {
 		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, s.funcs.byID[last].Tenant)
 	}
 	v.idle(5 * cmDelay)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
@@ -131,9 +130,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		return nil, err
 	}
 	s.syncPorts()
-	if err := s.announce(); err != nil {
-		return nil, err
-	}
+	s.announce()
 	s.core.Flush()
 	return s, nil
 }
@@ -270,11 +267,6 @@ func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
 
 // LogKeysTo has the keys that peers gave us written to a key log. It is called before the first Step.
 func (s *Shard) LogKeysTo(l *security.KeyLog) { s.txSAs.LogTo(l) }
-
-// Recall sets a function as it was set in the NIC before. It is called before the first Step.
-func (s *Shard) Recall(now falcon.Time, id pfvf.ID, c *control.FunctionChange) error {
-	return s.funcs.operate(now, id, c)
-}
 
 // Do runs f on the shard's thread and returns when it is done (inbox.Do).
 func (s *Shard) Do(f func(now falcon.Time)) error {

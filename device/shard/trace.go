@@ -77,7 +77,7 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 	switch f := fs.byID[id]; {
 	case f == nil && !fs.possible(id):
-		return nil, fmt.Errorf("function %s: there is none; %s", id, fs.inReach(id))
+		return nil, because(fs.shard.core.Find(id))
 	case fs.shard.traces[id] != nil:
 		return nil, fmt.Errorf("function %s is traced already; end that trace first", id)
 	case len(fs.shard.traces) >= maxTraces:

@@ -1,0 +1,182 @@
+package controller
+
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/functions"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// What is done with functions as they are set goes through the core, one after the other: a change
+// is worked out here, applied by the shard that has the function, and then made known.
+//
+//	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Side.Set ─▶ Registry.Commit ─▶ peers are told
+//	PF           ─▶ Visit  ─▶ Side.VF, of the shard that has the VF
+
+// jobs are what waits to be done with functions. PFs' admin queues bound it, and operators wait for
+// their own.
+type jobs struct {
+	waiting []job
+	busy    bool // the first of all has begun and waits for its shard
+}
+
+// job begins one. It calls done, at once or later.
+type job func(now vtime.Time, done func())
+
+// begin has a job done when those before it are.
+func (k *Core) begin(j job) { k.jobs.waiting = append(k.jobs.waiting, j) }
+
+// runJobs does what can be done now.
+func (k *Core) runJobs(now vtime.Time) {
+	j := &k.jobs
+	n := 0
+	for ; n < len(j.waiting) && !j.busy; n++ {
+		j.busy = true
+		j.waiting[n](now, func() { j.busy = false })
+		j.waiting[n] = nil
+	}
+	if j.waiting = j.waiting[n:]; len(j.waiting) == 0 {
+		j.waiting = nil
+	}
+}
+
+// onShard has f done on the thread of the shard that has a function, and then, here, after.
+func (k *Core) onShard(id pfvf.ID, f func(to Side, now vtime.Time), after func(now vtime.Time)) {
+	l := k.lines[k.cfg.Home(uint32(id))]
+	l.tell(func(to Side, now vtime.Time) {
+		f(to, now)
+		l.wish(func(_ *Core, now vtime.Time) { after(now) })
+	})
+}
+
+// Change sets a function anew. Either all of it comes into force or nothing; then is told why.
+func (k *Core) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
+	k.begin(func(_ vtime.Time, done func()) {
+		c, err := k.Functions.Change(id, edit)
+		if err != nil {
+			then(err)
+			done()
+			return
+		}
+		k.onShard(id, func(to Side, now vtime.Time) { err = to.Set(now, id, &c.Is) }, func(vtime.Time) {
+			if err == nil {
+				k.changed(&c)
+			}
+			then(err)
+			done()
+		})
+	})
+}
+
+// changed makes a change known.
+func (k *Core) changed(c *functions.Change) {
+	k.Functions.Commit(c)
+	k.untold = true
+	if pf := c.ID.Parent(); *c.Was.Enabled != *c.Is.Enabled && c.ID.IsVF() {
+		n := k.Functions.Enabled(pf.PF())
+		k.lines[k.cfg.Home(uint32(pf))].tell(func(to Side, _ vtime.Time) { to.VFsEnabled(pf, n) })
+	}
+	if link := c.Is.Link; !c.ID.IsVF() && link != c.Was.Link {
+		k.all(func(to Side, now vtime.Time) { to.PFLink(now, c.ID, link) })
+	}
+}
+
+// announce tells peers what all shards have, if it has changed.
+func (k *Core) announce(now vtime.Time) {
+	if !k.untold {
+		return
+	}
+	k.untold = false
+	var list []cm.Endpoint
+	k.Functions.Each(func(id pfvf.ID, is *config.Function) {
+		if *is.Enabled {
+			f := pfvf.Function{Tenant: is.Tenant, Addr: is.Address}
+			list = append(list, cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.Home(uint32(id)))})
+		}
+	})
+	var ports []cm.Port
+	for _, l := range k.lines {
+		ports = append(ports, l.ports...)
+	}
+	k.tellPeers(now, list, ports)
+}
+
+// Operate carries out what an operator asks of a function, and calls then with the result.
+func (k *Core) Operate(id pfvf.ID, c *control.FunctionChange, then func(error)) {
+	if c.Action == "reset" {
+		k.reset(id, then)
+		return
+	}
+	edit, err := k.Functions.ByOperator(id, c)
+	if err != nil {
+		then(err)
+		return
+	}
+	k.Change(id, edit, then)
+}
+
+// reset is the function-level reset by the operator.
+func (k *Core) reset(id pfvf.ID, then func(error)) {
+	k.begin(func(_ vtime.Time, done func()) {
+		if err := k.Functions.Find(id); err != nil {
+			then(err)
+			done()
+			return
+		}
+		is := false
+		k.onShard(id, func(to Side, now vtime.Time) { is = to.Reset(now, id) }, func(vtime.Time) {
+			var err error
+			if !is {
+				err = fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
+			}
+			then(err)
+			done()
+		})
+	})
+}
+
+// Change implements the shard's part of PFs' commands: it sets a VF anew. then is called on the
+// shard's thread.
+func (l *Line) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
+	l.wish(func(k *Core, _ vtime.Time) {
+		k.Change(id, edit, func(err error) { l.tell(func(Side, vtime.Time) { then(err) }) })
+	})
+}
+
+// Visit has f look at a VF where it is. then is called on the shard's thread.
+func (l *Line) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
+	l.wish(func(k *Core, _ vtime.Time) {
+		k.begin(func(_ vtime.Time, done func()) {
+			k.onShard(id, func(to Side, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
+				l.tell(func(Side, vtime.Time) { then() })
+				done()
+			})
+		})
+	})
+}
+
+// ResetVFs resets the VFs of a PF that other shards have.
+func (l *Line) ResetVFs(pf pfvf.ID) {
+	l.wish(func(k *Core, _ vtime.Time) {
+		for _, other := range k.lines {
+			if other != l {
+				other.tell(func(to Side, now vtime.Time) { to.ResetVFs(now, pf) })
+			}
+		}
+	})
+}
+
+// Find says why there can be no function of that number. It may be called while the NIC runs.
+func (l *Line) Find(id pfvf.ID) error { return l.core.Functions.Find(id) }
+
+// Functions calls f for each function of the NIC that is set to something. It is called before the
+// first Step.
+func (l *Line) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
+	k := l.core
+	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.Home(uint32(id)) == l.shard, is) })
+}

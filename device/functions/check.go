@@ -1,0 +1,91 @@
+package functions
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// check refuses a change that takes what another function has, or more than there is.
+func (r *Registry) check(c *Change) error {
+	if err := r.unique(c.ID, &c.Is); err != nil {
+		return err
+	}
+	if err := r.tellable(c); err != nil {
+		return err
+	}
+	return r.guaranteed(c)
+}
+
+// unique sees that nobody else has the MAC, the device of the port, or the address.
+func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
+	if other, taken := r.macs[c.MAC]; taken && other != id {
+		return Refuse(abi.StatusAddressInUse, "%s: mac %s is already that of %s; give each function its own", id, c.MAC, other)
+	}
+	if p := c.Port; p != nil {
+		if other, taken := r.devices[device{p.Netns, p.Name}]; taken && other != id {
+			return Refuse(abi.StatusAddressInUse, "%s: port %s is already that of %s; give each device its own name", id, p.Name, other)
+		}
+	}
+	if other, taken := r.addresses[address{c.Tenant, c.Address}]; taken && other != id && c.Address.IsValid() {
+		return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is already that of %s; give each function its own", id, c.Address, c.Tenant, other)
+	}
+	return nil
+}
+
+// tellable sees that each peer can be told of all functions and addresses of ports that it shares a
+// tenant with.
+func (r *Registry) tellable(c *Change) error {
+	was, is := takes(&c.Was), takes(&c.Is)
+	if c.Was.Tenant == c.Is.Tenant && is.functions <= was.functions && is.addresses <= was.addresses {
+		return nil // no more than before
+	}
+	for i := range r.cfg.Peers {
+		p := &r.cfg.Peers[i]
+		var n count
+		for _, t := range p.Tenants {
+			n.functions, n.addresses = n.functions+r.tenants[t].functions, n.addresses+r.tenants[t].addresses
+		}
+		if slices.Contains(p.Tenants, c.Was.Tenant) {
+			n.functions, n.addresses = n.functions-was.functions, n.addresses-was.addresses
+		}
+		if slices.Contains(p.Tenants, c.Is.Tenant) {
+			n.functions, n.addresses = n.functions+is.functions, n.addresses+is.addresses
+		}
+		const remedy = "disable another function, or share fewer tenants (peers[].tenants)"
+		switch {
+		case n.functions > cm.MaxEndpoints:
+			return Refuse(abi.StatusNoResources, "%s: %d functions in the tenants shared with host %d, at most %d; %s", c.ID, n.functions, p.Host, cm.MaxEndpoints, remedy)
+		case n.addresses > cm.MaxPorts:
+			return Refuse(abi.StatusNoResources, "%s: %d addresses of ports in the tenants shared with host %d, at most %d; %s", c.ID, n.addresses, p.Host, cm.MaxPorts, remedy)
+		}
+	}
+	return nil
+}
+
+// guaranteed sees that every function could still send a packet.
+func (r *Registry) guaranteed(c *Change) error {
+	if *c.Was.Enabled == *c.Is.Enabled && c.Was.Guarantee == c.Is.Guarantee && c.Was.Credits == c.Is.Credits {
+		return nil
+	}
+	if len(r.guarantee) == 0 && c.Is.Guarantee == (config.Credits{}) {
+		return nil
+	}
+	others := maps.Clone(r.guarantee)
+	delete(others, c.ID)
+	list := slices.Collect(maps.Values(others))
+	if *c.Is.Enabled {
+		list = append(list, c.Is.Guarantee)
+	}
+	if r.on-len(r.guarantee) > 0 { // there are some without
+		list = append(list, config.Credits{})
+	}
+	if err := r.cfg.CheckGuarantees(list); err != nil {
+		return Refuse(abi.StatusNoResources, "%s: %v", c.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package functions
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// newRegistry is that of a NIC with two PFs, and a peer that it shares tenant 7 with.
+func newRegistry(t *testing.T) *Registry {
+	t.Helper()
+	c, err := config.Parse([]byte(`
+nic: {host: 1}
+uplink: {backend: memory, address: 10.99.0.1/24}
+cm: {listen: "127.0.0.1:1", identity: unused}
+peers:
+  - {host: 2, underlay: 10.99.0.2, cm: "127.0.0.1:2", identity: vnic://test/host/2, tenants: [7]}
+functions:
+  - pf: 0
+    vf_count: 4095
+    vfs: [{vf: 1, tenant: 7, address: 192.168.0.1, guest: {unix: bare}}, {vf: 2, tenant: 8, address: 192.168.0.1, guest: {unix: bare}}]
+  - {pf: 3, vf_count: 2}
+attach: [{type: unix, name: bare, socket: /nowhere}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func id(pf, vf int) pfvf.ID { return pfvf.ID(1<<16 | pf<<12 | vf) }
+
+func address4(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+
+// put is an enabled function of a tenant.
+func put(tenant uint32, a netip.Addr) Edit {
+	return func(_, to *config.Function) error {
+		on := true
+		to.Tenant, to.Address, to.Enabled = tenant, a, &on
+		return nil
+	}
+}
+
+// make carries a change out, as far as it is in order.
+func (r *Registry) make(id pfvf.ID, edit Edit) error {
+	c, err := r.Change(id, edit)
+	if err == nil {
+		r.Commit(&c)
+	}
+	return err
+}
+
+func wantStatus(t *testing.T, what string, err error, want abi.Status, text string) {
+	t.Helper()
+	if StatusOf(err) != want || err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want %s", what, err, want)
+	}
+}
+
+// TestTaken: what a function has no other gets, whether that is enabled or not, and what it gives up
+// is free.
+func TestTaken(t *testing.T) {
+	r := newRegistry(t)
+	a := address4(1)
+	wantStatus(t, "a tenant's address", r.make(id(0, 3), put(7, netip.MustParseAddr("192.168.0.1"))), abi.StatusAddressInUse, "h1.pf0.vf1")
+	wantStatus(t, "first", r.make(id(0, 3), put(7, a)), abi.StatusOK, "")
+	wantStatus(t, "second", r.make(id(0, 4), put(7, a)), abi.StatusAddressInUse, "h1.pf0.vf3")
+	wantStatus(t, "in another tenant", r.make(id(0, 4), put(8, a)), abi.StatusOK, "")
+	wantStatus(t, "disable", r.make(id(0, 3), Disable), abi.StatusOK, "")
+	wantStatus(t, "of one that is disabled", r.make(id(3, 1), put(7, a)), abi.StatusAddressInUse, "h1.pf0.vf3")
+	wantStatus(t, "moves away", r.make(id(0, 3), put(7, address4(2))), abi.StatusOK, "")
+	wantStatus(t, "free now", r.make(id(3, 1), put(7, a)), abi.StatusOK, "")
+	mac := func(_, to *config.Function) error { to.MAC = r.Settings(id(0, 3)).MAC; return nil }
+	wantStatus(t, "a MAC", r.make(id(3, 1), mac), abi.StatusAddressInUse, "mac")
+	for _, who := range []pfvf.ID{id(3, 3), id(1, 0), 2<<16 | 1, 1 << 30} {
+		wantStatus(t, who.String(), r.make(who, Disable), abi.StatusNotFound, "there is none")
+	}
+	wantStatus(t, "an edit that refuses", r.make(id(3, 1), func(_, to *config.Function) error {
+		to.Weight = 9
+		return errors.New("no")
+	}), abi.StatusInvalidArgument, "no")
+	if r.Settings(id(3, 1)).Weight == 9 || r.Enabled(0) != 4 || r.Enabled(3) != 1 {
+		t.Errorf("%d and %d VFs", r.Enabled(0), r.Enabled(3))
+	}
+}
+
+// TestToldToPeers: there are never more functions than a peer can be told of; one more is refused and
+// nothing of it is done. Functions of other tenants do not count. (F36)
+func TestToldToPeers(t *testing.T) {
+	r := newRegistry(t)
+	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one
+		if err := r.make(id(0, n), put(7, address4(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := id(0, 4000)
+	before := r.Settings(last)
+	wantStatus(t, "one more", r.make(last, put(7, address4(4000))), abi.StatusNoResources, "2049 functions")
+	wantStatus(t, "one that moves in", r.make(id(0, 2), put(7, address4(4001))), abi.StatusNoResources, "2049 functions")
+	if !reflect.DeepEqual(r.Settings(last), before) || r.Settings(id(0, 2)).Tenant != 8 {
+		t.Error("it is done all the same")
+	}
+	wantStatus(t, "of another tenant", r.make(last, put(9, address4(4000))), abi.StatusOK, "")
+	wantStatus(t, "no more than before", r.make(id(0, 3), func(_, to *config.Function) error { to.Weight = 3; return nil }), abi.StatusOK, "")
+	wantStatus(t, "one less", r.make(id(0, 3), Disable), abi.StatusOK, "")
+	wantStatus(t, "in its place", r.make(last, put(7, address4(4000))), abi.StatusOK, "")
+}
+
+// TestPFReach: a PF that is not trusted gives nothing that it does not have.
+func TestPFReach(t *testing.T) {
+	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf.Tenant = 7
+	for _, tc := range []struct {
+		c    abi.SetVF
+		want abi.Status
+	}{
+		{abi.SetVF{Mask: abi.VFAttrTenant, Tenant: 7}, abi.StatusOK},
+		{abi.SetVF{Mask: abi.VFAttrTenant, Tenant: 8}, abi.StatusDenied},
+		{abi.SetVF{Mask: abi.VFAttrTrust, Trust: 1}, abi.StatusDenied},
+		{abi.SetVF{Mask: abi.VFAttrSpoofCheck}, abi.StatusDenied},
+		{abi.SetVF{Mask: abi.VFAttrMaxQP, MaxQP: 1 << 20}, abi.StatusTooLarge},
+		{abi.SetVF{Mask: abi.VFAttrMaxQP}, abi.StatusInvalidArgument},
+		{abi.SetVF{Mask: 1 << 31}, abi.StatusInvalidArgument},
+	} {
+		for _, trusted := range []bool{false, true} {
+			pf.Trust = trusted
+			want := tc.want
+			if trusted && (want == abi.StatusDenied || want == abi.StatusTooLarge) {
+				want = abi.StatusOK
+			}
+			to := vf
+			if st := StatusOf(SetVF(&pf, &to, &tc.c)); st != want {
+				t.Errorf("trusted %t, %+v: %s, want %s", trusted, tc.c, st, want)
+			}
+		}
+	}
+	guest := config.Guest{Unix: "bare"}
+	pf.Guest = &guest
+	if err := Enable(&pf, &vf); err != nil || vf.Guest != &guest || !*vf.Enabled {
+		t.Errorf("%v, %+v", err, vf)
+	}
+}
+
+// TestOperatorIsTold: what an operator asks wrongly is said in words.
+func TestOperatorIsTold(t *testing.T) {
+	r := newRegistry(t)
+	for text, c := range map[string]control.FunctionChange{
+		"nothing to change":  {},
+		`action "explode"`:   {Action: "explode"},
+		"h1.pf0.vf1: weight": {Set: map[string]string{"weight": "heavy"}},
+	} {
+		if err := r.Recall(id(0, 1), &c); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v, want %q", c, err, text)
+		}
+	}
+	if err := r.Recall(id(0, 1), &control.FunctionChange{Action: "disable"}); err != nil || *r.Settings(id(0, 1)).Enabled {
+		t.Error(err)
+	}
+}
+
+// TestCountsAreTrue: after any changes, what is kept beside the settings is what a count finds.
+func TestCountsAreTrue(t *testing.T) {
+	ports, guarantees := 0, 0
+	for seed := range uint64(20) {
+		r, rng := newRegistry(t), rand.New(rand.NewPCG(seed, 1))
+		for range 300 {
+			who := id([]int{0, 3}[rng.IntN(2)], rng.IntN(6))
+			_ = r.make(who, func(_, to *config.Function) error {
+				switch rng.IntN(5) {
+				case 0:
+					return put(7+rng.Uint32N(3), address4(rng.IntN(5)))(nil, to)
+				case 1:
+					return Disable(nil, to)
+				case 2:
+					to.Guarantee.RequestPacketTx = rng.Uint32N(3)
+				case 3:
+					to.MAC = config.FunctionMAC(1, 0, uint16(rng.IntN(8)))
+				case 4:
+					to.Port = nil
+					if rng.IntN(2) == 0 {
+						to.Port = &config.Port{Name: fmt.Sprintf("vp%d", rng.IntN(4))}
+						config.NamedFunction{PF: who.PF(), VF: who.VF(), Function: to}.SetPortDefaults(r.cfg)
+					}
+				}
+				return nil
+			})
+			fresh := &Registry{
+				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
+				devices: map[device]pfvf.ID{}, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+			}
+			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
+			if !reflect.DeepEqual(r, fresh) {
+				t.Fatalf("seed %d: kept\n%+v\ncounted\n%+v", seed, r, fresh)
+			}
+			ports, guarantees = max(ports, len(r.devices)), max(guarantees, len(r.guarantee))
+			if len(r.macs) != len(r.is) {
+				t.Fatalf("seed %d: %d MACs of %d functions", seed, len(r.macs), len(r.is))
+			}
+		}
+	}
+	if ports < 2 || guarantees < 2 {
+		t.Errorf("no more than %d ports and %d guarantees at a time", ports, guarantees)
+	}
+}

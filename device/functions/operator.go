@@ -1,0 +1,51 @@
+package functions
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/settings"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// ByOperator returns what an operator asks: enable, disable, or set. Errors are for people.
+func (r *Registry) ByOperator(id pfvf.ID, c *control.FunctionChange) (Edit, error) {
+	switch c.Action {
+	case "", "enable", "disable":
+	default:
+		return nil, fmt.Errorf("action %q: there are enable, disable and reset", c.Action)
+	}
+	if c.Action == "" && len(c.Set) == 0 {
+		return nil, fmt.Errorf("function %s: nothing to change; there are %s", id, strings.Join(settings.Keys(), ", "))
+	}
+	return func(_, to *config.Function) error {
+		for _, key := range slices.Sorted(maps.Keys(c.Set)) {
+			if err := settings.Set(to, key, c.Set[key]); err != nil {
+				return fmt.Errorf("%s: %s: %w", id, key, err)
+			}
+		}
+		config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: to}.SetPortDefaults(r.cfg)
+		if c.Action != "" {
+			on := c.Action == "enable"
+			to.Enabled = &on
+		}
+		return nil
+	}, nil
+}
+
+// Recall sets a function as it was set in the NIC before, while there are no shards yet.
+func (r *Registry) Recall(id pfvf.ID, c *control.FunctionChange) error {
+	edit, err := r.ByOperator(id, c)
+	if err != nil {
+		return err
+	}
+	change, err := r.Change(id, edit)
+	if err == nil {
+		r.Commit(&change)
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package functions
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Refusal is a change that is not made.
+type Refusal struct {
+	Status abi.Status
+	Why    string
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Status, r.Why) }
+
+// Refuse returns a Refusal.
+func Refuse(st abi.Status, format string, args ...any) error {
+	return &Refusal{st, fmt.Sprintf(format, args...)}
+}
+
+// StatusOf is a driver's view of an error.
+func StatusOf(err error) abi.Status {
+	var r *Refusal
+	switch {
+	case err == nil:
+		return abi.StatusOK
+	case errors.As(err, &r):
+		return r.Status
+	}
+	return abi.StatusInvalidArgument
+}
+
+// Edit changes a copy of a function's settings. pf are those of its PF, which may be itself.
+type Edit func(pf, to *config.Function) error
+
+// Registry has what every function of a NIC is set to.
+type Registry struct {
+	cfg *config.Config
+	vfs [pfvf.MaxPF + 1]int // that each PF can have; -1: there is no such PF
+	is  map[pfvf.ID]config.Function
+
+	macs      map[config.MAC]pfvf.ID
+	addresses map[address]pfvf.ID
+	devices   map[device]pfvf.ID
+	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
+	tenants   map[uint32]count
+	on        int                        // functions that are enabled
+	guarantee map[pfvf.ID]config.Credits // of those that have one
+}
+
+// address is that of a function in its tenant.
+type address struct {
+	tenant uint32
+	addr   netip.Addr
+}
+
+// device is that of a port.
+type device struct{ netns, name string }
+
+// count is what peers are told of in one tenant.
+type count struct{ functions, addresses int }
+
+// New returns the registry of a configuration, which has been checked.
+func New(cfg *config.Config) (*Registry, error) {
+	r := &Registry{
+		cfg: cfg, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
+		devices: map[device]pfvf.ID{}, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+	}
+	for i := range r.vfs {
+		r.vfs[i] = -1
+	}
+	for i := range cfg.Functions {
+		r.vfs[cfg.Functions[i].PF] = cfg.Functions[i].VFCount
+	}
+	for _, n := range cfg.AllFunctions() {
+		id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
+		if err != nil {
+			return nil, err
+		}
+		r.put(id, n.Function)
+	}
+	return r, nil
+}
+
+// Possible says whether the NIC can have a function of that number.
+func (r *Registry) Possible(id pfvf.ID) bool {
+	return id <= pfvf.MaxID && id.Host() == r.cfg.NIC.Host && int(id.VF()) <= r.vfs[id.PF()]
+}
+
+// Find says why there can be no function of that number; nil: there can.
+func (r *Registry) Find(id pfvf.ID) error {
+	if r.Possible(id) {
+		return nil
+	}
+	return Refuse(abi.StatusNotFound, "function %s: there is none; %s", id, r.inReach(id))
+}
+
+// inReach says which functions there can be, as a remedy.
+func (r *Registry) inReach(id pfvf.ID) string {
+	switch host := r.cfg.NIC.Host; {
+	case id.Host() != host:
+		return fmt.Sprintf("this NIC is host %d", host)
+	case r.vfs[id.PF()] < 0:
+		return fmt.Sprintf("add {pf: %d} under functions of the configuration", id.PF())
+	}
+	return fmt.Sprintf("VFs of pf%d go up to %d (its vf_count)", id.PF(), r.vfs[id.PF()])
+}
+
+// Settings returns what a function is set to.
+func (r *Registry) Settings(id pfvf.ID) config.Function {
+	if c, ok := r.is[id]; ok {
+		return c
+	}
+	return config.DefaultVF(id.Host(), id.PF(), id.VF())
+}
+
+// Each calls f for each function that is set to something, in order.
+func (r *Registry) Each(f func(id pfvf.ID, is *config.Function)) {
+	for _, id := range slices.Sorted(maps.Keys(r.is)) {
+		is := r.is[id]
+		f(id, &is)
+	}
+}
+
+// Enabled counts the VFs of a PF that are enabled.
+func (r *Registry) Enabled(pf uint8) int { return r.enabled[pf] }
+
+// Change is one that is in order.
+type Change struct {
+	ID      pfvf.ID
+	Was, Is config.Function
+}
+
+// Change works out what a function would be set to. The error is a *Refusal: then nothing changes.
+func (r *Registry) Change(id pfvf.ID, edit Edit) (c Change, err error) {
+	if err := r.Find(id); err != nil {
+		return c, err
+	}
+	c = Change{ID: id, Was: r.Settings(id)}
+	c.Is = c.Was
+	pf := r.Settings(id.Parent())
+	if err := edit(&pf, &c.Is); err != nil {
+		return c, invalid(err)
+	}
+	if p := c.Is.Port; p != nil && c.Is.MAC != c.Was.MAC && p.MAC == c.Was.MAC { // a direct port has the function's
+		port := *p
+		port.MAC = c.Is.MAC
+		c.Is.Port = &port
+	}
+	if err := r.cfg.CheckFunction(id.String(), &c.Is); err != nil {
+		return c, invalid(err)
+	}
+	return c, r.check(&c)
+}
+
+func invalid(err error) error {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return &Refusal{abi.StatusInvalidArgument, err.Error()}
+}
+
+// Commit makes a change, which its shard has applied.
+func (r *Registry) Commit(c *Change) {
+	r.take(c.ID)
+	r.put(c.ID, &c.Is)
+}
+
+// put enters what a function is set to.
+func (r *Registry) put(id pfvf.ID, c *config.Function) {
+	if id.IsVF() && !*c.Enabled && reflect.DeepEqual(*c, config.DefaultVF(id.Host(), id.PF(), id.VF())) {
+		return
+	}
+	r.is[id] = *c
+	r.macs[c.MAC] = id
+	if c.Address.IsValid() {
+		r.addresses[address{c.Tenant, c.Address}] = id
+	}
+	if p := c.Port; p != nil {
+		r.devices[device{p.Netns, p.Name}] = id
+	}
+	r.told(id, c, 1)
+}
+
+// take takes it out.
+func (r *Registry) take(id pfvf.ID) {
+	c, ok := r.is[id]
+	if !ok {
+		return
+	}
+	delete(r.is, id)
+	delete(r.macs, c.MAC)
+	delete(r.addresses, address{c.Tenant, c.Address})
+	if p := c.Port; p != nil {
+		delete(r.devices, device{p.Netns, p.Name})
+	}
+	r.told(id, &c, -1)
+}
+
+// told counts what a function takes of what is limited, once more or less.
+func (r *Registry) told(id pfvf.ID, c *config.Function, n int) {
+	delete(r.guarantee, id)
+	if !*c.Enabled {
+		return
+	}
+	r.on += n
+	if id.IsVF() {
+		r.enabled[id.PF()] += n
+	}
+	t, has := r.tenants[c.Tenant], takes(c)
+	t.functions, t.addresses = t.functions+n*has.functions, t.addresses+n*has.addresses
+	if r.tenants[c.Tenant] = t; t == (count{}) {
+		delete(r.tenants, c.Tenant)
+	}
+	if n > 0 && c.Guarantee != (config.Credits{}) {
+		r.guarantee[id] = c.Guarantee
+	}
+}
+
+// takes is what peers are told of a function.
+func takes(c *config.Function) (n count) {
+	if *c.Enabled {
+		n.functions = 1
+		if c.Port != nil {
+			n.addresses = len(c.Addresses())
+		}
+	}
+	return n
+}

@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// seenVF is a VF of the shard as its PF sees it, at one moment. What changes its settings is not done
+// here (functions.Registry).
+type seenVF struct {
+	abi.VFHandler // none
+
+	fs  *functionSet
+	id  pfvf.ID
+	now falcon.Time
+}
+
+// QueryVF implements abi.VFHandler.
+func (c *seenVF) QueryVF() (abi.QueryVFResult, abi.Status) {
+	to := c.fs.settings(c.id)
+	r := abi.QueryVFResult{
+		State: abi.StateDisabled, Link: abi.Link(to.Link), MAC: to.MAC, Tenant: to.Tenant, MaxTxRate: uint32(min(to.MaxTxRate, 1<<32-1)),
+	}
+	if to.Trust {
+		r.Trust = 1
+	}
+	if *to.SpoofCheck {
+		r.SpoofCheck = 1
+	}
+	if to.Address.IsValid() {
+		r.GID = to.Address.As16()
+	}
+	f := c.fs.byID[c.id]
+	if f == nil {
+		return r, abi.StatusOK
+	}
+	r.State = f.Lifecycle.State()
+	if f.LinkUp {
+		r.LinkUp = 1
+	}
+	if f.Driver() != nil {
+		r.Attached = 1
+	}
+	if v := f.Verbs(); v != nil {
+		n := v.Counts()
+		r.QPs, r.MRs = uint32(n[abi.ObjectQP]), uint32(n[abi.ObjectMR])
+	}
+	return r, abi.StatusOK
+}
+
+// QueryVFCredits implements abi.VFHandler.
+func (c *seenVF) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st abi.Status) {
+	to := c.fs.settings(c.id)
+	var cost credit.Cost
+	switch part {
+	case abi.CreditLimit:
+		cost = to.Credits.Cost()
+	case abi.CreditGuarantee:
+		cost = to.Guarantee.Cost()
+	case abi.CreditInUse:
+		if f := c.fs.byID[c.id]; f != nil {
+			cost = f.Credits.InUse()
+		}
+	default:
+		return r, abi.StatusInvalidArgument
+	}
+	var raw [abi.CreditCountsSize]byte
+	for i, v := range cost {
+		binary.LittleEndian.PutUint32(raw[4*i:], v)
+	}
+	r.Unmarshal(raw[:])
+	return r, abi.StatusOK
+}
+
+// QueryVFObjects implements abi.VFHandler.
+func (c *seenVF) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
+	return c.fs.queryObjects(c.id, part)
+}
+
+// VFReset implements abi.VFHandler.
+func (c *seenVF) VFReset() abi.Status {
+	vf := c.fs.byID[c.id]
+	if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
+		return abi.StatusBadState
+	}
+	vf.TakeDown(c.now, "its PF reset it")
+	return abi.StatusOK
+}
+
+// queryObjects tells how many objects a function may have, or has.
+func (fs *functionSet) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
+	switch part {
+	case abi.CreditLimit:
+		c := fs.settings(id)
+		for k := range abi.NumObjects {
+			*o.Of(k) = *c.Limits.Quotas.Of(k)
+		}
+	case abi.CreditInUse:
+		if f := fs.byID[id]; f != nil && f.Verbs() != nil {
+			for k, n := range f.Verbs().Counts() {
+				*o.Of(abi.Object(k)) = uint32(n)
+			}
+		}
+	default:
+		return o, abi.StatusInvalidArgument
+	}
+	return o, abi.StatusOK
+}
