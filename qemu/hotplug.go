@@ -39,6 +39,9 @@ func PlugWindow(ctx context.Context, q *QMP, w Window) error {
 
 // PlugPort gives a running guest the Ethernet port of a function.
 func PlugPort(ctx context.Context, q *QMP, p Port) error {
+	if p.Socket != "" {
+		return plugGuestPort(ctx, q, p)
+	}
 	// QEMU would make a TAP that is not there, which then leads nowhere.
 	if there, err := q.hasInterface(p.TAP); err == nil && !there {
 		return fmt.Errorf("port of %s: there is no TAP %s where QEMU runs; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
@@ -87,7 +90,52 @@ func UnplugPort(ctx context.Context, q *QMP, p Port) error {
 	if err := unplug(ctx, q, p.id()); err != nil {
 		return err
 	}
-	return q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil)
+	if err := q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil); err != nil || p.Socket == "" {
+		return err
+	}
+	return q.Execute(ctx, "chardev-remove", map[string]string{"id": p.id() + "-socket"}, nil)
+}
+
+// plugGuestPort gives a running guest a port that is in its memory.
+func plugGuestPort(ctx context.Context, q *QMP, p Port) error {
+	s, err := Inspect(ctx, q)
+	if err != nil {
+		return err
+	}
+	version, accel, socket := parseVersion(s.Version), TCG, p.id()+"-socket"
+	if s.KVM {
+		accel = KVM
+	}
+	data := map[string]any{"addr": map[string]any{"type": "unix", "data": map[string]string{"path": p.Socket}}, "server": p.Server}
+	switch {
+	case p.Server:
+		data["wait"] = false
+	case version >= reconnectInMs:
+		data["reconnect-ms"] = 1000
+	default:
+		data["reconnect"] = 1
+	}
+	device := map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU}
+	if p.Queues > 1 {
+		device["mq"], device["vectors"] = true, 2*p.Queues+2
+	}
+	if p.noMSIX(version, accel) {
+		device["vectors"] = 0
+	}
+	return plug(ctx, q, p.id(), func(bus string) error {
+		device["bus"] = bus
+		if err := q.Execute(ctx, "chardev-add", map[string]any{"id": socket, "backend": map[string]any{"type": "socket", "data": data}}, nil); err != nil {
+			return fmt.Errorf("%w: does vnic run serve the port of %s?", err, p.Function)
+		}
+		err := q.Execute(ctx, "netdev_add", map[string]any{"type": "vhost-user", "id": p.id(), "chardev": socket, "queues": p.Queues}, nil)
+		if err == nil {
+			if err = q.Execute(ctx, "device_add", device, nil); err == nil {
+				return nil
+			}
+			err = errors.Join(err, q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil))
+		}
+		return errors.Join(err, q.Execute(ctx, "chardev-remove", map[string]string{"id": socket}, nil))
+	})
 }
 
 // unplug presses the attention button of the device's root port and waits until

@@ -19,9 +19,10 @@ import (
 // or newer (10.1 for vfio-user), with the devices through which the guest reaches its functions and
 // memory that the NIC can map.
 type Line struct {
-	Binary  string // QEMU's program, default qemu-system-x86_64
-	Name    string // shown in process lists
-	Memory  int64  // bytes, whole MiB
+	Binary  string  // QEMU's program, default qemu-system-x86_64
+	Version Version // of it (VersionOf)
+	Name    string  // shown in process lists
+	Memory  int64   // bytes, whole MiB
 	CPUs    int
 	Accel   Accel    // default: DetectAccel
 	Vsock   string   // socket of a VhostUser
@@ -90,6 +91,11 @@ func (l *Line) Options() ([][]string, error) {
 		groups = append(groups, f.args(windowAddress(len(l.Windows)+i, len(l.Windows)+len(l.Vfio), l.IOMMU)))
 	}
 	for _, p := range l.Ports {
+		if p.Socket != "" {
+			chardev, netdev, device := p.guestPort(l.Version, accel)
+			groups = append(groups, []string{"-chardev", chardev}, []string{"-netdev", netdev}, []string{"-device", device})
+			continue
+		}
 		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
 	}
 	if len(l.Ports) == 0 {
@@ -213,10 +219,13 @@ func (f Vfio) args(at string) []string {
 }
 
 // Port is a function's Ethernet port as the guest has it: a virtio interface on a
-// TAP that exists already.
+// TAP that exists already, or one whose rings the NIC itself serves.
 type Port struct {
 	Function string `json:"function"` // as pf0.vf1
-	TAP      string `json:"tap"`
+	TAP      string `json:"tap,omitempty"`
+	Socket   string `json:"socket,omitempty"` // in place of a TAP: the NIC's
+	Server   bool   `json:"server,omitempty"` // QEMU listens there
+	Queues   int    `json:"queues,omitempty"` // pairs of queues, with Socket
 	MAC      string `json:"mac"`
 	MTU      int    `json:"mtu"`
 }

@@ -114,8 +114,15 @@ func (m *Machine) Args() ([]string, error) {
 	for i, f := range m.Vfio {
 		args = append(args, f.args(windowAddress(len(m.Windows)+i, len(m.Windows)+len(m.Vfio), m.IOMMU))...)
 	}
-	for i, n := range m.NICs {
-		args = append(args, n.args(i)...)
+	taps, version := 0, Version(0)
+	for _, n := range m.NICs {
+		if n.Port != nil && version == 0 {
+			version = VersionOf(m.binary())
+		}
+		args = append(args, n.args(taps, version, accel)...)
+		if n.TAP != nil {
+			taps++
+		}
 	}
 	if m.Monitor != (Chardev{}) {
 		args = append(args, "-chardev", m.Monitor.arg("monitor"), "-mon", "chardev=monitor,mode=control")

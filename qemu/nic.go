@@ -7,11 +7,12 @@ import (
 )
 
 // NIC is an Ethernet interface of a guest, a virtio-net device whose other end is
-// a TAP of the host.
+// a TAP of the host, or a NIC that serves its rings.
 type NIC struct {
-	TAP *os.File // open, with a virtio-net header; QEMU inherits it
-	MAC string   // of the guest's interface
-	MTU int      // told to the guest; 0: 1500
+	TAP  *os.File // open, with a virtio-net header; QEMU inherits it
+	Port *Port    // in place of the rest: what serves it, by a socket
+	MAC  string   // of the guest's interface
+	MTU  int      // told to the guest; 0: 1500
 }
 
 // firstNIC is the place of the first TAP among the files QEMU inherits, behind
@@ -19,7 +20,11 @@ type NIC struct {
 const firstNIC = 5
 
 // args attach the i-th NIC.
-func (n NIC) args(i int) []string {
+func (n NIC) args(i int, v Version, accel Accel) []string {
+	if n.Port != nil {
+		chardev, netdev, device := n.Port.guestPort(v, accel)
+		return []string{"-chardev", chardev, "-netdev", netdev, "-device", device + ",romfile="}
+	}
 	mtu := ""
 	if n.MTU > 0 {
 		mtu = fmt.Sprintf(",host_mtu=%d", n.MTU)
@@ -31,7 +36,7 @@ func (n NIC) args(i int) []string {
 }
 
 func (n NIC) check() error {
-	if n.TAP == nil || n.MAC == "" {
+	if n.Port == nil && (n.TAP == nil || n.MAC == "") {
 		return errors.New("machine with a NIC without a TAP or a MAC: both are needed")
 	}
 	return nil

@@ -60,7 +60,9 @@ func Start(ctx context.Context, m Machine) (*Process, error) {
 	p := &Process{name: m.name(), cmd: exec.Command(m.binary(), args...), output: ours[1], done: make(chan struct{})}
 	p.cmd.ExtraFiles = slices.Clone(theirs)
 	for _, n := range m.NICs {
-		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, n.TAP)
+		if n.TAP != nil {
+			p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, n.TAP)
+		}
 	}
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

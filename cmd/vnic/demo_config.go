@@ -78,6 +78,9 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Capture: filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
 			Mode:    o.capture,
 		}
+		if i == 0 && !o.noVM { // one guest on a port of each kind
+			hs[i].PortSocket = filepath.Join(run, "guest1-net.sock")
+		}
 	}
 	return hs
 }

@@ -63,7 +63,7 @@ func (s *scene) furnish(h *demoHost) error {
 	if err := tap.NewBridge(demoBridge, demoMTU); err != nil {
 		return err
 	}
-	if !h.Ethernet {
+	if !h.Ethernet || h.PortSocket != "" {
 		return nil
 	}
 	if err := tap.NewBridge(h.PortBridge, h.PortMTU); err != nil {

@@ -89,7 +89,7 @@ func (g *vmGuests) start(ctx context.Context) error {
 			Console:  qemu.FileChardev(console),
 		}
 		if h.Ethernet {
-			m.NICs = []qemu.NIC{{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}}
+			m.NICs = []qemu.NIC{h.ethernet()}
 		}
 		vm, err := qemu.Start(ctx, m)
 		if err != nil {
@@ -99,6 +99,15 @@ func (g *vmGuests) start(ctx context.Context) error {
 		g.s.r.step("%s: QEMU booting, pid %d, CID %d, console %s", h.guest(), vm.PID(), h.GuestCID, console)
 	}
 	return nil
+}
+
+// ethernet is the guest's interface: on its function's port in the guest's memory, or on a TAP behind
+// the port's.
+func (h *demoHost) ethernet() qemu.NIC {
+	if h.PortSocket != "" {
+		return qemu.NIC{Port: &qemu.Port{Function: "pf0.vf1", Socket: h.PortSocket, Queues: 1, MAC: h.GuestMAC, MTU: h.PortMTU}}
+	}
+	return qemu.NIC{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}
 }
 
 // windows lists the guest's windows.

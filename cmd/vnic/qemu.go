@@ -161,7 +161,7 @@ func (o *qemuOptions) ask(cfg *config.Config, name string) (f config.NamedFuncti
 		made.Tenant = v.Tenant
 		made.Address, _ = netip.ParseAddr(v.Addr)
 		if p := v.Port; p != nil {
-			made.Port = &config.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, MTU: p.MTU}
+			made.Port = &config.Port{Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, MTU: p.MTU}
 		}
 		_ = made.MAC.UnmarshalText([]byte(v.MAC))
 		return config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: &made}, true
@@ -192,6 +192,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	if err := o.boot(); err != nil {
 		return err
 	}
+	o.line.Version = qemu.VersionOf(o.line.Binary)
 	if o.line.Name == "" {
 		o.line.Name = fmt.Sprintf("vnic-guest%d", o.cid)
 	}
@@ -219,7 +220,9 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	fmt.Fprintf(w, "# Guest %d of NIC %s. Start `vnic run` first: QEMU needs its socket.\n", o.cid, cfg.NIC.Name)
 	for _, f := range own {
 		fmt.Fprintf(w, "#   %s: tenant %d, address %s\n", f, f.Tenant, f.Address)
-		if p := o.port(f); p != nil {
+		if p := o.port(f); p != nil && p.Socket != "" {
+			fmt.Fprintf(w, "#     its port: the NIC's, at %s\n", p.Socket)
+		} else if p != nil {
 			fmt.Fprintf(w, "#     its port: %s\n", p.MakeTAP(bridgeName(f.Port)))
 		}
 	}
@@ -295,6 +298,9 @@ func (o *qemuOptions) monitor(beside string) string {
 // port is the guest's side of a function's port; nil: the guest has none. A direct
 // port's own device is the interface, so nothing is left for a guest.
 func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
+	if p := f.Port; p != nil && p.Type == config.PortVhostUser {
+		return &qemu.Port{Function: f.String(), Socket: p.Socket, Server: p.Listen == config.ListenGuest, Queues: p.Queues, MAC: f.MAC.String(), MTU: p.MTU}
+	}
 	if f.Port == nil || f.Port.Mode != config.PortBridged {
 		return nil
 	}
@@ -336,6 +342,9 @@ func (o *qemuOptions) become() error {
 		}
 	}
 	for _, p := range o.line.Ports {
+		if p.Socket != "" {
+			continue
+		}
 		device, err := net.InterfaceByName(p.TAP)
 		if err != nil {
 			return fmt.Errorf("port of %s: there is no TAP %s; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))

@@ -84,7 +84,7 @@ func qemuPlugCommand(o *qemuOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plug -c FILE --guest CID FUNCTION...", Short: "add the window and the port of more functions to a running guest",
 		Long: `Plugs the window (where the guest's attachment has windows) and the Ethernet port
-(where it is bridged) of functions that the configuration gives to the guest into
+(where it is bridged or of type vhost-user) of functions that the configuration gives to the guest into
 free root ports of its QEMU. The vsock device, the memory and the machine cannot
 change while the guest runs.`,
 		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
@@ -119,6 +119,7 @@ type pluggedDevice struct {
 	Device   string `json:"device"` // window or port
 	Done     string `json:"done"`
 	TAP      string `json:"tap,omitempty"`
+	Socket   string `json:"socket,omitempty"`
 }
 
 // eachDevice does something with the windows and then the ports of the functions named, through
@@ -132,7 +133,7 @@ func (o *qemuOptions) eachDevice(
 		return err
 	}
 	if len(o.line.Windows)+len(o.line.Ports) == 0 {
-		return fmt.Errorf("%s: no device to plug: windows are off for guest %d (attach: windows), and no function named has a bridged port; over vsock a function needs no device of its own", o.config, o.cid)
+		return fmt.Errorf("%s: no device to plug: windows are off for guest %d (attach: windows), and no function named has a port that is bridged or of type vhost-user; over vsock a function needs no device of its own", o.config, o.cid)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
@@ -152,7 +153,7 @@ func (o *qemuOptions) eachDevice(
 		if err := window(ctx, q, w); err != nil {
 			return err
 		}
-		if err := said(pluggedDevice{w.Function, "window", done, ""}, "window of "+w.Function+" "+done); err != nil {
+		if err := said(pluggedDevice{Function: w.Function, Device: "window", Done: done}, "window of "+w.Function+" "+done); err != nil {
 			return err
 		}
 	}
@@ -160,7 +161,11 @@ func (o *qemuOptions) eachDevice(
 		if err := port(ctx, q, p); err != nil {
 			return err
 		}
-		if err := said(pluggedDevice{p.Function, "port", done, p.TAP}, "port of "+p.Function+" "+done+", TAP "+p.TAP); err != nil {
+		where := ", TAP " + p.TAP
+		if p.Socket != "" {
+			where = ", the NIC's socket " + p.Socket
+		}
+		if err := said(pluggedDevice{p.Function, "port", done, p.TAP, p.Socket}, "port of "+p.Function+" "+done+where); err != nil {
 			return err
 		}
 	}

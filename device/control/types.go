@@ -163,8 +163,12 @@ type Function struct {
 
 // Port is a function's Ethernet port.
 type Port struct {
-	Name   string `json:"name"` // of the TAP device
-	Mode   string `json:"mode"` // direct or bridged
+	Name   string `json:"name"`             // of the TAP device
+	Type   string `json:"type"`             // tap or vhost-user
+	Socket string `json:"socket,omitempty"` // vhost-user: where the guest comes in
+	Listen string `json:"listen,omitempty"` // vhost-user: who makes the socket
+	Queues int    `json:"queues,omitempty"` // vhost-user: pairs
+	Mode   string `json:"mode,omitempty"`   // tap: direct or bridged
 	Bridge string `json:"bridge,omitempty"`
 	Netns  string `json:"netns,omitempty"`
 	MTU    int    `json:"mtu"`

@@ -38,7 +38,7 @@ func (view View) Describe(id pfvf.ID) control.Function {
 		v.Addr = c.Address.String()
 	}
 	if p := c.Port; p != nil {
-		v.Port = &control.Port{Name: p.Name, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
+		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
 	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)

@@ -1,0 +1,85 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// Version is a QEMU's: 702 for 7.2. 0 is an old one, since nothing newer may be asked of one that is
+// not known.
+type Version int
+
+// Versions from which on QEMU behaves differently.
+const (
+	reconnectInMs = Version(902)  // reconnect-ms= in place of reconnect=
+	vhostMSIX     = Version(1100) // before, a guest's driver of a vhost-user device with MSI-X ends QEMU under TCG
+)
+
+var versionLine = regexp.MustCompile(`(\d+)\.(\d+)`)
+
+// parseVersion reads what a QEMU says of its version.
+func parseVersion(text string) Version {
+	m := versionLine.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return Version(100*major + minor)
+}
+
+// versionTime bounds how long a QEMU may take to say its version.
+const versionTime = 10 * time.Second
+
+// VersionOf asks a QEMU program for its version; 0: it cannot be run here.
+func VersionOf(binary string) Version {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		return 0
+	}
+	return parseVersion(string(out))
+}
+
+// reconnect says how a socket's client is to connect again after a second.
+func (v Version) reconnect() string {
+	if v >= reconnectInMs {
+		return "reconnect-ms=1000"
+	}
+	return "reconnect=1"
+}
+
+// guestPort is a Port in the guest's memory, by the arguments of its three parts.
+func (p Port) guestPort(v Version, accel Accel) (chardev, netdev, device string) {
+	end := v.reconnect()
+	if p.Server {
+		end = "server=on,wait=off"
+	}
+	chardev = fmt.Sprintf("socket,id=%s-socket,path=%s,%s", p.id(), escape(p.Socket), end)
+	netdev = fmt.Sprintf("vhost-user,id=%s,chardev=%[1]s-socket,queues=%d", p.id(), p.Queues)
+	device = fmt.Sprintf("virtio-net-pci,id=%s,netdev=%s,mac=%s,host_mtu=%d", p.id(), p.id(), p.MAC, p.MTU)
+	vectors := 2*p.Queues + 2
+	if p.noMSIX(v, accel) {
+		vectors = 0
+	}
+	switch {
+	case p.Queues > 1:
+		device += fmt.Sprintf(",mq=on,vectors=%d", vectors)
+	case vectors == 0:
+		device += ",vectors=0"
+	}
+	return chardev, netdev, device
+}
+
+// noMSIX tells whether the device must do with a line for its interrupts.
+func (p Port) noMSIX(v Version, accel Accel) bool {
+	if accel == "" {
+		accel = DetectAccel()
+	}
+	return accel == TCG && v < vhostMSIX
+}
