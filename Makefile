@@ -7,7 +7,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target gets.
 FUZZTIME ?= 60s
-# Which benchmarks: all, or one of falcon tunnel rdma credits guest.
+# Which benchmarks: all, or one of falcon tunnel ports rdma credits guest.
 BENCH   ?= all
 
 .DEFAULT_GOAL := help
@@ -112,7 +112,7 @@ mutate: ## change one operator at a time, MUTANTS (300) times, and report change
 	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
 
 .PHONY: bench
-bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|rdma|credits|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|credits|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh

@@ -60,9 +60,9 @@ type NetGuest struct {
 type netQueue struct {
 	*Queue
 	kick, call int
-	slot       uint64            // bytes of a buffer
-	at         map[uint16]uint64 // of buffers that the device has, by id
-	spare      []uint64          // of the others
+	slot       uint64   // bytes of a buffer
+	at         []uint64 // of buffers that the device has, by id; 0: it has not
+	spare      []uint64 // of the others
 	frame      []byte
 	missing    int
 }
@@ -168,7 +168,7 @@ func (g *NetGuest) Boot() error {
 }
 
 func (g *NetGuest) newQueue(rx bool) (*netQueue, error) {
-	q := &netQueue{kick: -1, call: -1, slot: txSlot, at: map[uint16]uint64{}}
+	q := &netQueue{kick: -1, call: -1, slot: txSlot, at: make([]uint64, g.opt.Size)}
 	if rx {
 		q.slot = g.rxSlot()
 	}
@@ -302,7 +302,7 @@ func (g *NetGuest) Notify(queue int) { g.tx[queue].notify() }
 // Idle tells whether the device has given back all that was sent.
 func (g *NetGuest) Idle(queue int) bool {
 	g.tx[queue].reap()
-	return len(g.tx[queue].at) == 0
+	return g.tx[queue].had() == 0
 }
 
 // reap takes buffers back that the device used. One that it did not have is a fault of the device.
@@ -312,12 +312,12 @@ func (q *netQueue) reap() (frames int) {
 		if !ok {
 			return frames
 		}
-		at, mine := q.at[id]
-		if !mine {
+		at := q.at[id]
+		if at == 0 {
 			panic(fmt.Sprintf("the device gave chain %d back, which it did not have", id))
 		}
 		q.spare = append(q.spare, at)
-		delete(q.at, id)
+		q.at[id] = 0
 		frames++
 	}
 }
@@ -331,11 +331,11 @@ func (g *NetGuest) Receive(queue int) (h Header, frame []byte, err error) {
 		if !ok {
 			return h, nil, nil
 		}
-		at, mine := q.at[id]
-		if !mine || uint64(n) > q.slot {
-			return h, nil, fmt.Errorf("buffer %d came back with %d bytes: known %v", id, n, mine)
+		at := q.at[id]
+		if at == 0 || uint64(n) > q.slot {
+			return h, nil, fmt.Errorf("buffer %d came back with %d bytes: the device had it: %v", id, n, at != 0)
 		}
-		delete(q.at, id)
+		q.at[id] = 0
 		q.spare = append(q.spare, at)
 		if q.missing == 0 {
 			q.frame = q.frame[:0]
@@ -410,9 +410,19 @@ func (g *NetGuest) Kick(queue int) {
 func (g *NetGuest) Whole() bool {
 	for i, q := range g.rx {
 		g.Discard(i)
-		if len(q.at) != int(q.Size) {
+		if q.had() != int(q.Size) {
 			return false
 		}
 	}
 	return true
+}
+
+// had is how many buffers the device has.
+func (q *netQueue) had() (n int) {
+	for _, at := range q.at {
+		if at != 0 {
+			n++
+		}
+	}
+	return n
 }

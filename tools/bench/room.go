@@ -33,6 +33,7 @@ var allRooms = []room{
 		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic:Tunnel"},
 		needs:    "iperf3", install: "apt-get install iperf3",
 	},
+	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic:Ports"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/fabric"
+)
+
+// pmd is DPDK's testpmd on one port: an independent driver of virtio-net over vhost-user, without a
+// virtual machine.
+type pmd struct {
+	t   testing.TB
+	in  io.WriteCloser
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	said strings.Builder
+}
+
+// pmdOptions say what a testpmd does.
+type pmdOptions struct {
+	socket string
+	mac    [6]byte
+	peer   [6]byte // where it sends to
+	from   string  // addresses of what it sends
+	to     string
+	size   int    // bytes of a frame it sends, without checksum
+	more   string // parameters of the device, as packed_vq=1
+	mode   string // txonly, rxonly or macswap
+	cores  string // as DPDK's --lcores
+	server bool   // it listens at the socket
+}
+
+func requirePMD(t testing.TB) {
+	t.Helper()
+	_, err := exec.LookPath("dpdk-testpmd")
+	require(t, err == nil, "dpdk-testpmd is not installed (make deps: dpdk-dev)")
+}
+
+func macText(m [6]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+func startPMD(t testing.TB, o pmdOptions) *pmd {
+	t.Helper()
+	if o.cores == "" {
+		o.cores = "0@0,1@0"
+		if n := os.Getenv("GOMAXPROCS"); n == "" {
+			o.cores = "(0,1)@(0-1)"
+		}
+	}
+	device := fmt.Sprintf("net_virtio_user0,path=%s,queues=1,queue_size=1024,mac=%s", o.socket, macText(o.mac))
+	if o.server {
+		device += ",server=1"
+	}
+	if o.more != "" {
+		device += "," + o.more
+	}
+	runtime := t.TempDir()
+	cmd := exec.Command("stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--lcores", o.cores, "--vdev", device, "--",
+		"-i", "--forward-mode="+o.mode, "--eth-peer=0,"+macText(o.peer), "--tx-ip="+o.from+","+o.to, fmt.Sprintf("--txpkts=%d", max(o.size, 60)), "--nb-cores=1", "--total-num-mbufs=8192", "--no-flush-rx")
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime, "RUNTIME_DIRECTORY="+runtime)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &pmd{t: t, in: in, cmd: cmd}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		r := bufio.NewReader(out)
+		for {
+			b, err := r.ReadByte()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.said.WriteByte(b)
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("testpmd at %s:\n%s", filepath.Base(o.socket), p.text())
+		}
+	})
+	p.await("testpmd> ", 0)
+	return p
+}
+
+func (p *pmd) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// await waits until it says something behind from.
+func (p *pmd) await(what string, from int) {
+	p.t.Helper()
+	eventually(p.t, "testpmd says "+what, func() error {
+		if !strings.Contains(p.text()[from:], what) {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+}
+
+// do gives it a command, and returns the answer when that has what is awaited.
+func (p *pmd) do(command, await string) string {
+	p.t.Helper()
+	from := len(p.text())
+	if _, err := io.WriteString(p.in, command+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+	p.await(await, from)
+	return p.text()[from:]
+}
+
+var pmdCounter = regexp.MustCompile(`([RT]X-packets|[RT]X-bytes): +(\d+)`)
+
+// counts are its port's counters, as RX-packets.
+func (p *pmd) counts() map[string]int {
+	p.t.Helper()
+	m := map[string]int{}
+	for _, f := range pmdCounter.FindAllStringSubmatch(p.do("show port stats 0", "Tx-pps"), -1) {
+		m[f[1]], _ = strconv.Atoi(f[2])
+	}
+	return m
+}
+
+func gatewayOf(mac [6]byte) [6]byte {
+	mac[2] = 0x4f // docs/tunnel.md
+	return mac
+}
+
+// TestPMD has DPDK's driver, with rings of each kind, send to another through a NIC: what arrives is
+// what was sent.
+func TestPMD(t *testing.T) { throughPMD(t, "packed_vq=1") }
+
+// TestLongPMD is TestPMD with other kinds of rings.
+func TestLongPMD(t *testing.T) {
+	throughPMD(t, "packed_vq=0", "packed_vq=1,mrg_rxbuf=0,in_order=0", "mrg_rxbuf=0,in_order=0,vectorized=0")
+}
+
+func throughPMD(t *testing.T, kinds ...string) {
+	requirePMD(t)
+	for _, more := range kinds {
+		t.Run(more, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "pmd")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			serveOn(t, fabric.New(4500), portConfig(t, dir, 1, 2, 1, ""))
+			a, b := macOf(1, 1), macOf(1, 2)
+			rx := startPMD(t, pmdOptions{socket: portSocket(dir, 1, 2), mac: b, peer: gatewayOf(b), from: "192.168.100.12", to: "192.168.100.11", mode: "rxonly", more: more})
+			tx := startPMD(t, pmdOptions{socket: portSocket(dir, 1, 1), mac: a, peer: gatewayOf(a), from: "192.168.100.11", to: "192.168.100.12", mode: "txonly", more: more, size: 200})
+			rx.do("start", "packet forwarding")
+			tx.do("start", "packet forwarding")
+			eventually(t, "frames through the NIC", func() error {
+				if n := rx.counts()["RX-packets"]; n < 20_000 {
+					return fmt.Errorf("%d so far", n)
+				}
+				return nil
+			})
+			tx.do("stop", "Done.")
+			got, sent := rx.counts(), tx.counts()
+			if got["RX-bytes"] != 200*got["RX-packets"] || sent["TX-packets"] < got["RX-packets"] {
+				t.Errorf("sent %v, received %v", sent, got)
+			}
+			t.Logf("%v sent, %v received", sent, got)
+		})
+	}
+}
