@@ -7,7 +7,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -17,11 +19,17 @@ import (
 // without a machine that is shared with others.
 type busy struct {
 	*virtual
-	freeAt  [2]falcon.Time
-	waiting [2][]busyFrame // on the wire, by receiver
-	input   [2]thread.Input
-	more    [2]bool
-	seen    falcon.Time // when the effects of the Step's input are seen
+	shards [2][]busyShard
+	seen   falcon.Time // when the effects of the Step's input are seen
+}
+
+// busyShard is a shard with its processor. The kernel gives it the frames that are for it.
+type busyShard struct {
+	*Shard
+	freeAt  falcon.Time
+	waiting []busyFrame // on the wire
+	input   thread.Input
+	more    bool
 }
 
 type busyFrame struct {
@@ -45,39 +53,47 @@ func busyCost(n int) falcon.Time { return busyPacket + falcon.Time(n)*busyKiB/10
 func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	for b.now < end {
 		next := end
-		for i, s := range b.shards {
-			at := min(b.outs[i][0].Deadline, b.decided[i].Deadline)
-			if len(b.waiting[i]) > 0 {
-				at = min(at, b.waiting[i][0].at)
+		for i := range b.shards {
+			for k := range b.shards[i] {
+				next = min(next, max(b.due(i, &b.shards[i][k]), b.shards[i][k].freeAt))
 			}
-			if b.more[i] || !s.inbox.Empty() {
-				at = b.now
-			}
-			if len(b.mail[i]) > 0 {
-				at = min(at, b.mail[i][0].at)
-			}
-			next = min(next, max(at, b.freeAt[i]))
 		}
 		b.now = max(b.now, next)
 		for i := range b.shards {
-			if b.freeAt[i] <= b.now {
-				b.turn(i, each)
+			for k := range b.shards[i] {
+				if s := &b.shards[i][k]; s.freeAt <= b.now {
+					b.turn(i, s, each)
+				}
 			}
 		}
 	}
 }
 
-func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
-	s := b.shards[i]
-	in := &b.input[i]
+// due is when a shard has something to do.
+func (b *busy) due(i int, s *busyShard) falcon.Time {
+	if s.more || !s.inbox.Empty() || s.handed() || s.funcs.host.Called() {
+		return b.now
+	}
+	at := min(b.outs[i][s.index].Deadline, b.decided[i].Deadline)
+	if len(s.waiting) > 0 {
+		at = min(at, s.waiting[0].at)
+	}
+	if len(b.mail[i]) > 0 {
+		at = min(at, b.mail[i][0].at)
+	}
+	return at
+}
+
+func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
+	in, out := &s.input, &b.outs[i][s.index]
 	in.Frames = in.Frames[:0]
 	cost := falcon.Time(busyStep)
-	if b.now > b.freeAt[i] {
+	if b.now > s.freeAt {
 		cost += busyWake
 	}
-	for len(b.waiting[i]) > 0 && b.waiting[i][0].at <= b.now && len(in.Frames) < thread.Batch {
-		f := b.waiting[i][0]
-		b.waiting[i] = b.waiting[i][1:]
+	for len(s.waiting) > 0 && s.waiting[0].at <= b.now && len(in.Frames) < thread.Batch {
+		f := s.waiting[0]
+		s.waiting = s.waiting[1:]
 		in.Frames = append(in.Frames, f.data)
 		cost += busyCost(len(f.data))
 	}
@@ -86,28 +102,39 @@ func (b *busy) turn(i int, each func(side int, at falcon.Time)) {
 		b.mail[i] = b.mail[i][1:]
 	}
 	b.decide(i)
-	if len(in.Frames) == 0 && !b.more[i] && s.inbox.Empty() && b.outs[i][0].Deadline > b.now {
+	if len(in.Frames) == 0 && b.due(i, s) > b.now {
 		return
 	}
-	s.Step(b.now, in, &b.outs[i][0])
-	b.outs[i][0].Do()
-	if !b.outs[i][0].More && s.inbox.Empty() && (len(b.waiting[i]) == 0 || b.waiting[i][0].at > b.now) {
-		s.Flush(b.now, &b.outs[i][0])
-		b.outs[i][0].Do()
+	s.Step(b.now, in, out)
+	out.Do()
+	if !out.More && s.inbox.Empty() && (len(s.waiting) == 0 || s.waiting[0].at > b.now) {
+		s.Flush(b.now, out)
+		out.Do()
 	}
-	b.more[i] = b.outs[i][0].More
+	s.more = out.More
 	b.decide(i)
 	pending, received := s.tx.Pending(), cost
 	for _, f := range pending {
 		cost += busyCost(len(f))
 	}
-	b.freeAt[i] = b.now + cost
+	s.freeAt = b.now + cost
 	b.seen = b.now + received
 	for _, f := range pending {
-		b.waiting[1-i] = append(b.waiting[1-i], busyFrame{b.freeAt[i] + busyWire, slices.Clone(f)})
+		to := b.receiver(1-i, f)
+		to.waiting = append(to.waiting, busyFrame{s.freeAt + busyWire, slices.Clone(f)})
+		slices.SortStableFunc(to.waiting, func(x, y busyFrame) int { return int(x.at - y.at) })
 	}
 	s.tx.Taken(len(pending))
 	each(i, b.seen)
+}
+
+// receiver is the shard of a NIC that a frame is for.
+func (b *busy) receiver(i int, frame []byte) *busyShard {
+	to := 0
+	if sealed, ok := underlay.Sealed(frame); ok && len(b.shards[i]) > 1 {
+		to = b.shards[i][0].shardOf(sealed)
+	}
+	return &b.shards[i][to]
 }
 
 // busyFlood measures a VF that writes 4 KiB at even times, alone or beside 64 that flood.
@@ -132,6 +159,11 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 	})
 	v.tell = false
 	f := &busyFlood{busy: &busy{virtual: v}}
+	for i := range v.nics {
+		for _, s := range v.nics[i] {
+			f.shards[i] = append(f.shards[i], busyShard{Shard: s})
+		}
+	}
 	connect := func(vf int, service uint64) (p [2]*driver) {
 		p[0], p[1] = newDriver(v, 0, vf), newDriver(v, 1, vf)
 		p[0].setUp()
@@ -143,7 +175,11 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 	for n := range flooders {
 		f.flood = append(f.flood, connect(10+n, uint64(10+n)))
 	}
-	f.freeAt = [2]falcon.Time{v.now, v.now}
+	for i := range f.shards {
+		for k := range f.shards[i] {
+			f.shards[i][k].freeAt = v.now
+		}
+	}
 	return f
 }
 
@@ -203,7 +239,26 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 // TestQuietVF holds a VF with a guarantee to 95 % of what it is due and to three times its latency
 // while 64 others flood, also when nothing but the shards' speed bounds them (a VF without a
 // guarantee waits longer).
-func TestQuietVF(t *testing.T) {
+func TestQuietVF(t *testing.T) { quietVF(t, nil) }
+
+// TestQuietVFOfAnotherShard: the same with the flood on another shard of the NIC, and with it on both.
+func TestQuietVFOfAnotherShard(t *testing.T) {
+	perNIC = 2
+	defer func() { perNIC = 1 }()
+	one, other := 0, 1
+	t.Run("apart", func(t *testing.T) {
+		quietVF(t, func(vf int) *int {
+			if vf == 1 {
+				return &one
+			}
+			return &other
+		})
+	})
+	t.Run("both", func(t *testing.T) { quietVF(t, func(int) *int { return nil }) })
+}
+
+// quietVF pins VFs to shards as pin says.
+func quietVF(t *testing.T, pin func(vf int) *int) {
 	for _, c := range []struct {
 		name  string
 		limit uint32 // packets under way of the whole NIC
@@ -211,7 +266,13 @@ func TestQuietVF(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newBusyFlood(t, 64, func(cfg *config.Config) {
 				cfg.Credits.NIC.RequestPacketTx, cfg.Credits.Host.RequestPacketTx = c.limit, c.limit
-				cfg.Functions[0].VFs[0].Guarantee = config.Credits{RequestPacketTx: 8}
+				vfs := cfg.Functions[0].VFs
+				vfs[0].Guarantee = config.Credits{RequestPacketTx: 8}
+				for i := range vfs {
+					if pin != nil {
+						vfs[i].Shard = pin(int(vfs[i].VF))
+					}
+				}
 			})
 			const d = 30e6
 			every := falcon.Time(199e3) // more often than a 65th of what the flood gets through
@@ -225,6 +286,23 @@ func TestQuietVF(t *testing.T) {
 			if ratio > 3 || share < 0.95 || bytes < 20e6 {
 				t.Errorf("p99 %.2f times that of idle, share %.3f, flood of %d bytes", ratio, share, bytes)
 			}
+			f.checkCredits(t, c.limit)
 		})
+	}
+}
+
+// checkCredits expects that nothing of the NIC's packets is left out at rest.
+func (f *busyFlood) checkCredits(t *testing.T, limit uint32) {
+	for i := range f.nics {
+		charged := uint32(0)
+		for _, s := range f.nics[i] {
+			if n := s.funcs.host.InUse()[credit.ReqPktTx]; n != 0 {
+				t.Errorf("NIC %d, shard %d: %d packets are under way", i, s.index, n)
+			}
+			charged += s.funcs.host.Parent().Charged()[credit.ReqPktTx]
+		}
+		if charged != 8 || f.nics[i][0].funcs.host.Limit()[credit.ReqPktTx] != limit {
+			t.Errorf("NIC %d: %d packets set aside of %d, want 8 of %d", i, charged, f.nics[i][0].funcs.host.Limit()[credit.ReqPktTx], limit)
+		}
 	}
 }
