@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
 // newQEMU is a QEMU that knows vfio-user: the machine's own, or that of tools/qemu.sh.
@@ -70,4 +72,44 @@ func vfioInfo(t *testing.T, iommu bool, path string) {
 		t.Fatalf("%+v; want path %s", info, path)
 	}
 	t.Logf("%+v", info.Latency)
+}
+
+// vfioCosts boots two guests whose functions are PCI devices, and lets the first measure what the device
+// costs it, over messages alone and over its window.
+func vfioCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+	tb.Helper()
+	config := writeQEMUConfig(tb, fmt.Sprintf(vfioConfig, tb.TempDir()))
+	serveConfig(tb, config)
+	second := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11", "--device", "pci://")
+		if err != nil {
+			cancel()
+		}
+		second <- err
+	}()
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", "pci://?function=pf0.vf1")
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-second); err != nil {
+		tb.Fatal(err)
+	}
+	return checkCosts(tb, said, "pci", "pci-msix")
+}
+
+// BenchmarkVfioLatency is BenchmarkGuestLatency for functions by vfio-user.
+func BenchmarkVfioLatency(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
+	defer cancel()
+	g := buildQEMUGuest(b, ctx)
+	g.iommu, g.qemu = true, newQEMU(b, ctx)
+	for b.Loop() {
+		window := vfioCosts(b, ctx, g)[1]
+		b.ReportMetric(window.Latency.DoorbellUS, "guest/doorbell_vfio_us")
+		b.ReportMetric(window.Latency.WakeUS, "guest/vfio_wake_us")
+		b.ReportMetric(window.Write64US, "guest/write64_vfio_us")
+	}
 }

@@ -38,7 +38,7 @@ var formats = []format{
 		func(v any) []byte { u := v.(Unmap); return u.Append(nil) },
 	},
 	{
-		"DEVICE_GET_INFO", "10000000 03000000 09000000 05000000",
+		"DEVICE_GET_INFO", "10000000 03000000 09000000 03000000",
 		Info{InfoReset | InfoPCI, NumRegions, NumIRQs},
 		func(b []byte) (any, error) { i, _, err := ParseInfo(b); return i, err },
 		func(v any) []byte { i := v.(Info); return i.Append(nil) },
