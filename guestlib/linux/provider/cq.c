@@ -312,12 +312,19 @@ int vnic_resize_cq(struct ibv_cq *ibcq, int cqe)
 	} resp = {};
 	struct vnic_cq *cq = to_vcq(ibcq);
 	struct ibv_resize_cq cmd;
+	const struct vnic_cqe *e;
 	struct vnic_map map = {};
-	int err;
+	int i, err;
 
 	vnic_lock(&cq->lock);
+	vnic_next(cq);
 	err = EBUSY; /* two areas at most */
-	if (cq->old.base && (vnic_next(cq), cq->old.base))
+	if (cq->old.base)
+		goto out;
+	err = EINVAL; /* more completions than are to have room */
+	for (i = 0; i < cqe && vnic_there(&cq->map, cq->log2, cq->consumer + i, &e); i++)
+		;
+	if (i == cqe && vnic_there(&cq->map, cq->log2, cq->consumer + i, &e))
 		goto out;
 	err = ibv_cmd_resize_cq(ibcq, cqe, &cmd, sizeof(cmd), &resp.ibv, sizeof(resp));
 	if (!err)

@@ -175,7 +175,9 @@ void vnic_put_bind(struct vnic_send_wqe *w, uint32_t rkey, const struct ibv_mw_b
 	b->addr = htole64(info->addr);
 	b->length = htole64(info->length);
 	b->lkey = info->mr ? htole32(info->mr->lkey) : 0;
-	b->access = htole32(info->mw_access_flags);
+	b->access = htole32(info->mw_access_flags & (IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			    IBV_ACCESS_ZERO_BASED));
 }
 
 static const uint8_t vnic_opcodes[] = {

@@ -105,6 +105,7 @@ struct vnic_queue {
 
 struct vnic_qp {
 	struct verbs_qp ibv;
+	uint64_t room[2]; /* of a verbs_qp of another version, see vnic_mark_extended */
 	struct vnic_queue sq;
 	struct vnic_queue rq;
 	struct vnic_pd *parent;

@@ -11,7 +11,8 @@ static void vnic_wr_start(struct ibv_qp_ex *ibqp)
 
 	vnic_lock(&qp->sq.lock);
 	qp->building = qp->sq.producer;
-	qp->error = 0;
+	/* Nothing is sent before RTS. */
+	qp->error = qp->ibv.qp.state < IBV_QPS_RTS ? EINVAL : 0;
 	qp->wqe = NULL;
 }
 
