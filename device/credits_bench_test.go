@@ -25,9 +25,26 @@ import (
 // percentile latency, from PostSend to the completion seen, over that of the same stream on an idle
 // NIC: the medians of rounds. TestQuietVF holds the same to bounds in virtual time, where no other
 // process takes the processor away.
-func BenchmarkQuietVF(b *testing.B) {
+func BenchmarkQuietVF(b *testing.B) { quietVF(b, 1, "") }
+
+// BenchmarkQuietVFOfAnotherShard is BenchmarkQuietVF with NICs of two shards: the quiet VFs are on
+// one, and all that flood are on the other.
+func BenchmarkQuietVFOfAnotherShard(b *testing.B) { quietVF(b, 2, "_shards2") }
+
+// quietVF runs it and reports its figures with what their names end in.
+func quietVF(b *testing.B, shards int, ending string) {
 	const flooders = 64
-	w := newWorldWith(b, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) { quietConfig(i, c, flooders) })
+	w := newWorldWith(b, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
+		quietConfig(i, c, flooders)
+		c.NIC.Shards = shards
+		for n := range c.Functions[0].VFs {
+			v, at := &c.Functions[0].VFs[n], 0
+			if v.VF == 1 {
+				at = shards - 1
+			}
+			v.Shard = &at
+		}
+	})
 	quiet := quietPair(b, w, 1, 1)
 	var flood []*rig
 	for n := range flooders {
@@ -54,8 +71,8 @@ func BenchmarkQuietVF(b *testing.B) {
 	}
 	slices.Sort(shares)
 	slices.Sort(ratios)
-	b.ReportMetric(shares[len(shares)/2], "credits/quiet_vf_share")
-	b.ReportMetric(ratios[len(ratios)/2], "credits/quiet_vf_p99_over_idle")
+	b.ReportMetric(shares[len(shares)/2], "credits/quiet_vf_share"+ending)
+	b.ReportMetric(ratios[len(ratios)/2], "credits/quiet_vf_p99_over_idle"+ending)
 }
 
 const quietSize = 4096
