@@ -52,6 +52,11 @@ func ReadArea(mem *Memory, root uint64, levels int, offset uint32, length uint64
 	return NewArea(mem, pages, offset, length)
 }
 
+// Direct returns the area whose offsets are device addresses: all that mem holds, now and later.
+func Direct(mem *Memory) *Area {
+	return &Area{mem: mem, pages: PageList{n: 1 << 51}, length: 1<<63 - 1}
+}
+
 // Len returns the bytes of the area.
 func (a *Area) Len() uint64 { return a.length }
 

@@ -376,19 +376,20 @@ func (p *qp) info() (info verbs.QPInfo) {
 }
 
 type qpConfig struct {
-	log2     uint8 // entries of both queues
-	sge      uint8
-	inline   uint16
-	sigAll   bool
-	send     *cq
-	recv     *cq
-	access   uint32
-	noAccess bool
-	typ      abi.QPType // 0: RC
-	ordering abi.Ordering
-	cie      bool
-	srq      *srq
-	xrcd     uint32
+	log2       uint8 // entries of both queues
+	sge        uint8
+	inline     uint16
+	sigAll     bool
+	send       *cq
+	recv       *cq
+	access     uint32
+	noAccess   bool
+	privileged bool
+	typ        abi.QPType // 0: RC
+	ordering   abi.Ordering
+	cie        bool
+	srq        *srq
+	xrcd       uint32
 }
 
 func (h *host) createQP(pdn uint32, c qpConfig) *qp {
@@ -437,6 +438,9 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 		cmd.SRQN = c.srq.number
 	}
 	cmd.Ordering = c.ordering
+	if c.privileged {
+		cmd.Flags = abi.QPPrivileged
+	}
 	if c.cie {
 		cmd.ErrorMode = abi.ErrorModeCompleteInError
 	}

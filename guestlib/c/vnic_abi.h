@@ -42,6 +42,8 @@ typedef uint64_t vnic_le64;
 #define VNIC_PAGE_LIST_ENTRIES 512U /* entries of one page of a page list. */
 #define VNIC_MAX_PAGE_LEVELS 3U /* deepest page list. */
 #define VNIC_MAX_MR_SIZE 0x80000000U /* largest memory region in bytes. */
+#define VNIC_RESERVED_LKEY 0xffffffffU /* local key that names device addresses, in queues made with QPPrivileged. */
+#define VNIC_MAX_FAST_PAGES 512U /* most pages of a region of AllocMR. */
 #define VNIC_MAX_ADMIN_ENTRIES 256U /* largest admin queue in entries; smallest is 2. */
 #define VNIC_MAX_QUEUE_LOG2 16U /* largest log2 of the entries of a send, receive or completion queue. */
 #define VNIC_QUEUE_HEADER_SIZE 128U /* bytes before the first entry of a queue's area. */
@@ -161,6 +163,9 @@ typedef uint64_t vnic_le64;
 #define VNIC_ACCESS_MW_BIND 0x10U /* memory windows may be bound to the region. */
 #define VNIC_ACCESS_ZERO_BASED 0x20U /* addresses count from 0: IOVA is 0. */
 #define VNIC_ACCESS_RELAXED_ORDERING 0x100000U /* accepted and ignored. */
+
+/* CreateQP.Flags and CreateSRQ.Flags. */
+#define VNIC_QP_PRIVILEGED 0x1U /* the queues are written by who may reach all of the function's memory, as a kernel: ReservedLKey and RegMR requests are taken. */
 
 /* ReregMR.Mask; values of ibv_rereg_mr_flags. */
 #define VNIC_REREG_TRANSLATION 0x1U /* IOVA, Length, Pages, Levels and Offset. */
@@ -300,6 +305,7 @@ enum vnic_opcode {
 	VNIC_OP_MASKED_FETCH_ADD = 34, /* FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value. */
 	VNIC_OP_LOCAL_INV = 7, /* makes a key of this function invalid, after all earlier requests are done. */
 	VNIC_OP_BIND_MW = 8, /* binds a memory window to a part of a region. */
+	VNIC_OP_REG_MR = 32, /* gives a region of AllocMR its memory; in queues made with QPPrivileged. */
 	VNIC_OP_READ_INV = 11, /* RDMA READ; then a key of this function becomes invalid. */
 	VNIC_OP_SEND_INV = 9, /* SEND with invalidate of a key at the peer. */
 };
@@ -389,6 +395,7 @@ enum vnic_wc_opcode {
 	VNIC_WC_OP_LOCAL_INV = 6, /* a key was made invalid. */
 	VNIC_WC_OP_MASKED_CMP_SWAP = 11, /* masked compare and swap. */
 	VNIC_WC_OP_MASKED_FETCH_ADD = 12, /* masked fetch and add. */
+	VNIC_WC_OP_REG_MR = 13, /* a region has its memory. */
 	VNIC_WC_OP_RECV = 128, /* a SEND arrived. */
 	VNIC_WC_OP_RECV_WRITE_IMM = 129, /* a WRITE with immediate data arrived. */
 };
@@ -450,6 +457,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_ALLOC_PD = 2, /* creates a protection domain. */
 	VNIC_ADMIN_OP_DEALLOC_PD = 3, /* destroys a protection domain. */
 	VNIC_ADMIN_OP_REG_MR = 4, /* registers memory; the page list is copied before the command completes. */
+	VNIC_ADMIN_OP_ALLOC_MR = 45, /* creates a region without memory, which RegMR work requests give it. */
 	VNIC_ADMIN_OP_DEREG_MR = 5, /* ends a registration; later use of its keys fails. */
 	VNIC_ADMIN_OP_CREATE_CQ = 6, /* creates a completion queue over a page list. */
 	VNIC_ADMIN_OP_DESTROY_CQ = 7, /* destroys a completion queue. */
@@ -716,6 +724,13 @@ struct vnic_reg_mr_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_reg_mr_result) == 8, "layout of vnic_reg_mr_result");
 
+/* AllocMR holds the parameters of the command of that name. */
+struct vnic_alloc_mr {
+	vnic_le32 pdn; /* protection domain number. */
+	vnic_le32 max_pages; /* most pages that the region will have: 1 to MaxFastPages. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_alloc_mr) == 8, "layout of vnic_alloc_mr");
+
 /* DeregMR holds the parameters of the command of that name. */
 struct vnic_dereg_mr {
 	vnic_le32 lkey; /* local key of the region. */
@@ -769,7 +784,8 @@ struct vnic_create_qp {
 	vnic_le32 xrcdn; /* XRC domain (XRCRecv only, which has no PD, CQs or areas). */
 	uint8_t ordering; /* order of data and completions; the same at both ends of a connection. enum vnic_ordering. */
 	uint8_t error_mode; /* what an error costs; the same at both ends of a connection. enum vnic_error_mode. */
-	uint8_t reserved0[6];
+	uint8_t flags; /* what the queues may be used for. */
+	uint8_t reserved0[5];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp) == 56, "layout of vnic_create_qp");
 
@@ -1083,7 +1099,8 @@ struct vnic_create_srq {
 	uint8_t log2_stride; /* log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs. */
 	uint8_t max_sge; /* most SGEs of a receive work request. */
 	uint8_t levels; /* levels of the page list: 1 to 3. */
-	uint8_t reserved0[3];
+	uint8_t flags; /* what the queue may be used for. */
+	uint8_t reserved0[2];
 	vnic_le64 pages; /* page list root of the area. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_srq) == 32, "layout of vnic_create_srq");
@@ -1331,6 +1348,16 @@ struct vnic_bind_mw {
 	vnic_le32 access; /* RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_bind_mw) == 24, "layout of vnic_bind_mw");
+
+/* FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs. */
+struct vnic_fast_reg {
+	vnic_le64 iova; /* address of the first byte as work requests and peers name it. */
+	vnic_le64 length; /* bytes: at least 1, in at most as many pages as AllocMR said. */
+	vnic_le64 pages; /* page list root, of one level; read when the request is carried out. */
+	vnic_le32 access; /* as in RegMR. */
+	vnic_le32 offset; /* offset of the first byte in the first page: 0 to 4095. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_fast_reg) == 32, "layout of vnic_fast_reg");
 
 /* RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it. */
 struct vnic_recv_wqe {

@@ -13,6 +13,8 @@ var memoryChecks = []check{
 	{"memory.ranges", "DEV-406", 0, memoryRanges},
 	{"memory.foreign", "DEV-906", 0, memoryForeign},
 	{"objects.counts", "DEV-312", abi.FeatureExtendedVerbs, objectCounts},
+	{"memory.reserved", "DEV-934", abi.FeatureExtendedVerbs, memoryReserved},
+	{"memory.fast", "DEV-935", abi.FeatureExtendedVerbs, memoryFast},
 }
 
 // Addresses that lie nowhere: high, and past the end of what the stream has.
@@ -144,6 +146,52 @@ func objectCounts(t *T) {
 		c.refuse(abi.AdminOpAllocPD, nil, abi.StatusNoResources)
 		c.newQP(r.pdn, r.cq, r.rcq, nil)
 	}
+}
+
+// memoryReserved names memory by device address in a queue pair that may, and in one that may not.
+func memoryReserved(t *T) {
+	c := t.ready()
+	for _, flags := range []uint8{abi.QPPrivileged, 0} {
+		r := c.rig(func(q *abi.CreateQP) { q.Flags = flags })
+		page := r.mr.block.Pages()[0]
+		r.mr.bytes()[0] = 0x5a
+		r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + 64, RKey: r.mr.rkey}, abi.SGE{Addr: page, Length: 8, LKey: abi.ReservedLKey})
+		if flags == 0 {
+			r.cq.want(1, abi.WCLocProtErr)
+			continue
+		}
+		if r.cq.want(1, abi.WCSuccess); r.mr.bytes()[64] != 0x5a {
+			t.Fatalf("a WRITE of memory by its device address wrote something else")
+		}
+	}
+}
+
+// memoryFast registers by a work request, uses the region, and makes its key invalid.
+func memoryFast(t *T) {
+	r := t.ready().rig(func(q *abi.CreateQP) { q.Flags = abi.QPPrivileged })
+	var keys abi.RegMRResult
+	r.must(abi.AdminOpAllocMR, &abi.AllocMR{PDN: r.pdn, MaxPages: 2}, &keys)
+	block := r.alloc(2 * abi.PageSize)
+	list := r.pages(block)
+	for i := range uint32(3) {
+		key := keys.RKey&^0xff | (keys.RKey+i+1)&0xff
+		b := make([]byte, abi.SendWQEHeader+abi.FastRegSize)
+		(&abi.SendWQE{WRID: 1, Opcode: abi.OpRegMR, Flags: abi.SendSignaled, RKey: key}).Marshal(b)
+		(&abi.FastReg{IOVA: 0x9000, Length: 5000, Pages: list.Root, Access: allAccess}).Marshal(b[abi.SendWQEHeader:])
+		r.a.push(r.a.sq, b)
+		if e := r.cq.want(1, abi.WCSuccess); e.Opcode != abi.WCOpRegMR {
+			t.Fatalf("RegMR completes as %s", e.Opcode)
+		}
+		r.mr.bytes()[0] = byte(i + 1)
+		r.b.post(abi.SendWQE{WRID: 2, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: 0x9000 + 4999, RKey: key}, r.mr.sge(0, 1))
+		if r.cq.want(2, abi.WCSuccess); block.Bytes()[4999] != byte(i+1) {
+			t.Fatalf("a WRITE to the region wrote something else")
+		}
+		r.a.post(abi.SendWQE{WRID: 3, Opcode: abi.OpLocalInv, Flags: abi.SendSignaled, Imm: key})
+		r.cq.want(3, abi.WCSuccess)
+		keys.RKey = key
+	}
+	r.must(abi.AdminOpDeregMR, &abi.DeregMR{LKey: keys.RKey}, nil)
 }
 
 var adminChecks = []check{

@@ -14,10 +14,6 @@ var unchecked = map[string]string{
 	"DEV-1103": "what an IOMMU lets through is the guest's to set up; the device's own tests map and take back",
 	"DEV-1104": "vfio-pci resets the function when it is opened and closed; the device's own tests reset it in use",
 	"DEV-1105": "it takes drivers of two functions at once; the device's own tests have them",
-	"DRV-1101": "a load that waits looks like one that does not",
-	"DRV-1102": "what a driver looks at without being interrupted shows nowhere",
-	"DRV-1103": "the bus lets nothing through before",
-	"DRV-1104": "a driver that goes on at once sees its session end again, or not",
 	"DEV-1005": "the window's package refuses to store such an index; the device's own tests do it",
 	"DEV-1007": "how much ringing is too much is the device's own measure, and nothing is lost by it",
 }

@@ -33,6 +33,10 @@ const (
 	MaxPageLevels = 3
 	// MaxMRSize: largest memory region in bytes.
 	MaxMRSize = 0x80000000
+	// ReservedLKey: local key that names device addresses, in queues made with QPPrivileged.
+	ReservedLKey = 0xffffffff
+	// MaxFastPages: most pages of a region of AllocMR.
+	MaxFastPages = 512
 	// MaxAdminEntries: largest admin queue in entries; smallest is 2.
 	MaxAdminEntries = 256
 	// MaxQueueLog2: largest log2 of the entries of a send, receive or completion queue.
@@ -252,6 +256,11 @@ const (
 	AccessMWBind          = 0x10     // memory windows may be bound to the region.
 	AccessZeroBased       = 0x20     // addresses count from 0: IOVA is 0.
 	AccessRelaxedOrdering = 0x100000 // accepted and ignored.
+)
+
+// CreateQP.Flags and CreateSRQ.Flags.
+const (
+	QPPrivileged = 0x1 // the queues are written by who may reach all of the function's memory, as a kernel: ReservedLKey and RegMR requests are taken.
 )
 
 // ReregMR.Mask; values of ibv_rereg_mr_flags.
@@ -583,6 +592,7 @@ const (
 	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value.
 	OpLocalInv       Opcode = 7  // makes a key of this function invalid, after all earlier requests are done.
 	OpBindMW         Opcode = 8  // binds a memory window to a part of a region.
+	OpRegMR          Opcode = 32 // gives a region of AllocMR its memory; in queues made with QPPrivileged.
 	OpReadInv        Opcode = 11 // RDMA READ; then a key of this function becomes invalid.
 	OpSendInv        Opcode = 9  // SEND with invalidate of a key at the peer.
 )
@@ -612,6 +622,8 @@ func (v Opcode) String() string {
 		return "LOCAL_INV"
 	case OpBindMW:
 		return "BIND_MW"
+	case OpRegMR:
+		return "REG_MR"
 	case OpReadInv:
 		return "READ_INV"
 	case OpSendInv:
@@ -872,6 +884,7 @@ const (
 	WCOpLocalInv       WCOpcode = 6   // a key was made invalid.
 	WCOpMaskedCmpSwap  WCOpcode = 11  // masked compare and swap.
 	WCOpMaskedFetchAdd WCOpcode = 12  // masked fetch and add.
+	WCOpRegMR          WCOpcode = 13  // a region has its memory.
 	WCOpRecv           WCOpcode = 128 // a SEND arrived.
 	WCOpRecvWriteImm   WCOpcode = 129 // a WRITE with immediate data arrived.
 )
@@ -897,6 +910,8 @@ func (v WCOpcode) String() string {
 		return "MASKED_CMP_SWAP"
 	case WCOpMaskedFetchAdd:
 		return "MASKED_FETCH_ADD"
+	case WCOpRegMR:
+		return "REG_MR"
 	case WCOpRecv:
 		return "RECV"
 	case WCOpRecvWriteImm:
@@ -1077,6 +1092,7 @@ const (
 	AdminOpAllocPD        AdminOp = 2  // creates a protection domain.
 	AdminOpDeallocPD      AdminOp = 3  // destroys a protection domain.
 	AdminOpRegMR          AdminOp = 4  // registers memory; the page list is copied before the command completes.
+	AdminOpAllocMR        AdminOp = 45 // creates a region without memory, which RegMR work requests give it.
 	AdminOpDeregMR        AdminOp = 5  // ends a registration; later use of its keys fails.
 	AdminOpCreateCQ       AdminOp = 6  // creates a completion queue over a page list.
 	AdminOpDestroyCQ      AdminOp = 7  // destroys a completion queue.
@@ -1132,6 +1148,8 @@ func (v AdminOp) String() string {
 		return "DeallocPD"
 	case AdminOpRegMR:
 		return "RegMR"
+	case AdminOpAllocMR:
+		return "AllocMR"
 	case AdminOpDeregMR:
 		return "DeregMR"
 	case AdminOpCreateCQ:
@@ -1772,6 +1790,32 @@ func (x *RegMRResult) Unmarshal(b []byte) {
 	x.RKey = binary.LittleEndian.Uint32(b[4:])
 }
 
+// AllocMRSize is the size of AllocMR in bytes.
+const AllocMRSize = 8
+
+// AllocMR holds the parameters of the command of that name.
+type AllocMR struct {
+	PDN      uint32 // @0: protection domain number.
+	MaxPages uint32 // @4: most pages that the region will have: 1 to MaxFastPages.
+}
+
+// Size returns AllocMRSize.
+func (*AllocMR) Size() int { return AllocMRSize }
+
+// Marshal writes x to b[:AllocMRSize], reserved bytes as zero; b must be that long.
+func (x *AllocMR) Marshal(b []byte) {
+	_ = b[AllocMRSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.PDN)
+	binary.LittleEndian.PutUint32(b[4:], x.MaxPages)
+}
+
+// Unmarshal reads x from b[:AllocMRSize]; b must be that long.
+func (x *AllocMR) Unmarshal(b []byte) {
+	_ = b[AllocMRSize-1]
+	x.PDN = binary.LittleEndian.Uint32(b[0:])
+	x.MaxPages = binary.LittleEndian.Uint32(b[4:])
+}
+
 // DeregMRSize is the size of DeregMR in bytes.
 const DeregMRSize = 8
 
@@ -1902,6 +1946,7 @@ type CreateQP struct {
 	XRCDN         uint32    // @44: XRC domain (XRCRecv only, which has no PD, CQs or areas).
 	Ordering      Ordering  // @48: order of data and completions; the same at both ends of a connection.
 	ErrorMode     ErrorMode // @49: what an error costs; the same at both ends of a connection.
+	Flags         uint8     // @50: what the queues may be used for.
 }
 
 // Size returns CreateQPSize.
@@ -1930,7 +1975,8 @@ func (x *CreateQP) Marshal(b []byte) {
 	binary.LittleEndian.PutUint32(b[44:], x.XRCDN)
 	b[48] = uint8(x.Ordering)
 	b[49] = uint8(x.ErrorMode)
-	clear(b[50:56])
+	b[50] = x.Flags
+	clear(b[51:56])
 }
 
 // Unmarshal reads x from b[:CreateQPSize]; b must be that long.
@@ -1956,6 +2002,7 @@ func (x *CreateQP) Unmarshal(b []byte) {
 	x.XRCDN = binary.LittleEndian.Uint32(b[44:])
 	x.Ordering = Ordering(b[48])
 	x.ErrorMode = ErrorMode(b[49])
+	x.Flags = b[50]
 }
 
 // CreateQPResultSize is the size of CreateQPResult in bytes.
@@ -2962,6 +3009,7 @@ type CreateSRQ struct {
 	Log2Stride  uint8   // @18: log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs.
 	MaxSGE      uint8   // @19: most SGEs of a receive work request.
 	Levels      uint8   // @20: levels of the page list: 1 to 3.
+	Flags       uint8   // @21: what the queue may be used for.
 	Pages       uint64  // @24: page list root of the area.
 }
 
@@ -2980,7 +3028,8 @@ func (x *CreateSRQ) Marshal(b []byte) {
 	b[18] = x.Log2Stride
 	b[19] = x.MaxSGE
 	b[20] = x.Levels
-	clear(b[21:24])
+	b[21] = x.Flags
+	clear(b[22:24])
 	binary.LittleEndian.PutUint64(b[24:], x.Pages)
 }
 
@@ -2996,6 +3045,7 @@ func (x *CreateSRQ) Unmarshal(b []byte) {
 	x.Log2Stride = b[18]
 	x.MaxSGE = b[19]
 	x.Levels = b[20]
+	x.Flags = b[21]
 	x.Pages = binary.LittleEndian.Uint64(b[24:])
 }
 
@@ -3751,6 +3801,41 @@ func (x *BindMW) Unmarshal(b []byte) {
 	x.Length = binary.LittleEndian.Uint64(b[8:])
 	x.LKey = binary.LittleEndian.Uint32(b[16:])
 	x.Access = binary.LittleEndian.Uint32(b[20:])
+}
+
+// FastRegSize is the size of FastReg in bytes.
+const FastRegSize = 32
+
+// FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs.
+type FastReg struct {
+	IOVA   uint64 // @0: address of the first byte as work requests and peers name it.
+	Length uint64 // @8: bytes: at least 1, in at most as many pages as AllocMR said.
+	Pages  uint64 // @16: page list root, of one level; read when the request is carried out.
+	Access uint32 // @24: as in RegMR.
+	Offset uint32 // @28: offset of the first byte in the first page: 0 to 4095.
+}
+
+// Size returns FastRegSize.
+func (*FastReg) Size() int { return FastRegSize }
+
+// Marshal writes x to b[:FastRegSize], reserved bytes as zero; b must be that long.
+func (x *FastReg) Marshal(b []byte) {
+	_ = b[FastRegSize-1]
+	binary.LittleEndian.PutUint64(b[0:], x.IOVA)
+	binary.LittleEndian.PutUint64(b[8:], x.Length)
+	binary.LittleEndian.PutUint64(b[16:], x.Pages)
+	binary.LittleEndian.PutUint32(b[24:], x.Access)
+	binary.LittleEndian.PutUint32(b[28:], x.Offset)
+}
+
+// Unmarshal reads x from b[:FastRegSize]; b must be that long.
+func (x *FastReg) Unmarshal(b []byte) {
+	_ = b[FastRegSize-1]
+	x.IOVA = binary.LittleEndian.Uint64(b[0:])
+	x.Length = binary.LittleEndian.Uint64(b[8:])
+	x.Pages = binary.LittleEndian.Uint64(b[16:])
+	x.Access = binary.LittleEndian.Uint32(b[24:])
+	x.Offset = binary.LittleEndian.Uint32(b[28:])
 }
 
 // RecvWQESize is the size of RecvWQE in bytes.

@@ -22,7 +22,7 @@ type layout interface {
 func all() map[string]layout {
 	list := []layout{
 		&MsgHeader{}, &Hello{}, &HelloReply{}, &RegRead{}, &RegWrite{}, &RegReply{}, &Doorbell{}, &AsyncEvent{}, &Heartbeat{}, &ErrorMsg{},
-		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &GIDEntry{}, &GIDIndex{}, &DatagramWQE{}, &QueryObjects{}, &ObjectCounts{}, &SetVFObjects{}, &QueryVFObjects{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
+		&AdminCmd{}, &AdminCQE{}, &QueryDeviceResult{}, &GIDEntry{}, &AllocMR{}, &FastReg{}, &GIDIndex{}, &DatagramWQE{}, &QueryObjects{}, &ObjectCounts{}, &SetVFObjects{}, &QueryVFObjects{}, &AllocPDResult{}, &DeallocPD{}, &RegMR{}, &RegMRResult{}, &DeregMR{},
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&ResizeCQ{}, &ModifyCQ{}, &AllocMW{}, &AllocMWResult{}, &DeallocMW{}, &ReregMR{}, &BindMW{}, &CreateAH{}, &CreateAHResult{}, &DestroyAH{}, &CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},

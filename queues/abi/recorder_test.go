@@ -71,8 +71,11 @@ func (r *recorder) AllocMW(p *AllocMW) (uint32, Status) { return give[uint32](r,
 func (r *recorder) DeallocMW(rkey uint32) Status        { return r.note("DeallocMW", rkey) }
 func (r *recorder) ReregMR(p *ReregMR) Status           { return r.note("ReregMR", p) }
 func (r *recorder) ResizeCQ(p *ResizeCQ) Status         { return r.note("ResizeCQ", p) }
-func (r *recorder) AddGID(p *GIDEntry) Status           { return r.note("AddGID", p) }
-func (r *recorder) DelGID(i uint16) Status              { return r.note("DelGID", i) }
+func (r *recorder) AllocMR(p *AllocMR) (RegMRResult, Status) {
+	return give[RegMRResult](r, "AllocMR", p)
+}
+func (r *recorder) AddGID(p *GIDEntry) Status { return r.note("AddGID", p) }
+func (r *recorder) DelGID(i uint16) Status    { return r.note("DelGID", i) }
 func (r *recorder) QueryGID(i uint16) (GIDEntry, Status) {
 	return give[GIDEntry](r, "QueryGID", i)
 }

@@ -69,6 +69,9 @@ func (*RegMR) Reserved(b []byte) bool {
 // Reserved reports whether something is in the reserved bytes or bits of b[:RegMRResultSize].
 func (*RegMRResult) Reserved([]byte) bool { return false }
 
+// Reserved reports whether something is in the reserved bytes or bits of b[:AllocMRSize].
+func (*AllocMR) Reserved([]byte) bool { return false }
+
 // Reserved reports whether something is in the reserved bytes or bits of b[:DeregMRSize].
 func (*DeregMR) Reserved(b []byte) bool { return anySet(b, "\x00\x00\x00\x00\xff\xff\xff\xff") }
 
@@ -85,7 +88,7 @@ func (*DestroyCQ) Reserved(b []byte) bool { return anySet(b, "\x00\x00\x00\x00\x
 
 // Reserved reports whether something is in the reserved bytes or bits of b[:CreateQPSize].
 func (*CreateQP) Reserved(b []byte) bool {
-	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff")
+	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xfe\xff\xff\xff\xff\xff")
 }
 
 // Reserved reports whether something is in the reserved bytes or bits of b[:CreateQPResultSize].
@@ -197,7 +200,7 @@ func (*ReregMR) Reserved(b []byte) bool {
 
 // Reserved reports whether something is in the reserved bytes or bits of b[:CreateSRQSize].
 func (*CreateSRQ) Reserved(b []byte) bool {
-	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")
+	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xfe\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")
 }
 
 // Reserved reports whether something is in the reserved bytes or bits of b[:CreateSRQResultSize].
@@ -279,6 +282,11 @@ func (*AtomicMasks) Reserved([]byte) bool { return false }
 // Reserved reports whether something is in the reserved bytes or bits of b[:BindMWSize].
 func (*BindMW) Reserved(b []byte) bool {
 	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xc0\xff\xef\xff")
+}
+
+// Reserved reports whether something is in the reserved bytes or bits of b[:FastRegSize].
+func (*FastReg) Reserved(b []byte) bool {
+	return anySet(b, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xc0\xff\xef\xff\x00\x00\x00\x00")
 }
 
 // Reserved reports whether something is in the reserved bytes or bits of b[:RecvWQESize].

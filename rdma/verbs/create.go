@@ -50,7 +50,7 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 		q.unordered && !q.cie: // RDMA over Falcon §6.4
 		return nil, abi.StatusInvalidArgument
 	}
-	if c.SigAll > 1 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
+	if c.SigAll > 1 || c.Flags&^abi.QPPrivileged != 0 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
 		return nil, abi.StatusInvalidArgument
 	}
 	return q, abi.StatusOK
@@ -70,8 +70,8 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	if int(c.MaxSendSGE) > l.SGEs || int(c.MaxRecvSGE) > l.SGEs || int(c.MaxInline) > l.Inline {
 		return 0, abi.StatusTooLarge
 	}
-	sq := queueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages}
-	rq := queueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: recvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages}
+	sq := queueParams{Log2Entries: c.SQLog2Entries, Log2Stride: c.SQLog2Stride, Read: sendEntry(c), Levels: c.SQLevels, Pages: c.SQPages, Flags: c.Flags}
+	rq := queueParams{Log2Entries: c.RQLog2Entries, Log2Stride: c.RQLog2Stride, Read: recvEntry(c.MaxRecvSGE), Levels: c.RQLevels, Pages: c.RQPages, Flags: c.Flags}
 	queues := []struct {
 		has  bool
 		to   *WorkQueue

@@ -25,7 +25,7 @@
 //
 //	table, kinds, limits     numbers with generations; the one table of kinds of objects
 //	owner                    the function, to its objects; violation, faults, area
-//	pd, mr, register, mw     domains, regions and windows, and who may access them
+//	pd, mr, register, mw, fastreg  domains, regions and windows, and who may access them
 //	sge, atomic              gather and scatter over regions; 8 bytes of one
 //	timer, shared            what is due later; what a shard's functions use together
 //	cq, held                 completions and their events

@@ -130,12 +130,15 @@ func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
 	q := s.q
 	r := &s.req
-	if w.WQE.Opcode == abi.OpLocalInv {
+	switch w.WQE.Opcode {
+	case abi.OpLocalInv:
 		if r.head != r.next {
 			return false // a completion wakes the QP
 		}
 		w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm)
-	} else {
+	case abi.OpRegMR:
+		w.Status = q.regions.supply(q.pd, w.WQE.RKey, &w.reg)
+	default:
 		w.Status = q.regions.bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
 	}
 	w.started, w.Issued = true, true

@@ -24,6 +24,7 @@ type MR struct {
 	area   *queues.Area
 	valid  bool
 
+	fast    int // of AllocMR: most pages it may have; 0: of RegMR
 	windows int // bound to it
 	window  bool
 	parent  *MR       // region of a bound window
@@ -36,6 +37,14 @@ const validAccess = abi.AccessLocalWrite | RemoteRights | abi.AccessMWBind | abi
 
 // RemoteRights are those that peers can have.
 const RemoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
+
+// footprint is the host memory that the page list takes.
+func (m *MR) footprint() int {
+	if m.area == nil {
+		return 0
+	}
+	return m.area.Footprint()
+}
 
 // Key is the lkey and the rkey.
 func (m *MR) Key() uint32 { return m.key }
@@ -104,6 +113,10 @@ func (m *MR) invalidateRemote() {
 		m.unbind()
 		return
 	}
+	if m.fast > 0 {
+		m.valid = false // for the next RegMR request
+		return
+	}
 	m.access &^= RemoteRights
 }
 
@@ -114,6 +127,7 @@ type Regions struct {
 	table         Table[MR]
 	windows       int // of table
 	pageListBytes int // of the regions' page lists, at most Limits.PageListBytes
+	direct        *MR // all of the function's memory, for privileged queues
 }
 
 // PageListBytes is the host memory that the page lists of the regions take.
@@ -164,7 +178,7 @@ func (r *Regions) remove(m *MR) {
 		m.unbind()
 		r.windows--
 	} else {
-		r.pageListBytes -= m.area.Footprint()
+		r.pageListBytes -= m.footprint()
 	}
 	m.valid, m.area = false, nil
 	m.pd.users--
@@ -187,6 +201,17 @@ func (r *Regions) local(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 		return nil
 	}
 	return m
+}
+
+// memory is local for a queue that may be privileged: then the reserved key names device addresses.
+func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, need uint32) *MR {
+	if key == abi.ReservedLKey && privileged {
+		if addr+n < addr || addr+n > 1<<62 {
+			return nil
+		}
+		return r.direct
+	}
+	return r.local(pd, key, addr, n, need)
 }
 
 // Remote looks a key up for the peer of a queue pair: nil unless the region or window is of

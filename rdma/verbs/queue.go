@@ -19,6 +19,9 @@ type WorkQueue struct {
 	ring   *ring.Consumer
 	read   uint32 // bytes of an entry that can matter
 	told   uint32 // consumer as last written to memory
+
+	flags      uint8 // abi.QP…
+	privileged bool  // who writes it may reach all of the function's memory
 }
 
 // queueNames are the kinds of work queues in words.
@@ -30,6 +33,7 @@ type queueParams struct {
 	Read                    uint32 // bytes of an entry that can matter
 	Levels                  uint8
 	Pages                   uint64
+	Flags                   uint8 // abi.QP…
 }
 
 // Check is the status of a command that makes a queue of at most limit entries.
@@ -53,7 +57,7 @@ func (p *queueParams) checkNone() abi.Status {
 
 // openQueue reads the page list of a queue that was checked.
 func (o *Owner) openQueue(kind abi.Ring, p queueParams) (WorkQueue, abi.Status) {
-	u := WorkQueue{owner: o, kind: kind, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}
+	u := WorkQueue{owner: o, kind: kind, flags: p.Flags, privileged: p.Flags&abi.QPPrivileged != 0, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}
 	area, st := o.area(p.Pages, p.Levels, u.layout.Size())
 	if st != abi.StatusOK {
 		return u, st

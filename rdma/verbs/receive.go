@@ -30,7 +30,7 @@ func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {
 		return
 	}
 	var ok bool
-	if v.SGEs, v.Capacity, ok = r.SGEs(pd, v.SGEs, entry[abi.RecvWQEHeader:], int(x.NumSGE), abi.AccessLocalWrite); !ok {
+	if v.SGEs, v.Capacity, ok = r.SGEs(pd, u.privileged, v.SGEs, entry[abi.RecvWQEHeader:], int(x.NumSGE), abi.AccessLocalWrite); !ok {
 		v.Status = abi.WCLocProtErr
 	}
 }

@@ -122,6 +122,8 @@ func (r *Regions) StartReregMR(c *abi.ReregMR) (*Registration, abi.Status) {
 	switch {
 	case old.windows > 0:
 		return nil, abi.StatusBusy
+	case old.fast > 0: // work requests register that
+		return nil, abi.StatusInvalidArgument
 	case t.Length > abi.MaxMRSize:
 		return nil, abi.StatusTooLarge
 	case c.Mask == 0 || c.Mask&^uint32(reregKnown) != 0, badTranslation(t), badAccess(m.access), m.access&abi.AccessZeroBased != 0 && t.IOVA != 0:

@@ -54,6 +54,11 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 			return abi.WCLocQPOpErr
 		}
 		need = abi.AccessLocalWrite
+	case abi.OpRegMR:
+		if !s.sq.privileged {
+			return abi.WCLocQPOpErr
+		}
+		return w.local(rest)
 	case abi.OpLocalInv, abi.OpBindMW:
 		return w.local(rest)
 	default:
@@ -82,7 +87,7 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 	}
 	var total uint64
 	var ok bool
-	if w.SGEs, total, ok = q.regions.SGEs(q.pd, w.SGEs, rest, int(x.NumSGE), need); !ok {
+	if w.SGEs, total, ok = q.regions.SGEs(q.pd, s.sq.privileged, w.SGEs, rest, int(x.NumSGE), need); !ok {
 		return abi.WCLocProtErr
 	}
 	if total > maxMessage {
@@ -98,7 +103,8 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 // reserved reports whether something is in the reserved bits of the entry.
 func (w *SendWR) reserved(entry []byte) bool {
 	rest := entry[abi.SendWQEHeader:]
-	return w.WQE.Reserved(entry) || w.WQE.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest)
+	return w.WQE.Reserved(entry) || w.WQE.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest) ||
+		w.WQE.Opcode == abi.OpRegMR && len(rest) >= abi.FastRegSize && w.reg.Reserved(rest)
 }
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,

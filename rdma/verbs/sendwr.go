@@ -15,6 +15,7 @@ type SendWR struct {
 	SGEs   SGL
 	Inline []byte // data of an inline request
 	bind   abi.BindMW
+	reg    abi.FastReg
 
 	started    bool    // counted as READ or atomic, past its fence
 	done       bool    // reported, out of order
@@ -23,7 +24,10 @@ type SendWR struct {
 }
 
 // inside reports whether the request concerns this side only.
-func (w *SendWR) inside() bool { return w.WQE.Opcode == abi.OpLocalInv || w.WQE.Opcode == abi.OpBindMW }
+func (w *SendWR) inside() bool {
+	op := w.WQE.Opcode
+	return op == abi.OpLocalInv || op == abi.OpBindMW || op == abi.OpRegMR
+}
 
 // local completes a request that concerns this side only from the rest of its entry.
 func (w *SendWR) local(rest []byte) abi.WCStatus {
@@ -36,6 +40,12 @@ func (w *SendWR) local(rest []byte) abi.WCStatus {
 			return abi.WCLocQPOpErr
 		}
 		w.bind.Unmarshal(rest)
+	}
+	if x.Opcode == abi.OpRegMR {
+		if len(rest) < abi.FastRegSize {
+			return abi.WCLocQPOpErr
+		}
+		w.reg.Unmarshal(rest)
 	}
 	return abi.WCSuccess
 }
@@ -60,6 +70,8 @@ func WCOpcode(op abi.Opcode) abi.WCOpcode {
 		return abi.WCOpLocalInv
 	case abi.OpBindMW:
 		return abi.WCOpBindMW
+	case abi.OpRegMR:
+		return abi.WCOpRegMR
 	case abi.OpCmpSwap:
 		return abi.WCOpCmpSwap
 	case abi.OpFetchAdd:

@@ -14,15 +14,16 @@ type SGL []SGE
 
 // SGEs reads n elements from b, which holds at least as many, and appends those that are not empty
 // to list. need is the right each region must give. ok is false when an element names no region of
-// pd, lies outside it or lacks the right. total is the sum of the lengths.
-func (r *Regions) SGEs(pd *PD, list SGL, b []byte, n int, need uint32) (_ SGL, total uint64, ok bool) {
+// pd, or memory by the reserved key in a queue that is not privileged, lies outside it or lacks the
+// right. total is the sum of the lengths.
+func (r *Regions) SGEs(pd *PD, privileged bool, list SGL, b []byte, n int, need uint32) (_ SGL, total uint64, ok bool) {
 	for i := range n {
 		var x abi.SGE
 		x.Unmarshal(b[i*abi.SGESize:])
 		if x.Length == 0 {
 			continue
 		}
-		m := r.local(pd, x.LKey, x.Addr, uint64(x.Length), need)
+		m := r.memory(pd, privileged, x.LKey, x.Addr, uint64(x.Length), need)
 		if m == nil {
 			return list, total, false
 		}

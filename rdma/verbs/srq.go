@@ -49,7 +49,7 @@ func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 	}
 	s := &SRQ{in: t, pd: t.pds.PD(c.PDN), typ: c.Type, maxSGE: int(c.MaxSGE)}
 	params := queueParams{
-		Log2Entries: c.Log2Entries, Log2Stride: c.Log2Stride, Read: recvEntry(c.MaxSGE), Levels: c.Levels, Pages: c.Pages,
+		Log2Entries: c.Log2Entries, Log2Stride: c.Log2Stride, Read: recvEntry(c.MaxSGE), Levels: c.Levels, Pages: c.Pages, Flags: c.Flags,
 	}
 	xrc := c.Type == abi.SRQTypeXRC
 	if xrc {
@@ -66,7 +66,7 @@ func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 	if st := params.Check(t.owner.limits.QPEntries, 5); st != abi.StatusOK {
 		return 0, st
 	}
-	if c.Limit > 1<<c.Log2Entries {
+	if c.Limit > 1<<c.Log2Entries || c.Flags&^abi.QPPrivileged != 0 {
 		return 0, abi.StatusInvalidArgument
 	}
 	if t.table.Full() {
@@ -97,7 +97,7 @@ func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	}
 	u := &s.queue
 	entries := u.Entries()
-	params := queueParams{Log2Entries: m.Log2Entries, Log2Stride: uint8(bits.TrailingZeros32(u.layout.Stride())), Read: u.read, Levels: m.Levels, Pages: m.Pages}
+	params := queueParams{Log2Entries: m.Log2Entries, Log2Stride: uint8(bits.TrailingZeros32(u.layout.Stride())), Read: u.read, Levels: m.Levels, Pages: m.Pages, Flags: u.flags}
 	resize := m.Mask&abi.SRQAttrArea != 0
 	if resize {
 		if st := params.Check(t.owner.limits.QPEntries, 5); st != abi.StatusOK {

@@ -10,6 +10,7 @@ var commands = []Command{
 		Name: "RegMR", Code: 4, Group: "Verbs", Params: "RegMR", Result: "RegMRResult", Doc: "registers memory; the page list is copied before the command completes.", Errors: "NotFound (PD), NoResources, MemoryFault, TooLarge",
 		Long: true,
 	},
+	{Name: "AllocMR", Code: 45, Group: "Verbs", Params: "AllocMR", Result: "RegMRResult", Doc: "creates a region without memory, which RegMR work requests give it.", Errors: "NotFound (PD), NoResources, TooLarge"},
 	{Name: "DeregMR", Code: 5, Group: "Verbs", Params: "DeregMR", Doc: "ends a registration; later use of its keys fails.", Errors: "NotFound, Busy (memory windows are bound to it)"},
 	{
 		Name: "CreateCQ", Code: 6, Group: "Verbs", Params: "CreateCQ", Result: "CreateCQResult", Doc: "creates a completion queue over a page list.", Errors: "NoResources, MemoryFault, TooLarge",
@@ -111,6 +112,10 @@ var adminStructs = []Struct{
 		{Name: "LKey", Offset: 0, Kind: U32, Doc: "local key."},
 		{Name: "RKey", Offset: 4, Kind: U32, Doc: "remote key."},
 	}},
+	{Name: "AllocMR", Size: 8, Doc: "AllocMR holds the parameters of the command of that name.", Fields: []Field{
+		{Name: "PDN", Offset: 0, Kind: U32, Doc: "protection domain number."},
+		{Name: "MaxPages", Offset: 4, Kind: U32, Doc: "most pages that the region will have: 1 to MaxFastPages."},
+	}},
 	{Name: "DeregMR", Size: 8, Doc: "DeregMR holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "LKey", Offset: 0, Kind: U32, Doc: "local key of the region."},
 	}},
@@ -147,6 +152,7 @@ var adminStructs = []Struct{
 		{Name: "XRCDN", Offset: 44, Kind: U32, Doc: "XRC domain (XRCRecv only, which has no PD, CQs or areas)."},
 		{Name: "Ordering", Offset: 48, Kind: U8, Enum: "Ordering", Doc: "order of data and completions; the same at both ends of a connection."},
 		{Name: "ErrorMode", Offset: 49, Kind: U8, Enum: "ErrorMode", Doc: "what an error costs; the same at both ends of a connection."},
+		{Name: "Flags", Offset: 50, Kind: U8, Flags: "QPFlag", Doc: "what the queues may be used for."},
 	}},
 	{Name: "CreateQPResult", Size: 8, Doc: "CreateQPResult is the result of CreateQP.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number, 24 bits, not 0; 1 is that of type GSI."},

@@ -82,6 +82,7 @@ var enums = []Enum{
 		{Name: "MaskedFetchAdd", Value: 34, Text: "MASKED_FETCH_ADD", Doc: "FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value."},
 		{Name: "LocalInv", Value: 7, Text: "LOCAL_INV", Doc: "makes a key of this function invalid, after all earlier requests are done."},
 		{Name: "BindMW", Value: 8, Text: "BIND_MW", Doc: "binds a memory window to a part of a region."},
+		{Name: "RegMR", Value: 32, Text: "REG_MR", Doc: "gives a region of AllocMR its memory; in queues made with QPPrivileged."},
 		{Name: "ReadInv", Value: 11, Text: "READ_INV", Doc: "RDMA READ; then a key of this function becomes invalid."},
 		{Name: "SendInv", Value: 9, Text: "SEND_INV", Doc: "SEND with invalidate of a key at the peer."},
 	}},
@@ -153,6 +154,7 @@ var enums = []Enum{
 		{Name: "LocalInv", Value: 6, Text: "LOCAL_INV", Doc: "a key was made invalid."},
 		{Name: "MaskedCmpSwap", Value: 11, Text: "MASKED_CMP_SWAP", Doc: "masked compare and swap."},
 		{Name: "MaskedFetchAdd", Value: 12, Text: "MASKED_FETCH_ADD", Doc: "masked fetch and add."},
+		{Name: "RegMR", Value: 13, Text: "REG_MR", Doc: "a region has its memory."},
 		{Name: "Recv", Value: 128, Text: "RECV", Doc: "a SEND arrived."},
 		{Name: "RecvWriteImm", Value: 129, Text: "RECV_WRITE_IMM", Doc: "a WRITE with immediate data arrived."},
 	}},
@@ -191,6 +193,9 @@ var flagSets = []FlagSet{
 		{Name: "MWBind", Value: 1 << 4, Doc: "memory windows may be bound to the region."},
 		{Name: "ZeroBased", Value: 1 << 5, Doc: "addresses count from 0: IOVA is 0."},
 		{Name: "RelaxedOrdering", Value: 1 << 20, Doc: "accepted and ignored."},
+	}},
+	{Name: "QPFlag", Prefix: "QP", Doc: "CreateQP.Flags and CreateSRQ.Flags.", Values: []Value{
+		{Name: "Privileged", Value: 1 << 0, Doc: "the queues are written by who may reach all of the function's memory, as a kernel: ReservedLKey and RegMR requests are taken."},
 	}},
 	{Name: "Rereg", Prefix: "Rereg", Doc: "ReregMR.Mask; values of ibv_rereg_mr_flags.", Values: []Value{
 		{Name: "Translation", Value: 1 << 0, Doc: "IOVA, Length, Pages, Levels and Offset."},

@@ -95,6 +95,7 @@ var objectStructs = []Struct{
 		{Name: "Log2Stride", Offset: 18, Kind: U8, Doc: "log2 of the bytes of an entry: 5 to 12; holds the header and MaxSGE SGEs."},
 		{Name: "MaxSGE", Offset: 19, Kind: U8, Doc: "most SGEs of a receive work request."},
 		{Name: "Levels", Offset: 20, Kind: U8, Doc: "levels of the page list: 1 to 3."},
+		{Name: "Flags", Offset: 21, Kind: U8, Flags: "QPFlag", Doc: "what the queue may be used for."},
 		{Name: "Pages", Offset: 24, Kind: U64, Doc: "page list root of the area."},
 	}},
 	{Name: "CreateSRQResult", Size: 8, Doc: "CreateSRQResult is the result of CreateSRQ.", Fields: []Field{

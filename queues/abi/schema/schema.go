@@ -30,6 +30,8 @@ var consts = []Const{
 	{"PageListEntries", 512, false, "entries of one page of a page list."},
 	{"MaxPageLevels", 3, false, "deepest page list."},
 	{"MaxMRSize", 1 << 31, true, "largest memory region in bytes."},
+	{"ReservedLKey", 0xffffffff, true, "local key that names device addresses, in queues made with QPPrivileged."},
+	{"MaxFastPages", 512, false, "most pages of a region of AllocMR."},
 	{"MaxAdminEntries", 256, false, "largest admin queue in entries; smallest is 2."},
 	{"MaxQueueLog2", 16, false, "largest log2 of the entries of a send, receive or completion queue."},
 	{"QueueHeaderSize", 128, false, "bytes before the first entry of a queue's area."},

@@ -1,0 +1,154 @@
+package rdma
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// postRegMR posts a request to give a region its memory, under a new key.
+func (p *qp) postRegMR(key uint32, r abi.FastReg) {
+	data := make([]byte, abi.FastRegSize)
+	r.Marshal(data)
+	p.postRaw(abi.SendWQE{Opcode: abi.OpRegMR, Flags: abi.SendSignaled, RKey: key}, data)
+	p.ring()
+}
+
+// TestFastRegister gives a region memory again and again, lets the peer use it, and takes it back: by a
+// request of its own, and by the peer's SEND. (DEV-935)
+func TestFastRegister(t *testing.T) {
+	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
+	h := p.hosts[1]
+	fill(p.ma.bytes(), 7)
+	keys, st := h.fn.AllocMR(&abi.AllocMR{PDN: p.pd[1], MaxPages: 3})
+	ok(t, st)
+	key := keys.RKey
+	use := func(key uint32, addr uint64, n int) abi.WCStatus {
+		t.Helper()
+		p.a.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: addr, RKey: key}, p.ma.sge(0, n))
+		return p.a.send.wait(1)[0].Status
+	}
+	at := h.alloc(4 * abi.PageSize)
+	list := h.pageList(at, 4*abi.PageSize, 1)
+	for i := range 20 {
+		key = incKey(key)
+		n := 1 + i*617%(3*abi.PageSize-100)
+		p.b.postRegMR(key, abi.FastReg{IOVA: 0x5000, Length: uint64(n), Pages: list, Access: allAccess, Offset: 100})
+		c := p.b.send.wait(1)
+		success(t, c)
+		if c[0].Opcode != abi.WCOpRegMR {
+			t.Fatalf("%+v", c[0])
+		}
+		clear(h.bytes(at, 4*abi.PageSize))
+		if st := use(key, 0x5000, n); st != abi.WCSuccess {
+			t.Fatal(i, st)
+		}
+		if got := h.bytes(at, 4*abi.PageSize); !bytes.Equal(got[100:100+n], p.ma.bytes()[:n]) || got[99] != 0 || got[100+n] != 0 {
+			t.Fatal("wrong bytes written")
+		}
+		if i%2 == 0 {
+			p.b.postInvalidate(key)
+			success(t, p.b.send.wait(1))
+			continue
+		}
+		p.b.receive(1, p.mb.sge(0, 100)) // its peer ends it
+		p.a.post(abi.SendWQE{Opcode: abi.OpSendInv, Flags: abi.SendSignaled, Imm: key}, p.ma.sge(0, 8))
+		success(t, p.a.send.wait(1))
+		success(t, p.b.recv.wait(1))
+	}
+	if _, st := h.fn.StartReregMR(&abi.ReregMR{LKey: key, Mask: abi.ReregAccess}); st != abi.StatusInvalidArgument {
+		t.Errorf("registered again by a command: %v", st)
+	}
+	if st := use(key, 0x5000, 1); st != abi.WCRemAccessErr {
+		t.Errorf("a key that was made invalid: %v", st)
+	}
+	ok(t, h.fn.DeregMR(key))
+	if n := h.fn.PageListBytes(); n < 0 {
+		t.Errorf("%d bytes of page lists", n)
+	}
+}
+
+// TestFastRegisterRefused: what cannot be supplied ends in an error of the request, and so does a
+// request of a queue that is not privileged. (DEV-934, DEV-935)
+func TestFastRegisterRefused(t *testing.T) {
+	good := abi.FastReg{IOVA: 0x5000, Length: 8192, Access: allAccess}
+	for name, c := range map[string]struct {
+		change func(p *pair, key *uint32, r *abi.FastReg)
+		plain  bool
+		want   abi.WCStatus
+	}{
+		"not privileged":  {func(*pair, *uint32, *abi.FastReg) {}, true, abi.WCLocQPOpErr},
+		"no such region":  {func(_ *pair, key *uint32, _ *abi.FastReg) { *key ^= 1 << 20 }, false, abi.WCMWBindErr},
+		"of RegMR":        {func(p *pair, key *uint32, _ *abi.FastReg) { *key = p.mb.key }, false, abi.WCMWBindErr},
+		"no bytes":        {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Length = 0 }, false, abi.WCMWBindErr},
+		"too many pages":  {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Offset = 1 }, false, abi.WCMWBindErr},
+		"offset":          {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Offset, r.Length = 4096, 1 }, false, abi.WCMWBindErr},
+		"wraps":           {func(_ *pair, _ *uint32, r *abi.FastReg) { r.IOVA = ^uint64(0) - 100 }, false, abi.WCMWBindErr},
+		"rights":          {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Access = abi.AccessRemoteWrite }, false, abi.WCMWBindErr},
+		"unknown rights":  {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Access |= 1 << 30 }, false, abi.WCMWBindErr},
+		"list elsewhere":  {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Pages = 1 << 50 }, false, abi.WCMWBindErr},
+		"zero based":      {func(_ *pair, _ *uint32, r *abi.FastReg) { r.Access |= abi.AccessZeroBased }, false, abi.WCMWBindErr},
+		"as it should be": {func(*pair, *uint32, *abi.FastReg) {}, false, abi.WCSuccess},
+	} {
+		p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: !c.plain})
+		h, r := p.hosts[1], good
+		keys, st := h.fn.AllocMR(&abi.AllocMR{PDN: p.pd[1], MaxPages: 2})
+		ok(t, st)
+		key := incKey(keys.RKey)
+		r.Pages = h.pageList(h.alloc(8192), 8192, 1)
+		c.change(p, &key, &r)
+		p.b.postRegMR(key, r)
+		if got := p.b.send.wait(1)[0].Status; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
+	h := p.hosts[1]
+	for want, c := range map[abi.Status]abi.AllocMR{
+		abi.StatusNotFound:        {PDN: 0x777, MaxPages: 1},
+		abi.StatusInvalidArgument: {PDN: p.pd[1]},
+		abi.StatusTooLarge:        {PDN: p.pd[1], MaxPages: abi.MaxFastPages + 1},
+	} {
+		if _, st := h.fn.AllocMR(&c); st != want {
+			t.Errorf("%+v: %v", c, st)
+		}
+	}
+}
+
+// TestReservedKey: a privileged queue names memory by its device address, as far as the function
+// reaches; another cannot, and a peer never. (DEV-934)
+func TestReservedKey(t *testing.T) {
+	for _, privileged := range []bool{true, false} {
+		p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: privileged})
+		fill(p.ma.bytes(), 7)
+		sge := func(r *region, n int) abi.SGE {
+			return abi.SGE{Addr: r.addr, Length: uint32(n), LKey: abi.ReservedLKey}
+		}
+		p.b.receive(1, sge(p.mb, 9000))
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, sge(p.ma, 9000))
+		got := p.a.send.wait(1)[0].Status
+		if !privileged {
+			if got != abi.WCLocProtErr {
+				t.Errorf("%v", got)
+			}
+			continue
+		}
+		success(t, p.b.recv.wait(1))
+		if got != abi.WCSuccess || !bytes.Equal(p.mb.bytes()[:9000], p.ma.bytes()[:9000]) {
+			t.Errorf("%v, or wrong bytes", got)
+		}
+		p.a.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: p.mb.addr, RKey: abi.ReservedLKey}, p.ma.sge(0, 8))
+		if st := p.a.send.wait(1)[0].Status; st != abi.WCRemAccessErr {
+			t.Errorf("a peer by the reserved key: %v", st)
+		}
+	}
+	for name, addr := range map[string]uint64{"nothing there": 1 << 50, "beyond all": 1 << 63, "the last bytes": ^uint64(0) - 3} {
+		p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, abi.SGE{Addr: addr, Length: 8, LKey: abi.ReservedLKey})
+		p.b.receive(1, p.mb.sge(0, 9000))
+		if st := p.a.send.wait(1)[0].Status; st != abi.WCLocProtErr {
+			t.Errorf("%s: %v", name, st)
+		}
+	}
+}
