@@ -23,7 +23,6 @@ if [ "${1:-}" != demo ]; then
 	want sparse sparse
 	[ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || need="$need libibverbs1"
 	[ -e /usr/lib/x86_64-linux-gnu/libelf.so.1 ] || need="$need libelf1" # the kernel's objtool
-	want gcc "gcc libc6-dev" # go test -race
 	want dpdk-testpmd dpdk-dev # a driver of vhost-user that is not ours
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md
