@@ -85,12 +85,10 @@ func TestAtomicsEqualTheBitModel(t *testing.T) {
 		compareMask := mask.Draw(t, "compare mask")
 		compare := rapid.OneOf(word, rapid.Just(original), rapid.Just(original^m)).Draw(t, "compare")
 
-		add := AtomicRequest{Op: AtomicFetchAdd, Data: data, Mask: m}
-		if got, want := add.Result(original), fetchAddBits(original, data, m); got != want {
+		if got, want := FetchAdd(original, data, m), fetchAddBits(original, data, m); got != want {
 			t.Fatalf("FetchAdd(%#x, %#x, %#x) = %#x, want %#x", original, data, m, got, want)
 		}
-		swap := AtomicRequest{Op: AtomicCmpSwap, Data: data, Mask: m, Compare: compare, CompareMask: compareMask}
-		if got, want := swap.Result(original), cmpSwapBits(original, compare, compareMask, data, m); got != want {
+		if got, want := CmpSwap(original, compare, compareMask, data, m), cmpSwapBits(original, compare, compareMask, data, m); got != want {
 			t.Fatalf("CmpSwap(%#x, %#x, %#x, %#x, %#x) = %#x, want %#x", original, compare, compareMask, data, m, got, want)
 		}
 		if got, want := Swap(original, data, m), cmpSwapBits(original, 0, 0, data, m); got != want {
