@@ -112,7 +112,7 @@ mutate: ## change one operator at a time, MUTANTS (300) times, and report change
 	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
 
 .PHONY: bench
-bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|credits|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|credits|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh

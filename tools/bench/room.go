@@ -35,6 +35,7 @@ var allRooms = []room{
 	},
 	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic:Ports"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
+	{name: "roce", packages: []string{"rdma:RoCE"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
