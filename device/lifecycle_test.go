@@ -72,6 +72,7 @@ func TestStopWithGuests(t *testing.T) {
 
 // TestControlAPI asks a working pair through its sockets.
 func TestControlAPI(t *testing.T) {
+	useShards(t, 2)
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)

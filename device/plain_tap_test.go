@@ -307,6 +307,7 @@ func TestPortsCarryPlainIP(t *testing.T) {
 // A port on a bridge with the guest's interface behind it: the guest has the function's MAC, the
 // port's device another. The guest gets its address and MTU from the gateway.
 func TestBridgedPort(t *testing.T) {
+	useShards(t, 2)
 	if _, err := exec.LookPath("busybox"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatal(err)

@@ -24,6 +24,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // guests reach each other, a port is changed, given up and made again, and one
 // that cannot be made is the operator's to know.
 func TestPortsAtRunTime(t *testing.T) {
+	useShards(t, 2)
 	besidePorts(t, func(_ int, c *config.Config) { c.Functions[0].VFs[0].Port = nil }, func(w *world, a, b *station) {
 		set := func(i int, function string, args ...string) error {
 			c := control.FunctionChange{Function: function, Set: map[string]string{}}

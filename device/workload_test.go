@@ -13,6 +13,15 @@ import (
 // TestWorkload lets two clients do everything to each other that there is, of two NICs and of one,
 // every byte verified.
 func TestWorkload(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {
+			useShards(t, n)
+			testWorkload(t)
+		})
+	}
+}
+
+func testWorkload(t *testing.T) {
 	w := newWorld(t)
 	for name, peer := range map[string]struct {
 		nic int

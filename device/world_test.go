@@ -65,6 +65,13 @@ var profileSeed = flag.Uint64("profile.seed", 0, "put all functions under the ho
 // shards has all NICs of tests run on so many.
 var shards = flag.Int("shards", 1, "give NICs so many shards")
 
+// useShards has NICs run on n until the test ends.
+func useShards(t testing.TB, n int) {
+	before := *shards
+	*shards = n
+	t.Cleanup(func() { *shards = before })
+}
+
 func (w *world) shake() {
 	if *profileSeed == 0 {
 		return

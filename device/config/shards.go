@@ -1,11 +1,15 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+)
 
-// MaxShards bounds nic.shards.
-const MaxShards = 1
+// MaxShards bounds nic.shards: a connection identifier has 4 bits for the shard (docs/wire.md).
+const MaxShards = 16
 
-func defaultShards() int { return 1 }
+// defaultShards is one for each two processors, at least one: guests and the kernel need some, too.
+func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), MaxShards) }
 
 // ShardOf is the shard of a function: the one it is pinned to, else they are dealt out in turn.
 func (c *Config) ShardOf(pf uint8, vf uint16) int {
