@@ -45,7 +45,7 @@ func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float6
 }
 
 // newDeepEndpoint is newEndpoint with long queues.
-func newDeepEndpoint(b *testing.B, d *guestlib.Device) *endpoint {
+func newDeepEndpoint(b testing.TB, d *guestlib.Device) *endpoint {
 	b.Helper()
 	ctx := testContext(b)
 	e := newEndpoint(b, d)
