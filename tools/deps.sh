@@ -14,7 +14,7 @@ if [ "${1:-}" != demo ]; then
 	want nsenter util-linux
 	want busybox busybox # udhcpc
 	want ping iputils-ping
-	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to compare with (make bench)
+	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to speak to and to compare with
 	want gcc "gcc libc6-dev" # go test -race, the Linux driver
 	want gcc-12 gcc-12 # what Debian's kernel headers ask for
 	want make make
