@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -223,3 +224,55 @@ func cutForGuest(t *testing.T, from, to *station) {
 }
 
 func macOf(host, vf int) [6]byte { return [6]byte(config.FunctionMAC(uint8(host), 0, uint16(vf))) }
+
+// TestGuestPortCalls has the NIC connect to a guest that listens, and again when the connection is
+// lost: the guest goes on with its rings as they are.
+func TestGuestPortCalls(t *testing.T) {
+	dir := t.TempDir()
+	path := portConfig(t, dir, 1, 2, 1, "")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := portSocket(dir, 1, 1)
+	changed := strings.Replace(string(text), "socket: "+socket, "listen: guest, socket: "+socket, 1)
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, fabric.New(4500), path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accept := func() *net.UnixConn {
+		if err := l.SetDeadline(time.Now().Add(testTime)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	guest, err := vhosttest.NewNet(accept(), vhosttest.NetOptions{Merge: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guest.Kill() })
+	a := &station{t: t, guest: guest, mac: macOf(1, 1), ip: netip.MustParseAddr("192.168.100.11")}
+	b := newStation(t, dir, 1, 2, vhosttest.NetOptions{EventIdx: true})
+	a.ask(b.ip)
+	b.ask(a.ip)
+	for range 3 {
+		a.exchange(b, 50)
+		b.exchange(a, 50)
+		if err := guest.Conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := guest.Reconnect(accept()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exchange(a, 50)
+}

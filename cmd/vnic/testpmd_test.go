@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/falcon-vnic/vnic/device/fabric"
 )
 
@@ -38,7 +40,6 @@ type pmdOptions struct {
 	size   int    // bytes of a frame it sends, without checksum
 	more   string // parameters of the device, as packed_vq=1
 	mode   string // txonly, rxonly or macswap
-	cores  string // as DPDK's --lcores
 	server bool   // it listens at the socket
 }
 
@@ -54,12 +55,6 @@ func macText(m [6]byte) string {
 
 func startPMD(t testing.TB, o pmdOptions) *pmd {
 	t.Helper()
-	if o.cores == "" {
-		o.cores = "0@0,1@0"
-		if n := os.Getenv("GOMAXPROCS"); n == "" {
-			o.cores = "(0,1)@(0-1)"
-		}
-	}
 	device := fmt.Sprintf("net_virtio_user0,path=%s,queues=1,queue_size=1024,mac=%s", o.socket, macText(o.mac))
 	if o.server {
 		device += ",server=1"
@@ -68,7 +63,7 @@ func startPMD(t testing.TB, o pmdOptions) *pmd {
 		device += "," + o.more
 	}
 	runtime := t.TempDir()
-	cmd := exec.Command("stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--lcores", o.cores, "--vdev", device, "--",
+	cmd := exec.Command("stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--lcores", "(0,1)@("+processors(t)+")", "--vdev", device, "--",
 		"-i", "--forward-mode="+o.mode, "--eth-peer=0,"+macText(o.peer), "--tx-ip="+o.from+","+o.to, fmt.Sprintf("--txpkts=%d", max(o.size, 60)), "--nb-cores=1", "--total-num-mbufs=8192", "--no-flush-rx")
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime, "RUNTIME_DIRECTORY="+runtime)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -149,6 +144,22 @@ func (p *pmd) counts() map[string]int {
 		m[f[1]], _ = strconv.Atoi(f[2])
 	}
 	return m
+}
+
+// processors lists those that this process may use.
+func processors(t testing.TB) string {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for i := range 8 * len(set) * 8 {
+		if set.IsSet(i) {
+			list = append(list, strconv.Itoa(i))
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 func gatewayOf(mac [6]byte) [6]byte {
