@@ -251,7 +251,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 func (v *virtual) take(i int, s *Shard) (in []gateway.PortInput) {
 	rest := v.ports[i][:0:0]
 	for _, f := range v.ports[i] {
-		if s.plain.gw.Endpoint(f.From.Function) == f.From {
+		if f.From == nil || s.plain.gw.Endpoint(f.From.Function) == f.From {
 			in = append(in, f)
 		} else {
 			rest = append(rest, f)
