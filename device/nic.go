@@ -66,6 +66,7 @@ type NIC struct {
 	cfg      *config.Config
 	deps     Deps
 	log      *slog.Logger
+	lines    loglimit.Queue // of log
 	limited  *loglimit.Log
 	clock    func() int64
 	core     *controller.Core
@@ -103,7 +104,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
-	n.log = n.log.With("nic", cfg.NIC.Name)
+	n.log = slog.New(n.lines.Handler(n.log.Handler())).With("nic", cfg.NIC.Name)
 	n.limited = &loglimit.Log{To: n.log}
 	n.warnings = controller.NewWarnings(n.log)
 	n.sessions.HelloTimeout = guest.HelloTimeout
@@ -309,6 +310,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		u.close()
 	}
 	n.core.Stop()
+	n.lines.Flush(farewellTime)
 	if err != nil {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}

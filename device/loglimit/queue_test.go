@@ -1,0 +1,60 @@
+package loglimit
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// slow is a log that writes a line when it may.
+type slow struct {
+	bytes.Buffer
+	may     chan struct{}
+	writing chan struct{}
+}
+
+func (s *slow) Write(b []byte) (int, error) {
+	s.writing <- struct{}{}
+	<-s.may
+	return s.Buffer.Write(b)
+}
+
+// TestQueueNeverWaits: while a log blocks, who logs goes on; what finds no room is counted, and when
+// the log goes on all the rest is written, in order.
+func TestQueueNeverWaits(t *testing.T) {
+	out := &slow{may: make(chan struct{}), writing: make(chan struct{}, 2*maxWaiting)}
+	var q Queue
+	log := slog.New(q.Handler(slog.NewTextHandler(out, nil))).With("nic", "a").WithGroup("g")
+	log.Info("first")
+	<-out.writing // it is stuck
+	for i := range maxWaiting + 7 {
+		log.Info("more", "i", i)
+	}
+	close(out.may)
+	q.Flush(time.Minute)
+	text := out.String()
+	if n := strings.Count(text, "\n"); n != 1+maxWaiting {
+		t.Errorf("%d lines", n)
+	}
+	if !strings.Contains(text, "nic=a") || !strings.Contains(text, "g.i=5\n") || !strings.Contains(text, "lines_lost_after=7") ||
+		strings.Index(text, "g.i=5\n") > strings.Index(text, "g.i=6\n") {
+		t.Errorf("%.300s", text)
+	}
+	q.Flush(time.Minute) // at once
+	if !log.Enabled(t.Context(), slog.LevelInfo) || log.Enabled(t.Context(), slog.LevelDebug) {
+		t.Error("the level is another")
+	}
+}
+
+// TestFlushGivesUp: a log that never goes on does not keep a NIC from ending.
+func TestFlushGivesUp(t *testing.T) {
+	out := &slow{may: make(chan struct{}), writing: make(chan struct{}, 1)}
+	var q Queue
+	slog.New(q.Handler(slog.NewTextHandler(out, nil))).Info("first")
+	<-out.writing
+	q.Flush(time.Millisecond)
+	close(out.may)
+	q.Flush(time.Minute)
+}
