@@ -280,3 +280,31 @@ func TestWiredReadLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestWiredInSQD: a driver may stop its queue pair's sends (SQD) before the connection is there. The
+// peer is served all the same, and sends go on when they are let.
+func TestWiredInSQD(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
+		v := newVirtual(t, 44, wire100us)
+		a, b := drivers(v)
+		a.toRTR(b.qpn, b.fn.GID())
+		a.toRTS()
+		a.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: a.qpn, State: abi.QPStateSQD, Mask: abi.QPAttrState})
+		b.toRTR(a.qpn, a.fn.GID())
+		b.toRTS()
+		copy(a.data(), "what is there")
+		b.send(abi.OpRead, 0, 100, a, 0)
+		if cqe := b.done(); cqe.Status != abi.WCSuccess || string(b.data()[:13]) != "what is there" {
+			t.Fatalf("a READ of the peer: %s", cqe.Status)
+		}
+		a.send(abi.OpWrite, 0, 100, b, 1000)
+		v.idle(50e6)
+		if _, ok := a.completion(); ok {
+			t.Error("it sends in SQD")
+		}
+		a.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: a.qpn, State: abi.QPStateRTS, Mask: abi.QPAttrState})
+		if cqe := a.done(); cqe.Status != abi.WCSuccess || string(b.data()[1000:1013]) != "what is there" {
+			t.Errorf("a WRITE: %s", cqe.Status)
+		}
+	})
+}
