@@ -195,15 +195,19 @@ func windowArgs(w Window, at string) [][]string {
 	}
 }
 
+// vfioDriver is QEMU's client of vfio-user.
+const vfioDriver = "vfio-user-pci"
+
 // Vfio is a function as a PCI device by vfio-user.
 type Vfio struct {
 	Function string // id of the device, as pf0.vf1
 	Socket   string // VfioUser.AddFunction
+	MSI      bool   // VfioPCI.MSI
 }
 
 // device is what QEMU is to make; "addr" may be added.
 func (f Vfio) device() map[string]any {
-	return map[string]any{"driver": "vfio-user-pci", "id": f.Function, "socket": map[string]string{"type": "unix", "path": f.Socket}}
+	return map[string]any{"driver": vfioDriver, "id": f.Function, "socket": map[string]string{"type": "unix", "path": f.Socket}}
 }
 
 // args attach the function at an address as windowAddress writes it. QEMU takes the socket in JSON only.

@@ -154,6 +154,7 @@ func (in *inspector) memory() Backend {
 // Drivers of the devices that lead to the NIC, with the property that names their backend.
 var nicDrivers = map[string]string{
 	"vhost-user-vsock-pci": "chardev", "vhost-vsock-pci": "", "ivshmem-doorbell": "chardev", "virtio-net-pci": "netdev",
+	vfioDriver: "",
 }
 
 func (in *inspector) devices() (list []Device, hot HotPlug) {
@@ -181,6 +182,9 @@ func (in *inspector) devices() (list []Device, hot HotPlug) {
 				continue
 			}
 			d := Device{ID: c.name, Driver: c.kind, Backend: "kernel", Connected: true}
+			if c.kind == vfioDriver {
+				d.Backend = "vfio-user" // QEMU does not tell the socket
+			}
 			if backend != "" {
 				in.property(parent+"/"+c.name, backend, &d.Backend)
 			}

@@ -264,7 +264,7 @@ func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) err
 			if a.CID == o.cid {
 				o.line.Monitor = o.monitor(strings.TrimSuffix(a.Socket, ".sock"))
 				for _, f := range own {
-					o.line.Vfio = append(o.line.Vfio, qemu.Vfio{Function: f.String(), Socket: a.WindowSocket(f)})
+					o.line.Vfio = append(o.line.Vfio, qemu.Vfio{Function: f.String(), Socket: a.WindowSocket(f), MSI: a.PCI.Interrupts == config.PCIMSI})
 				}
 				return nil
 			}

@@ -83,14 +83,15 @@ func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
 func qemuPlugCommand(o *qemuOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plug -c FILE --guest CID FUNCTION...", Short: "add the window and the port of more functions to a running guest",
-		Long: `Plugs the window (where the guest's attachment has windows) and the Ethernet port
+		Long: `Plugs the window (where the guest's attachment has windows), or the function itself
+(vfio-user), and the Ethernet port
 (where it is bridged or of type vhost-user) of functions that the configuration gives to the guest into
 free root ports of its QEMU. The vsock device, the memory and the machine cannot
 change while the guest runs.`,
 		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
 		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.eachDevice(cmd, args, monitorTimeout, "plugged in", qemu.PlugWindow, qemu.PlugPort)
+			return o.eachDevice(cmd, args, monitorTimeout, "plugged in", plugging{qemu.PlugWindow, qemu.PlugVfio, qemu.PlugPort})
 		},
 	}
 	jsonFlag(cmd.Flags(), &o.json)
@@ -106,7 +107,7 @@ End the programs that use the functions first.`,
 		Example: "  vnic qemu unplug -c nic.yaml --guest 1001 pf0.vf2",
 		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.eachDevice(cmd, args, unplugTimeout, "unplugged", qemu.UnplugWindow, qemu.UnplugPort)
+			return o.eachDevice(cmd, args, unplugTimeout, "unplugged", plugging{qemu.UnplugWindow, qemu.UnplugVfio, qemu.UnplugPort})
 		},
 	}
 	jsonFlag(cmd.Flags(), &o.json)
@@ -116,23 +117,27 @@ End the programs that use the functions first.`,
 // pluggedDevice is a line of what plug and unplug print with --json.
 type pluggedDevice struct {
 	Function string `json:"function"`
-	Device   string `json:"device"` // window or port
+	Device   string `json:"device"` // window, function (by vfio-user) or port
 	Done     string `json:"done"`
 	TAP      string `json:"tap,omitempty"`
 	Socket   string `json:"socket,omitempty"`
 }
 
-// eachDevice does something with the windows and then the ports of the functions named, through
-// QEMU's monitor.
-func (o *qemuOptions) eachDevice(
-	cmd *cobra.Command, functions []string, limit time.Duration, done string,
-	window func(context.Context, *qemu.QMP, qemu.Window) error, port func(context.Context, *qemu.QMP, qemu.Port) error,
-) error {
+// plugging is what is done with devices.
+type plugging struct {
+	window   func(context.Context, *qemu.QMP, qemu.Window) error
+	function func(context.Context, *qemu.QMP, qemu.Vfio) error
+	port     func(context.Context, *qemu.QMP, qemu.Port) error
+}
+
+// eachDevice does something with the windows, or the functions by vfio-user, and then the ports of the
+// functions named, through QEMU's monitor.
+func (o *qemuOptions) eachDevice(cmd *cobra.Command, functions []string, limit time.Duration, done string, do plugging) error {
 	o.only = functions
 	if _, _, err := o.load(); err != nil {
 		return err
 	}
-	if len(o.line.Windows)+len(o.line.Ports) == 0 {
+	if len(o.line.Windows)+len(o.line.Vfio)+len(o.line.Ports) == 0 {
 		return fmt.Errorf("%s: no device to plug: windows are off for guest %d (attach: windows), and no function named has a port that is bridged or of type vhost-user; over vsock a function needs no device of its own", o.config, o.cid)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
@@ -150,15 +155,23 @@ func (o *qemuOptions) eachDevice(
 		return err
 	}
 	for _, w := range o.line.Windows {
-		if err := window(ctx, q, w); err != nil {
+		if err := do.window(ctx, q, w); err != nil {
 			return err
 		}
 		if err := said(pluggedDevice{Function: w.Function, Device: "window", Done: done}, "window of "+w.Function+" "+done); err != nil {
 			return err
 		}
 	}
+	for _, f := range o.line.Vfio {
+		if err := do.function(ctx, q, f); err != nil {
+			return err
+		}
+		if err := said(pluggedDevice{Function: f.Function, Device: "function", Done: done}, f.Function+" "+done); err != nil {
+			return err
+		}
+	}
 	for _, p := range o.line.Ports {
-		if err := port(ctx, q, p); err != nil {
+		if err := do.port(ctx, q, p); err != nil {
 			return err
 		}
 		where := ", TAP " + p.TAP
