@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
@@ -16,11 +19,12 @@ import (
 func BenchmarkPorts(b *testing.B) {
 	for _, bc := range []struct {
 		metric string
+		cpu    string  // metric of the NIC's processor time for a frame
 		size   int     // bytes of a frame
 		scale  float64 // of the metric to frames a second
 	}{
-		{"ports/local64_pps", 64, 1},
-		{"ports/local1500_gbps", 1514, 1514 * 8 / 1e9},
+		{"ports/local64_pps", "ports/local64_cpu_ns", 64, 1},
+		{"ports/local1500_gbps", "ports/local1500_cpu_ns", 1514, 1514 * 8 / 1e9},
 	} {
 		b.Run(bc.metric, func(b *testing.B) {
 			if runtime.NumCPU() < 2 {
@@ -40,6 +44,7 @@ func BenchmarkPorts(b *testing.B) {
 			frame := from.udp(to.ip, make([]byte, bc.size-42))
 			for b.Loop() {
 				b.ReportMetric(bc.scale*from.ndr(to, frame, 20e6), bc.metric)
+				b.ReportMetric(from.cost(to, frame), bc.cpu)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
@@ -94,9 +99,26 @@ func (s *station) ndr(to *station, frame []byte, most float64) float64 {
 	return low
 }
 
+// cost is the processor time that the NIC, in this process, takes for a frame when it is flooded, ns:
+// that of all threads but the driver's.
+func (s *station) cost(to *station, frame []byte) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	others := func() time.Duration {
+		var all, own unix.Rusage
+		if err := errors.Join(unix.Getrusage(unix.RUSAGE_SELF, &all), unix.Getrusage(unix.RUSAGE_THREAD, &own)); err != nil {
+			s.t.Fatal(err)
+		}
+		return time.Duration(all.Utime.Nano() + all.Stime.Nano() - own.Utime.Nano() - own.Stime.Nano())
+	}
+	before := others()
+	_, got, _ := s.trial(to, frame, 1e9)
+	return float64(others()-before) / float64(max(got, 1))
+}
+
 // trial sends at a rate for a while, and counts.
 func (s *station) trial(to *station, frame []byte, rate float64) (sent, got int, took time.Duration) {
-	const burst = 32
+	const burst = 64
 	began := time.Now()
 	for {
 		took = time.Since(began)
