@@ -159,15 +159,16 @@ func TestPollLeaves(t *testing.T) {
 	}
 }
 
-// TestPollHostile: an impossible producer found by polling stops the function (DEV-605).
+// TestPollHostile: an impossible producer found by polling costs the queue pair (DEV-605).
 func TestPollHostile(t *testing.T) {
 	p := shadowPair(t)
 	p.a.ring()
 	p.step()
 	binary.LittleEndian.PutUint32(p.a.sqMem[abi.QueueHeaderProducer:], 1<<20)
 	p.hosts[0].e.Poll(p.now)
-	if f := p.hosts[0].fn.Fault(); f != abi.FaultDoorbell {
-		t.Errorf("%s", f)
+	p.step()
+	if f := p.hosts[0].fn.Fault(); f != abi.FaultNone || p.a.q.State() != abi.QPStateErr {
+		t.Errorf("%s, QP in %v", f, p.a.q.State())
 	}
 	if len(polled(p.hosts[0].e)) != 0 {
 		t.Error("still polled")

@@ -222,8 +222,8 @@ enum vnic_state {
 enum vnic_fault {
 	VNIC_FAULT_NONE = 0, /* no fault. */
 	VNIC_FAULT_MEMORY = 1, /* a queue or page list lies outside the memory the function may use, or that memory vanished. */
-	VNIC_FAULT_DOORBELL = 2, /* a doorbell names an unknown queue, or the doorbell or the producer in memory cannot be true: moved back, more than a queue ahead of the entries read, or a doorbell ahead of the producer. */
-	VNIC_FAULT_RING = 3, /* the consumer index of a CQ moved back or past the entries written. */
+	VNIC_FAULT_DOORBELL = 2, /* a doorbell names a queue that does not exist. */
+	VNIC_FAULT_RING = 3, /* the consumer index of an event queue cannot be true. */
 	VNIC_FAULT_COMMAND = 4, /* the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written. */
 	VNIC_FAULT_PROTOCOL = 5, /* the control stream broke the rules of framing or order. */
 	VNIC_FAULT_DETACHED = 6, /* the guest or its memory went away while the function was in use. */

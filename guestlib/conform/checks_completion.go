@@ -92,13 +92,15 @@ func cqConsumer(t *T) {
 			small.want(i, abi.WCSuccess)
 		}
 		t.ok(mem(small.block).Store32(0, bad.value(8)))
-		fault := isEvent(abi.EventFunctionFault)
 		for i := uint64(8); i < 14; i++ { // it reads the index when it needs room
 			post(i)
 		}
-		c.wait("FaultRing for a consumer index "+bad.name, fault)
-		if f := abi.Fault(c.register(abi.RegFault)); f != abi.FaultRing {
-			t.Fatalf("a consumer index %s: RegFault is %s, want %s", bad.name, f, abi.FaultRing)
+		if e := c.event(abi.EventCQError); e.Number != small.cqn {
+			t.Fatalf("a consumer index %s: EventCQError of CQ %d, want %d", bad.name, e.Number, small.cqn)
+		}
+		q.wantState(abi.QPStateErr)
+		if s := c.state(); s != abi.StateReady {
+			t.Fatalf("a consumer index %s took the function to %s", bad.name, s)
 		}
 		c.reset()
 	}
@@ -181,7 +183,10 @@ func cqArmLate(t *T) {
 func cqArmAhead(t *T) {
 	r := t.rig()
 	r.cq.arm(1, 0) // no entry was written: 0 would be next
-	r.faulted(abi.FaultDoorbell)
+	r.cq.event()
+	if s := r.state(); s != abi.StateReady {
+		t.Fatalf("arming ahead took the function to %s", s)
+	}
 }
 
 func cqArmWord(t *T) {

@@ -8,8 +8,8 @@ import (
 )
 
 var queueChecks = []check{
-	{"queue.producer", "DEV-605", 0, queueProducer},
-	{"queue.old-doorbell", "DEV-605", 0, queueOldDoorbell},
+	{"queue.producer", "DEV-605 DEV-612", 0, queueProducer},
+	{"queue.old-doorbell", "DEV-605 DEV-612", 0, queueOldDoorbell},
 	{"queue.consumer", "DEV-606", 0, queueConsumer},
 	{"queue.event-index", "DEV-607 DEV-804", abi.FeatureEventIndex, queueEventIndex},
 	{"queue.no-event-index", "DEV-805", 0, queueNoEventIndex},
@@ -50,9 +50,12 @@ func queueProducer(t *T) {
 		r.copy(1, 0, 4096, 8)
 		r.cq.want(1, abi.WCSuccess)
 		bad.spoil(r)
-		c.wait("FaultDoorbell for "+bad.name, isEvent(abi.EventFunctionFault))
-		if f := abi.Fault(c.register(abi.RegFault)); f != abi.FaultDoorbell {
-			t.Fatalf("%s: RegFault is %s, want %s", bad.name, f, abi.FaultDoorbell)
+		if e := c.event(abi.EventQPFatal); e.Number != r.a.qpn {
+			t.Fatalf("%s: EventQPFatal of QP %d, want %d", bad.name, e.Number, r.a.qpn)
+		}
+		r.a.wantState(abi.QPStateErr)
+		if s := c.state(); s != abi.StateReady {
+			t.Fatalf("%s took the function to %s", bad.name, s)
 		}
 		c.reset()
 	}

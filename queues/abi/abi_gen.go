@@ -349,8 +349,8 @@ type Fault uint32
 const (
 	FaultNone     Fault = 0 // no fault.
 	FaultMemory   Fault = 1 // a queue or page list lies outside the memory the function may use, or that memory vanished.
-	FaultDoorbell Fault = 2 // a doorbell names an unknown queue, or the doorbell or the producer in memory cannot be true: moved back, more than a queue ahead of the entries read, or a doorbell ahead of the producer.
-	FaultRing     Fault = 3 // the consumer index of a CQ moved back or past the entries written.
+	FaultDoorbell Fault = 2 // a doorbell names a queue that does not exist.
+	FaultRing     Fault = 3 // the consumer index of an event queue cannot be true.
 	FaultCommand  Fault = 4 // the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written.
 	FaultProtocol Fault = 5 // the control stream broke the rules of framing or order.
 	FaultDetached Fault = 6 // the guest or its memory went away while the function was in use.

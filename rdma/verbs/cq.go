@@ -264,13 +264,12 @@ func (c *CQ) Use(n int) {
 // Broken reports whether the queue failed. QPs without one have nil.
 func (c *CQ) Broken() bool { return c != nil && c.failed }
 
-// fail ends the queue, or for anything but an overflow the function.
+// fail ends the queue, and with it the queue pairs that use it.
 func (c *CQ) fail(err error) {
 	o := c.owner
+	c.failed, o.dirty = true, true
 	switch {
 	case errors.Is(err, ring.ErrFull):
-		c.failed = true
-		o.dirty = true
 		o.Stats.CQOverflows++
 		o.Broke(abi.DRV705, abi.RingCQ, c.number, c.ring.Next(), nil)
 		o.Event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
@@ -278,27 +277,23 @@ func (c *CQ) fail(err error) {
 	case errors.Is(err, ring.ErrIndex):
 		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
 		o.Broke(abi.DRV704, abi.RingCQ, c.number, consumer, word(consumer))
-		o.Stop(abi.FaultRing, "CQ %#x: the consumer index in memory moved back or past the %d entries written; only the driver writes it, forwards",
-			c.number, c.ring.Next())
+		o.Event(abi.EventCQError, c.number, uint32(abi.StatusInvalidArgument), "the consumer index moved back or past the entries written")
 	default:
 		o.Broke(abi.DRV402, abi.RingCQ, c.number, c.ring.Next(), nil)
-		o.memoryFault("CQ", c.number, err)
+		o.Event(abi.EventCQError, c.number, uint32(abi.StatusMemoryFault), err.Error())
 	}
 }
 
 // Arm asks for one event when there is an entry at or after index, or, with solicitedOnly, such
 // an entry that is solicited or failed. Entries already there count, so that none is missed between
 // polling and arming. An index far behind is a doorbell that was overtaken, or a coalesced one that
-// came late, and costs no more than an early event. So does one ahead where a ResizeCQ overtook it:
+// came late, and costs no more than an early event. So does one ahead, as where a ResizeCQ overtook it:
 // indices of the old area mean nothing any more.
 func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 	o := c.owner
 	next := c.ring.Next()
 	if int32(index-next) > 0 && !c.resized {
 		o.Broke(abi.DRV708, abi.RingCQ, c.number, index, word(index))
-		o.Stop(abi.FaultDoorbell, "CQ %#x armed at consumer index %d, only %d entries were written; arm at the index of the next entry to poll",
-			c.number, index, next)
-		return
 	}
 	if c.failed {
 		return

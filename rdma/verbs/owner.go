@@ -88,11 +88,6 @@ func (o *Owner) Stop(code abi.Fault, format string, args ...any) {
 	o.out.Fault(code, fmt.Sprintf(format, args...))
 }
 
-// memoryFault stops the function because a queue cannot be accessed.
-func (o *Owner) memoryFault(what string, number uint32, err error) {
-	o.Stop(abi.FaultMemory, "%s %#x: %v", what, number, err)
-}
-
 // Unsettled reports, once, that queue pairs have to move to ERR because the function stopped or a
 // completion queue overflowed. Doing so at once would change queues under the feet of the caller.
 func (o *Owner) Unsettled() bool {

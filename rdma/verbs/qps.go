@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"cmp"
+
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -63,6 +65,14 @@ func (q *QP) destroy(now vtime.Time) {
 	q.count(-1)
 }
 
+// brokenQueue says why one of the QP's queues is broken; "": none is.
+func (q *QP) brokenQueue() string {
+	if q.srq != nil {
+		return cmp.Or(q.sq.broken, q.srq.queue.broken)
+	}
+	return cmp.Or(q.sq.broken, q.rq.broken)
+}
+
 // Settle finishes what Stop and a CQ overflow began. Every entry point ends with it.
 func (t *QPs) Settle(now vtime.Time) {
 	if t.owner.dirty {
@@ -79,6 +89,8 @@ func (t *QPs) settle(now vtime.Time) {
 				q.abandon(now)
 			case q.sendCQ.Broken() || q.recvCQ.Broken():
 				q.fail(now, abi.WCGeneralErr, "completion queue failed")
+			case q.brokenQueue() != "":
+				q.fail(now, abi.WCLocQPOpErr, q.brokenQueue())
 			}
 		})
 		t.srqs.failBroken()

@@ -2,14 +2,15 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// WorkQueue is the device's side of a send or receive queue. What goes wrong with it stops the
-// function. A QP without a queue of its own has one that was never opened: nothing is in it.
+// WorkQueue is the device's side of a send or receive queue. One whose driver breaks the rules, or
+// whose memory goes away, is broken: nothing is in it any more, and who has it fails. A QP without a queue of its own has one that was never opened: nothing is in it.
 type WorkQueue struct {
 	owner  *Owner
 	kind   abi.Ring // what it is to the driver
@@ -19,6 +20,7 @@ type WorkQueue struct {
 	ring   *ring.Consumer
 	read   uint32 // bytes of an entry that can matter
 	told   uint32 // consumer as last written to memory
+	broken string // why; "": it is not
 
 	flags      uint8 // abi.QP…
 	privileged bool  // who writes it may reach all of the function's memory
@@ -99,7 +101,7 @@ func (u *WorkQueue) Index() uint32 { return u.ring.Next() }
 
 // Ready is how many entries were seen in memory and not read; 0 where there is no queue.
 func (u *WorkQueue) Ready() uint32 {
-	if !u.Open() {
+	if !u.Open() || u.broken != "" {
 		return 0
 	}
 	return u.ring.Ready()
@@ -111,11 +113,14 @@ func (u *WorkQueue) Reset() {
 	if u.Open() {
 		*u.ring = *ring.NewConsumer(u.area, u.layout)
 	}
-	u.told = 0
+	u.told, u.broken = 0, ""
 }
 
-// fault stops the function for an error of the ring.
+// fault breaks the queue for an error of the ring. Who has it fails when that is settled.
 func (u *WorkQueue) fault(err error) {
+	if u.broken != "" {
+		return
+	}
 	o, name := u.owner, queueNames[u.kind]
 	if errors.Is(err, ring.ErrIndex) {
 		clause := abi.DRV602
@@ -124,16 +129,22 @@ func (u *WorkQueue) fault(err error) {
 		}
 		producer, _ := u.area.Load32(abi.QueueHeaderProducer)
 		o.Broke(clause, u.kind, u.number, producer, word(producer))
-		o.Stop(abi.FaultDoorbell, "%s %#x: producer index in memory or doorbell is impossible (last %d, %d read, %d entries); write the producer before ringing, never move it back, never overfill a queue",
-			name, u.number, u.ring.Producer(), u.ring.Next(), u.layout.Entries())
-		return
+		u.broken = fmt.Sprintf("%s %#x: impossible producer or doorbell (last %d, %d read, %d entries)", name, u.number, u.ring.Producer(), u.ring.Next(), u.layout.Entries())
+	} else {
+		o.Broke(abi.DRV402, u.kind, u.number, u.ring.Next(), nil)
+		u.broken = fmt.Sprintf("%s %#x: %v", name, u.number, err)
 	}
-	o.Broke(abi.DRV402, u.kind, u.number, u.ring.Next(), nil)
-	o.memoryFault(name, u.number, err)
+	o.dirty = true
 }
+
+// Broken says why the queue is broken; "": it is not.
+func (u *WorkQueue) Broken() string { return u.broken }
 
 // Poll looks for entries in memory: how many are there and not read.
 func (u *WorkQueue) Poll() (n uint32, ok bool) {
+	if u.broken != "" {
+		return 0, false
+	}
 	n, err := u.ring.Poll()
 	if err != nil {
 		u.fault(err)
@@ -143,7 +154,7 @@ func (u *WorkQueue) Poll() (n uint32, ok bool) {
 
 // Doorbell checks a doorbell record against the producer in memory.
 func (u *WorkQueue) Doorbell(index uint32) bool {
-	if !u.Open() {
+	if !u.Open() || u.broken != "" {
 		return false
 	}
 	_, err := u.ring.Doorbell(index)
@@ -155,7 +166,7 @@ func (u *WorkQueue) Doorbell(index uint32) bool {
 
 // Next copies the next entry into buf and takes it. ok is false when there is none.
 func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
-	if !u.Open() {
+	if !u.Open() || u.broken != "" {
 		return nil, false
 	}
 	if u.ring.Ready() == 0 {
@@ -179,7 +190,7 @@ func (u *WorkQueue) Broke(clause abi.Clause, entry []byte) {
 
 // Commit shows the driver how far entries were read.
 func (u *WorkQueue) Commit() {
-	if !u.Open() || u.told == u.ring.Next() {
+	if !u.Open() || u.broken != "" || u.told == u.ring.Next() {
 		return
 	}
 	if err := u.ring.Commit(); err != nil {
@@ -193,7 +204,7 @@ func (u *WorkQueue) Commit() {
 // there is an entry.
 func (u *WorkQueue) Sleep() (more bool) {
 	u.Commit()
-	if !u.Open() || !u.owner.Working() {
+	if !u.Open() || u.broken != "" || !u.owner.Working() {
 		return false
 	}
 	n, err := u.ring.Arm()

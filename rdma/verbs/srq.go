@@ -225,18 +225,21 @@ func (s *SRQ) checkLimit() {
 	}
 }
 
-// failBroken ends the XRC SRQs whose CQ failed.
+// failBroken ends the SRQs that are broken, or of XRC and whose CQ failed.
 func (t *SRQs) failBroken() {
 	t.table.Each(func(s *SRQ) {
-		if s.cq.Broken() {
-			s.fail()
+		switch {
+		case s.cq.Broken():
+			s.fail("its completion queue failed")
+		case s.queue.broken != "":
+			s.fail(s.queue.broken)
 		}
 	})
 }
 
-func (s *SRQ) fail() {
+func (s *SRQ) fail(reason string) {
 	if !s.failed {
 		s.failed = true
-		s.in.owner.Event(abi.EventSRQError, s.number, uint32(abi.StatusNoResources), "its completion queue failed")
+		s.in.owner.Event(abi.EventSRQError, s.number, uint32(abi.StatusNoResources), reason)
 	}
 }

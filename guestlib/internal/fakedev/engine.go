@@ -224,6 +224,14 @@ func (q *qp) receive(w *abi.SendWQE, data []byte) abi.WCStatus {
 }
 
 // fail moves to ERR and flushes.
+// broken fails the queue pair for what is wrong in its queues.
+func (q *qp) broken(reason string) {
+	e := abi.AsyncEvent{Type: abi.EventQPFatal, Number: q.qpn, Status: uint32(abi.WCLocQPOpErr), PrivLen: uint16(min(len(reason), 64))}
+	copy(e.Priv[:], reason)
+	q.s.Send(0, &e)
+	q.fail()
+}
+
 func (q *qp) fail() {
 	q.state = abi.QPStateErr
 	q.flush()

@@ -2,7 +2,6 @@ package fakedev
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -51,10 +50,6 @@ type qp struct {
 func (c *cq) arm(d abi.Doorbell) {
 	solicited := d.Flags&abi.ArmSolicitedOnly != 0
 	newest := c.w.Next()
-	if int32(d.Index-newest) > 0 {
-		c.s.stop(abi.FaultDoorbell, fmt.Sprintf("CQ %d armed at %d, %d entries were written", c.cqn, d.Index, newest))
-		return
-	}
 	news := newest != d.Index
 	if solicited {
 		news = int32(c.last-d.Index) > 0
@@ -92,7 +87,7 @@ func (c *cq) write(e abi.CQE, solicited bool) {
 	switch err := c.w.Write(b); {
 	case errors.Is(err, ring.ErrFull) && c.s.srv.has("silent overflow"):
 		return
-	case errors.Is(err, ring.ErrFull):
+	case err != nil:
 		c.failed = true
 		c.s.Send(0, &abi.AsyncEvent{Type: abi.EventCQError, Number: c.cqn})
 		for _, q := range c.s.qps {
@@ -100,9 +95,6 @@ func (c *cq) write(e abi.CQE, solicited bool) {
 				q.fail()
 			}
 		}
-		return
-	case err != nil:
-		c.s.stop(abi.FaultRing, err.Error())
 		return
 	}
 	c.w.Commit()

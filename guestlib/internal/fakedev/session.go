@@ -363,7 +363,7 @@ func (s *Session) doorbell(d abi.Doorbell) {
 			ring = q.rq
 		}
 		if _, err := ring.Doorbell(d.Index); err != nil {
-			s.stop(abi.FaultDoorbell, err.Error())
+			q.broken(err.Error())
 			return
 		}
 		q.run()

@@ -11,8 +11,8 @@ var enums = []Enum{
 	{Name: "Fault", Prefix: "Fault", Base: U32, Doc: "Fault says why a function is in StateError (RegFault).", Values: []Value{
 		{Name: "None", Value: 0, Text: "none", Doc: "no fault.", Action: "none"},
 		{Name: "Memory", Value: 1, Text: "memory fault", Doc: "a queue or page list lies outside the memory the function may use, or that memory vanished.", Action: "check device addresses and that the memory stays pinned and shared; reset"},
-		{Name: "Doorbell", Value: 2, Text: "bad doorbell", Doc: "a doorbell names an unknown queue, or the doorbell or the producer in memory cannot be true: moved back, more than a queue ahead of the entries read, or a doorbell ahead of the producer.", Action: "fix the driver: publish the producer before the doorbell, never overfill a queue; reset"},
-		{Name: "Ring", Value: 3, Text: "bad ring", Doc: "the consumer index of a CQ moved back or past the entries written.", Action: "fix the driver: only it writes that index, and only forwards; reset"},
+		{Name: "Doorbell", Value: 2, Text: "bad doorbell", Doc: "a doorbell names a queue that does not exist.", Action: "fix the driver: send no doorbell after the command that destroys the queue; reset"},
+		{Name: "Ring", Value: 3, Text: "bad ring", Doc: "the consumer index of an event queue cannot be true.", Action: "fix the driver: only it writes that index, and only forwards; reset"},
 		{Name: "Command", Value: 4, Text: "bad command", Doc: "the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written.", Action: "fix the driver; reset"},
 		{Name: "Protocol", Value: 5, Text: "protocol error", Doc: "the control stream broke the rules of framing or order.", Action: "fix the driver; attach again"},
 		{Name: "Detached", Value: 6, Text: "detached", Doc: "the guest or its memory went away while the function was in use.", Action: "attach again"},
