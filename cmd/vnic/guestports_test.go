@@ -177,6 +177,28 @@ func TestGuestPorts(t *testing.T) {
 	})
 }
 
+// TestGuestPortSet gives a function a port in its guest's memory while the NIC runs, takes it away and
+// gives it again.
+func TestGuestPortSet(t *testing.T) {
+	dir := t.TempDir()
+	serveOn(t, fabric.New(4500), portConfig(t, dir, 1, 2, 1, ""))
+	set := func(port string) {
+		t.Helper()
+		if out, err := runHere(t, "vf", "set", "-s", filepath.Join(dir, "ctl1"), "pf0.vf2", "port", port); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	a := newStation(t, dir, 1, 1, vhosttest.NetOptions{Merge: true})
+	for range 2 {
+		b := newStation(t, dir, 1, 2, vhosttest.NetOptions{Packed: true})
+		a.ask(b.ip)
+		b.ask(a.ip)
+		a.exchange(b, 20)
+		set("none")
+		set("type=vhost-user,mtu=1500,queues=2,socket=" + portSocket(dir, 1, 2))
+	}
+}
+
 // cutForGuest sends what stands for many to a guest that takes single frames only.
 func cutForGuest(t *testing.T, from, to *station) {
 	const segment, segments = 1000, 7
