@@ -166,12 +166,3 @@ func (d *dmaMap) regions(skip func(dev, ino uint64) bool) (list []queues.Region,
 func (r *dmaRange) follows(next *dmaRange) bool {
 	return r.file == next.file && r.Flags == next.Flags && r.Addr+r.Size == next.Addr && r.Offset+r.Size == next.Offset
 }
-
-// close releases everything.
-func (d *dmaMap) close() {
-	ranges := d.ranges
-	d.ranges = nil
-	for _, r := range ranges {
-		d.release(r.file)
-	}
-}

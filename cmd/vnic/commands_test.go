@@ -30,7 +30,7 @@ func checkInfo(t *testing.T, text string, h *demoHost) {
 
 func TestRunCheck(t *testing.T) {
 	stdout, stderr, code := run(t, "run", "--check=file", "-c", exampleConfig)
-	if want := exampleConfig + ": good: host 1, 3 functions, 1 peers\n"; code != 0 || stdout != want || stderr != "" {
+	if want := exampleConfig + ": good: host 1, 4 functions, 1 peers\n"; code != 0 || stdout != want || stderr != "" {
 		t.Errorf("the example: exit status %d, %q, %q, want %q", code, stdout, stderr, want)
 	}
 	file := filepath.Join(t.TempDir(), "nic.yaml")
