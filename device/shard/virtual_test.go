@@ -693,10 +693,3 @@ func other(v *virtual) *driver {
 	}
 	return newDriver(v, 1, 1)
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
