@@ -118,6 +118,19 @@ func (l *lab) start(i int) {
 	}
 }
 
+// useShards gives a NIC that does not run so many shards.
+func (l *lab) useShards(i, shards int) {
+	l.t.Helper()
+	path := l.hosts[i].Config
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Replace(b, []byte("nic: {"), fmt.Appendf(nil, "nic: {shards: %d, ", shards), 1), 0o644)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 func (l *lab) control(i int) *control.Client { return control.NewClient(l.hosts[i].Control) }
 
 // joined waits until the hosts know each other's functions.

@@ -38,8 +38,14 @@ func soakArgs(h *demoHost, device string) []string {
 // and starts clients anew, in an order that VNIC_SOAK_SEED decides, while the
 // clients work. Nothing may be left of it: descriptors, goroutines, memory,
 // network devices, processes.
-func TestSoak(t *testing.T) {
-	runSoak(t, false, func(l *lab, i int) (func(), *follower) {
+func TestSoak(t *testing.T) { soakClients(t, 1) }
+
+// TestSoakShards is TestSoak with NICs of two shards.
+func TestSoakShards(t *testing.T) { soakClients(t, 2) }
+
+func soakClients(t *testing.T, shards int) {
+	t.Helper()
+	runSoak(t, false, shards, func(l *lab, i int) (func(), *follower) {
 		l.t.Helper()
 		h := l.hosts[i]
 		cmd := exec.Command(vnic(l.t), soakArgs(h, "unix://"+h.Socket)...)
@@ -68,7 +74,7 @@ func TestLongSoakGuests(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	g := workloadGuest(t, ctx)
-	runSoak(t, true, func(l *lab, i int) (func(), *follower) {
+	runSoak(t, true, 1, func(l *lab, i int) (func(), *follower) {
 		l.t.Helper()
 		stop, said := l.bootGuest(ctx, g, i, soakArgs(l.hosts[i], guestURL)...)
 		l.t.Cleanup(stop)
@@ -76,7 +82,7 @@ func TestLongSoakGuests(t *testing.T) {
 	})
 }
 
-func runSoak(t *testing.T, vm bool, begin func(*lab, int) (func(), *follower)) {
+func runSoak(t *testing.T, vm bool, shards int, begin func(*lab, int) (func(), *follower)) {
 	t.Helper()
 	long, seed := soakTime, time.Now().UnixNano()
 	if s := os.Getenv("VNIC_SOAK"); s != "" {
@@ -93,8 +99,10 @@ func runSoak(t *testing.T, vm bool, begin func(*lab, int) (func(), *follower)) {
 	inLab(t, vm, func(l *lab) {
 		space, _ = os.Readlink("/proc/thread-self/ns/net")
 		s := &soak{lab: l, rnd: rand.New(rand.NewSource(seed)), begin: begin}
-		l.start(0)
-		l.start(1)
+		for i := range l.hosts {
+			l.useShards(i, shards)
+			l.start(i)
+		}
 		l.joined()
 		s.boot()
 		s.settle() // everything has been made once
