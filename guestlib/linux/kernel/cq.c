@@ -187,6 +187,7 @@ static enum ib_wc_opcode vnic_wc_opcode(u8 opcode)
 	case VNIC_WC_OP_FETCH_ADD:		return IB_WC_FETCH_ADD;
 	case VNIC_WC_OP_BIND_MW:		return IB_WC_BIND_MW;
 	case VNIC_WC_OP_LOCAL_INV:		return IB_WC_LOCAL_INV;
+	case VNIC_WC_OP_REG_MR:			return IB_WC_REG_MR;
 	case VNIC_WC_OP_MASKED_CMP_SWAP:	return IB_WC_MASKED_COMP_SWAP;
 	case VNIC_WC_OP_MASKED_FETCH_ADD:	return IB_WC_MASKED_FETCH_ADD;
 	case VNIC_WC_OP_RECV:			return IB_WC_RECV;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Memory regions and windows. */
+#include <linux/dma-mapping.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <rdma/ib_umem.h>
@@ -10,6 +11,23 @@
 #define VNIC_PAGE_SIZES	SZ_4K
 #define VNIC_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
 			 IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | IB_ZERO_BASED)
+
+/*
+ * A key for the kernel's own memory: the device takes DMA addresses with it, of
+ * queue pairs that the kernel made. There is none for peers.
+ */
+struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
+{
+	struct vnic_mr *mr;
+
+	if (access & ~IB_ACCESS_LOCAL_WRITE)
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->ibmr.lkey = VNIC_RESERVED_LKEY;
+	return &mr->ibmr;
+}
 
 /* How the device is to read pinned memory. */
 struct vnic_translation {
@@ -103,7 +121,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 	struct vnic_rereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
 	int err;
 
-	if (flags & ~IB_MR_REREG_SUPPORTED)
+	if (!mr->umem || flags & ~IB_MR_REREG_SUPPORTED)
 		return ERR_PTR(-EOPNOTSUPP);
 	/* Pages were pinned for what the region was allowed to do before. */
 	if (flags & IB_MR_REREG_ACCESS && !(flags & IB_MR_REREG_TRANS) &&
@@ -128,7 +146,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 		p.length = cpu_to_le64(length);
 		p.pages = cpu_to_le64(t.list.root);
 		p.levels = t.list.levels;
-			p.offset = cpu_to_le32(t.offset);
+		p.offset = cpu_to_le32(t.offset);
 	}
 	err = vnic_command(fn, VNIC_ADMIN_OP_REREG_MR, &p, sizeof(p), &r, sizeof(r));
 	if (flags & IB_MR_REREG_TRANS)
@@ -151,15 +169,73 @@ out:
 int vnic_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct vnic_dereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
+	struct vnic_fn *fn = to_fn(ibmr->device);
 	struct vnic_mr *mr = to_vmr(ibmr);
 	int err;
 
-	err = vnic_destroy(to_fn(ibmr->device), VNIC_ADMIN_OP_DEREG_MR, &p, sizeof(p));
-	if (err)
-		return err;
-	ib_umem_release(mr->umem);
+	if (ibmr->lkey != VNIC_RESERVED_LKEY) {
+		err = vnic_destroy(fn, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof(p));
+		if (err)
+			return err;
+	}
+	if (mr->umem)
+		ib_umem_release(mr->umem);
+	if (mr->list)
+		dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
 	kfree(mr);
 	return 0;
+}
+
+/* A region for fast registration: its pages come with a work request. */
+struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg)
+{
+	struct vnic_fn *fn = to_fn(pd->device);
+	struct vnic_alloc_mr p = {
+		.pdn = cpu_to_le32(to_vpd(pd)->pdn),
+		.max_pages = cpu_to_le32(max_num_sg),
+	};
+	struct vnic_reg_mr_result r;
+	struct vnic_mr *mr;
+	int err;
+
+	if (type != IB_MR_TYPE_MEM_REG || max_num_sg > VNIC_PAGE_LIST_ENTRIES)
+		return ERR_PTR(-EINVAL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->max_pages = max_num_sg;
+	mr->list = dma_alloc_coherent(&fn->pdev->dev, PAGE_SIZE, &mr->list_dma, GFP_KERNEL);
+	if (!mr->list) {
+		err = -ENOMEM;
+		goto free;
+	}
+	err = vnic_command(fn, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
+	if (err)
+		goto list;
+	mr->ibmr.lkey = le32_to_cpu(r.lkey);
+	mr->ibmr.rkey = le32_to_cpu(r.rkey);
+	return &mr->ibmr;
+list:
+	dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
+free:
+	kfree(mr);
+	return ERR_PTR(err);
+}
+
+static int vnic_set_page(struct ib_mr *ibmr, u64 address)
+{
+	struct vnic_mr *mr = to_vmr(ibmr);
+
+	if (mr->num_pages == mr->max_pages)
+		return -ENOMEM;
+	mr->list[mr->num_pages++] = cpu_to_le64(address);
+	return 0;
+}
+
+int vnic_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int n, unsigned int *offset)
+{
+	to_vmr(ibmr)->num_pages = 0;
+	return ib_sg_to_pages(ibmr, sg, n, offset, vnic_set_page);
 }
 
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata)

@@ -3,6 +3,7 @@
  * Posting of the kernel's own work. For programs, a post of nothing is the
  * doorbell: the device sleeps, and only the kernel may wake it.
  */
+#include <linux/sizes.h>
 #include <rdma/ib_verbs.h>
 
 #include "vnic.h"
@@ -82,6 +83,19 @@ static int vnic_fill_datagram(struct vnic_datagram_wqe *w, const struct ib_send_
 	return 0;
 }
 
+static void vnic_fill_fast_reg(struct vnic_send_wqe *w, const struct ib_reg_wr *reg)
+{
+	struct vnic_mr *mr = to_vmr(reg->mr);
+	struct vnic_fast_reg *f = (void *)(w + 1);
+
+	w->rkey = cpu_to_le32(reg->key);
+	f->iova = cpu_to_le64(reg->mr->iova);
+	f->length = cpu_to_le64(reg->mr->length);
+	f->pages = cpu_to_le64(mr->list_dma);
+	f->access = cpu_to_le32(reg->access & ~(u32)IB_ACCESS_OPTIONAL);
+	f->offset = cpu_to_le32(reg->mr->iova & (SZ_4K - 1));
+}
+
 static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -114,6 +128,11 @@ static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 		w->compare_add = cpu_to_le64(atomic_wr(wr)->compare_add);
 		w->swap = cpu_to_le64(atomic_wr(wr)->swap);
 		break;
+	case IB_WR_REG_MR:
+		if (reg_wr(wr)->mr->page_size != SZ_4K)
+			return -EINVAL;
+		vnic_fill_fast_reg(w, reg_wr(wr));
+		break;
 	default:
 		return -EINVAL;
 	}
@@ -133,6 +152,7 @@ static int vnic_opcode(enum ib_wr_opcode op)
 	case IB_WR_SEND_WITH_INV:		return VNIC_OP_SEND_INV;
 	case IB_WR_RDMA_READ_WITH_INV:		return VNIC_OP_READ_INV;
 	case IB_WR_LOCAL_INV:			return VNIC_OP_LOCAL_INV;
+	case IB_WR_REG_MR:			return VNIC_OP_REG_MR;
 	default:				return -EINVAL;
 	}
 }
@@ -154,7 +174,7 @@ static int vnic_build_send(struct vnic_qp *qp, const struct ib_send_wr *wr)
 		err = vnic_fill_datagram((void *)w, wr);
 	else
 		err = vnic_fill_send(w, wr);
-	if (!err)
+	if (!err && op != VNIC_OP_REG_MR)
 		vnic_fill_sges((void *)(w + 1), wr->sg_list, wr->num_sge);
 	return err;
 }

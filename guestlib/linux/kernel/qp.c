@@ -95,13 +95,16 @@ static bool vnic_has_rq(const struct ib_qp_init_attr *attr)
 	return attr->qp_type != IB_QPT_XRC_INI && attr->qp_type != IB_QPT_XRC_TGT && !attr->srq;
 }
 
-static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_init_attr *attr)
+static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_init_attr *attr,
+			   bool user)
 {
 	struct vnic_page_list sq = {}, rq = {};
 	struct vnic_create_qp p = { .type = attr->qp_type, .sig_all = qp->sig_all };
 	struct vnic_create_qp_result r;
 	int err;
 
+	if (!user)
+		p.flags = VNIC_QP_PRIVILEGED;
 	if (attr->qp_type == IB_QPT_XRC_TGT)
 		p.xrcdn = cpu_to_le32(to_vxrcd(attr->xrcd)->xrcdn);
 	else
@@ -208,7 +211,7 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	if (!err && vnic_has_rq(attr))
 		err = vnic_make_rq(fn, qp, &attr->cap, uctx);
 	if (!err)
-		err = vnic_qp_command(fn, qp, attr);
+		err = vnic_qp_command(fn, qp, attr, !!udata);
 	if (err)
 		goto queues;
 	ibqp->qp_num = qp->qpn;

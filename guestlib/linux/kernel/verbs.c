@@ -31,7 +31,9 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_SYS_IMAGE_GUID |
 				 IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_PORT_ACTIVE_EVENT |
 				 IB_DEVICE_SRQ_RESIZE | IB_DEVICE_XRC |
-				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B;
+				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
+				 IB_DEVICE_MEM_MGT_EXTENSIONS;
+	attr->kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
 	attr->max_send_sge = le16_to_cpu(l->max_sge);
 	attr->max_recv_sge = le16_to_cpu(l->max_sge);
 	attr->max_sge_rd = le16_to_cpu(l->max_sge);
@@ -49,6 +51,7 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_srq = le32_to_cpu(fn->counts.sr_qs);
 	attr->max_srq_wr = attr->max_qp_wr;
 	attr->max_srq_sge = attr->max_recv_sge;
+	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
 	attr->max_pkeys = 1;
 	attr->local_ca_ack_delay = 15;
 	attr->timestamp_mask = U64_MAX;
@@ -212,6 +215,7 @@ static const struct ib_device_ops vnic_ops = {
 	.device_group = &vnic_attr_group,
 
 	.add_gid = vnic_add_gid,
+	.alloc_mr = vnic_alloc_mr,
 	.alloc_mw = vnic_alloc_mw,
 	.alloc_pd = vnic_alloc_pd,
 	.alloc_ucontext = vnic_alloc_ucontext,
@@ -235,8 +239,10 @@ static const struct ib_device_ops vnic_ops = {
 	.drain_rq = vnic_drain_rq,
 	.drain_sq = vnic_drain_sq,
 	.get_dev_fw_str = vnic_fw_str,
+	.get_dma_mr = vnic_get_dma_mr,
 	.get_link_layer = vnic_link_layer,
 	.get_port_immutable = vnic_port_immutable,
+	.map_mr_sg = vnic_map_mr_sg,
 	.mmap = vnic_mmap,
 	.mmap_free = vnic_mmap_free,
 	.modify_cq = vnic_modify_cq,
@@ -280,6 +286,7 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 	dev->node_type = RDMA_NODE_IB_CA;
 	dev->phys_port_cnt = 1;
 	dev->num_comp_vectors = fn->num_event_queues;
+	dev->local_dma_lkey = VNIC_RESERVED_LKEY;
 	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
 	dev->dev.parent = &fn->pdev->dev;
 	strscpy(dev->node_desc, "vnic", sizeof(dev->node_desc));

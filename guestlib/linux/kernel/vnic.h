@@ -180,6 +180,11 @@ struct vnic_ah {
 struct vnic_mr {
 	struct ib_mr ibmr;
 	struct ib_umem *umem;
+	/* Fast registration: one page of addresses. */
+	__le64 *list;
+	dma_addr_t list_dma;
+	u32 max_pages;
+	u32 num_pages;
 };
 
 struct vnic_mw {
@@ -352,11 +357,14 @@ int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags);
 
 /* mr.c */
+struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access);
 struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 			       int access, struct ib_udata *udata);
 struct ib_mr *vnic_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 length, u64 iova,
 				 int access, struct ib_pd *pd, struct ib_udata *udata);
 int vnic_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
+struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int *offset);
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
 int vnic_dealloc_mw(struct ib_mw *mw);
 
