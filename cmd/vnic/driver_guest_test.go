@@ -45,16 +45,16 @@ func TestLongDriverPrograms(t *testing.T) {
 	})
 }
 
-// program runs a program in both guests: the words behind | are the client's alone, those behind ||
-// the server's.
+// program runs a program in both guests. The client gets the server's address as last word; where
+// that is not enough, its command is what stands behind |.
 func (l *driverLab) program(t testing.TB, words string) {
 	t.Helper()
 	start := time.Now()
-	common, client, _ := strings.Cut(words, "|")
-	if strings.TrimSpace(client) == "" {
-		client = " {peer}"
+	server, client, found := strings.Cut(words, "|")
+	if !found {
+		client = server + " {peer}"
 	}
-	said := l.pair(t, l.expand(1, common), l.expand(0, common+client))
+	said := l.pair(t, l.expand(1, server), l.expand(0, client))
 	lines := strings.Split(said, "\n")
 	t.Logf("%s: %v: %s", words, time.Since(start).Round(time.Millisecond), lines[max(0, len(lines)-2)])
 }
@@ -64,6 +64,7 @@ var shortPrograms = []string{
 	"ibv_rc_pingpong {dev} -g {gid}",
 	"ibv_rc_pingpong {dev} -g {gid} -e -n 200",
 	"ib_write_bw {dev} -x {gid} -F -n 500",
+	"rping -s -C 10|rping -c -C 10 -a {peer}",
 }
 
 var longPrograms = []string{
@@ -88,4 +89,10 @@ var longPrograms = []string{
 	"ib_send_lat {dev} -x {gid} -F -c UD",
 	"ib_atomic_bw {dev} -x {gid} -F -n 500",
 	"ib_atomic_lat {dev} -x {gid} -F -n 500",
+	"ib_write_bw -R -F -n 500",
+	"ib_send_lat -R -F -n 500",
+	"rping -s -C 100|rping -c -C 100 -a {peer}",
+	"udaddy|udaddy -s {peer}",
+	"rdma_server|rdma_client -s {peer}",
+	"cmtime|cmtime -s {peer} -c 10",
 }

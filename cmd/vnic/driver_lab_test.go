@@ -21,7 +21,7 @@ import (
 
 // driverPackages are what a guest with the Linux driver has of Debian: programs that know nothing
 // of vnic, and what they need.
-var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "kmod", "iproute2", "ibverbs-utils", "rdmacm-utils", "perftest"}
+var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "util-linux", "kmod", "iproute2", "ibverbs-utils", "rdmacm-utils", "perftest"}
 
 // driverModules are what vnic.ko and such programs need of the kernel.
 var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
@@ -100,6 +100,8 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 			g.must("stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 		}
 		for i, g := range l.guests {
+			ip := l.hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
+			g.must(fmt.Sprintf("ip -4 addr show dev eth0 | grep -q %s || ip addr add %s/24 dev eth0", ip, ip))
 			g.eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.hosts[i].TenantIP)))
 		}
 		f(l)

@@ -8,7 +8,7 @@
 #define VNIC_LEAST_RECV 32
 
 static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
-			    const struct ib_srq_init_attr *attr)
+			    const struct ib_srq_init_attr *attr, bool user)
 {
 	struct vnic_create_srq p = {
 		.pdn = cpu_to_le32(to_vpd(srq->ibsrq.pd)->pdn),
@@ -21,6 +21,8 @@ static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
 	struct vnic_page_list list;
 	int err;
 
+	if (!user)
+		p.flags = VNIC_QP_PRIVILEGED;
 	if (attr->srq_type == IB_SRQT_XRC) {
 		p.type = VNIC_SRQ_TYPE_XRC;
 		p.cqn = cpu_to_le32(to_vcq(attr->ext.cq)->cqn);
@@ -83,7 +85,7 @@ int vnic_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct 
 	entry = (1U << srq->q.stride_log2) - VNIC_RECV_WQE_HEADER;
 	srq->q.max_sge = min_t(u32, entry / sizeof(struct vnic_sge),
 			       le16_to_cpu(fn->limits.max_sge));
-	err = vnic_srq_command(fn, srq, attr);
+	err = vnic_srq_command(fn, srq, attr, !!udata);
 	if (err)
 		goto queue;
 	err = xa_insert_irq(&fn->srqs, srq->srqn, srq, GFP_KERNEL);
