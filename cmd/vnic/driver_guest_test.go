@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestDriver has programs that know nothing of vnic run between two guests of two NICs, over the
+// TestLongDriver has programs that know nothing of vnic run between two guests of two NICs, over the
 // Linux driver and its provider. The long form is TestLongDriverPrograms.
-func TestDriver(t *testing.T) {
+func TestLongDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
@@ -28,7 +28,7 @@ func TestDriver(t *testing.T) {
 	})
 }
 
-// TestLongDriverPrograms is TestDriver with all programs.
+// TestLongDriverPrograms is TestLongDriver with all programs.
 func TestLongDriverPrograms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
