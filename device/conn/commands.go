@@ -65,16 +65,16 @@ func (c Commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 	case !f.LinkUp:
 		return 0, abi.StatusUnreachable
 	}
-	priv, st := f.private(p.Priv, p.PrivLen)
+	priv, st := c.private(p.Priv, p.PrivLen)
 	if st != abi.StatusOK {
 		return 0, st
 	}
 	t, a := c.later(), f.begin(p.QPN)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: p.QPN, Service: p.Service, SGID: f.GID(), DGID: p.DGID,
-		MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
+		MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
-		if f.begun(a, is, &connection{}); is.Err != nil {
+		if a.begun(is, &connection{}); is.Err != nil {
 			t.Complete(errorStatus(is.Err), nil)
 			return
 		}
@@ -93,7 +93,7 @@ func (c Commands) CMAccept(p *abi.CMAccept) abi.Status {
 	case q.State() != abi.QPStateInit || f.pending(p.QPN):
 		return abi.StatusBadState
 	}
-	priv, st := f.private(p.Priv, p.PrivLen)
+	priv, st := c.private(p.Priv, p.PrivLen)
 	if st != abi.StatusOK {
 		return st
 	}
@@ -122,7 +122,7 @@ func (c Commands) CMReject(p *abi.CMReject) abi.Status {
 	if c.f.reserved(p.CMID) {
 		return abi.StatusNotFound
 	}
-	priv, st := c.f.private(p.Priv, p.PrivLen)
+	priv, st := c.private(p.Priv, p.PrivLen)
 	if st != abi.StatusOK {
 		return st
 	}
@@ -146,12 +146,12 @@ func (c Commands) CMDisconnect(id uint32) abi.Status {
 }
 
 // private copies a command's private data from guest memory.
-func (f *Function) private(addr uint64, n uint16) ([]byte, abi.Status) {
+func (c Commands) private(addr uint64, n uint16) ([]byte, abi.Status) {
 	if n > abi.PrivateMax {
 		return nil, abi.StatusTooLarge
 	}
 	b := make([]byte, n)
-	if err := f.mem.Read(addr, b); err != nil {
+	if err := c.f.mem.Read(addr, b); err != nil {
 		return nil, abi.StatusMemoryFault
 	}
 	return b, abi.StatusOK

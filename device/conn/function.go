@@ -168,19 +168,21 @@ func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 || f.a
 
 // attempt is a queue pair's request for a connection that has no answer yet.
 type attempt struct {
+	f    *Function
 	qpn  uint32
 	over bool // the queue pair has ended meanwhile
 }
 
 func (f *Function) begin(qpn uint32) *attempt {
-	a := &attempt{qpn: qpn}
+	a := &attempt{f: f, qpn: qpn}
 	f.asking[qpn] = a
 	return a
 }
 
 // begun takes the answer. A connection that nobody wants any more is ended, as it would have been
 // had it been known.
-func (f *Function) begun(a *attempt, is *Answer, c *connection) {
+func (a *attempt) begun(is *Answer, c *connection) {
+	f := a.f
 	if !a.over {
 		delete(f.asking, a.qpn)
 	}
@@ -210,9 +212,9 @@ func (f *Function) unwire(qpn uint32) {
 }
 
 // mtuOf is the path MTU that a queue pair's connection begins with.
-func (f *Function) mtuOf(q *verbs.QP) int {
+func (s *Functions) mtuOf(q *verbs.QP) int {
 	if n := q.PathMTU(); n != 0 {
-		return min(n, f.set.cfg.MTU)
+		return min(n, s.cfg.MTU)
 	}
-	return f.set.cfg.MTU
+	return s.cfg.MTU
 }

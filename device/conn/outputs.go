@@ -127,7 +127,7 @@ func (f *Function) tryOpen(now falcon.Time, order *Order) error {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)
 	}
 	if c.link != nil {
-		f.useLink(o, c.link)
+		f.set.useLink(o, c.link)
 	} else if err := f.useQP(o, c); err != nil {
 		return err
 	}
@@ -136,8 +136,8 @@ func (f *Function) tryOpen(now falcon.Time, order *Order) error {
 
 // useLink makes the connection a link's. The headers that its datagrams travel under become those of
 // the connection.
-func (f *Function) useLink(o *Opening, l *rof.Link) {
-	o.User = &linkUser{link: l, rdma: f.set.cfg.RDMA}
+func (s *Functions) useLink(o *Opening, l *rof.Link) {
+	o.User = &linkUser{link: l, rdma: s.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 }
 

@@ -74,10 +74,10 @@ func (w *wiring) ask(now falcon.Time) {
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
-		MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
+		MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
-		f.begun(a, is, &connection{wired: true})
+		a.begun(is, &connection{wired: true})
 		switch {
 		case a.over:
 		case is.Err != nil:
@@ -132,7 +132,7 @@ func (f *Function) wireRequest(o *cm.Output) {
 		switch q := f.verbs.QP(qpn); {
 		case q == nil:
 		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
-			if _, held := f.held[k]; !held && f.heldFor(o.PeerGID) < MaxHeld-len(f.held) {
+			if _, held := f.held[k]; !held && heldFor(f.held, o.PeerGID) < MaxHeld-len(f.held) {
 				f.held[k] = o.ID
 				return
 			}
@@ -147,8 +147,8 @@ func (f *Function) wireRequest(o *cm.Output) {
 }
 
 // heldFor counts the requests of a source that are held.
-func (f *Function) heldFor(gid [16]byte) (n int) {
-	for k := range f.held {
+func heldFor(held map[wireKey]uint32, gid [16]byte) (n int) {
+	for k := range held {
 		if k.gid == gid {
 			n++
 		}
@@ -205,7 +205,7 @@ func (f *Function) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
 	return nil == f.set.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
 			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
-			MTU: f.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
+			MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
 		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
 	})
