@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -86,24 +88,31 @@ func (k *Core) changed(c *functions.Change) {
 	}
 }
 
-// announce tells peers what all shards have, if it has changed.
+// announce tells peers which functions and ports there are, if that has changed.
 func (k *Core) announce(now vtime.Time) {
-	if !k.untold {
-		return
+	var err error
+	if k.untold {
+		k.untold = false
+		err = k.Manager.SetEndpoints(k.endpoints())
 	}
-	k.untold = false
-	var list []cm.Endpoint
+	if k.plain.untold {
+		k.plain.untold = false
+		err = errors.Join(err, k.Manager.SetPorts(k.plain.addresses()))
+	}
+	if err != nil {
+		k.cfg.Log(now, slog.LevelError, "functions or ports not told to peers", "err", err)
+	}
+}
+
+// endpoints lists the functions that peers may reach.
+func (k *Core) endpoints() (list []cm.Endpoint) {
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) {
 		if *is.Enabled {
 			f := pfvf.Function{Tenant: is.Tenant, Addr: is.Address}
 			list = append(list, cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.Home(uint32(id)))})
 		}
 	})
-	var ports []cm.Port
-	for _, l := range k.lines {
-		ports = append(ports, l.ports...)
-	}
-	k.tellPeers(now, list, ports)
+	return list
 }
 
 // Operate carries out what an operator asks of a function, and calls then with the result.

@@ -214,10 +214,3 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 		p.k.Keys.Asked(now, u, sa.SPI)
 	}
 }
-
-// tellPeers tells peers what all shards have.
-func (k *Core) tellPeers(now vtime.Time, functions []cm.Endpoint, ports []cm.Port) {
-	if err := errors.Join(k.Manager.SetEndpoints(functions), k.Manager.SetPorts(ports)); err != nil {
-		k.cfg.Log(now, slog.LevelError, "functions or ports not told to peers", "err", err)
-	}
-}

@@ -60,15 +60,11 @@ type Line struct {
 
 	// The shard's end:
 	wishes []wish
-	news   []cm.Port // the last that it has said
-
-	hasNews bool // since the last Flush
-	up      *inbox.Mail[*Core, wish]
+	up     *inbox.Mail[*Core, wish]
 
 	// The core's:
 	orders []Order
 	down   Deliver
-	ports  []cm.Port
 }
 
 // wish is one thing that a shard asks of the core.
@@ -110,28 +106,15 @@ func (l *Line) SPIRefused(u security.Use) {
 	l.wish(func(k *Core, now vtime.Time) { k.Keys.SPIRefused(now, u) })
 }
 
-// Check says whether peers could be told of addresses of ports.
-func (l *Line) Check(ports []cm.Port) error {
-	return l.core.Manager.CheckPorts(ports) // it looks at nothing but the configuration
-}
-
 // Knows reports whether a GID in a tenant is a function's, here or at a peer, as of the core's last
 // Step.
 func (l *Line) Knows(tenant uint32, gid [16]byte) bool { return l.core.known.Load().Has(tenant, gid) }
-
-// Announce says which addresses of ports the shard has now. Of several in a Step the last counts.
-func (l *Line) Announce(ports []cm.Port) { l.news, l.hasNews = ports, true }
 
 func (l *Line) wish(w wish) { l.wishes = append(l.wishes, w) }
 
 // Flush sends what the shard has asked for since the last call. It reports whether there was
 // something: the core's goroutine is awake then.
 func (l *Line) Flush() bool {
-	if l.hasNews {
-		ports := l.news
-		l.wish(func(k *Core, _ vtime.Time) { l.ports, k.untold = ports, true })
-		l.hasNews = false
-	}
 	if len(l.wishes) == 0 {
 		return false
 	}

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -18,6 +20,7 @@ type plain struct {
 	networks *config.Networks
 	ports    map[uint32]gateway.Place // by function
 	users    map[uint32]int           // ports of a tenant
+	untold   bool                     // to peers
 }
 
 func newPlain(c *config.Config) plain {
@@ -35,7 +38,7 @@ func newPlain(c *config.Config) plain {
 // set says where a function's port is. Its tenant includes the networks around its addresses.
 func (p *plain) set(function uint32, at gateway.Place) {
 	old, had := p.ports[function]
-	p.ports[function] = at
+	p.ports[function], p.untold = at, true
 	p.users[at.Tenant]++
 	changed := p.networks.Add(at.Tenant, at.Addresses)
 	if had {
@@ -51,6 +54,7 @@ func (p *plain) set(function uint32, at gateway.Place) {
 func (p *plain) remove(function uint32) {
 	if old, had := p.ports[function]; had {
 		delete(p.ports, function)
+		p.untold = true
 		p.routes.RemovePort(function)
 		p.leave(&old)
 	}
@@ -76,6 +80,20 @@ func (p *plain) describe(tenant uint32) {
 		g.Routes = append(g.Routes, gateway.Route(r))
 	}
 	p.routes.SetTenant(g)
+}
+
+// addresses lists what peers may send plain IP to.
+func (p *plain) addresses() (list []cm.Port) {
+	for _, fn := range slices.Sorted(maps.Keys(p.ports)) {
+		at := p.ports[fn]
+		if !at.Up {
+			continue
+		}
+		for _, a := range at.Addresses {
+			list = append(list, cm.Port{Tenant: at.Tenant, Addr: a.As16(), Function: fn, MTU: uint32(at.MTU)})
+		}
+	}
+	return list
 }
 
 // PortsChanged implements conn.Ports.

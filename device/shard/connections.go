@@ -36,6 +36,3 @@ func connectionCredits(cfg *config.Config) credit.Cost {
 	}
 	return c
 }
-
-// announce tells the core, and it the peers, which addresses the ports have.
-func (s *Shard) announce() { s.core.Announce(s.plain.portAddresses()) }

@@ -23,12 +23,8 @@ type Core interface {
 	security.Requester
 	// SPIRefused says that a packet of a connection came with another key than the one issued for it.
 	SPIRefused(u security.Use)
-	// Check says whether peers could be told of addresses of ports.
-	Check(ports []cm.Port) error
 	// Knows reports whether a GID in a tenant is a function's, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
-	// Announce says which addresses of ports the shard has.
-	Announce(ports []cm.Port)
 	VFs
 	// Opener opens what peers seal with the keys that the core issues.
 	Opener() *security.Opener
@@ -127,7 +123,6 @@ func (o Orders) PFLink(now falcon.Time, pf pfvf.ID, is pfvf.Link) {
 		fs.links[pf.PF()] = is
 		fs.linkChanged(now, pf)
 		o.s.syncPortOf(pf)
-		o.s.announce()
 	}
 }
 

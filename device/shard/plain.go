@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -25,7 +24,8 @@ type plainIP struct {
 	gw    *gateway.Gateway
 	ports []*Port
 	byID  map[pfvf.ID]*Port
-	first bool // the ports fill the tx queue before the transport does
+	unfit map[pfvf.ID]bool // functions whose port may not be as they are set
+	first bool             // the ports fill the tx queue before the transport does
 
 	delivered func(*gateway.PortFrame) // Shard.delivered, made once
 }
@@ -68,7 +68,7 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 // newPlainIP makes the gateway with the ports of the configuration.
 func (s *Shard) newPlainIP() error {
 	s.plain.delivered = s.delivered
-	s.plain.byID = map[pfvf.ID]*Port{}
+	s.plain.byID, s.plain.unfit = map[pfvf.ID]*Port{}, map[pfvf.ID]bool{}
 	s.plain.gw = gateway.New(uint8(s.index), s.core.Routes())
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	for _, n := range s.cfg.AllFunctions() {
@@ -80,6 +80,12 @@ func (s *Shard) newPlainIP() error {
 			return err
 		}
 		s.plain.join(&Port{ID: id, Config: n.Port})
+	}
+	for _, f := range s.funcs.all { // they may be set to something else by now
+		s.plain.unfit[f.ID] = true
+	}
+	for id := range s.funcs.shelf {
+		s.plain.unfit[id] = true
 	}
 	return nil
 }
@@ -126,19 +132,6 @@ func (s *Shard) syncPort(p *Port) {
 	if port := p.Port; port != nil {
 		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
-}
-
-// portAddresses lists what peers may send plain IP to.
-func (p *plainIP) portAddresses() (list []cm.Port) {
-	for _, port := range p.ports {
-		if !port.Up() {
-			continue
-		}
-		for _, a := range port.Addresses {
-			list = append(list, cm.Port{Tenant: port.Tenant, Addr: a.As16(), Function: port.Function, MTU: uint32(port.MTU)})
-		}
-	}
-	return list
 }
 
 // Describe names a port for logs.

@@ -1,14 +1,12 @@
 package shard
 
 import (
-	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 
-	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // Ports are the ports of a shard's functions for whoever makes and serves their devices, which is
@@ -48,39 +46,28 @@ func (s *Shard) delivered(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
 func (p Ports) Lost(now falcon.Time, port *Port) {
 	s := p.s
 	port.Lost = true
+	s.plain.unfit[port.ID] = true
 	s.syncPort(port)
-	s.announce()
 }
 
 // Change takes out the ports that are not as functions are set to have them, which it gives to gone,
-// and returns those that are missing.
+// and returns those that are missing. It looks at functions that were set since, and at those whose
+// port could not be had.
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	s := p.s
-	wanted := map[pfvf.ID]*config.Port{}
-	for _, f := range s.funcs.all {
-		wanted[f.ID] = f.cfg.Port
-	}
-	for id, c := range s.funcs.shelf {
-		wanted[id] = c.Port
-	}
-	before := len(s.plain.ports)
-	for _, p := range s.plain.ports {
-		if !p.Lost && p.Port != nil && reflect.DeepEqual(p.Config, wanted[p.ID]) {
-			delete(wanted, p.ID)
+	for _, id := range slices.Sorted(maps.Keys(s.plain.unfit)) {
+		is, want := s.plain.byID[id], s.funcs.settings(id).Port
+		fits := is != nil && !is.Lost && is.Port != nil && want != nil && reflect.DeepEqual(is.Config, want)
+		if is != nil && !fits {
+			gone(is)
+			s.leavePort(is)
+		}
+		if want == nil || fits {
+			delete(s.plain.unfit, id)
 			continue
 		}
-		gone(p)
-		s.leavePort(p)
+		come = append(come, &Port{ID: id, Config: want})
 	}
-	for id, c := range wanted {
-		if c != nil {
-			come = append(come, &Port{ID: id, Config: c})
-		}
-	}
-	if len(s.plain.ports) != before {
-		s.announce()
-	}
-	slices.SortFunc(come, func(a, b *Port) int { return cmp.Compare(a.ID, b.ID) })
 	return come
 }
 
@@ -91,10 +78,8 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	s.plain.join(port)
 	if err = add(); err == nil {
 		s.syncPort(port)
-		if err = s.core.Check(s.plain.portAddresses()); err == nil {
-			s.announce()
-			return nil
-		}
+		delete(s.plain.unfit, port.ID)
+		return nil
 	}
 	remove()
 	s.leavePort(port)

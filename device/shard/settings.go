@@ -17,6 +17,7 @@ import (
 // session of the old.
 func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) error {
 	was := fs.settings(id)
+	fs.shard.plain.unfit[id] = true
 	f := fs.byID[id]
 	if f == nil {
 		fs.shelf[id] = is
@@ -101,7 +102,6 @@ func (fs *functionSet) reannounce(changed pfvf.ID) {
 	case fs.shard.changed <- struct{}{}:
 	default:
 	}
-	fs.shard.announce()
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -130,7 +130,6 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		return nil, err
 	}
 	s.syncPorts()
-	s.announce()
 	s.core.Flush()
 	return s, nil
 }
