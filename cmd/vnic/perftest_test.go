@@ -126,8 +126,9 @@ func (p *perftestPeer) connect(to *keys) {
 }
 
 // serve is the server of one run of a program in the guest. During the test it takes what comes;
-// receives, if there are any, are posted before.
-func (p *perftestPeer) serve(c net.Conn, receives int) {
+// receives, if there are any, are posted before. It tells whether the run got to its end: a guest
+// whose network is not ready yet gives up and asks once more.
+func (p *perftestPeer) serve(c net.Conn, receives int) (done bool) {
 	p.t.Helper()
 	defer c.Close()
 	own, asked := p.own(), 0
@@ -142,7 +143,7 @@ func (p *perftestPeer) serve(c net.Conn, receives int) {
 		switch {
 		case errors.Is(err, io.EOF):
 			p.check(p.qp.Destroy(p.ctx))
-			return
+			return done
 		case err != nil:
 			p.t.Fatal(err)
 		case n == keysLen:
@@ -156,6 +157,7 @@ func (p *perftestPeer) serve(c net.Conn, receives int) {
 		case n == 2: // the path MTU as verbs have it; ours is the larger one
 			p.mtu = 128 << (msg[0] - '0')
 		case string(msg) == "done\x00":
+			done = true
 			continue
 		}
 		_, err = c.Write(msg)
