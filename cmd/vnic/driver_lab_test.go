@@ -119,14 +119,15 @@ func (l *driverLab) boot(i int, m qemu.Machine) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	nic, err := tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU)
-	if err != nil {
-		l.t.Fatal(err)
+	if h.PortSocket == "" {
+		if h.guestTAP, err = tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU); err != nil {
+			l.t.Fatal(err)
+		}
+		defer h.guestTAP.Close()
 	}
-	defer nic.Close()
 	console := filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("console%d", i))
 	m.Vsock, m.Windows, m.Console = h.Socket, windows, qemu.SocketChardev(console)
-	m.NICs = []qemu.NIC{{TAP: nic, MAC: h.GuestMAC, MTU: h.PortMTU}}
+	m.NICs = []qemu.NIC{h.ethernet()}
 	if l.vms[i], err = qemu.Start(context.Background(), m); err != nil {
 		l.t.Fatal(err)
 	}
