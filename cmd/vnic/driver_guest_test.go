@@ -94,5 +94,4 @@ var longPrograms = []string{
 	"rping -s -C 100|rping -c -C 100 -a {peer}",
 	"udaddy|udaddy -s {peer}",
 	"rdma_server|rdma_client -s {peer}",
-	"cmtime|cmtime -s {peer} -c 10",
 }
