@@ -7,7 +7,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target gets.
 FUZZTIME ?= 60s
-# Which benchmarks: all, or one of falcon tunnel ports rdma credits guest.
+# Which benchmarks: all, or one of falcon tunnel ports rdma roce driver credits guest.
 BENCH   ?= all
 
 .DEFAULT_GOAL := help
@@ -24,17 +24,22 @@ build: ## build the one static binary, build/vnic
 demo: build ## two QEMU guests do RDMA through two NICs; without root or QEMU, two bare clients do
 	@./tools/demo.sh $(BIN)
 
+.PHONY: demo-pci
+demo-pci: build ## the demo with functions that are PCI devices (vfio-user), in a newer QEMU that it downloads
+	@./tools/demo.sh $(BIN) --pci --qemu "$$(./tools/qemu.sh)"
+
 .PHONY: check
 check: lint ## what to run before a commit: format, vet, staticcheck, import rules, tests with -race
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: lint
-lint: ## gofumpt, vet, staticcheck, depguard
+lint: ## gofumpt, vet, staticcheck, depguard, layers of files
 	@out=$$($(TOOLS) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	  if [ -n "$$out" ]; then echo "not gofumpt-formatted (make fmt mends it):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(TOOLS) staticcheck ./...
 	$(TOOLS) depguard ./...
+	$(GO) -C tools run ./layers -root ..
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -82,6 +87,10 @@ SOAK_SEED ?=
 soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
 	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?(Soak|Settles)' ./cmd/vnic
 
+.PHONY: pyverbs
+pyverbs: deps fetch ## rdma-core's Python tests in a guest with the Linux driver: how many succeed, and which do not
+	$(GO) test -run '^$$' -bench '^BenchmarkPyverbs$$' -benchtime 1x -v ./cmd/vnic
+
 # How long stress goes on, how often each test is to run (0: until the time is over), and which tests.
 STRESS ?= 10m
 RUNS   ?= 0
@@ -112,7 +121,7 @@ mutate: ## change one operator at a time, MUTANTS (300) times, and report change
 	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
 
 .PHONY: bench
-bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|credits|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|driver|credits|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh

@@ -1,10 +1,17 @@
 #!/bin/sh
 # Makes a QEMU that knows vfio-user (10.1 or newer) available on a Debian 12 that has an older one, and
-# prints its program's path. Nothing is installed: the packages of Debian's next release and its
-# backports, with their libraries, are downloaded by an apt of its own (which checks signatures and
-# hashes), unpacked into the project's cache, and started by their own loader. What is in the cache is
-# not downloaded again; QEMU_REFRESH=1 looks for a newer one.
+# prints its program's path. Nothing is installed: packages of later releases of Debian, with their
+# libraries, are downloaded by an apt of its own (which checks signatures and hashes), unpacked into the
+# project's cache, and started by their own loader. What is in the cache is not downloaded again;
+# QEMU_REFRESH=1 does it again.
+#
+# Everybody gets the version that the project was tested with, as long as there is one place that has it:
+# the mirror, which keeps the newest of each suite only, then Debian's archive of all days. After that
+# the newest of backports or of unstable has to do, and a note says so. QEMU_PIN=any takes that at once.
 set -eu
+pin=1:11.1.3+ds-1~bpo13+1
+pin_sha256=447decc4b3c245edc1d0940bdf97c87e07b2e3bd4b24c4d0c7155d860d52bd5f # of qemu-system-x86_…_amd64.deb
+pin_day=20261120T000000Z # on which the archive had it, and what it needs
 new_enough() { # program
 	v=$("$1" --version 2>/dev/null | sed -n '1s/.*version \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
 	# shellcheck disable=SC2086
@@ -33,21 +40,45 @@ fi
 tmp=$(mktemp -d "$cache/.new-XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
-mkdir -p "$tmp/lists/partial" "$tmp/debs/partial"
-: >"$tmp/status"
 mirror=${QEMU_MIRROR:-http://deb.debian.org/debian}
-for suite in trixie trixie-backports; do
-	echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
-done >"$tmp/sources"
-apt() {
+archive=${QEMU_ARCHIVE:-http://snapshot.debian.org/archive/debian/$pin_day}
+apt() { # for sources in $tmp/sources
 	apt-get -qq -o Dir::Etc::SourceList="$tmp/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$tmp/lists" \
 		-o Dir::State::Status="$tmp/status" -o Dir::Cache="$tmp" -o Dir::Cache::Archives="$tmp/debs" -o Dir::Etc::Preferences=/dev/null \
 		-o Dir::Etc::PreferencesParts=/dev/null -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=true -o APT::Architecture=amd64 \
-		-o Acquire::http::Timeout=60 -o Acquire::Retries=3 "$@" >&2
+		-o Acquire::Check-Valid-Until=false -o Acquire::http::Timeout=60 -o Acquire::Retries=3 "$@" >&2
 }
-echo "downloading QEMU with its libraries (40 MB) from $mirror" >&2
-apt update
-apt -y --no-install-recommends -t trixie-backports --download-only install qemu-system-x86
+# get URL "SUITES" TARGET [VERSION]: downloads QEMU with its libraries, the program's of the target suite.
+get() {
+	rm -rf "$tmp/lists" "$tmp/debs"
+	mkdir -p "$tmp/lists/partial" "$tmp/debs/partial"
+	: >"$tmp/status"
+	for suite in $2; do
+		echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 $suite main"
+	done >"$tmp/sources"
+	echo "downloading QEMU${4:+ $4} with its libraries (40 MB) from $1, $3" >&2
+	apt update -o APT::Update::Error-Mode=any &&
+		apt -y --no-install-recommends -t "$3" --download-only install "qemu-system-x86${4:+=$4}"
+}
+pinned() { # URL
+	get "$1" "trixie trixie-backports" trixie-backports "$pin" || return 1
+	deb=$(find "$tmp/debs" -name 'qemu-system-x86_*_amd64.deb')
+	echo "$pin_sha256  $deb" | sha256sum -c --quiet - >&2 || { echo "qemu.sh: $1 has another QEMU $pin than the project's" >&2; return 1; }
+}
+newest() {
+	echo "qemu.sh: not the $pin that the project was tested with, but the newest there is" >&2
+	get "$mirror" "trixie trixie-backports" trixie-backports && found && return
+	get "$mirror" sid sid && found
+}
+found() { # whether what was downloaded is new enough: the name says its version
+	v=$(find "$tmp/debs" -name 'qemu-system-x86_*_amd64.deb' | sed 's/.*_\(1%3a\|1:\)\?\([0-9]*\.[0-9]*\).*/\2/')
+	[ -n "$v" ] && dpkg --compare-versions "$v" ge 10.1
+}
+if [ "${QEMU_PIN:-}" = any ]; then
+	newest
+else
+	pinned "$mirror" || pinned "$archive" || newest
+fi || { echo "qemu.sh: neither $mirror nor $archive has a QEMU of 10.1 or newer for Debian 13" >&2; exit 1; }
 root=$tmp/root
 mkdir "$root"
 for deb in "$tmp"/debs/*.deb; do

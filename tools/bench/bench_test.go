@@ -113,7 +113,7 @@ func TestTables(t *testing.T) {
 	m, _ := r.metrics(rooms(t, "all"))
 	printMetrics(&b, m)
 	printBenchmarks(&b, r.benchmarks)
-	want := `metric                      value  unit    better  peer  peer value  value/peer
+	want := `metric                      value  unit    better  peer  peer value  value/peer  goal
 falcon/push64_per_s     1 240 000  1/s     higher  rxe      500 000        2.48
 falcon/rtt_us               21.50  µs      lower
 rdma/sealed_over_clear     0.5000  ratio   lower
@@ -161,11 +161,35 @@ func TestMedian(t *testing.T) {
 }
 
 func TestSelectRooms(t *testing.T) {
-	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, ports, rdma, roce, credits, guest and all") {
+	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, ports, rdma, roce, driver, credits, guest and all") {
 		t.Errorf("%v", err)
 	}
 	if r := rooms(t, "rdma, falcon"); len(r) != 2 || r[0].name != "rdma" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A goal is of the ratio where there is a peer, else of the value, and its direction is the metric's.
+func TestGoal(t *testing.T) {
+	for _, c := range []struct {
+		m    Metric
+		want string
+	}{
+		{Metric{Name: "roce/write64k_gbps", Value: 1}, ""},
+		{Metric{Name: "roce/rxe_write64k_mbs", Value: 30, HigherIsBetter: true, Ratio: ptr(1.5)}, "at least 1.5"},
+		{Metric{Name: "roce/rxe_write64k_mbs", Value: 30, HigherIsBetter: true, Ratio: ptr(1.4)}, "at least 1.5: missed"},
+		{Metric{Name: "roce/rxe_write64_lat_us", Value: 80, Ratio: ptr(0.6)}, "at most 0.7"},
+		{Metric{Name: "roce/rxe_write64_lat_us", Value: 80, Ratio: ptr(0.8)}, "at most 0.7: missed"},
+		{Metric{Name: "driver/write64_lat_over_guestlib", Value: 1.3}, "at most 1.2: missed"},
+	} {
+		if got := goal(c.m); got != c.want {
+			t.Errorf("%s: %q, want %q", c.m.Name, got, c.want)
+		}
+	}
+	for name := range goals {
+		if _, _, ok := unitOf(name); !ok {
+			t.Errorf("goal of %s, which is no metric", name)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ var suffixes = []struct {
 	{"_gbps", "Gbit/s", true},
 	{"_mbs", "MB/s", true},
 	{"_pps", "packets/s", true},
+	{"_iops", "1/s", true},
 	{"_us", "µs", false},
 	{"_ns", "ns", false},
 	{"_bytes", "bytes", false},
@@ -49,7 +50,10 @@ var shares = []struct {
 }
 
 // rates are quotients of rates, which are better when they are higher.
-var rates = []string{"rdma/write64k_over_cipher", "rdma/qps10k_over_one", "guest/write64_shadow_over_vsock"}
+var rates = []string{
+	"rdma/write64k_over_cipher", "rdma/qps10k_over_one", "guest/write64_shadow_over_vsock",
+	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1",
+}
 
 // unitOf reads unit and direction from a metric's name. A quotient, like
 // rdma/sealed_over_clear, is better when it is lower, unless it is one of rates.

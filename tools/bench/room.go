@@ -35,11 +35,15 @@ var allRooms = []room{
 	},
 	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic:Ports"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
-	{name: "roce", packages: []string{"rdma:RoCE"}},
+	{
+		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic:RoCE"},
+		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
+	},
+	{name: "driver", packages: []string{"cmd/vnic:Driver"}, needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86"},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|RXE"},
+		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|Vfio|RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }

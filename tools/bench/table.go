@@ -11,9 +11,9 @@ import (
 
 // printMetrics prints the metrics as a table.
 func printMetrics(w io.Writer, metrics []Metric) {
-	rows := [][]string{{"metric", "value", "unit", "better", "peer", "peer value", "value/peer"}}
+	rows := [][]string{{"metric", "value", "unit", "better", "peer", "peer value", "value/peer", "goal"}}
 	for _, m := range metrics {
-		row := []string{m.Name, number(m.Value), m.Unit, "lower", m.Peer, "", ""}
+		row := []string{m.Name, number(m.Value), m.Unit, "lower", m.Peer, "", "", goal(m)}
 		if m.HigherIsBetter {
 			row[3] = "higher"
 		}
@@ -25,7 +25,7 @@ func printMetrics(w io.Writer, metrics []Metric) {
 		}
 		rows = append(rows, row)
 	}
-	table(w, rows, "lrlllrr")
+	table(w, rows, "lrlllrrl")
 }
 
 // printBenchmarks prints time and memory of every benchmark.
